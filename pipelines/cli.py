@@ -1,0 +1,327 @@
+"""The command line: `prep-tfrecords`. Thin: options become a config, results become tables, errors become two lines.
+
+Heavy libraries are imported inside the commands, so that --help answers at once. Exit status: 0 done, 1 an error
+with its cause and remedy, 2 a wrong option. People read stderr, programs read stdout (--json).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+
+import tfrecord_io
+from tfrecord_io.errors import ConfigError, PrepError
+
+__all__ = ["main"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+# The options that say what to make, shared by `build` and `plan`, in the order of --help.
+_REQUEST: list[Callable[[Any], Any]] = [
+    click.argument("dataset"),
+    click.option("--tokenizer", required=True, metavar="NAME_OR_DIR", help="Hub id or folder of the tokenizer."),
+    click.option("--tokenizer-revision", metavar="REV", help="Branch, tag or commit of a hub tokenizer."),
+    click.option("--config", "config_name", metavar="NAME", help="Configuration of a hub dataset."),
+    click.option("--revision", metavar="REV", help="Branch, tag or commit of a hub dataset; pinned once."),
+    click.option("--split", "splits", multiple=True, help="Repeatable, slices such as 'train[:1%]' too. Default: all."),
+    click.option(
+        "--text-column", "text_columns", multiple=True, metavar="NAME", help="Twice for pairs. Default: text."
+    ),
+    click.option("--label-column", metavar="NAME", help="Class labels, strings, integers, or floats."),
+    click.option(
+        "--keep-column", "keep_columns", multiple=True, metavar="NAME", help="Numbers or vectors; repeatable."
+    ),
+    click.option("--limit", type=int, metavar="ROWS", help="Only the first rows of each split."),
+    click.option(
+        "--layout", type=click.Choice(["pad", "concat"]), default="pad", show_default=True, help="Row layout."
+    ),
+    click.option("--max-length", type=int, metavar="N", help="Tokens in a row. Default: the model's, at most 512."),
+    click.option(
+        "--truncation",
+        type=click.Choice(["longest_first", "only_first", "only_second", "do_not_truncate"]),
+        default="longest_first",
+        show_default=True,
+        help="What gives way in rows that are too long.",
+    ),
+    click.option("--truncation-side", type=click.Choice(["left", "right"]), help="Default: the tokenizer's."),
+    click.option("--padding-side", type=click.Choice(["left", "right"]), help="Default: the tokenizer's."),
+    click.option(
+        "--remainder",
+        type=click.Choice(["pad", "drop"]),
+        default="pad",
+        show_default=True,
+        help="The last part block of a shard, with --layout concat.",
+    ),
+    click.option("--add-bos", is_flag=True, help="Begin each document with BOS, with --layout concat."),
+    click.option("--shard-size", default="100MB", show_default=True, metavar="SIZE", help="Bytes of one shard."),
+    click.option(
+        "--compression", type=click.Choice(["none", "gzip"]), default="none", show_default=True, help="Shards."
+    ),
+    click.option("--seed", type=int, default=0, show_default=True, help="Decides the order of rows."),
+    click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Or keep the source's order."),
+    click.option("--max-error-rate", type=float, default=0.0, show_default=True, help="Share of rows that may be bad."),
+    click.option(
+        "--engine", type=click.Choice(["auto", "hf"]), default="auto", show_default=True, help="Tokenizer code."
+    ),
+    click.option("--name", metavar="NAME", help="Begins the shards' names. Default: from DATASET."),
+]
+
+
+def _request(command: Command) -> Command:
+    for option in reversed(_REQUEST):
+        command = option(command)
+    return command
+
+
+def _common(command: Command) -> Command:
+    """What every command takes, with errors as two lines."""
+    command = click.option("--verbose", is_flag=True, help="Show the libraries' logs, and a traceback on errors.")(
+        command
+    )
+    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")(command)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(tfrecord_io.__version__, prog_name="prep-tfrecords")
+def main() -> None:
+    """From a Hugging Face dataset to TFRecord shards with static shapes."""
+
+
+@main.command(context_settings={"ignore_unknown_options": False})
+@_request
+@click.option("--output", required=True, metavar="OUT", help="Folder or gs:// address.")
+@click.option("--workers", type=int, metavar="N", help="Threads. Default: every core. Never changes a byte.")
+@click.option("--resume/--overwrite", default=True, help="Go on where a run stopped (default), or start over.")
+@_common
+@click.argument("beam_args", nargs=-1, type=click.UNPROCESSED)
+def build(output: str, workers: int | None, resume: bool, as_json: bool, verbose: bool, **request: Any) -> None:
+    """Make a dataset from DATASET: a hub id, files by path or glob, or a folder.
+
+    Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
+    """
+    with _errors(verbose=verbose):
+        config = _config(request, output=output, workers=workers, overwrite=not resume)
+        from pipelines.prepare import build as building
+        from pipelines.prepare import report
+        from tfrecord_io import manifest
+
+        with _quiet(verbose=verbose):
+            built = building.build(config, watch=report.watch)
+        report.summary(built)
+        if as_json:
+            click.echo(json.dumps({"manifest_sha256": manifest.digest(built.manifest), **_built(built)}))
+
+
+@main.command()
+@_request
+@_common
+def plan(as_json: bool, verbose: bool, **request: Any) -> None:
+    """Show from a sample what `build` with the same arguments would make. Writes nothing."""
+    with _errors(verbose=verbose):
+        config = _config(request, output=".", workers=None, overwrite=False)
+        from pipelines.prepare import estimate, report
+
+        with _quiet(verbose=verbose):
+            found = estimate.estimate(config)
+        report.estimates(found)
+        if as_json:
+            click.echo(json.dumps([each.to_json() for each in found]))
+
+
+@main.command()
+@click.argument("dataset")
+@click.option("--split", "splits", multiple=True, help="Repeatable. Default: every split.")
+@click.option("--rows", type=click.IntRange(min=0), default=2, show_default=True, help="Rows to decode of each split.")
+@_common
+def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, verbose: bool) -> None:
+    """Show the manifest of a finished DATASET folder as a table, and rows decoded back to text."""
+    with _errors(verbose=verbose):
+        from pipelines.prepare import inspection, report
+
+        with _quiet(verbose=verbose):
+            manifest = _open(dataset)
+            decoded = [
+                row
+                for split in splits or tuple(manifest.splits)
+                for row in inspection.decoded_rows(dataset, manifest, split, rows=rows)
+            ]
+        report.manifest_tables(manifest)
+        report.rows(decoded)
+        if as_json:
+            click.echo(json.dumps([dataclasses.asdict(row) for row in decoded]))
+
+
+@main.command()
+@click.argument("dataset")
+@_common
+def verify(dataset: str, as_json: bool, verbose: bool) -> None:
+    """Reread all of a finished DATASET folder: crcs, digests, counts, shapes, id ranges. Exit status 1 if it is
+    damaged.
+    """
+    with _errors(verbose=verbose):
+        from pipelines.prepare import verify as verifying
+
+        manifest = _open(dataset)
+        findings = []
+        for _, shard, finding in verifying.verify_split_files(dataset, manifest):
+            if finding is None:
+                click.echo(f"ok   {shard.name}", err=True)
+            else:
+                findings.append(finding)
+                click.echo(f"BAD  {shard.name}: {finding.problem}", err=True)
+        if as_json:
+            click.echo(json.dumps([dataclasses.asdict(finding) for finding in findings]))
+        total = sum(len(split.shards) for split in manifest.splits.values())
+        if findings:
+            from tfrecord_io.errors import CorruptRecordError
+
+            raise CorruptRecordError(
+                f"{dataset}: {len(findings)} of {total} shards are damaged, the first is {findings[0].shard}",
+                remedy=verifying.REMEDY,
+            )
+        num_examples = sum(split.num_examples for split in manifest.splits.values())
+        click.echo(f"{total} shards with {num_examples:,} examples are as the manifest says", err=True)
+
+
+def _open(dataset: str) -> Any:
+    from pipelines.prepare import workspace
+    from tfrecord_io.errors import ManifestError
+
+    manifest = workspace.read_manifest(dataset)
+    if manifest is None:
+        raise ManifestError(
+            f"{dataset}: no manifest.json, so there is no finished dataset here",
+            remedy="name the --output of a build that has finished, or run the build again",
+        )
+    return manifest
+
+
+def _config(request: dict[str, Any], *, output: str, workers: int | None, overwrite: bool) -> Any:
+    from pipelines.prepare import config
+
+    return config.PrepareConfig(
+        source=config.SourceConfig(
+            dataset=request["dataset"],
+            config=request["config_name"],
+            revision=request["revision"],
+            splits=request["splits"],
+            text_columns=request["text_columns"] or ("text",),
+            label_column=request["label_column"],
+            keep_columns=request["keep_columns"],
+            limit=request["limit"],
+        ),
+        tokenizer=config.TokenizerConfig(
+            name=request["tokenizer"],
+            revision=request["tokenizer_revision"],
+            truncation_side=request["truncation_side"],
+            padding_side=request["padding_side"],
+        ),
+        output=config.OutputConfig(
+            root=output,
+            name=request["name"] or config.default_name(request["dataset"]),
+            shard_bytes=config.parse_size(request["shard_size"]),
+            compression=request["compression"],
+        ),
+        layout=config.LayoutConfig(
+            name=request["layout"],
+            max_length=request["max_length"],
+            truncation=request["truncation"],
+            remainder=request["remainder"],
+            add_bos=request["add_bos"],
+        ),
+        seed=request["seed"],
+        shuffle=request["shuffle"],
+        engine=request["engine"],
+        max_error_rate=request["max_error_rate"],
+        overwrite=overwrite,
+        workers=workers,
+        beam_args=request.get("beam_args", ()),
+    )
+
+
+def _built(built: Any) -> dict[str, Any]:
+    return {
+        "shards_made": built.shards_made,
+        "shards_kept": built.shards_kept,
+        "seconds": round(built.seconds, 3),
+        "engine": built.engine,
+        "fingerprint": built.manifest.fingerprint,
+        "splits": {
+            name: {
+                "examples": split.num_examples,
+                "tokens": split.num_tokens,
+                "bytes": split.num_bytes,
+                "shards": len(split.shards),
+                "rejected": dict(split.ledger.rejected),
+            }
+            for name, split in built.manifest.splits.items()
+        },
+    }
+
+
+@contextlib.contextmanager
+def _errors(*, verbose: bool) -> Iterator[None]:
+    """Two lines for an error that a user can cause; status 2 for a wrong option, 1 for the rest."""
+    try:
+        yield
+    except PrepError as error:
+        if verbose:
+            logging.exception("traceback")
+        click.echo(f"error: {error.cause}", err=True)
+        if error.remedy:
+            click.echo(f"remedy: {error.remedy}", err=True)
+        _leave(2 if isinstance(error, ConfigError) else 1)
+    except KeyboardInterrupt:
+        click.echo("error: interrupted before the dataset was complete", err=True)
+        click.echo("remedy: run the same command again; finished shards are kept", err=True)
+        _leave(1)
+
+
+def _leave(status: int) -> None:
+    """Ends the process at once: after an error, threads of a runner may still be at work, and nobody waits for them."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if "pytest" in sys.modules:
+        raise SystemExit(status)
+    os._exit(status)
+
+
+@contextlib.contextmanager
+def _quiet(*, verbose: bool) -> Iterator[None]:
+    """Keeps the libraries' chatter off the terminal; our own warnings stay."""
+    if verbose:
+        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
+        yield
+        return
+    ours = logging.StreamHandler()
+    ours.setFormatter(_LowerCase("%(levelname)s: %(message)s"))
+    logging.getLogger("pipelines").addHandler(ours)
+    # A root logger without any handler would print warnings after all.
+    logging.getLogger().addHandler(logging.NullHandler())
+    # transformers says at import what it will not be able to do without PyTorch, which nothing here needs.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    import datasets
+
+    datasets.disable_progress_bars()
+    yield
+    logging.getLogger("pipelines").removeHandler(ours)
+
+
+class _LowerCase(logging.Formatter):
+    """warning: …, as error: … and remedy: … are written."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.levelname = record.levelname.lower()
+        return super().format(record)
+
+
+if __name__ == "__main__":
+    main()

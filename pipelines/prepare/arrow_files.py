@@ -1,0 +1,100 @@
+"""Rows of Arrow IPC files, read by row range without holding the files in memory.
+
+`datasets` keeps a prepared split as Arrow stream files, in record batches of about 1,000 rows. Mapping such a file
+is free and reading a row range touches only its pages; but touched pages stay resident as long as the mapping does,
+so that a worker would slowly come to hold its whole input. `release` gives them back to the page cache.
+
+    split rows   0 ........................ 4,200
+    files        a.arrow: 0 .. 2,500   b.arrow: 2,500 .. 4,200
+    batches      [0,1000) [1000,2000) [2000,2500) | [2500,3500) [3500,4200)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import mmap
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from tfrecord_io.errors import SourceError
+
+__all__ = ["ArrowFiles", "MappedFile"]
+
+
+class MappedFile:
+    """One memory-mapped Arrow IPC file, stream or file format, as record batches that are views of the mapping."""
+
+    def __init__(self, path: str) -> None:
+        try:
+            with open(path, "rb") as stream:
+                self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            self.batches = _batches(pa.py_buffer(self._map))
+        except (OSError, ValueError, pa.ArrowInvalid) as error:
+            raise SourceError(
+                f"{path}: cannot be read as Arrow ({error})", remedy="run the same command again; the cache is remade"
+            ) from error
+        self.num_rows = sum(batch.num_rows for batch in self.batches)
+
+    def release(self) -> None:
+        """Lets go of the pages read so far; reading them again brings them back."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+
+def _batches(buffer: pa.Buffer) -> list[pa.RecordBatch]:
+    source = pa.BufferReader(buffer)
+    with contextlib.suppress(pa.ArrowInvalid):
+        opened = pa.ipc.open_file(source)
+        return [opened.get_batch(index) for index in range(opened.num_record_batches)]
+    source.seek(0)
+    return list(pa.ipc.open_stream(source))
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrowFiles:
+    """The rows of several files, one after another. Travels to workers as paths."""
+
+    paths: tuple[str, ...]
+
+    def read(self, segments: Sequence[tuple[int, int]], columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yields (first row number, record batch) for the given ascending [start, stop) row ranges.
+
+        A yielded batch is valid until the next one is asked for.
+        """
+        first = 0
+        pending = list(segments)
+        for path in self.paths:
+            if not pending:
+                return
+            file = MappedFile(path)
+            last = first + file.num_rows
+            inside = [(max(start, first), min(stop, last)) for start, stop in pending if start < last]
+            pending = [(max(start, last), stop) for start, stop in pending if stop > last]
+            for row, batch in _cut(file.batches, first, inside):
+                yield row, batch.select(list(columns))
+                file.release()
+            first = last
+        if pending:
+            raise SourceError(
+                f"rows {pending[0][0]} to {pending[0][1]} were planned, but the files have only {first} rows",
+                remedy="the source has changed; start over with --overwrite",
+            )
+
+
+def _cut(
+    batches: Sequence[pa.RecordBatch], first: int, segments: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The parts of `batches` (the first of which starts at row `first`) that lie in `segments`, in order."""
+    position = 0
+    for batch in batches:
+        last = first + batch.num_rows
+        while position < len(segments) and segments[position][0] < last:
+            start, stop = max(segments[position][0], first), min(segments[position][1], last)
+            if start < stop:
+                yield start, batch.slice(start - first, stop - start)
+            if segments[position][1] > last:
+                break
+            position += 1
+        first = last

@@ -1,0 +1,140 @@
+"""The launcher: resolve, reserve, plan, run, commit."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pipelines.prepare import progress, workspace
+from pipelines.prepare.builders import Tools
+from pipelines.prepare.commit import check_error_rate, commit
+from pipelines.prepare.config import PrepareConfig
+from pipelines.prepare.job import Resolved, resolve
+from pipelines.prepare.planning import ShardTask, SplitPlan, block_rows, plan_split
+from pipelines.prepare.receipts import RejectedRow
+from pipelines.prepare.sampling import Sample, measure
+from pipelines.prepare.scan import Scan, scan
+from tfrecord_io.errors import ConfigError, RowsRejectedError
+from tfrecord_io.manifest import Manifest
+
+__all__ = ["Built", "Planned", "build", "plan_one"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Planned:
+    """One split's plan, and what it rests on."""
+
+    plan: SplitPlan
+    sample: Sample
+    scan: Scan
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Built:
+    """The dataset, what this run did of it, and how long that took in seconds."""
+
+    manifest: Manifest
+    shards_made: int
+    shards_kept: int
+    seconds: float
+    engine: str
+
+
+Watch = Callable[[list[ShardTask]], contextlib.AbstractContextManager[None]]
+
+
+def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
+    """Makes the dataset, or what is missing of it. `watch` is entered with the tasks to do while they are done.
+
+    Raises: a PrepError for everything that a user can cause. Unless it returns, no manifest is written.
+    """
+    began = time.perf_counter()
+    progress.reset()
+    resolved = resolve(config)
+    workspace.reserve(resolved, overwrite=config.overwrite)
+    tools = resolved.job.tools_of(resolved.tokenizer)
+    plans = _plans(resolved, tools, config)
+    tasks = [task for plan in plans for task in plan.tasks()]
+    missing = [task for task in tasks if workspace.find_receipt(resolved.job, task) is None]
+    with watch(missing) if watch else contextlib.nullcontext():
+        result = _make(resolved, missing, config)
+    return Built(
+        manifest=result,
+        shards_made=len(missing),
+        shards_kept=len(tasks) - len(missing),
+        seconds=time.perf_counter() - began,
+        engine=tools.engine,
+    )
+
+
+def plan_one(resolved: Resolved, tools: Tools, split: str, config: PrepareConfig) -> Planned:
+    """Samples, scans and plans one split.
+
+    Raises: RowsRejectedError if no row of the sample can be used; ConfigError if a shard has no room for one record.
+    """
+    job = resolved.job
+    source = job.splits[split]
+    sample = measure(job, tools, source)
+    if sample is None:
+        raise RowsRejectedError(
+            f"split {split!r}: none of the sampled rows can be used",
+            remedy="check --text-column and --label-column, or choose another --split",
+        )
+    if config.output.shard_bytes < sample.record_bytes:
+        raise ConfigError(
+            f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",
+            remedy="give a larger --shard-size; the default is 100MB",
+        )
+    rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=config.output.shard_bytes)
+    scanned = scan(job, source, curve=sample.curve, block_rows=rows)
+    plan = plan_split(
+        scanned.blocks,
+        split=split,
+        ranges=source.ranges,
+        shard_bytes=config.output.shard_bytes,
+        seed=config.seed,
+        shuffle=config.shuffle,
+    )
+    return Planned(plan=plan, sample=sample, scan=scanned)
+
+
+def _plans(resolved: Resolved, tools: Tools, config: PrepareConfig) -> list[SplitPlan]:
+    """Every split's plan: what an earlier run left, else a new one. New plans are written when all rows are known to
+    do.
+    """
+    job = resolved.job
+    known = {split: workspace.read_plan(job, split) for split in job.splits}
+    fresh = {split: plan_one(resolved, tools, split, config) for split, plan in known.items() if plan is None}
+    rejected: dict[str, tuple[dict[str, int], tuple[RejectedRow, ...]]] = {
+        split: (planned.scan.rejected, planned.scan.first_rejected) for split, planned in fresh.items()
+    }
+    rows = {split: job.splits[split].num_rows for split in job.splits}
+    check_error_rate(rejected, rows=rows, limit=config.max_error_rate)
+    for planned in fresh.values():
+        workspace.write_plan(job, planned.plan)
+    return [known[split] or fresh[split].plan for split in job.splits]
+
+
+def _make(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig) -> Manifest:
+    arguments: dict[str, Any] = {
+        "items": resolved.items,
+        "identity": resolved.source.identity,
+        "max_error_rate": config.max_error_rate,
+    }
+    if not missing:
+        return commit(resolved.job, **arguments)
+    from pipelines.prepare import pipeline  # Beam takes a second to import, which a finished dataset need not pay
+
+    pipeline.run(
+        resolved.job,
+        missing,
+        pipeline.CommitArguments(**arguments),
+        workers=config.workers,
+        beam_args=config.beam_args,
+    )
+    result = workspace.read_manifest(resolved.job.root)
+    assert result is not None, "the pipeline's last step writes it"
+    return result

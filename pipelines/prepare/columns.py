@@ -1,0 +1,270 @@
+"""From a record batch of the source to what the layouts take: texts, label ids, kept columns; and the rows that
+cannot be used.
+
+Which rows are rejected, and why, follows from the columns alone, row by row:
+
+    text_null           a text is null
+    label_null          the label is null, or NaN
+    label_out_of_range  a ClassLabel id outside its names (datasets' -1 for "no label" among them)
+    label_unknown       a string that no split of the dataset had when the label names were collected
+    column_null         a kept column is null, or one of its values is
+    column_length       a kept vector has another length than the first row's
+    int_out_of_range    a label or kept integer does not fit int32, the integer type of the device
+
+so that the launcher can count them before any tokenizing starts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.prepare.config import SourceConfig
+from pipelines.prepare.sources import Source, SplitSource
+from tfrecord_io.errors import ColumnError
+from tfrecord_io.schema import Feature
+
+__all__ = ["ColumnPlan", "LabelPlan", "Rows", "extract", "plan_columns", "sizes_of", "validate"]
+
+INT32 = (-(2**31), 2**31 - 1)
+MAX_LABEL_NAMES = 10_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelPlan:
+    """How the label column becomes a feature. `names` is None for plain numbers."""
+
+    column: str
+    kind: Literal["class", "string", "int", "float"]
+    names: tuple[str, ...] | None = None
+
+    @property
+    def feature(self) -> Feature:
+        """The schema's `label`: a class id, or a float32 target."""
+        if self.kind == "float":
+            return Feature(name="label", dtype="float32", shape=(), role="label", meaning="regression target")
+        return Feature(name="label", dtype="int64", shape=(), role="label", meaning="class id")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ColumnPlan:
+    """Which columns are read, and as what. Resolved on the launcher; travels to workers."""
+
+    texts: tuple[str, ...]
+    label: LabelPlan | None = None
+    kept: tuple[Feature, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Every column that is read."""
+        label = (self.label.column,) if self.label else ()
+        return (*self.texts, *label, *(feature.name for feature in self.kept))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rows:
+    """N usable rows: one list of N texts for each text column, and arrays [N, ...] by feature name."""
+
+    texts: tuple[list[str], ...]
+    arrays: dict[str, np.ndarray]
+
+    def __len__(self) -> int:
+        return len(self.texts[0])
+
+
+def plan_columns(config: SourceConfig, source: Source) -> ColumnPlan:
+    """Finds out what each column is.
+
+    Raises: ColumnError if a column is missing in a split, or cannot be what it is to be used as.
+    """
+    for split in source.splits:
+        _require(config, source=source, split=split)
+    split = next(iter(source.splits))
+    schema = source.features[split].arrow_schema
+    for column in config.text_columns:
+        if not _is_text(schema.field(column).type):
+            raise ColumnError(
+                f"column {column!r} holds {schema.field(column).type}, expected text",
+                remedy=f"choose a text column with --text-column: {_listing(schema, _is_text)}",
+            )
+    return ColumnPlan(
+        texts=config.text_columns,
+        label=_plan_label(config.label_column, source=source, split=split) if config.label_column else None,
+        kept=tuple(_plan_kept(name, split=source.splits[split], schema=schema) for name in config.keep_columns),
+    )
+
+
+def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
+    """The reason for which each row cannot be used, as an object array of str; '' where it can. Reads no text."""
+    reasons = np.full(batch.num_rows, "", dtype=object)
+    for feature in reversed(plan.kept):
+        _mark_kept(reasons, batch.column(feature.name), feature)
+    if plan.label is not None:
+        _mark_label(reasons, batch.column(plan.label.column), plan.label)
+    for name in plan.texts:
+        _mark(reasons, _nulls(batch.column(name)), "text_null")
+    return reasons
+
+
+def extract(batch: pa.RecordBatch, plan: ColumnPlan) -> tuple[Rows, np.ndarray]:
+    """The usable rows, and the reasons that `validate` gives for all of them."""
+    reasons = validate(batch, plan)
+    if reasons.any():
+        batch = batch.filter(pa.array(reasons == ""))
+    arrays: dict[str, np.ndarray] = {}
+    if plan.label is not None:
+        arrays["label"] = _label_values(batch.column(plan.label.column), plan.label)
+    for feature in plan.kept:
+        arrays[feature.name] = _kept_values(batch.column(feature.name), feature)
+    return Rows(texts=tuple(batch.column(name).to_pylist() for name in plan.texts), arrays=arrays), reasons
+
+
+def sizes_of(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
+    """UTF-8 bytes of text in each row, int64 [N], from the offsets alone; 0 for null."""
+    total = np.zeros(batch.num_rows, np.int64)
+    for name in columns:
+        total += pc.binary_length(batch.column(name)).fill_null(0).to_numpy(zero_copy_only=False)
+    return total
+
+
+def _require(config: SourceConfig, *, source: Source, split: str) -> None:
+    schema = source.features[split].arrow_schema
+    wanted = (*config.text_columns, *([config.label_column] if config.label_column else []), *config.keep_columns)
+    missing = [name for name in wanted if name not in schema.names]
+    if missing:
+        raise ColumnError(
+            f"split {split!r} has no column {', '.join(map(repr, missing))}",
+            remedy=f"choose among its columns: {', '.join(schema.names)}",
+        )
+    if repeated := sorted({name for name in wanted if schema.names.count(name) > 1}):
+        raise ColumnError(f"split {split!r} has several columns named {repeated}", remedy="rename them in the source")
+
+
+def _plan_label(column: str, *, source: Source, split: str) -> LabelPlan:
+    feature = source.features[split][column]
+    kind = source.features[split].arrow_schema.field(column).type
+    names = getattr(feature, "names", None)
+    if names is not None:
+        return LabelPlan(column=column, kind="class", names=tuple(names))
+    if _is_text(kind):
+        return LabelPlan(column=column, kind="string", names=_distinct(column, source=source))
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return LabelPlan(column=column, kind="int")
+    if pa.types.is_floating(kind):
+        return LabelPlan(column=column, kind="float")
+    raise ColumnError(
+        f"label column {column!r} holds {kind}, expected class labels, strings, or numbers",
+        remedy="choose another --label-column, or keep a vector with --keep-column",
+    )
+
+
+def _distinct(column: str, *, source: Source) -> tuple[str, ...]:
+    """The label strings of every split of the dataset, sorted: the same ids whichever splits are asked for."""
+    found: set[str] = set()
+    for name, split in source.all_splits.items():
+        if column not in source.features[name]:
+            continue
+        for _, batch in split.read(split.ranges, [column]):
+            found.update(value for value in pc.unique(batch.column(0)).to_pylist() if value is not None)
+            if len(found) > MAX_LABEL_NAMES:
+                raise ColumnError(
+                    f"label column {column!r} has more than {MAX_LABEL_NAMES} distinct strings, expected class names",
+                    remedy="choose another --label-column",
+                )
+    return tuple(sorted(found))
+
+
+def _plan_kept(name: str, *, split: SplitSource, schema: pa.Schema) -> Feature:
+    kind = schema.field(name).type
+    shape: tuple[int, ...] = ()
+    if pa.types.is_fixed_size_list(kind):
+        kind, shape = kind.value_type, (kind.list_size,)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        kind, shape = kind.value_type, (_first_length(name, split=split),)
+    if pa.types.is_floating(kind):
+        return Feature(name=name, dtype="float32", shape=shape, role="column", meaning="column of the source")
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return Feature(name=name, dtype="int64", shape=shape, role="column", meaning="column of the source")
+    raise ColumnError(
+        f"column {name!r} holds {schema.field(name).type}, expected numbers or vectors of numbers of one length",
+        remedy=f"leave --keep-column {name} out, or keep one of: {_listing(schema, _is_number)}",
+    )
+
+
+def _first_length(name: str, *, split: SplitSource) -> int:
+    for _, batch in split.read(split.ranges, [name]):
+        for length in pc.list_value_length(batch.column(0)).drop_null().to_pylist():
+            if length > 0:
+                return int(length)
+    raise ColumnError(f"column {name!r} has no vector of at least one value", remedy=f"leave --keep-column {name} out")
+
+
+def _mark(reasons: np.ndarray, where: np.ndarray, reason: str) -> None:
+    reasons[where] = reason
+
+
+def _nulls(column: pa.Array) -> np.ndarray:
+    return np.asarray(column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _mark_label(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> None:
+    if label.kind == "string":
+        known = pc.is_in(column, value_set=pa.array(label.names or (), type=column.type))
+        _mark(reasons, ~known.to_numpy(zero_copy_only=False), "label_unknown")
+    elif label.kind in ("class", "int") and not pa.types.is_boolean(column.type):
+        low, high = (0, len(label.names or ()) - 1) if label.kind == "class" else INT32
+        _mark(
+            reasons, _outside(column, low, high), "label_out_of_range" if label.kind == "class" else "int_out_of_range"
+        )
+    _mark(reasons, _nulls(column), "label_null")
+
+
+def _outside(column: pa.Array, low: int, high: int) -> np.ndarray:
+    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    # Python integers compare with any NumPy integer type without wrapping.
+    return np.asarray((values > high) | ((values < low) if values.dtype.kind != "u" else False))
+
+
+def _mark_kept(reasons: np.ndarray, column: pa.Array, feature: Feature) -> None:
+    values = column
+    if feature.shape:
+        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        _mark(reasons, lengths != feature.shape[0], "column_length")
+        values = column.flatten()
+        owners = np.repeat(np.arange(len(column)), np.where(_nulls(column), 0, lengths))
+    else:
+        owners = np.arange(len(column))
+    if feature.dtype == "int64" and not pa.types.is_boolean(values.type):
+        _mark(reasons, owners[_outside(values, *INT32)], "int_out_of_range")
+    _mark(reasons, owners[np.asarray(values.is_null().to_numpy(zero_copy_only=False), dtype=bool)], "column_null")
+    _mark(reasons, np.asarray(column.is_null().to_numpy(zero_copy_only=False), dtype=bool), "column_null")
+
+
+def _label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
+    if label.kind == "string":
+        column = pc.index_in(column, value_set=pa.array(label.names or (), type=column.type))
+    dtype = np.float32 if label.kind == "float" else np.int64
+    return np.asarray(column.to_numpy(zero_copy_only=False)).astype(dtype)
+
+
+def _kept_values(column: pa.Array, feature: Feature) -> np.ndarray:
+    values = column.flatten() if feature.shape else column
+    dtype = np.float32 if feature.dtype == "float32" else np.int64
+    return np.asarray(values.to_numpy(zero_copy_only=False)).astype(dtype).reshape(len(column), *feature.shape)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _listing(schema: pa.Schema, accepts: Callable[[pa.DataType], bool]) -> str:
+    return ", ".join(field.name for field in schema if accepts(field.type)) or "none of its columns fits"

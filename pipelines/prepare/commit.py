@@ -1,0 +1,105 @@
+"""The last step: from all receipts to the manifest, which is written last and makes the dataset exist."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import tfrecord_io
+from pipelines.prepare import receipts, storage, tfds, workspace
+from pipelines.prepare.job import Job, tokenizer_files
+from pipelines.prepare.receipts import Receipt, RejectedRow
+from tfrecord_io import manifest
+from tfrecord_io.errors import OutputError, RowsRejectedError
+from tfrecord_io.manifest import Manifest, Split
+
+__all__ = ["check_error_rate", "commit"]
+
+
+def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
+    """Writes the tokenizer, the files for TFDS, and the manifest. Splits that were committed before stay.
+
+    Raises: OutputError if a shard is missing; LedgerError if rows are; RowsRejectedError if too many were rejected.
+    """
+    made = {split: _receipts(job, split) for split in job.splits}
+    splits = {
+        split: receipts.to_split(found, rows_in=job.splits[split].num_rows) for split, found in sorted(made.items())
+    }
+    rejected = {split: (ledger.rejected, _first(made[split])) for split, ledger in _ledgers(splits).items()}
+    check_error_rate(rejected, rows={split: job.splits[split].num_rows for split in splits}, limit=max_error_rate)
+    before = workspace.read_manifest(job.root)
+    ranges = dict(before.source.get("splits", {})) if before else {}
+    for split, source in job.splits.items():
+        ranges[split] = [list(span) for span in source.ranges]
+    result = Manifest(
+        name=job.name,
+        fingerprint=job.fingerprint,
+        schema=job.schema,
+        layout={"name": job.layout.name, "max_length": job.length},
+        tokenizer=job.facts,
+        splits={**(before.splits if before else {}), **splits},
+        label_names=job.columns.label.names if job.columns.label else None,
+        compression=job.compression,
+        source={**identity, "splits": ranges},
+        options=items,
+        versions={
+            "prep-tfrecords": tfrecord_io.__version__,
+            **{name: metadata.version(name) for name in ("datasets", "tokenizers", "transformers")},
+        },
+    )
+    _write(job, result)
+    return result
+
+
+def check_error_rate(
+    rejected: Mapping[str, tuple[Mapping[str, int], tuple[RejectedRow, ...]]], *, rows: Mapping[str, int], limit: float
+) -> None:
+    """`rejected` is, for each split, the count of rows by reason and the first rows.
+
+    Raises: RowsRejectedError if more than `limit` (a fraction) of all rows were rejected.
+    """
+    total, bad = sum(rows.values()), sum(sum(reasons.values()) for reasons, _ in rejected.values())
+    if bad <= limit * total:
+        return
+    reasons = "; ".join(
+        f"{split}: " + ", ".join(f"{count} {reason}" for reason, count in sorted(by_reason.items()))
+        for split, (by_reason, _) in sorted(rejected.items())
+        if by_reason
+    )
+    named = [f"{split}[{row.row}] {row.reason}" for split, (_, first) in sorted(rejected.items()) for row in first]
+    raise RowsRejectedError(
+        f"{bad} of {total} rows cannot be used ({reasons}), of which the first are {', '.join(named[:3])}; "
+        f"--max-error-rate {limit:g} allows {int(limit * total)}",
+        remedy="mend or filter these rows, or allow a share of them with --max-error-rate",
+    )
+
+
+def _receipts(job: Job, split: str) -> list[Receipt]:
+    plan = workspace.read_plan(job, split)
+    tasks = plan.tasks() if plan else []
+    found = {task.index: workspace.find_receipt(job, task) for task in tasks}
+    missing = [job.shard_name(task) for task in tasks if found[task.index] is None]
+    if missing or not tasks:
+        raise OutputError(
+            f"{job.root}: {len(missing)} shards of split {split!r} are not there ({', '.join(missing[:3])})",
+            remedy="run the same command again; only what is missing is made",
+        )
+    return [receipt for receipt in found.values() if receipt is not None]
+
+
+def _ledgers(splits: Mapping[str, Split]) -> dict[str, manifest.Ledger]:
+    return {name: split.ledger for name, split in splits.items()}
+
+
+def _first(found: list[Receipt]) -> tuple[RejectedRow, ...]:
+    every = sorted((row for receipt in found for row in receipt.first_rejected), key=lambda row: row.row)
+    return tuple(every[: receipts.NAMED_ROWS])
+
+
+def _write(job: Job, result: Manifest) -> None:
+    for name, content in tokenizer_files(job).items():
+        storage.write_bytes(storage.join(job.root, "tokenizer", name), content)
+    for name, content in tfds.files(result).items():
+        storage.write_bytes(storage.join(job.root, name), content)
+    storage.write_bytes(storage.join(job.root, manifest.FILE_NAME), manifest.dump(result))

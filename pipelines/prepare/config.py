@@ -1,0 +1,224 @@
+"""What the user asked for: frozen, keyword-only, and checked once, before anything is opened.
+
+`PrepareConfig` is the whole request; each stage receives only its own piece of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any, Literal, get_args
+
+from tfrecord_io.errors import ConfigError
+
+__all__ = [
+    "Compression",
+    "EngineName",
+    "LayoutConfig",
+    "LayoutName",
+    "OutputConfig",
+    "PrepareConfig",
+    "Remainder",
+    "Side",
+    "SourceConfig",
+    "TokenizerConfig",
+    "Truncation",
+    "default_name",
+    "parse_size",
+]
+
+LayoutName = Literal["pad", "concat"]
+Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
+Remainder = Literal["pad", "drop"]
+Side = Literal["left", "right"]
+EngineName = Literal["auto", "hf"]
+Compression = Literal["none", "gzip"]
+
+DEFAULT_SHARD_BYTES = 10**8
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\Z")
+
+
+def parse_size(text: str) -> int:
+    """Bytes in a size such as `100MB` (10^8), `64MiB` (2^26) or `5000`.
+
+    Raises: ConfigError if it is not a positive number with a known unit.
+    """
+    match = _SIZE.match(text)
+    unit = _UNITS.get(match.group(2).upper()) if match else None
+    if match is None or unit is None or float(match.group(1)) <= 0:
+        raise ConfigError(
+            f"size {text!r}, expected a positive number with one of the units B, KB, MB, GB, KiB, MiB, GiB",
+            remedy="write for example --shard-size 100MB",
+        )
+    return max(1, round(float(match.group(1)) * unit))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceConfig:
+    """Which rows: `dataset` is a hub id, a path, a glob, or a folder; `splits` empty means every split."""
+
+    dataset: str
+    config: str | None = None
+    revision: str | None = None
+    splits: tuple[str, ...] = ()
+    text_columns: tuple[str, ...] = ("text",)
+    label_column: str | None = None
+    keep_columns: tuple[str, ...] = ()
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.dataset:
+            raise ConfigError("DATASET is empty, expected a hub id, a path or a glob", remedy="name the dataset")
+        if not 1 <= len(self.text_columns) <= 2:
+            raise ConfigError(
+                f"{len(self.text_columns)} text columns, expected one, or two for pairs",
+                remedy="give --text-column once or twice",
+            )
+        if self.limit is not None and self.limit < 1:
+            raise ConfigError(f"--limit {self.limit}, expected at least 1", remedy="leave --limit out to use every row")
+        used = [*self.text_columns, *([self.label_column] if self.label_column else []), *self.keep_columns]
+        if repeated := sorted({name for name in used if used.count(name) > 1}):
+            raise ConfigError(
+                f"columns {repeated} are used more than once, expected each column in one place",
+                remedy="leave the repetition out",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerConfig:
+    """Which tokenizer; the sides are the tokenizer's own unless given."""
+
+    name: str
+    revision: str | None = None
+    truncation_side: Side | None = None
+    padding_side: Side | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ConfigError(
+                "the tokenizer's name is empty, expected a hub id or a folder", remedy="give --tokenizer NAME_OR_DIR"
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayoutConfig:
+    """How texts become rows of `max_length` tokens; None means the tokenizer's own limit, at most 512."""
+
+    name: LayoutName = "pad"
+    max_length: int | None = None
+    truncation: Truncation = "longest_first"
+    remainder: Remainder = "pad"
+    add_bos: bool = False
+
+    def __post_init__(self) -> None:
+        if self.name not in get_args(LayoutName):
+            raise ConfigError(f"layout {self.name!r}, expected one of {get_args(LayoutName)}")
+        if self.max_length is not None and self.max_length < 1:
+            raise ConfigError(
+                f"--max-length {self.max_length}, expected at least 1", remedy="give the tokens of one row, such as 128"
+            )
+        if self.name == "pad" and (self.remainder != "pad" or self.add_bos):
+            raise ConfigError(
+                "--remainder and --add-bos were given with --layout pad, expected them with --layout concat only",
+                remedy="leave them out, or choose --layout concat",
+            )
+        if self.name == "concat" and self.truncation != "longest_first":
+            raise ConfigError(
+                "--truncation was given with --layout concat, which cuts nothing",
+                remedy="leave it out, or choose --layout pad",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputConfig:
+    """Where to, and in which files. `name` defaults to the dataset's last path component."""
+
+    root: str
+    name: str
+    shard_bytes: int = DEFAULT_SHARD_BYTES
+    compression: Compression = "none"
+
+    def __post_init__(self) -> None:
+        if not self.root:
+            raise ConfigError("--output is empty, expected a folder or a gs:// address", remedy="give --output OUT")
+        if not _NAME.match(self.name):
+            raise ConfigError(
+                f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', not beginning with a dot",
+                remedy="choose another --name",
+            )
+        if self.shard_bytes < 1:
+            raise ConfigError(
+                f"--shard-size {self.shard_bytes}, expected at least 1 byte",
+                remedy="give for example --shard-size 100MB",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PrepareConfig:
+    """One whole request. `workers` None means every core; it never changes a byte of the output."""
+
+    source: SourceConfig
+    tokenizer: TokenizerConfig
+    output: OutputConfig
+    layout: LayoutConfig = dataclasses.field(default_factory=LayoutConfig)
+    seed: int = 0
+    shuffle: bool = True
+    engine: EngineName = "auto"
+    max_error_rate: float = 0.0
+    overwrite: bool = False
+    workers: int | None = None
+    beam_args: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ConfigError(f"--seed {self.seed}, expected 0 or more", remedy="choose another seed")
+        if not 0.0 <= self.max_error_rate <= 1.0:
+            raise ConfigError(
+                f"--max-error-rate {self.max_error_rate}, expected a fraction from 0 to 1",
+                remedy="write 0.01 for one percent",
+            )
+        if self.workers is not None and self.workers < 1:
+            raise ConfigError(f"--workers {self.workers}, expected at least 1", remedy="leave --workers out")
+        if self.layout.name == "concat":
+            self._check_concat()
+
+    def _check_concat(self) -> None:
+        if len(self.source.text_columns) != 1:
+            raise ConfigError(
+                "--layout concat with two text columns, expected one: documents are joined, not paired",
+                remedy="give --text-column once, or choose --layout pad",
+            )
+        if self.source.label_column or self.source.keep_columns:
+            raise ConfigError(
+                "--layout concat with --label-column or --keep-column: a block holds parts of many rows",
+                remedy="leave them out, or choose --layout pad",
+            )
+
+    def deciding(self) -> dict[str, Any]:
+        """The options that decide bytes of the output, by command-line name: what the fingerprint covers."""
+        return {
+            "text_columns": list(self.source.text_columns),
+            "label_column": self.source.label_column,
+            "keep_columns": list(self.source.keep_columns),
+            "layout": self.layout.name,
+            "truncation": self.layout.truncation,
+            "truncation_side": self.tokenizer.truncation_side,
+            "padding_side": self.tokenizer.padding_side,
+            "remainder": self.layout.remainder,
+            "add_bos": self.layout.add_bos,
+            "name": self.output.name,
+            "shard_bytes": self.output.shard_bytes,
+            "compression": self.output.compression,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+        }
+
+
+def default_name(dataset: str) -> str:
+    """A name for the shards, from the last part of the dataset's path or id that is not a glob."""
+    parts = [part for part in re.split(r"[/\\]", dataset) if part and not re.search(r"[*?\[]", part)]
+    stem = parts[-1].partition(".")[0] if parts else ""
+    return re.sub(r"[^A-Za-z0-9_+\-]", "_", stem) or "dataset"

@@ -1,0 +1,70 @@
+"""Rows of a finished dataset, decoded back to text with every special token visible."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pipelines.prepare import storage, tokenization
+from tfrecord_io import examples, records
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.manifest import Manifest
+
+__all__ = ["DecodedRow", "decoded_rows", "load_tokenizer"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecodedRow:
+    """One record: where it is, its text without padding, and its other features."""
+
+    split: str
+    shard: str
+    record: int
+    num_tokens: int
+    text: str
+    features: dict[str, Any]
+
+
+def load_tokenizer(root: str) -> Any:
+    """The tokenizer that is stored with the dataset. Raises: ReaderError if it is not there."""
+    folder = storage.join(root, "tokenizer")
+    names = storage.list_names(folder)
+    if not names:
+        raise ReaderError(f"{folder}: no tokenizer", remedy="copy the folder again from where the dataset was made")
+    return tokenization.load({name: storage.read_bytes(storage.join(folder, name)) for name in names})
+
+
+def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Iterator[DecodedRow]:
+    """The first `rows` records of a split. Raises: ReaderError if there is no such split."""
+    if split not in manifest.splits:
+        raise ReaderError(f"{root}: no split {split!r}", remedy=f"choose among {', '.join(manifest.splits)}")
+    tokenizer = load_tokenizer(root)
+    for shard in manifest.splits[split].shards:
+        path = storage.join(root, shard.name)
+        record = 0
+        with storage.read_stream(path) as stream:
+            for payloads in records.read_payloads(stream, compression=manifest.compression, place=path):
+                columns = examples.decode(payloads, manifest.schema, place=path)
+                for index in range(len(payloads)):
+                    if rows <= 0:
+                        return
+                    one = {name: values[index] for name, values in columns.items()}
+                    yield _decode(one, tokenizer, manifest, split=split, shard=shard.name, record=record)
+                    rows -= 1
+                    record += 1
+
+
+def _decode(
+    row: dict[str, np.ndarray], tokenizer: Any, manifest: Manifest, *, split: str, shard: str, record: int
+) -> DecodedRow:
+    ids = row.pop("input_ids")
+    ids = ids[row.pop("attention_mask") == 1] if "attention_mask" in row else ids[: int(row.pop("num_tokens"))]
+    row.pop("token_type_ids", None)
+    features: dict[str, Any] = {name: values.tolist() for name, values in row.items()}
+    if "label" in features and manifest.label_names is not None:
+        features["label"] = manifest.label_names[features["label"]]
+    text = tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    return DecodedRow(split=split, shard=shard, record=record, num_tokens=len(ids), text=text, features=features)

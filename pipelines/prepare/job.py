@@ -1,0 +1,146 @@
+"""A resolved request: what the launcher found out, in the form that travels to workers.
+
+    PrepareConfig  --resolve-->  Job          no tokenizer object in it, no open file, no secret: paths, names and
+    numbers
+
+Workers load the tokenizer from the job's own folder in the output, so that all of them use the launcher's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+from pipelines.prepare import builders, storage, tokenization
+from pipelines.prepare.columns import ColumnPlan, plan_columns
+from pipelines.prepare.config import Compression, LayoutConfig, PrepareConfig
+from pipelines.prepare.planning import ShardTask
+from pipelines.prepare.sources import Source, SplitSource, open_source
+from tfrecord_io import manifest
+from tfrecord_io.manifest import TokenizerFacts
+from tfrecord_io.schema import Schema
+
+__all__ = ["Job", "Resolved", "resolve"]
+
+WORK_FOLDER = ".prep"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """Everything that decides the bytes, and where they go. `length` is L."""
+
+    root: str
+    name: str
+    fingerprint: str
+    splits: Mapping[str, SplitSource]
+    columns: ColumnPlan
+    schema: Schema
+    layout: LayoutConfig
+    length: int
+    facts: TokenizerFacts
+    compression: Compression
+    seed: int
+    shuffle: bool
+
+    def work_path(self, *parts: str) -> str:
+        """A path in the job's own folder."""
+        return storage.join(self.root, WORK_FOLDER, self.fingerprint, *parts)
+
+    def shard_name(self, task: ShardTask) -> str:
+        """The file name of a task's shard."""
+        return manifest.shard_name(
+            name=self.name, split=task.split, index=task.index, count=task.count, compression=self.compression
+        )
+
+    def receipt_path(self, task: ShardTask) -> str:
+        """Where a task's receipt goes."""
+        return self.work_path(task.split, f"receipt-{task.index:05d}-of-{task.count:05d}.json")
+
+    def rejected_path(self, task: ShardTask) -> str:
+        """Where a task's rejected rows go, if there are any."""
+        return storage.join(self.root, "rejected", f"{task.split}-{task.index:05d}.jsonl")
+
+    def open_tools(self) -> builders.Tools:
+        """Loads the tokenizer from the job's folder and makes it ready."""
+        return self.tools_of(tokenization.load(tokenizer_files(self)))
+
+    def tools_of(self, tokenizer: Any) -> builders.Tools:
+        """Makes a loaded tokenizer ready."""
+        return builders.open_tools(
+            tokenizer, self.facts, layout=self.layout, length=self.length, pair=len(self.columns.texts) == 2
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """What `resolve` found: the job, and what only the launcher needs."""
+
+    job: Job
+    source: Source
+    tokenizer: Any
+    tokenizer_files: tokenization.Files
+    items: Mapping[str, Any]
+
+
+def resolve(config: PrepareConfig) -> Resolved:
+    """Opens the source and the tokenizer, and decides everything that is left open.
+
+    Raises: SourceError, TokenizerError or ConfigError, before anything is written.
+    """
+    tokenizer, files = tokenization.resolve(config.tokenizer)
+    length = tokenization.resolve_length(tokenizer, config.layout)
+    facts = tokenization.facts(tokenizer, name=config.tokenizer.name, files=files)
+    if config.layout.add_bos and facts.bos_id is None:
+        raise tokenization.no_bos(config.tokenizer.name)
+    source = open_source(config.source)
+    columns = plan_columns(config.source, source)
+    features = builders.token_features(tokenizer, layout=config.layout, length=length)
+    label = (columns.label.feature,) if columns.label else ()
+    items = _fingerprint_items(config, length=length, facts=facts, source=source)
+    job = Job(
+        root=config.output.root,
+        name=config.output.name,
+        fingerprint=_fingerprint(items),
+        splits=source.splits,
+        columns=columns,
+        schema=Schema((*features, *label, *columns.kept)),
+        layout=config.layout,
+        length=length,
+        facts=facts,
+        compression=config.output.compression,
+        seed=config.seed,
+        shuffle=config.shuffle,
+    )
+    job.tools_of(tokenizer)  # what the tokenizer cannot do shows here, not on a worker
+    return Resolved(job=job, source=source, tokenizer=tokenizer, tokenizer_files=files, items=items)
+
+
+def tokenizer_files(job: Job) -> tokenization.Files:
+    """The saved tokenizer, from the job's folder."""
+    return _tokenizer_files(job.work_path("tokenizer"))
+
+
+@functools.lru_cache(maxsize=4)
+def _tokenizer_files(folder: str) -> tokenization.Files:
+    # Every thread of a worker asks for the same folder, and the path holds the fingerprint of what is in it.
+    return {name: storage.read_bytes(storage.join(folder, name)) for name in storage.list_names(folder)}
+
+
+def _fingerprint_items(config: PrepareConfig, *, length: int, facts: TokenizerFacts, source: Source) -> dict[str, Any]:
+    libraries = {name: metadata.version(name) for name in ("tokenizers", "transformers")}
+    return {
+        **config.deciding(),
+        "max_length": length,
+        "tokenizer": facts.content_sha256,
+        "source": dict(source.identity),
+        "versions": {"format": manifest.FORMAT_VERSION, **libraries},
+    }
+
+
+def _fingerprint(items: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(items, sort_keys=True).encode()).hexdigest()[:32]

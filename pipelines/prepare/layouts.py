@@ -1,0 +1,87 @@
+"""Layouts: from ragged tokens to arrays [N, L] with one fixed shape.
+
+    pad      one row, one example                  [CLS] a b [SEP] . . .      mask 1 1 1 1 0 0 0
+    concat   documents joined, then cut at L       a b c </s> d | e </s> f g </s> | h i </s> . .
+
+`.` is padding. In `concat` only the last block of a shard is padded, and `num_tokens` says how much of a block is not.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from pipelines.prepare.config import Side
+from pipelines.prepare.runs import TokenRuns
+from tfrecord_io.errors import SchemaError
+
+__all__ = ["cut", "join", "pad"]
+
+
+def pad(
+    rows: TokenRuns, types: np.ndarray | None, *, length: int, pad_id: int, pad_type: int, side: Side
+) -> dict[str, np.ndarray]:
+    """Lays each run out as one row, padded on `side`.
+
+    Returns: input_ids int32 [N, length]; attention_mask int8 [N, length], 1 on tokens; token_type_ids uint8 [N, length]
+    if `types` (uint8, one for each token of `rows`) is given.
+    Raises: SchemaError if a run is longer than `length`; truncating comes before.
+    """
+    if len(rows) and int(rows.lengths.max()) > length:
+        raise SchemaError(f"a row of {int(rows.lengths.max())} tokens, expected at most {length}")
+    left = side == "left"
+    ids = np.full((len(rows), length), pad_id, np.int32)
+    mask = np.zeros((len(rows), length), np.int8)
+    _place(ids, rows.ids, rows.offsets, left)
+    _place(mask, np.broadcast_to(np.int8(1), len(rows.ids)), rows.offsets, left)
+    laid_out: dict[str, np.ndarray] = {"input_ids": ids, "attention_mask": mask}
+    if types is not None:
+        laid_out["token_type_ids"] = np.full((len(rows), length), pad_type, np.uint8)
+        _place(laid_out["token_type_ids"], types, rows.offsets, left)
+    return laid_out
+
+
+def join(documents: TokenRuns, *, separator: int, bos: int | None) -> np.ndarray:
+    """All documents as one int32 vector, each followed by `separator` and, if `bos` is given, led by it."""
+    extra = 1 if bos is None else 2
+    out = np.empty(len(documents.ids) + extra * len(documents), np.int32)
+    _join(documents.ids, documents.offsets, separator, -1 if bos is None else bos, out)
+    return out
+
+
+def cut(tokens: np.ndarray, *, length: int, pad_id: int) -> dict[str, np.ndarray]:
+    """Blocks of `length` tokens, the last one padded on the right.
+
+    Returns: input_ids int32 [N, length]; num_tokens int32 [N], `length` in every block but perhaps the last.
+    """
+    count = -(-len(tokens) // length)
+    ids = np.full(count * length, pad_id, np.int32)
+    ids[: len(tokens)] = tokens
+    num_tokens = np.full(count, length, np.int32)
+    if count:
+        num_tokens[-1] = len(tokens) - (count - 1) * length
+    return {"input_ids": ids.reshape(count, length), "num_tokens": num_tokens}
+
+
+@numba.njit(nogil=True, cache=True)
+def _place(out, values, offsets, left):  # type: ignore[no-untyped-def]
+    length = out.shape[1]
+    for row in range(out.shape[0]):
+        start, size = offsets[row], offsets[row + 1] - offsets[row]
+        at = length - size if left else 0
+        for position in range(size):
+            out[row, at + position] = values[start + position]
+
+
+@numba.njit(nogil=True, cache=True)
+def _join(ids, offsets, separator, bos, out):  # type: ignore[no-untyped-def]
+    at = 0
+    for document in range(len(offsets) - 1):
+        if bos >= 0:
+            out[at] = bos
+            at += 1
+        for position in range(offsets[document], offsets[document + 1]):
+            out[at] = ids[position]
+            at += 1
+        out[at] = separator
+        at += 1

@@ -1,0 +1,153 @@
+"""The Beam graph, and nothing else that knows of Beam.
+
+    Create(tasks) | Reshuffle | WriteShard | ToList | Commit
+
+A DoFn adapts: it unpickles a job, opens the tools where it runs, and calls plain functions. The embedded default is
+Beam's own in-process runner with one thread for each core: the work releases the GIL, and a pool of processes would
+import and load everything once for each of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+
+from pipelines.prepare import commit, shards
+from pipelines.prepare.builders import Tools
+from pipelines.prepare.job import Job
+from pipelines.prepare.planning import ShardTask
+from pipelines.prepare.receipts import Receipt
+from tfrecord_io import errors
+from tfrecord_io.errors import ConfigError, PrepError
+
+__all__ = ["Commit", "CommitArguments", "WriteShard", "run"]
+
+_NAMESPACE = "prep-tfrecords"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CommitArguments:
+    """What the commit needs to know beside the job."""
+
+    items: Mapping[str, Any]
+    identity: Mapping[str, Any]
+    max_error_rate: float
+
+
+class WriteShard(beam.DoFn):
+    """Makes one shard from its task. The job travels; the tokenizer is loaded where it is used."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._tools: Tools | None = None
+
+    def setup(self) -> None:
+        """Loads the tokenizer, once for each worker."""
+        with _remembered():
+            self._tools = self._job.open_tools()
+
+    def process(self, task: ShardTask) -> Iterator[Receipt]:
+        """One task in, one receipt out."""
+        assert self._tools is not None, "Beam calls setup before process"
+        with _remembered():
+            receipt = shards.write(task, self._job, self._tools)
+        Metrics.counter(_NAMESPACE, "rows").inc(receipt.ledger.rows_in)
+        Metrics.counter(_NAMESPACE, "rejected").inc(receipt.ledger.rows_rejected)
+        Metrics.counter(_NAMESPACE, "tokens").inc(receipt.shard.num_tokens)
+        Metrics.counter(_NAMESPACE, "bytes").inc(receipt.shard.num_bytes)
+        yield receipt
+
+
+class Commit(beam.DoFn):
+    """Commits when every shard is made, even if the launcher is gone by then."""
+
+    def __init__(self, job: Job, arguments: CommitArguments) -> None:
+        self._job = job
+        self._arguments = arguments
+
+    def process(self, receipts: list[Receipt]) -> Iterator[str]:
+        """The receipts of this run in (earlier runs' are in the job's folder), the fingerprint out."""
+        arguments = self._arguments
+        with _remembered():
+            commit.commit(
+                self._job,
+                items=arguments.items,
+                identity=arguments.identity,
+                max_error_rate=arguments.max_error_rate,
+            )
+        yield self._job.fingerprint
+
+
+def run(
+    job: Job, tasks: Sequence[ShardTask], arguments: CommitArguments, *, workers: int | None, beam_args: Sequence[str]
+) -> None:
+    """Makes the shards of `tasks` and commits. Raises: the PrepError of a worker as it was, where that can be known."""
+    _failures.clear()
+    pipeline = beam.Pipeline(runner=_runner(beam_args), options=_options(beam_args, workers=workers, tasks=len(tasks)))
+    _ = (
+        pipeline
+        | "Tasks" >> beam.Create(list(tasks), reshuffle=False)
+        | "Reshuffle" >> beam.Reshuffle()
+        | "WriteShard" >> beam.ParDo(WriteShard(job))
+        | "Collect" >> beam.combiners.ToList()
+        | "Commit" >> beam.ParDo(Commit(job, arguments))
+    )
+    try:
+        pipeline.run().wait_until_finish()
+    except Exception as error:
+        raise (_failures[0] if _failures else _from_text(error)) from error
+
+
+def _runner(beam_args: Sequence[str]) -> FnApiRunner | None:
+    """Ours unless --runner names another. DirectRunner means the same: Beam would look for a Go binary to download."""
+    named = [arg.partition("=")[2] for arg in beam_args if arg.startswith("--runner=")]
+    named += [beam_args[index + 1] for index, arg in enumerate(beam_args[:-1]) if arg == "--runner"]
+    return FnApiRunner() if all(name in ("DirectRunner", "FnApiRunner") for name in named) else None
+
+
+def _options(beam_args: Sequence[str], *, workers: int | None, tasks: int) -> PipelineOptions:
+    threads = min(workers or len(os.sched_getaffinity(0)), tasks)
+    given = {arg.partition("=")[0] for arg in beam_args}
+    defaults = {
+        "--direct_num_workers": str(threads),
+        "--direct_running_mode": "multi_threading" if threads > 1 else "in_memory",
+    }
+    added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
+    try:
+        return PipelineOptions([*beam_args, *added])
+    except SystemExit as error:
+        raise ConfigError(
+            f"Beam does not take the options {' '.join(beam_args)}", remedy="see the Beam options after the --"
+        ) from error
+
+
+# A runner hands a worker's exception on as text. Where the worker is a thread of this process, the object itself is
+# here.
+_failures: list[PrepError] = []
+
+
+class _remembered:
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, PrepError):
+            _failures.append(error)
+
+
+def _from_text(error: Exception) -> Exception:
+    """The PrepError that a worker in another process raised, read back from the runner's message."""
+    found = re.search(r"tfrecord_io\.errors\.(\w+): (.+)", str(error))
+    kind = getattr(errors, found.group(1), None) if found else None
+    if found is None or not (isinstance(kind, type) and issubclass(kind, PrepError)):
+        return error
+    cause, _, remedy = found.group(2).partition(" [while running")[0].rpartition("; ")
+    return kind(cause or remedy, remedy=remedy if cause else "")

@@ -1,0 +1,181 @@
+"""The plan: how many shards, and which rows go into which, decided before anything is written.
+
+    rows of a split    in blocks of at most 1,000 consecutive rows
+    blocks             permuted by the seed (or left in source order), each with the bytes that it will give
+    shards             equal parts of those bytes, cut to the row
+
+              block 3      block 0      block 7       block 2
+          |............|......|.....|..........|............|
+    shards    shard 0         |       shard 1  |   shard 2
+
+The predicted bytes come from a small sample, as a function of the text's length (`prediction`). Equal parts keep
+every shard within a few percent of each other. That they are also within 10 % of the target is possible only when a
+whole number of targets comes near the split's size; from 4.5 targets on it always does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tfrecord_io.errors import FormatError
+
+__all__ = ["Blocks", "Segments", "ShardTask", "SplitPlan", "block_rows", "cut_blocks", "plan_split", "split_seed"]
+
+Segments = tuple[tuple[int, int], ...]
+
+MAX_BLOCK_ROWS = 1_000
+# A cut inside a block assumes that its rows are of one size; 32 blocks in a shard keep what that gets wrong small.
+_BLOCKS_PER_SHARD = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+    """N blocks: rows [start, stop) int64 [N], and the bytes they are predicted to give, float64 [N]."""
+
+    starts: np.ndarray
+    stops: np.ndarray
+    predicted_bytes: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShardTask:
+    """The unit of work: shard `index` of `count`, made of the rows in `segments`, read in that order."""
+
+    split: str
+    index: int
+    count: int
+    segments: Segments
+
+    @property
+    def num_rows(self) -> int:
+        """Rows to be read."""
+        return sum(stop - start for start, stop in self.segments)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SplitPlan:
+    """One split's shards, and the row ranges of the source that they share out."""
+
+    split: str
+    ranges: Segments
+    predicted_bytes: int
+    shards: tuple[Segments, ...]
+
+    def tasks(self) -> list[ShardTask]:
+        """One task for each shard."""
+        return [
+            ShardTask(split=self.split, index=index, count=len(self.shards), segments=segments)
+            for index, segments in enumerate(self.shards)
+        ]
+
+    def to_json(self) -> dict[str, Any]:
+        """As plan files hold it."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, document: Any, *, place: str) -> SplitPlan:
+        """Raises: FormatError if `document` is not what `to_json` gave."""
+        try:
+            return cls(
+                split=str(document["split"]),
+                ranges=_segments(document["ranges"]),
+                predicted_bytes=int(document["predicted_bytes"]),
+                shards=tuple(_segments(shard) for shard in document["shards"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"{place}: not a plan ({error!r})", remedy="start over with --overwrite") from error
+
+
+def split_seed(split: str) -> int:
+    """A split's part of every seed: from its name, so that adding a split changes no other."""
+    return zlib.crc32(split.encode())
+
+
+def block_rows(*, row_bytes: float, shard_bytes: int) -> int:
+    """Rows in one block: small beside a shard, but never more than 1,000."""
+    return int(min(MAX_BLOCK_ROWS, max(1, shard_bytes / (_BLOCKS_PER_SHARD * max(row_bytes, 1.0)))))
+
+
+def cut_blocks(ranges: Sequence[tuple[int, int]], *, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and stops (int64 [N]) of blocks of at most `rows` consecutive rows that make up `ranges`, in order."""
+    starts = [np.arange(start, stop, rows, dtype=np.int64) for start, stop in ranges]
+    stops = [np.minimum(part + rows, stop) for part, (_, stop) in zip(starts, ranges, strict=True)]
+    return np.concatenate(starts), np.concatenate(stops)
+
+
+def plan_split(
+    blocks: Blocks, *, split: str, ranges: Sequence[tuple[int, int]], shard_bytes: int, seed: int, shuffle: bool
+) -> SplitPlan:
+    """Shares the blocks out. Every row goes into exactly one shard, and every shard has at least one."""
+    order = np.arange(len(blocks))
+    if shuffle:
+        np.random.default_rng([seed, split_seed(split)]).shuffle(order)
+    starts, stops = blocks.starts[order], blocks.stops[order]
+    weights = blocks.predicted_bytes[order]
+    count = _shard_count(float(weights.sum()), shard_bytes=shard_bytes, rows=int((stops - starts).sum()))
+    cuts = _cut_positions(stops - starts, weights, count=count)
+    return SplitPlan(
+        split=split,
+        ranges=tuple((int(start), int(stop)) for start, stop in ranges),
+        predicted_bytes=round(float(weights.sum())),
+        shards=tuple(_shards(starts, stops, cuts, ascending=shuffle)),
+    )
+
+
+def _shard_count(total_bytes: float, *, shard_bytes: int, rows: int) -> int:
+    """The number of equal shards whose size comes nearest to the target."""
+    low = max(1, int(total_bytes // shard_bytes))
+    count = min((low, low + 1), key=lambda candidate: abs(total_bytes / candidate / shard_bytes - 1.0))
+    return 1 if total_bytes <= shard_bytes else min(count, rows)
+
+
+def _cut_positions(sizes: np.ndarray, weights: np.ndarray, *, count: int) -> np.ndarray:
+    """Row positions int64 [count + 1], strictly increasing from 0 to the number of rows, that part the weights
+    equally.
+    """
+    rows = np.concatenate(([0], np.cumsum(sizes)))
+    total = np.concatenate(([0.0], np.cumsum(np.maximum(weights, 1e-9))))
+    wanted = np.linspace(0.0, total[-1], count + 1)
+    cuts = np.rint(np.interp(wanted, total, rows)).astype(np.int64)
+    steps = np.arange(count + 1)
+    cuts = np.maximum.accumulate(cuts - steps) + steps
+    return np.minimum(cuts, rows[-1] - (count - steps))
+
+
+def _shards(starts: np.ndarray, stops: np.ndarray, cuts: np.ndarray, *, ascending: bool) -> list[Segments]:
+    """The blocks' parts between successive cuts. `ascending` sorts them, where a later shuffle decides the order
+    anyway.
+    """
+    ends = np.cumsum(stops - starts)
+    begins = ends - (stops - starts)
+    shards = []
+    for first, last in itertools.pairwise(cuts):
+        inside = np.arange(np.searchsorted(ends, first, "right"), np.searchsorted(begins, last, "left"))
+        lows = starts[inside] + np.maximum(first - begins[inside], 0)
+        highs = stops[inside] - np.maximum(ends[inside] - last, 0)
+        parts = sorted(zip(lows, highs, strict=True)) if ascending else list(zip(lows, highs, strict=True))
+        shards.append(_merged(parts))
+    return shards
+
+
+def _merged(parts: Sequence[tuple[int, int]]) -> Segments:
+    merged: list[tuple[int, int]] = []
+    for start, stop in parts:
+        if merged and merged[-1][1] == start:
+            merged[-1] = (merged[-1][0], int(stop))
+        else:
+            merged.append((int(start), int(stop)))
+    return tuple(merged)
+
+
+def _segments(pairs: Any) -> Segments:
+    return tuple((int(start), int(stop)) for start, stop in pairs)

@@ -1,0 +1,88 @@
+"""Receipts: small JSON files written after their shards. A shard with a valid receipt is not made again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfrecord_io.errors import FormatError, LedgerError
+from tfrecord_io.manifest import Ledger, Shard, Split
+
+__all__ = ["Receipt", "RejectedRow", "dump", "parse", "to_split"]
+
+# How many rejected rows a receipt names; all of them are in rejected/.
+NAMED_ROWS = 3
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RejectedRow:
+    """A row that could not be used: its number in the split, and why."""
+
+    row: int
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What became of one task."""
+
+    fingerprint: str
+    split: str
+    index: int
+    shard: Shard
+    ledger: Ledger
+    first_rejected: tuple[RejectedRow, ...] = ()
+
+
+def dump(receipt: Receipt) -> bytes:
+    """The canonical text of a receipt."""
+    return (json.dumps(dataclasses.asdict(receipt), sort_keys=True, indent=1) + "\n").encode()
+
+
+def parse(text: bytes, *, place: str) -> Receipt:
+    """Raises: FormatError if `text` is not a receipt."""
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        return Receipt(
+            fingerprint=str(fields["fingerprint"]),
+            split=str(fields["split"]),
+            index=int(fields["index"]),
+            shard=Shard(**fields["shard"]),
+            ledger=Ledger(**fields["ledger"]),
+            first_rejected=tuple(RejectedRow(**row) for row in fields["first_rejected"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(
+            f"{place}: not a receipt ({error!r})", remedy="delete the file; its shard is remade"
+        ) from error
+
+
+def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
+    """One split of the manifest from all of its receipts.
+
+    Raises: LedgerError if rows are missing or were counted twice.
+    """
+    ordered = sorted(receipts, key=lambda receipt: receipt.index)
+    rejected: dict[str, int] = {}
+    for receipt in ordered:
+        _add(rejected, receipt.ledger.rejected)
+    ledger = Ledger(
+        rows_in=sum(receipt.ledger.rows_in for receipt in ordered),
+        rows_used=sum(receipt.ledger.rows_used for receipt in ordered),
+        rejected=rejected,
+        tokens_cut=sum(receipt.ledger.tokens_cut for receipt in ordered),
+    )
+    if not ledger.balanced or ledger.rows_in != rows_in:
+        raise LedgerError(
+            f"{rows_in} rows were planned, {ledger.rows_in} read, {ledger.rows_used} used and "
+            f"{ledger.rows_rejected} rejected, expected every row to be used or rejected",
+            remedy="please report this with the plan and the receipts in .prep/",
+        )
+    return Split(shards=tuple(receipt.shard for receipt in ordered), ledger=ledger)
+
+
+def _add(total: dict[str, int], part: Mapping[str, int]) -> None:
+    for reason, rows in part.items():
+        total[reason] = total.get(reason, 0) + rows

@@ -1,0 +1,183 @@
+"""What people read: the progress bar, and the tables of `build`, `plan` and `inspect`. All of it goes to stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from pipelines.prepare import progress
+from pipelines.prepare.build import Built
+from pipelines.prepare.estimate import Estimate
+from pipelines.prepare.inspection import DecodedRow
+from pipelines.prepare.planning import ShardTask
+from tfrecord_io.manifest import Manifest
+
+__all__ = ["estimates", "manifest_tables", "rows", "size", "summary", "watch"]
+
+_POLL_SECONDS = 0.25
+_LINE_SECONDS = 10.0
+
+
+def console() -> Console:
+    """Where people look: stderr, as wide as a terminal, or 120 columns in a file."""
+    return Console(file=sys.stderr, width=None if sys.stderr.isatty() else 120, highlight=False)
+
+
+def size(num_bytes: float) -> str:
+    """Bytes as people write them: 1.2 kB, 98.6 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(num_bytes) < 1000:
+            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} TB"
+
+
+@contextlib.contextmanager
+def watch(tasks: list[ShardTask]) -> Iterator[None]:
+    """Shows the progress of `tasks` while the context lasts: a bar on a terminal, a line every ten seconds
+    elsewhere.
+    """
+    out = console()
+    total = sum(task.num_rows for task in tasks)
+    if not tasks:
+        yield
+        return
+    out.print(f"making {len(tasks)} shard{'s' if len(tasks) > 1 else ''} from {total:,} rows")
+    with _bar(out, total) if out.is_terminal else _lines(out, total):
+        yield
+
+
+@contextlib.contextmanager
+def _bar(out: Console, total: int) -> Iterator[None]:
+    columns = (
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %  {task.description}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=out, transient=True) as bar:
+        shown = bar.add_task("", total=total)
+        with _polling(lambda text, rows: bar.update(shown, completed=rows, description=text), _POLL_SECONDS):
+            yield
+
+
+@contextlib.contextmanager
+def _lines(out: Console, total: int) -> Iterator[None]:
+    with _polling(lambda text, rows: out.print(f"{rows / total:4.0%}  {text}"), _LINE_SECONDS):
+        yield
+
+
+@contextlib.contextmanager
+def _polling(show: Callable[[str, int], None], seconds: float) -> Iterator[None]:
+    began = time.perf_counter()
+    done = threading.Event()
+
+    def poll() -> None:
+        while not done.wait(seconds):
+            counts = progress.read()
+            passed = max(time.perf_counter() - began, 1e-9)
+            show(
+                f"{counts.rows / passed:,.0f} rows/s  {counts.tokens / passed:,.0f} tokens/s  "
+                f"{counts.shards} shards, {size(counts.num_bytes)}",
+                counts.rows,
+            )
+
+    thread = threading.Thread(target=poll, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def summary(built: Built) -> None:
+    """The table at the end of a build."""
+    out = console()
+    out.print(_split_table(built.manifest))
+    _print_rejected(out, built.manifest)
+    out.print(
+        f"{built.shards_made} shards made, {built.shards_kept} kept from before, in {built.seconds:.1f} s "
+        f"(engine {built.engine}, fingerprint {built.manifest.fingerprint[:12]})"
+    )
+
+
+def manifest_tables(manifest: Manifest) -> None:
+    """The manifest as tables."""
+    out = console()
+    facts = manifest.tokenizer
+    out.print(f"[bold]{manifest.name}[/bold]  layout {manifest.layout['name']}, rows of {manifest.row_length} tokens")
+    out.print(f"tokenizer {facts.name} ({facts.kind}), vocabulary {facts.vocab_size:,}, pads {facts.padding_side}")
+    table = Table("feature", "dtype", "shape", "meaning")
+    for feature in manifest.schema.features:
+        table.add_row(feature.name, feature.dtype, str(list(feature.shape)), feature.meaning)
+    out.print(table)
+    if manifest.label_names is not None:
+        out.print("labels: " + ", ".join(f"{index} {name}" for index, name in enumerate(manifest.label_names[:20])))
+    out.print(_split_table(manifest))
+    _print_rejected(out, manifest)
+
+
+def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
+    """Decoded rows, long ones shortened."""
+    out = console()
+    for row in decoded:
+        extra = "".join(f", {name} {value!r}" for name, value in row.features.items())
+        out.print(f"[bold]{row.split}[/bold] record {row.record} of {row.shard}: {row.num_tokens} tokens{extra}")
+        text = row.text if len(row.text) <= width else f"{row.text[:width]} … ({len(row.text)} characters)"
+        out.print(f"    {text}", markup=False, soft_wrap=True)
+
+
+def estimates(found: list[Estimate]) -> None:
+    """The tables of `plan`."""
+    out = console()
+    table = Table("split", "rows", "rejected", "tokens", "shards", "bytes", "tokenizing", title="would come out")
+    for each in found:
+        table.add_row(
+            each.split,
+            f"{each.rows:,}",
+            f"{each.rows_rejected:,}",
+            f"{each.num_tokens:,}",
+            str(each.shards),
+            size(each.num_bytes),
+            f"{each.seconds:.1f} s",
+        )
+    out.print(table)
+    for each in found:
+        shown = "   ".join(f"{percent} %: {value}" for percent, value in each.token_percentiles.items())
+        out.print(f"{each.split}: tokens in a row, percentiles   {shown}")
+        costs = Table("row length", "padding", "tokens cut", "rows cut", title=f"{each.split}, with --layout pad")
+        for cost in each.lengths:
+            costs.add_row(str(cost.length), f"{cost.padding:.1%}", f"{cost.tokens_cut:.1%}", f"{cost.rows_cut:.1%}")
+        out.print(costs)
+
+
+def _split_table(manifest: Manifest) -> Table:
+    table = Table("split", "rows in", "used", "rejected", "examples", "tokens", "tokens cut", "shards", "bytes")
+    for name, split in manifest.splits.items():
+        table.add_row(
+            name,
+            f"{split.ledger.rows_in:,}",
+            f"{split.ledger.rows_used:,}",
+            f"{split.ledger.rows_rejected:,}",
+            f"{split.num_examples:,}",
+            f"{split.num_tokens:,}",
+            f"{split.ledger.tokens_cut:,}",
+            str(len(split.shards)),
+            size(split.num_bytes),
+        )
+    return table
+
+
+def _print_rejected(out: Console, manifest: Manifest) -> None:
+    for name, split in manifest.splits.items():
+        if split.ledger.rejected:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(split.ledger.rejected.items()))
+            out.print(f"rejected in {name}: {reasons} (rows in rejected/)")

@@ -1,0 +1,224 @@
+"""From texts to the rows that `transformers` would make: special tokens, truncation, token type ids.
+
+    TemplateRows     the engine's tokens and a template, put together by array kernels; for fast tokenizers
+    ReferenceRows    `tokenizer(...)` itself, for every other tokenizer
+
+Both give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`. `open_rows` takes the first only if
+it gives bit for bit the same on a battery of texts, so that a tokenizer with habits of its own is never guessed at.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from pipelines.prepare import layouts
+from pipelines.prepare.config import Truncation
+from pipelines.prepare.engines import Engine, HuggingFaceEngine, open_engine
+from pipelines.prepare.runs import TokenRuns, concatenate, from_lists
+from pipelines.prepare.template import Template, assemble, kept_lengths, probe
+from tfrecord_io.errors import ConfigError
+
+__all__ = ["BATTERY", "EncodedRows", "ReferenceRows", "RowEncoder", "TemplateRows", "open_rows", "pad_like"]
+
+# What has tripped tokenizers before: empty and blank texts, literal special tokens, scripts, marks, controls, long
+# words.
+BATTERY = (
+    "",
+    " ",
+    "\t\r\n ",
+    "Hello, world!  It's 3.14 o'clock, isn't it?",
+    " leading and trailing ",
+    "[CLS] a [SEP] b [MASK] <s> c </s> <pad> <unk> <|endoftext|>d",
+    "naïve café, Ångström, ΣΊΣΥΦΟΣ, İstanbul, straße, ﬁne",
+    "e\u0301 \u1100\u1161\u11a8 각 z\u0351\u036b\u0343",
+    "中文字符和日本語のテキスト、한국어",
+    "שלום עולם مرحبا بالعالم हिन्दी ไทย",
+    "👩‍👩‍👧‍👦 🇩🇪 👍🏽 ☃️",
+    "a\x00b\x07c\u200bd\ufeffe\ufffdf\u00a0g\u3000h",
+    "##ing Ġthe ▁of <0x41>",
+    "x" * 300,
+    "!?…—--###" * 20,
+    "The quick brown fox jumps over the lazy dog. " * 30,
+    "https://example.org/a_b?c=d&e=%20 foo@bar.baz $12,345.67",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncodedRows:
+    """N whole rows without padding. `types` (uint8, one for each token) is None where the tokenizer has no type ids.
+
+    `full_lengths` int64 [N] are the tokens that the rows had before they were cut. `impossible` bool [N] marks rows
+    that cannot be cut to size as asked; they are to be left out.
+    """
+
+    ids: TokenRuns
+    types: np.ndarray | None
+    full_lengths: np.ndarray
+    impossible: np.ndarray
+
+    @property
+    def tokens_cut(self) -> int:
+        """Tokens of the usable rows that truncation took away."""
+        return int((self.full_lengths - self.ids.lengths)[~self.impossible].sum())
+
+
+class RowEncoder(Protocol):
+    """Makes rows of at most `length` tokens. `concurrent` as for engines."""
+
+    concurrent: bool
+    name: str
+
+    def encode(self, texts: Sequence[list[str]]) -> EncodedRows:
+        """Rows of one text column, or of two."""
+
+
+class TemplateRows:
+    """Rows from an engine's tokens and a template."""
+
+    def __init__(
+        self, engine: Engine, template: Template, *, tokenizer: Any, length: int, truncation: Truncation
+    ) -> None:
+        self.concurrent = engine.concurrent
+        self.name = engine.name
+        self._engine = engine
+        self._template = template
+        self._side = tokenizer.truncation_side
+        self._room = length - template.num_special
+        self._truncation: Truncation = truncation
+        self._has_types = "token_type_ids" in tokenizer.model_input_names
+
+    def encode(self, texts: Sequence[list[str]]) -> EncodedRows:
+        """Rows of one text column, or of two."""
+        runs = [self._engine.encode(column) for column in texts]
+        lengths = [run.lengths for run in runs]
+        kept, impossible = kept_lengths(lengths, room=self._room, truncation=self._truncation)
+        ids, types = assemble(runs, kept, self._template, side=self._side)
+        full = np.sum(lengths, axis=0) + self._template.num_special
+        return EncodedRows(ids=ids, types=types if self._has_types else None, full_lengths=full, impossible=impossible)
+
+
+class ReferenceRows:
+    """Rows from `tokenizer(...)`, as slow and as right as that."""
+
+    concurrent = False
+    name = "reference"
+
+    def __init__(self, tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype) -> None:
+        self._tokenizer = tokenizer
+        self._length = length
+        self._truncation = truncation
+        self._dtype = dtype
+        self._has_types = "token_type_ids" in tokenizer.model_input_names
+
+    def encode(self, texts: Sequence[list[str]]) -> EncodedRows:
+        """Rows of one text column, or of two."""
+        if not texts[0]:
+            return EncodedRows(
+                ids=concatenate([], dtype=self._dtype),
+                types=np.empty(0, np.uint8) if self._has_types else None,
+                full_lengths=np.zeros(0, np.int64),
+                impossible=np.zeros(0, bool),
+            )
+        encoded = self._call(texts, truncation=self._truncation)
+        lengths = np.fromiter(map(len, encoded["input_ids"]), np.int64, len(texts[0]))
+        impossible = lengths > self._length
+        for name in encoded:
+            encoded[name] = [[] if bad else row for row, bad in zip(encoded[name], impossible, strict=True)]
+        return EncodedRows(
+            ids=from_lists(encoded["input_ids"], dtype=self._dtype),
+            types=self._types(encoded) if self._has_types else None,
+            full_lengths=self._full_lengths(texts, lengths),
+            impossible=impossible,
+        )
+
+    def _types(self, encoded: dict[str, Any]) -> np.ndarray:
+        return from_lists(encoded["token_type_ids"], dtype=np.dtype(np.uint8)).ids
+
+    def _call(self, texts: Sequence[list[str]], *, truncation: Truncation) -> dict[str, Any]:
+        options = {"truncation": truncation, "max_length": self._length, "padding": False, "verbose": False}
+        if truncation in ("longest_first", "do_not_truncate"):
+            return dict(self._tokenizer(*texts, **options))
+        # One row that cannot be cut as asked fails the whole batch, so each row is on its own.
+        rows = [self._call_one(row, options) for row in zip(*texts, strict=True)]
+        return {name: [row[name] for row in rows] for name in rows[0]}
+
+    def _call_one(self, row: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
+        columns = [[text] for text in row]
+        try:
+            encoded = self._tokenizer(*columns, **options)
+        except (
+            Exception
+        ):  # the Rust library raises plain Exception here; without truncation the row says it by its length
+            encoded = self._tokenizer(*columns, **{**options, "truncation": "do_not_truncate"})
+        return {name: values[0] for name, values in encoded.items()}
+
+    def _full_lengths(self, texts: Sequence[list[str]], lengths: np.ndarray) -> np.ndarray:
+        full_lengths = lengths.copy()
+        full = np.flatnonzero(lengths == self._length)
+        if len(full) and self._truncation != "do_not_truncate":
+            columns = [[column[index] for index in full] for column in texts]
+            whole = self._call(columns, truncation="do_not_truncate")["input_ids"]
+            full_lengths[full] = np.fromiter(map(len, whole), np.int64, len(full))
+        return full_lengths
+
+
+def open_rows(
+    tokenizer: Any, *, length: int, truncation: Truncation, pair: bool, dtype: np.dtype
+) -> TemplateRows | ReferenceRows:
+    """The fastest encoder that gives what `transformers` gives.
+
+    Raises: ConfigError if a row of `length` has no room for text beside the special tokens.
+    """
+    special = int(tokenizer.num_special_tokens_to_add(pair=pair))
+    if length <= special:
+        raise ConfigError(
+            f"--max-length {length}, but {special} positions of each row are special tokens",
+            remedy=f"give at least {special + 1}",
+        )
+    if truncation == "only_second" and not pair:
+        raise ConfigError(
+            "--truncation only_second with one text column, expected a pair", remedy="give --text-column twice"
+        )
+    reference = ReferenceRows(tokenizer, length=length, truncation=truncation, dtype=dtype)
+    engine = open_engine(tokenizer, dtype=dtype)
+    if isinstance(engine, HuggingFaceEngine) and (template := probe(engine.backend, pair=pair)):
+        for tried in {special + 3, length}:
+            rows = TemplateRows(engine, template, tokenizer=tokenizer, length=tried, truncation=truncation)
+            if not _agrees(rows, tokenizer, length=tried, truncation=truncation, pair=pair):
+                return reference
+        return TemplateRows(engine, template, tokenizer=tokenizer, length=length, truncation=truncation)
+    return reference
+
+
+def pad_like(tokenizer: Any, rows: EncodedRows, *, length: int) -> dict[str, np.ndarray]:
+    """`layouts.pad` with the tokenizer's own padding."""
+    return layouts.pad(
+        rows.ids,
+        rows.types,
+        length=length,
+        pad_id=tokenizer.pad_token_id,
+        pad_type=tokenizer.pad_token_type_id,
+        side=tokenizer.padding_side,
+    )
+
+
+def _agrees(rows: RowEncoder, tokenizer: Any, *, length: int, truncation: Truncation, pair: bool) -> bool:
+    texts = list(BATTERY)
+    columns = [texts, [*texts[1:], texts[0]]] if pair else [texts]
+    got = rows.encode(columns)
+    padded = pad_like(tokenizer, got, length=length)
+    possible = np.flatnonzero(~got.impossible)
+    # As a batch: called with plain strings, `transformers` takes an empty second text for none.
+    expected = tokenizer(
+        *([column[index] for index in possible] for column in columns),
+        truncation=truncation,
+        max_length=length,
+        padding="max_length",
+        return_attention_mask=True,
+        verbose=False,
+    )
+    return all(np.array_equal(padded[name][possible], values) for name, values in expected.items())

@@ -1,0 +1,82 @@
+"""Ragged arrays of tokens: the form in which text travels between the tokenizer and the layouts.
+
+ids      [ 5 9 2 | 7 | | 4 4 ]         one vector of all tokens
+offsets  [ 0 3 4 4 6 ]                 run i is ids[offsets[i]:offsets[i + 1]]
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+
+__all__ = ["TokenRuns", "concatenate", "from_lists", "id_dtype", "offsets_of"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenRuns:
+    """N runs: `ids` of any unsigned or signed integer dtype [T], `offsets` int64 [N + 1] from 0 to T."""
+
+    ids: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens in each run, int64 [N]."""
+        return np.diff(self.offsets)
+
+    def take(self, order: np.ndarray) -> TokenRuns:
+        """The runs with the given indices, in that order."""
+        offsets = offsets_of(self.lengths[order])
+        ids = np.empty(int(offsets[-1]), self.ids.dtype)
+        _gather(self.ids, self.offsets, order, offsets, ids)
+        return TokenRuns(ids, offsets)
+
+
+def offsets_of(lengths: np.ndarray) -> np.ndarray:
+    """int64 [N + 1] offsets of runs of the given lengths."""
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def id_dtype(vocab_size: int) -> np.dtype:
+    """The narrowest dtype that holds every id: what a shard's tokens are kept in while it is made."""
+    return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
+
+
+def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> TokenRuns:
+    """Runs from Python lists of ids."""
+    offsets = offsets_of(np.fromiter(map(len, lists), np.int64, len(lists)))
+    ids = np.empty(int(offsets[-1]), dtype)
+    for index, values in enumerate(lists):
+        ids[offsets[index] : offsets[index + 1]] = values
+    return TokenRuns(ids, offsets)
+
+
+def concatenate(parts: list[TokenRuns], *, dtype: np.dtype) -> TokenRuns:
+    """The runs of all parts, one after another. Empties `parts` on the way, so that nothing is held twice for long."""
+    lengths = np.concatenate([np.zeros(0, np.int64), *(part.lengths for part in parts)])
+    offsets = offsets_of(lengths)
+    ids = np.empty(int(offsets[-1]), dtype)
+    at = 0
+    parts.reverse()
+    while parts:
+        part = parts.pop().ids
+        ids[at : at + len(part)] = part
+        at += len(part)
+    return TokenRuns(ids, offsets)
+
+
+@numba.njit(nogil=True, cache=True)
+def _gather(source, source_offsets, order, offsets, out):  # type: ignore[no-untyped-def]
+    for index in range(len(order)):
+        start = source_offsets[order[index]]
+        at = offsets[index]
+        for position in range(offsets[index + 1] - at):
+            out[at + position] = source[start + position]

@@ -1,0 +1,162 @@
+"""One task, from rows to a finished shard: read, tokenize, lay out, encode, write, receipt.
+
+    read batches ──► extract ──► encode (threads, in order) ──► gather ──► permute ──► Example bytes ──► frames ──► file
+
+Everything random comes from (seed, split, shard), so the bytes are the same wherever and whenever this runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare import progress, receipts, storage
+from pipelines.prepare.builders import Builder, Encoded, Tools
+from pipelines.prepare.columns import Rows, extract, sizes_of
+from pipelines.prepare.job import Job
+from pipelines.prepare.overlap import ordered_map
+from pipelines.prepare.planning import Segments, ShardTask, split_seed
+from pipelines.prepare.receipts import Receipt
+from pipelines.prepare.rejects import Rejects
+from tfrecord_io import examples, records
+from tfrecord_io.errors import OutputError
+from tfrecord_io.manifest import Compression, Ledger, Shard
+
+__all__ = ["batches", "count_tokens", "write"]
+
+# One call of the tokenizer takes a batch: enough rows to fill the cores, few enough that the tokenizer's own record of
+# them, about 100 bytes for each token, stays small.
+_BATCH_BYTES = 1 << 20
+# One thread is inside the tokenizer while another turns its last answer into arrays.
+_THREADS = 2
+
+
+def write(task: ShardTask, job: Job, tools: Tools) -> Receipt:
+    """Makes one shard and its receipt.
+
+    Raises: OutputError if the shard cannot be written, or would be empty; SourceError if the rows cannot be read.
+    """
+    rejects = Rejects(job.columns)
+    builder = tools.builder()
+    _gather(task, job, tools, builder, rejects)
+    rng = np.random.default_rng([job.seed, split_seed(task.split), task.index]) if job.shuffle else None
+    stored = _Tally()
+    name = job.shard_name(task)
+    storage.write_atomic(storage.join(job.root, name), stored.watch(_frames(job, builder, rng, stored), place=name))
+    rejects.write(job.rejected_path(task))
+    receipt = Receipt(
+        fingerprint=job.fingerprint,
+        split=task.split,
+        index=task.index,
+        shard=stored.shard(name),
+        ledger=Ledger(
+            rows_in=task.num_rows,
+            rows_used=task.num_rows - rejects.count,
+            rejected=rejects.by_reason,
+            tokens_cut=builder.tokens_cut,
+        ),
+        first_rejected=tuple(rejects.first),
+    )
+    storage.write_bytes(job.receipt_path(task), receipts.dump(receipt))
+    progress.add(shards=1)
+    return receipt
+
+
+def batches(job: Job, split: str, segments: Segments) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """(first row number, record batch) of a split's rows, in batches of about 1 MB of text, or of one row."""
+    for first, batch in job.splits[split].read(segments, job.columns.names):
+        megabyte = np.cumsum(sizes_of(batch, job.columns.texts)) // _BATCH_BYTES
+        edges = [0, *(np.flatnonzero(np.diff(megabyte)) + 1).tolist(), batch.num_rows]
+        for start, stop in itertools.pairwise(edges):
+            yield first + start, batch.slice(start, stop - start)
+
+
+def count_tokens(columns: dict[str, np.ndarray]) -> int:
+    """Tokens of a chunk that are not padding."""
+    return int(columns["num_tokens" if "num_tokens" in columns else "attention_mask"].sum(dtype=np.int64))
+
+
+def _gather(task: ShardTask, job: Job, tools: Tools, builder: Builder, rejects: Rejects) -> None:
+    """Reads, tokenizes and collects the task's rows; what cannot be used goes to `rejects`."""
+
+    def usable() -> Iterator[tuple[pa.RecordBatch, np.ndarray, Rows]]:
+        for first, batch in batches(job, task.split, task.segments):
+            rows, reasons = extract(batch, job.columns)
+            # The batch is a view that is gone when the next one is read: rejected rows are copied out of it now.
+            rejects.add(batch, reasons, np.arange(first, first + batch.num_rows))
+            unused = np.flatnonzero(reasons == "")
+            copy = batch.take(pa.array(unused)) if tools.may_reject else None
+            yield copy, first + unused, rows
+
+    def encode(item: tuple[pa.RecordBatch, np.ndarray, Rows]) -> tuple[pa.RecordBatch, np.ndarray, Encoded]:
+        batch, numbers, rows = item
+        return batch, numbers, tools.encode(rows)
+
+    threads = _THREADS if tools.concurrent else 1
+    for batch, numbers, encoded in ordered_map(encode, usable(), threads=threads):
+        builder.add(encoded)
+        if tools.may_reject:
+            rejects.add(batch, encoded.reasons, numbers)
+        progress.add(rows=len(numbers), tokens=encoded.num_tokens)
+
+
+def _frames(job: Job, builder: Builder, rng: np.random.Generator | None, tally: _Tally) -> Iterator[memoryview | bytes]:
+    """The shard's bytes, piece by piece."""
+
+    def framed() -> Iterator[memoryview]:
+        for columns in builder.chunks(rng):
+            payloads = examples.encode(columns, job.schema)
+            tally.num_examples += len(payloads)
+            tally.num_tokens += count_tokens(columns)
+            yield records.frame(payloads).data
+
+    return _compressed(framed(), job.compression)
+
+
+def _compressed(pieces: Iterator[memoryview], compression: Compression) -> Iterator[memoryview | bytes]:
+    if compression == "none":
+        yield from pieces
+        return
+    # wbits 31 writes a gzip header with no name and no time in it, so equal contents stay equal bytes.
+    packer = zlib.compressobj(wbits=31)
+    for piece in pieces:
+        yield packer.compress(piece)
+    yield packer.flush()
+
+
+class _Tally:
+    """Counts and digests a shard's bytes on their way into the file."""
+
+    def __init__(self) -> None:
+        self.num_examples = 0
+        self.num_tokens = 0
+        self._num_bytes = 0
+        self._digest = hashlib.sha256()
+
+    def watch(self, pieces: Iterator[memoryview | bytes], *, place: str) -> Iterator[memoryview | bytes]:
+        """Passes the pieces on. Raises: OutputError at the end if there was no example in them."""
+        for piece in pieces:
+            self._digest.update(piece)
+            self._num_bytes += len(piece)
+            progress.add(num_bytes=len(piece))
+            yield piece
+        if not self.num_examples:
+            raise OutputError(
+                f"{place}: no row of this shard gives an example, expected at least one",
+                remedy="look at why rows are rejected or too short, or choose a larger --shard-size",
+            )
+
+    def shard(self, name: str) -> Shard:
+        """The finished shard's entry."""
+        return Shard(
+            name=name,
+            num_bytes=self._num_bytes,
+            num_examples=self.num_examples,
+            num_tokens=self.num_tokens,
+            sha256=self._digest.hexdigest(),
+        )

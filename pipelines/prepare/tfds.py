@@ -1,0 +1,75 @@
+"""The two files by which `tfds.builder_from_directory(OUT)` opens the dataset without this library.
+
+The formats are TFDS's own: a DatasetInfo message (core/proto/dataset_info.proto) and the JSON of a FeaturesDict
+(core/proto/feature.proto), where 64-bit numbers are strings.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tfrecord_io.manifest import Manifest, Split
+from tfrecord_io.schema import Feature
+
+__all__ = ["files"]
+
+_FEATURES = "tensorflow_datasets.core.features"
+
+
+def files(manifest: Manifest) -> dict[str, bytes]:
+    """Names and contents."""
+    found = {"dataset_info.json": _dump(_info(manifest)), "features.json": _dump(_features(manifest))}
+    if manifest.label_names is not None:
+        found["label.labels.txt"] = "".join(f"{_one_line(name)}\n" for name in manifest.label_names).encode()
+    return found
+
+
+def _info(manifest: Manifest) -> dict[str, Any]:
+    suffix = ".gz" if manifest.compression == "gzip" else ""
+    return {
+        "name": manifest.name,
+        "version": "1.0.0",
+        "fileFormat": "tfrecord",
+        "description": f"{manifest.layout.get('name')} rows of {manifest.row_length} tokens, made by prep-tfrecords",
+        "splits": [_split(name, split, suffix=suffix) for name, split in sorted(manifest.splits.items())],
+    }
+
+
+def _split(name: str, split: Split, *, suffix: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "shardLengths": [str(shard.num_examples) for shard in split.shards],
+        "numBytes": str(split.num_bytes),
+        "filepathTemplate": "{DATASET}-{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}" + suffix,
+    }
+
+
+def _features(manifest: Manifest) -> dict[str, Any]:
+    features = {feature.name: _feature(feature, manifest) for feature in manifest.schema.features}
+    return {
+        "pythonClassName": f"{_FEATURES}.features_dict.FeaturesDict",
+        "featuresDict": {"features": features},
+    }
+
+
+def _feature(feature: Feature, manifest: Manifest) -> dict[str, Any]:
+    if feature.role == "label" and manifest.label_names is not None:
+        return {
+            "pythonClassName": f"{_FEATURES}.class_label_feature.ClassLabel",
+            "classLabel": {"numClasses": str(len(manifest.label_names))},
+        }
+    shape = {"dimensions": [str(size) for size in feature.shape]} if feature.shape else {}
+    return {
+        "pythonClassName": f"{_FEATURES}.tensor_feature.Tensor",
+        "tensor": {"shape": shape, "dtype": feature.dtype, "encoding": "none"},
+    }
+
+
+def _one_line(name: str) -> str:
+    # TFDS reads one name a line.
+    return " ".join(name.split()) or "_"
+
+
+def _dump(document: dict[str, Any]) -> bytes:
+    return (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()

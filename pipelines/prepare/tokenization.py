@@ -1,0 +1,146 @@
+"""Loading a tokenizer, making it travel, and what the manifest says of it.
+
+The launcher resolves the tokenizer once (hub id or folder), applies what the user decided (sides, a pad token where
+there is none), and saves it to a folder. That saved copy is what every worker loads, what the fingerprint covers,
+and what ends up beside the shards: a trainer that loads OUT/tokenizer has the very object that made them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pipelines.prepare.config import LayoutConfig, TokenizerConfig
+from pipelines.prepare.content import bytes_digest
+from tfrecord_io.errors import TokenizerError
+from tfrecord_io.manifest import TokenizerFacts
+
+__all__ = ["Files", "facts", "load", "no_bos", "resolve", "resolve_length", "separator_id"]
+
+Files = dict[str, bytes]
+
+DEFAULT_MAX_LENGTH = 512
+# transformers marks "no limit known" by 10^30.
+_NO_LIMIT = 10**9
+
+_log = logging.getLogger(__name__)
+
+
+def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
+    """The tokenizer to use, and the files that it was saved as and loaded from again.
+
+    Raises: TokenizerError if it cannot be found or loaded, or has neither a pad nor an EOS token.
+    """
+    tokenizer = _fetch(config)
+    if config.truncation_side:
+        tokenizer.truncation_side = config.truncation_side
+    if config.padding_side:
+        tokenizer.padding_side = config.padding_side
+    if tokenizer.pad_token_id is None:
+        _borrow_pad_token(tokenizer, config.name)
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_pretrained(folder)
+        files = {name: Path(folder, name).read_bytes() for name in sorted(os.listdir(folder))}
+    return load(files), files
+
+
+def load(files: Files) -> Any:
+    """The tokenizer of saved files, offline and without running any code of theirs."""
+    from transformers import AutoTokenizer
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            Path(folder, name).write_bytes(content)
+        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+
+
+def facts(tokenizer: Any, *, name: str, files: Files) -> TokenizerFacts:
+    """What a trainer needs to know of it."""
+    return TokenizerFacts(
+        name=Path(name).name if os.path.isdir(name) else name,
+        kind=type(tokenizer).__name__,
+        vocab_size=_vocab_size(tokenizer),
+        content_sha256=bytes_digest(files),
+        special_ids=tuple(sorted(set(tokenizer.all_special_ids))),
+        padding_side=tokenizer.padding_side,
+        pad_id=tokenizer.pad_token_id,
+        eos_id=tokenizer.eos_token_id,
+        bos_id=tokenizer.bos_token_id,
+        cls_id=tokenizer.cls_token_id,
+        sep_id=tokenizer.sep_token_id,
+        mask_id=tokenizer.mask_token_id,
+        unk_id=tokenizer.unk_token_id,
+    )
+
+
+def resolve_length(tokenizer: Any, layout: LayoutConfig) -> int:
+    """L: what the user asked for, or the tokenizer's own limit, at most 512. Warns above the model's limit."""
+    limit = int(tokenizer.model_max_length)
+    if layout.max_length is None:
+        return min(limit, DEFAULT_MAX_LENGTH)
+    if limit < _NO_LIMIT and layout.max_length > limit:
+        _log.warning(
+            "--max-length %d is over the limit of %d tokens that the tokenizer states for its model; "
+            "a model with that many positions cannot take such rows",
+            layout.max_length,
+            limit,
+        )
+    return layout.max_length
+
+
+def separator_id(tokenizer: Any) -> int:
+    """The id that ends each document in the `concat` layout: EOS, or the separator token where there is no EOS."""
+    for token_id in (tokenizer.eos_token_id, tokenizer.sep_token_id):
+        if token_id is not None:
+            return int(token_id)
+    raise TokenizerError(
+        "--layout concat joins documents by an EOS token, but this tokenizer has neither an EOS nor a separator token",
+        remedy="set eos_token in its tokenizer_config.json, or choose --layout pad",
+    )
+
+
+def no_bos(name: str) -> TokenizerError:
+    """The error of --add-bos with a tokenizer that has no such token."""
+    return TokenizerError(
+        f"--add-bos was given, but tokenizer {name!r} has no BOS token",
+        remedy="leave --add-bos out, or set bos_token in its tokenizer_config.json",
+    )
+
+
+def _vocab_size(tokenizer: Any) -> int:
+    # Ids may have holes (added tokens), so that the largest one counts, not how many there are.
+    return max([len(tokenizer) - 1, *tokenizer.get_vocab().values(), *tokenizer.all_special_ids]) + 1
+
+
+def _fetch(config: TokenizerConfig) -> Any:
+    from transformers import AutoTokenizer
+
+    name = os.path.expanduser(config.name)
+    local = os.path.isdir(name)
+    try:
+        return AutoTokenizer.from_pretrained(
+            name, revision=config.revision or "main", trust_remote_code=False, local_files_only=local
+        )
+    except Exception as error:  # transformers raises many kinds: each means that there is no usable tokenizer there
+        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise TokenizerError(
+            f"tokenizer {config.name!r} cannot be loaded: {first_line}",
+            remedy=(
+                "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
+                if local
+                else "check the spelling, the network and HF_HUB_OFFLINE; for a private or gated one set HF_TOKEN"
+            ),
+        ) from error
+
+
+def _borrow_pad_token(tokenizer: Any, name: str) -> None:
+    if tokenizer.eos_token is None:
+        raise TokenizerError(
+            f"tokenizer {name!r} has neither a pad token nor an EOS token to pad with",
+            remedy="set pad_token in its tokenizer_config.json",
+        )
+    _log.warning("tokenizer %r has no pad token; rows are padded with its EOS token %s", name, tokenizer.eos_token)
+    tokenizer.pad_token = tokenizer.eos_token

@@ -1,0 +1,146 @@
+"""The output folder before, during and after a job: may we write there, what is planned, what is already made.
+
+OUT/.prep/FINGERPRINT/job.json                       what the fingerprint covers, item by item
+OUT/.prep/FINGERPRINT/tokenizer/                     the saved tokenizer that workers load
+OUT/.prep/FINGERPRINT/SPLIT/plan.json                which rows go into which shard
+OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.prepare import receipts, storage
+from pipelines.prepare.job import WORK_FOLDER, Job, Resolved
+from pipelines.prepare.planning import ShardTask, SplitPlan
+from pipelines.prepare.receipts import Receipt
+from tfrecord_io import manifest
+from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
+from tfrecord_io.manifest import Manifest
+
+__all__ = ["OWN_FILES", "clear", "find_receipt", "read_manifest", "read_plan", "reserve", "write_plan"]
+
+# What a dataset's folder holds beside its shards; nothing else is ever deleted.
+OWN_FILES = (manifest.FILE_NAME, "dataset_info.json", "features.json", "label.labels.txt", "tokenizer", "rejected")
+
+
+def read_manifest(root: str) -> Manifest | None:
+    """The manifest of the dataset in `root`, or None if there is none. Raises: ManifestError."""
+    path = storage.join(root, manifest.FILE_NAME)
+    try:
+        return manifest.parse(storage.read_bytes(path), place=path)
+    except FileNotFoundError:
+        return None
+
+
+def reserve(resolved: Resolved, *, overwrite: bool) -> None:
+    """Makes sure that the output may be written to by this job, and leaves the job's own files there.
+
+    Raises: FingerprintMismatchError if it holds (part of) another dataset; OutputError if it holds something else.
+    """
+    root = resolved.job.root
+    names = storage.list_names(root)
+    ours = manifest.FILE_NAME in names or WORK_FOLDER in names
+    if names and not ours:
+        raise OutputError(
+            f"{root}: holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}, expected an empty or new folder",
+            remedy="choose another --output",
+        )
+    if ours and overwrite:
+        clear(root)
+    elif ours:
+        _refuse_another(resolved)
+    job = resolved.job
+    for name, content in resolved.tokenizer_files.items():
+        storage.write_bytes(job.work_path("tokenizer", name), content)
+    storage.write_bytes(job.work_path("job.json"), _dump(dict(resolved.items)))
+
+
+def clear(root: str) -> None:
+    """Deletes the dataset in `root`: the files that a build writes, and no other."""
+    # The manifest goes first: without it there is no dataset, whatever else is still there.
+    for name in OWN_FILES:
+        storage.delete(storage.join(root, name))
+    for name in storage.list_names(root):
+        if name.endswith((".tfrecord", ".tfrecord.gz")):
+            storage.delete(storage.join(root, name))
+    storage.delete(storage.join(root, WORK_FOLDER))
+
+
+def read_plan(job: Job, split: str) -> SplitPlan | None:
+    """The plan that an earlier run left, or None.
+
+    Raises: FingerprintMismatchError if it was made for other rows of the split; FormatError if it is damaged.
+    """
+    path = job.work_path(split, "plan.json")
+    try:
+        plan = SplitPlan.from_json(_load(storage.read_bytes(path), place=path), place=path)
+    except FileNotFoundError:
+        return None
+    if plan.ranges != job.splits[split].ranges:
+        raise FingerprintMismatchError(
+            f"{job.root}: split {split!r} was planned for the rows {_spans(plan.ranges)}, "
+            f"but now the rows {_spans(job.splits[split].ranges)} are asked for",
+            remedy="choose another --output, or start over with --overwrite",
+        )
+    return plan
+
+
+def write_plan(job: Job, plan: SplitPlan) -> None:
+    """Writes a split's plan, before any of its shards."""
+    storage.write_bytes(job.work_path(plan.split, "plan.json"), _dump(plan.to_json()))
+
+
+def find_receipt(job: Job, task: ShardTask) -> Receipt | None:
+    """The task's receipt, if it is there and its shard is as large as it says."""
+    path = job.receipt_path(task)
+    try:
+        receipt = receipts.parse(storage.read_bytes(path), place=path)
+    except (FileNotFoundError, FormatError):
+        return None
+    shard = storage.join(job.root, receipt.shard.name)
+    valid = receipt.fingerprint == job.fingerprint and storage.size(shard) == receipt.shard.num_bytes
+    return receipt if valid else None
+
+
+def _refuse_another(resolved: Resolved) -> None:
+    root, fingerprint = resolved.job.root, resolved.job.fingerprint
+    committed = read_manifest(root)
+    if committed is not None and committed.fingerprint != fingerprint:
+        raise _mismatch(root, committed.options, resolved.items)
+    for name in storage.list_names(storage.join(root, WORK_FOLDER)):
+        if name != fingerprint:
+            path = storage.join(root, WORK_FOLDER, name, "job.json")
+            before = _load(storage.read_bytes(path), place=path) if storage.exists(path) else {}
+            raise _mismatch(root, before, resolved.items)
+
+
+def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> FingerprintMismatchError:
+    changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    listed = "; ".join(f"{name}: was {_short(before.get(name))}, now {_short(now.get(name))}" for name in changed)
+    return FingerprintMismatchError(
+        f"{root}: holds a dataset made from something else ({listed or 'its job is unknown'})",
+        remedy="choose another --output, or start over with --overwrite",
+    )
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return text if len(text) <= 200 else text[:200] + "…"
+
+
+def _spans(ranges: tuple[tuple[int, int], ...]) -> str:
+    return "+".join(f"[{start}:{stop}]" for start, stop in ranges)
+
+
+def _dump(document: dict[str, Any]) -> bytes:
+    return (json.dumps(document, sort_keys=True) + "\n").encode()
+
+
+def _load(text: bytes, *, place: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise FormatError(f"{place}: not JSON ({error})", remedy="start over with --overwrite") from error

@@ -1,0 +1,1 @@
+"""Programs that are run from a checkout: the trainer, the benchmark, the checks."""

@@ -1,0 +1,89 @@
+# Sourced by the scripts beside it: finds a Python, makes .venv, and installs this project there when that is due.
+#
+#   venv_make [PYTHON]      .venv exists and runs; PYTHON, if given, decides its version
+#   venv_install EXTRA      `pip install -e .[EXTRA]`, unless setup.py and Python are those of the last install
+#   venv_ready EXTRA        whether that install is up to date
+#
+# The stamp .venv/.installed-EXTRA is written after a successful install only, so that an interrupted one is redone.
+
+VENV=.venv
+CALLED_FROM="$OLDPWD" # both scripts change to the project's root before they source this file
+SUPPORTED="3.10, 3.11 or 3.12"
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+  say "error: $1"
+  [ $# -lt 2 ] || say "remedy: $2"
+  exit 1
+}
+
+# A name on PATH proves nothing: a version manager's shim may stand for a Python that is not installed, and some
+# distributions package venv and ensurepip separately. Hence every candidate is run.
+python_works() {
+  "$1" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' >/dev/null 2>&1
+}
+
+python_version() { "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])'; }
+
+find_python() {
+  local wanted="${1:-}" candidate
+  case "$wanted" in
+    /*) ;;
+    */*) wanted="$CALLED_FROM/$wanted" ;;
+  esac
+  if [ -n "$wanted" ]; then
+    python_works "$wanted" || die "$wanted does not run, is not Python $SUPPORTED, or has no venv module" \
+      "name another one with --python or \$PYTHON (on Debian and Ubuntu, venv is in the package python3-venv)"
+    printf '%s\n' "$wanted"
+    return
+  fi
+  for candidate in python3.12 python3.11 python3.10 python3 python; do
+    if python_works "$candidate"; then
+      printf '%s\n' "$candidate"
+      return
+    fi
+  done
+  die "no Python $SUPPORTED with the venv module is on PATH" \
+    "install one (on Debian and Ubuntu also python3-venv), or name it: PYTHON=/path/to/python3.12 $0"
+}
+
+venv_make() {
+  local wanted="${1:-}" python
+  if python_works "$VENV/bin/python"; then
+    [ -n "$wanted" ] || return 0
+    python="$(find_python "$wanted")"
+    [ "$(python_version "$python")" != "$(python_version "$VENV/bin/python")" ] || return 0
+  else
+    python="$(find_python "$wanted")"
+  fi
+  say "making $VENV with $python ($(python_version "$python"))"
+  "$python" -m venv --clear "$VENV" ||
+    die "$python could not make $VENV" "see its lines above; a full disk and missing write permission are common causes"
+}
+
+venv_stamp() {
+  "$VENV/bin/python" -c '
+import hashlib, sys
+print(hashlib.sha256(open("setup.py", "rb").read()).hexdigest(), sys.version.split()[0])'
+}
+
+venv_ready() {
+  [ -f "$VENV/.installed-$1" ] && [ "$(cat "$VENV/.installed-$1")" = "$(venv_stamp)" ]
+}
+
+venv_install() {
+  local extra="$1"
+  ! venv_ready "$extra" || return 0
+  say "installing this project with [$extra] into $VENV; the first time takes some minutes"
+  rm -f "$VENV/.installed-$extra"
+  venv_pip --upgrade pip
+  venv_pip --editable ".[$extra]"
+  venv_stamp >"$VENV/.installed-$extra"
+}
+
+venv_pip() {
+  "$VENV/bin/python" -m pip install --quiet --quiet --no-input --disable-pip-version-check "$@" ||
+    die "pip could not install $*" \
+      "see pip's lines above; without a network or behind a proxy, set HTTPS_PROXY, or PIP_INDEX_URL to a mirror"
+}

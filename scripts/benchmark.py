@@ -1,0 +1,146 @@
+"""The benchmark of this project: everything side by side in one run, on a synthetic corpus. Nothing is downloaded.
+
+    python scripts/benchmark.py [--workdir DIR] [--quick] [--only NAME ...] [--runs N] [--large-runs N] [--json FILE]
+
+    corpus   makes the text and trains the two tokenizers; kept in the work folder for the next time
+    raw      the tokenizer alone, on all cores
+    build    `prep-tfrecords build`, steady state against the tokenizer alone
+    common   `prep-tfrecords build` against the script that people write by hand, start-up included
+    memory   the peak of `build`, all processes together, at two sizes of the corpus
+    reader   examples per second of our reader against hand-written input functions
+    startup  `--help`, and that preparing needs no TensorFlow
+
+Needs Linux, whose /proc says what memory a tree of processes holds. Exit status: 0 also when a bar is missed, since
+that is a measurement; 1 if a command failed; 2 usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+import time
+from typing import Any
+
+# `python scripts/benchmark.py` puts scripts/ on the path, not the repository that holds the packages.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from scripts.benchmarks import corpus, figures, machine, measure, preparing, preparing_tables, reading, startup, words
+
+SECTIONS = ("corpus", *preparing.SECTIONS, "reader", "startup")
+_DESCRIPTION = (__doc__ or "").partition("\n")[0]
+
+
+def main() -> int:
+    """Runs the sections that were asked for and prints their tables."""
+    options = _options()
+    settings = _settings(options)
+    settings.workdir.mkdir(parents=True, exist_ok=True)
+    where = machine.line()
+    print(f"{where}\n", flush=True)
+    try:
+        found, runs = _run(settings, set(options.only))
+    except measure.CommandFailedError as error:
+        print(error, file=sys.stderr)
+        return 1
+    if found:
+        print(f"## Bars\n\n{where}\n\n{figures.bars_table(found)}")
+    if options.json:
+        options.json.write_text(_json(where, settings, found, runs))
+    return 0
+
+
+def _run(settings: preparing.Settings, sections: set[str]) -> tuple[list[figures.Figure], list[dict[str, Any]]]:
+    """Prints the tables of the sections. Returns: their figures, and the single runs of the prepare side."""
+    found: list[figures.Figure] = []
+    runs: list[dict[str, Any]] = []
+    if "corpus" in sections:
+        print(f"## Corpus\n\n{_corpus_table(settings)}\n", flush=True)
+    if sections & set(preparing.SECTIONS):
+        results = preparing.race(settings, sections=sections)
+        tables, prepare_figures = preparing_tables.report(settings, results, sections=sections)
+        print("\n\n".join(tables), end="\n\n", flush=True)
+        found += prepare_figures
+        runs = preparing_tables.runs_json(results)
+    for name, title, section in (("reader", "Reader", reading), ("startup", "Start-up", startup)):
+        if name in sections:
+            text, section_figures = section.report(settings)
+            print(f"## {title}\n\n{text}\n", flush=True)
+            found += section_figures
+    return found, runs
+
+
+def _corpus_table(settings: preparing.Settings) -> str:
+    rows = []
+    for size in ("small", "large"):
+        started = time.perf_counter()
+        folder = preparing.corpus_folder(settings, size)
+        rows.append([f"corpus, {settings.num_bytes(size) / 1e6:,.0f} MB", folder.name, _seconds(started)])
+    for layout, kind in preparing.LAYOUTS.items():
+        started = time.perf_counter()
+        folder = preparing.tokenizer_folder(settings, layout)
+        rows.append([f"tokenizer {kind}, for `{layout}`", folder.name, _seconds(started)])
+    words_and_documents = (
+        f"{words.NUM_WORDS:,} word forms, documents of {corpus.MEAN_DOCUMENT_BYTES:,} bytes on average"
+    )
+    rows.append(["text", words_and_documents, ""])
+    return figures.table(["what", "folder", "made in, s"], rows)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=_DESCRIPTION)
+    parser.add_argument(
+        "--workdir", type=pathlib.Path, default=pathlib.Path("out/benchmark"), help="default %(default)s"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="5 and 20 MB of text: shows that all works, measures little"
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="NAME", help=", ".join(SECTIONS)
+    )
+    parser.add_argument("--runs", type=_positive, help="of each thing; default 3, and 1 on the large corpus")
+    parser.add_argument("--large-runs", type=_positive, help="on the large corpus, if not as many as --runs")
+    parser.add_argument("--small-mb", type=_positive, help="text of the small corpus; default 100")
+    parser.add_argument("--large-mb", type=_positive, help="text of the large corpus; default 400")
+    parser.add_argument("--json", type=pathlib.Path, help="writes the figures to this file as well")
+    return parser.parse_args()
+
+
+def _settings(options: argparse.Namespace) -> preparing.Settings:
+    small, large = (5, 20) if options.quick else (100, 400)
+    return preparing.Settings(
+        workdir=options.workdir.resolve(),
+        small_bytes=(options.small_mb or small) * 1_000_000,
+        large_bytes=(options.large_mb or large) * 1_000_000,
+        small_runs=options.runs or 3,
+        large_runs=options.large_runs or options.runs or 1,
+        reader_rounds=max(3, options.runs or 3),
+        reader_seconds=3.0 if options.quick else 10.0,
+    )
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number}, expected at least 1")
+    return number
+
+
+def _seconds(started: float) -> str:
+    return figures.number(time.perf_counter() - started)
+
+
+def _json(where: str, settings: preparing.Settings, found: list[figures.Figure], runs: list[dict[str, Any]]) -> str:
+    document = {
+        "machine": where,
+        "small_bytes": settings.small_bytes,
+        "large_bytes": settings.large_bytes,
+        "figures": [figure.to_json() for figure in found],
+        "runs": runs,
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,79 @@
+"""What the benchmark says in the end: medians, bars, and tables in Markdown."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+__all__ = ["Figure", "bars_table", "median", "spread", "table"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figure:
+    """One number that has a bar: `at_least` or `at_most`, in `unit`."""
+
+    name: str
+    measured: float
+    at_least: float | None = None
+    at_most: float | None = None
+    unit: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the bar is reached."""
+        return (self.at_least is None or self.measured >= self.at_least) and (
+            self.at_most is None or self.measured <= self.at_most
+        )
+
+    @property
+    def bar(self) -> str:
+        """The bar as text, such as '≥ 0.90'."""
+        parts = [("≥", self.at_least), ("≤", self.at_most)]
+        return " ".join(f"{sign} {number(bound)}{self.unit}" for sign, bound in parts if bound is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The figure as a JSON object."""
+        return {**dataclasses.asdict(self), "ok": self.ok}
+
+
+def median(values: Iterable[float]) -> float:
+    """The middle one of the measured values."""
+    return statistics.median(values)
+
+
+def spread(values: Sequence[float]) -> str:
+    """Median, and the smallest and largest where there is more than one: '12.1 (11.8 to 13.0)'."""
+    if len(values) == 1:
+        return number(values[0])
+    return f"{number(median(values))} ({number(min(values))} to {number(max(values))})"
+
+
+def number(value: float) -> str:
+    """Three significant digits, thousands with a comma; a count as it is."""
+    if isinstance(value, int) or abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table, its columns aligned so that it reads as plain text too."""
+    cells = [list(headers), *(list(row) for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in cells
+    ]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def bars_table(figures: Iterable[Figure]) -> str:
+    """The last table: figure, bar, measured, ok?"""
+    return table(
+        ["figure", "bar", "measured", "ok?"],
+        [
+            [figure.name, figure.bar, number(figure.measured) + figure.unit, "yes" if figure.ok else "**no**"]
+            for figure in figures
+        ],
+    )

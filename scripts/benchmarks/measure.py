@@ -1,0 +1,160 @@
+"""Runs a command as a process of its own and says how long it took and how much memory its whole tree held.
+
+Memory has two numbers. `tree_bytes` is the largest sum of resident sets over all processes of the command's session,
+sampled ten times a second from /proc: what the machine must have, pages that processes share counted once for each.
+`process_bytes` is the kernel's own high-water mark of the largest single process, which no sampling can miss.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+__all__ = ["REPOSITORY", "CommandFailedError", "Run", "fresh_caches", "run", "warm_pages"]
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
+_SAMPLE_SECONDS = 0.1
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TAIL_LINES = 30
+
+
+class CommandFailedError(Exception):
+    """A measured command ended with an error; the message carries the end of its stderr."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """One finished command: wall-clock seconds from its start to its end, its peak memory, and what it printed."""
+
+    seconds: float
+    tree_bytes: int
+    process_bytes: int
+    stdout: str
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The JSON object on the last line of stdout."""
+        return dict(json.loads(self.stdout.strip().splitlines()[-1]))
+
+
+def run(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> Run:
+    """Runs the command in the repository's root.
+
+    Raises: CommandFailedError if its exit status is not 0.
+    """
+    with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        started = time.perf_counter()
+        process = subprocess.Popen(
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            cwd=REPOSITORY,
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY), **(env or {})},
+            start_new_session=True,
+        )
+        with _sampled(process.pid) as peak, _ended_with_us(process.pid):
+            _, status, usage = os.wait4(process.pid, 0)
+            seconds = time.perf_counter() - started
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode != 0:
+            raise CommandFailedError(_failure(command, process.returncode, _text(stderr)))
+        process_bytes = usage.ru_maxrss * 1024
+        tree_bytes = max(peak[0], process_bytes)
+        return Run(seconds=seconds, tree_bytes=tree_bytes, process_bytes=process_bytes, stdout=_text(stdout))
+
+
+@contextlib.contextmanager
+def fresh_caches(workdir: pathlib.Path) -> Iterator[dict[str, str]]:
+    """Environment variables for one run: empty caches of its own, removed with everything in them afterwards.
+
+    datasets keys its cache by fingerprint: with a shared one the second run of a script would load the first's result.
+    """
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="caches-", dir=workdir))
+    (folder / "tmp").mkdir()
+    try:
+        yield {
+            "HF_HOME": str(folder / "hf"),
+            "HF_DATASETS_CACHE": str(folder / "hf" / "datasets"),
+            "HF_MODULES_CACHE": str(folder / "hf" / "modules"),
+            "TMPDIR": str(folder / "tmp"),
+            "HF_HUB_OFFLINE": "1",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def warm_pages(folder: pathlib.Path) -> None:
+    """Reads every file once, so that no contender pays for the disk because it came first."""
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            with path.open("rb") as file:
+                while file.read(1 << 24):
+                    pass
+
+
+@contextlib.contextmanager
+def _sampled(session: int) -> Iterator[list[int]]:
+    """A list of one number, the largest sum of resident bytes that the session's processes had at one time."""
+    peak, done = [0], threading.Event()
+
+    def sample() -> None:
+        while not done.wait(_SAMPLE_SECONDS):
+            peak[0] = max(peak[0], _session_bytes(session))
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def _ended_with_us(session: int) -> Iterator[None]:
+    """Ends the command's processes when we are interrupted: Ctrl-C does not reach another session by itself."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(session, signal.SIGTERM)
+        raise
+
+
+def _session_bytes(session: int) -> int:
+    total = 0
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = pathlib.Path(entry.path, "stat").read_text()
+        except OSError:  # it ended while we looked
+            continue
+        # proc(5): pid (name) state ppid pgrp session ...; the name may hold spaces. rss is field 24, in pages.
+        fields = stat.rpartition(")")[2].split()
+        if int(fields[3]) == session:
+            total += int(fields[21]) * _PAGE_BYTES
+    return total
+
+
+def _text(file: Any) -> str:
+    file.seek(0)
+    return str(file.read().decode(errors="replace"))
+
+
+def _failure(command: Sequence[str], status: int, stderr: str) -> str:
+    tail = "\n".join(stderr.strip().splitlines()[-_TAIL_LINES:])
+    return f"exit status {status} of: {' '.join(command)}\n{tail}"

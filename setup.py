@@ -1,0 +1,63 @@
+"""Metadata of the package. A setup.py, since Dataflow's --setup_file installs it on its workers."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+from setuptools import find_packages, setup
+
+HERE = pathlib.Path(__file__).parent
+VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "tfrecord_io/__init__.py").read_text(), re.M)
+assert VERSION is not None, "tfrecord_io/__init__.py carries the version"
+
+TRAIN = ["tensorflow>=2.19"]
+DEV = [
+    "hypothesis>=6.100",
+    "mypy>=1.15",
+    "pytest>=8.3",
+    "pytest-timeout>=2.3",
+    "pytest-xdist>=3.6",
+    "ruff>=0.11",
+    "sentencepiece>=0.2",
+    "tensorflow-datasets>=4.9.9",
+]
+
+setup(
+    name="prep-tfrecords",
+    version=VERSION.group(1),
+    description="From a Hugging Face dataset to TFRecord shards with static shapes, and back as pure tf.data",
+    long_description=(HERE / "README.md").read_text() if (HERE / "README.md").exists() else "",
+    long_description_content_type="text/markdown",
+    license="MIT",
+    license_files=["LICENSE"],
+    python_requires=">=3.10,<3.13",  # apache-beam and tensorflow both have wheels for these
+    packages=find_packages(include=["pipelines", "pipelines.*", "tfrecord_io", "tfrecord_io.*"]),
+    package_data={"pipelines": ["py.typed"], "tfrecord_io": ["py.typed"]},
+    install_requires=[
+        "apache-beam>=2.65",
+        "click>=8.1",
+        "datasets>=4.0",
+        "fsspec>=2024.6",
+        "gcsfs>=2024.6",
+        "numba>=0.61",
+        "numpy>=1.26",
+        "pyarrow>=18",
+        "rich>=13.7",
+        "tokenizers>=0.21",
+        "transformers>=4.53",
+    ],
+    extras_require={"train": TRAIN, "dev": [*TRAIN, *DEV]},
+    entry_points={"console_scripts": ["prep-tfrecords=pipelines.cli:main"]},
+    classifiers=[
+        "Intended Audience :: Science/Research",
+        "License :: OSI Approved :: MIT License",
+        "Operating System :: POSIX :: Linux",
+        "Operating System :: MacOS",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

@@ -1,0 +1,52 @@
+"""What all tests share: a private, offline home for the Hugging Face libraries, and the trained tokenizers.
+
+Those libraries read their environment once, when they are imported, so it is set while pytest loads this file,
+before any test module is. Processes that a test starts inherit it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.tokenizers_zoo import Zoo
+
+_HOME = tempfile.mkdtemp(prefix="prep-tfrecords-tests-")
+
+
+def _isolate() -> None:
+    early = {"datasets", "huggingface_hub", "transformers"} & sys.modules.keys()
+    if early:
+        raise pytest.UsageError(
+            f"{', '.join(sorted(early))} imported before tests/conftest.py: tests would use your cache"
+        )
+    os.environ.update(
+        HF_HOME=_HOME,
+        HF_HUB_CACHE=os.path.join(_HOME, "hub"),
+        HF_DATASETS_CACHE=os.path.join(_HOME, "datasets"),
+        HF_MODULES_CACHE=os.path.join(_HOME, "modules"),
+        HF_HUB_OFFLINE="1",
+        HF_HUB_DISABLE_TELEMETRY="1",
+    )
+
+
+_isolate()
+
+
+def pytest_unconfigure() -> None:
+    """Removes the private home, after the last fixture has let go of it."""
+    shutil.rmtree(_HOME, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Zoo:
+    """`zoo.path(kind)` and `zoo.tokenizer(kind)` for each kind of tests.tokenizers_zoo."""
+    from tests.tokenizers_zoo import Zoo
+
+    return Zoo(tmp_path_factory.mktemp("zoo"))

@@ -1,0 +1,114 @@
+"""Every error that a user can cause, as one tree.
+
+PrepError                       cause (what was got, where, what was expected) and remedy (what to do)
+├── ConfigError                 an option is wrong or two options contradict each other
+├── SourceError                 the dataset cannot be found, opened or read as asked
+│   ├── SplitNotFoundError      a split that the dataset does not have
+│   └── ColumnError             a column is missing or holds something else than text, labels or numbers
+├── TokenizerError              the tokenizer cannot be loaded or cannot do what the layout needs
+├── RowsRejectedError           more rows were unusable than --max-error-rate allows
+├── LedgerError                 rows in do not equal rows used plus rows rejected: a bug, never data
+├── OutputError                 the output cannot be written: permission, full disk, occupied folder
+│   └── FingerprintMismatchError   the folder holds (part of) a dataset made from something else
+├── FormatError                 what is on disk breaks the on-disk contract (docs/format.md)
+│   ├── SchemaError             a feature's name, dtype or shape is not allowed, or arrays do not fit it
+│   ├── ManifestError           manifest.json is missing, unreadable or contradicts itself
+│   └── CorruptRecordError      a shard's bytes are damaged: framing, crc, digest or contents
+└── ReaderError                 a reader was asked for something that it cannot give (split, batch size, host)
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ColumnError",
+    "ConfigError",
+    "CorruptRecordError",
+    "FingerprintMismatchError",
+    "FormatError",
+    "LedgerError",
+    "ManifestError",
+    "OutputError",
+    "PrepError",
+    "ReaderError",
+    "RowsRejectedError",
+    "SchemaError",
+    "SourceError",
+    "SplitNotFoundError",
+    "TokenizerError",
+]
+
+
+class PrepError(Exception):
+    """The root. `cause` says what was got and expected, and where; `remedy` says what to do about it."""
+
+    def __init__(self, cause: str, *, remedy: str = "") -> None:
+        super().__init__(cause, remedy)
+        self.cause = cause
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.cause}; {self.remedy}" if self.remedy else self.cause
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Errors cross process boundaries (Beam workers); a keyword-only argument needs its own way to pickle.
+        return (_rebuild, (type(self), self.cause, self.remedy))
+
+
+def _rebuild(kind: type[PrepError], cause: str, remedy: str) -> PrepError:
+    return kind(cause, remedy=remedy)
+
+
+class ConfigError(PrepError):
+    """An option is wrong, or two options contradict each other."""
+
+
+class SourceError(PrepError):
+    """The dataset cannot be found, opened or read as asked."""
+
+
+class SplitNotFoundError(SourceError):
+    """A split that the dataset does not have."""
+
+
+class ColumnError(SourceError):
+    """A column is missing, or holds something else than what it is to be used as."""
+
+
+class TokenizerError(PrepError):
+    """The tokenizer cannot be loaded, or cannot do what the layout needs."""
+
+
+class RowsRejectedError(PrepError):
+    """More rows were unusable than the configured error rate allows."""
+
+
+class LedgerError(PrepError):
+    """Rows in do not equal rows used plus rows rejected. Always a bug of this library."""
+
+
+class OutputError(PrepError):
+    """The output folder cannot be written, or must not be."""
+
+
+class FingerprintMismatchError(OutputError):
+    """The output folder holds a dataset, or part of one, that was made from something else."""
+
+
+class FormatError(PrepError):
+    """What is on disk breaks the contract of docs/format.md."""
+
+
+class SchemaError(FormatError):
+    """A feature's name, dtype or shape is not allowed, or arrays do not fit the schema."""
+
+
+class ManifestError(FormatError):
+    """The manifest is missing, unreadable, or contradicts itself."""
+
+
+class CorruptRecordError(FormatError):
+    """A shard's bytes are damaged, or hold something else than the schema says."""
+
+
+class ReaderError(PrepError):
+    """A reader was asked for something that it cannot give."""

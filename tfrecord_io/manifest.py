@@ -1,0 +1,335 @@
+"""The commit record of a dataset: dataclasses on one side, the text of manifest.json on the other.
+
+`parse` accepts any bytes and either returns a manifest that is consistent in itself or raises ManifestError;
+`dump` is canonical: equal manifests give equal bytes, on every machine. docs/format.md specifies each field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from tfrecord_io.errors import ManifestError, SchemaError
+from tfrecord_io.schema import Feature, Schema
+
+__all__ = [
+    "FILE_NAME",
+    "FORMAT",
+    "FORMAT_VERSION",
+    "Ledger",
+    "Manifest",
+    "Shard",
+    "Split",
+    "TokenizerFacts",
+    "digest",
+    "dump",
+    "parse",
+    "shard_name",
+]
+
+FORMAT = "prep-tfrecords"
+FORMAT_VERSION = "1.0"
+FILE_NAME = "manifest.json"
+
+Compression = Literal["none", "gzip"]
+
+# A dot-free first character keeps '..' and hidden files out; no separator keeps other folders out.
+_SHARD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\.tfrecord(\.gz)?\Z")
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+
+
+def shard_name(*, name: str, split: str, index: int, count: int, compression: Compression = "none") -> str:
+    """`NAME-SPLIT-00000-of-00012.tfrecord`, with `.gz` behind it for gzip."""
+    suffix = ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
+    return f"{name}-{split}-{index:05d}-of-{count:05d}{suffix}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shard:
+    """One file. `num_bytes` and `sha256` are of the file as stored; `num_tokens` counts what is not padding."""
+
+    name: str
+    num_bytes: int
+    num_examples: int
+    num_tokens: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """Where the input went: `rows_in == rows_used + sum(rejected.values())`, by reason.
+
+    `tokens_cut` are tokens of used rows that are in no record: truncated (`pad`), or a dropped remainder (`concat`).
+    """
+
+    rows_in: int
+    rows_used: int
+    rejected: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    tokens_cut: int = 0
+
+    @property
+    def rows_rejected(self) -> int:
+        """All rejected rows, whatever the reason."""
+        return sum(self.rejected.values())
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every row is accounted for."""
+        return self.rows_in == self.rows_used + self.rows_rejected
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Split:
+    """One split: its shards in order, and its ledger."""
+
+    shards: tuple[Shard, ...]
+    ledger: Ledger
+
+    @property
+    def num_examples(self) -> int:
+        """Records in all shards."""
+        return sum(shard.num_examples for shard in self.shards)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all shards as stored."""
+        return sum(shard.num_bytes for shard in self.shards)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are not padding, in all shards."""
+        return sum(shard.num_tokens for shard in self.shards)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerFacts:
+    """What a trainer needs to know of the tokenizer without loading it. Ids are None where it has no such token."""
+
+    name: str
+    kind: str
+    vocab_size: int
+    content_sha256: str
+    special_ids: tuple[int, ...]
+    padding_side: Literal["left", "right"]
+    pad_id: int
+    eos_id: int | None = None
+    bos_id: int | None = None
+    cls_id: int | None = None
+    sep_id: int | None = None
+    mask_id: int | None = None
+    unk_id: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """All that a reader needs. `layout`, `source`, `options` and `versions` are plain JSON objects for people and
+    tools.
+    """
+
+    name: str
+    fingerprint: str
+    schema: Schema
+    layout: Mapping[str, Any]
+    tokenizer: TokenizerFacts
+    splits: Mapping[str, Split]
+    label_names: tuple[str, ...] | None = None
+    compression: Compression = "none"
+    source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def row_length(self) -> int:
+        """L, the tokens in one row."""
+        feature = self.schema.with_role("token_ids")
+        if feature is None:
+            raise ManifestError("the schema has no feature of role 'token_ids', expected one")
+        return feature.num_values
+
+
+def digest(manifest: Manifest) -> str:
+    """SHA-256 of the canonical text: equal for equal datasets, whatever machine or runner made them."""
+    return hashlib.sha256(dump(manifest)).hexdigest()
+
+
+def dump(manifest: Manifest) -> bytes:
+    """The canonical UTF-8 text of manifest.json: sorted keys, two spaces, one newline at the end."""
+    return (json.dumps(_to_json(manifest), indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def parse(text: bytes | str, *, place: str = FILE_NAME) -> Manifest:
+    """The manifest in `text`; `place` names it in errors.
+
+    Raises: ManifestError if the text is not a manifest, is of a newer major version, or contradicts itself.
+    """
+    document = _load(text, place=place)
+    _check_version(document, place=place)
+    try:
+        manifest = _from_json(document)
+    except SchemaError as error:
+        raise ManifestError(f"{place}: {error.cause}", remedy=_REMAKE) from error
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ManifestError(
+            f"{place}: {type(error).__name__} {error}, expected the fields of format {FORMAT_VERSION}", remedy=_REMAKE
+        ) from error
+    _check(manifest, place=place)
+    return manifest
+
+
+_REMAKE = "copy the manifest again from where the dataset was made, or build it anew"
+
+
+def _to_json(manifest: Manifest) -> dict[str, Any]:
+    splits = {
+        name: {
+            "num_examples": split.num_examples,
+            "num_bytes": split.num_bytes,
+            "num_tokens": split.num_tokens,
+            "ledger": dataclasses.asdict(split.ledger),
+            "shards": [dataclasses.asdict(shard) for shard in split.shards],
+        }
+        for name, split in manifest.splits.items()
+    }
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "name": manifest.name,
+        "fingerprint": manifest.fingerprint,
+        "features": [feature.to_json() for feature in manifest.schema.features],
+        "label_names": None if manifest.label_names is None else list(manifest.label_names),
+        "layout": dict(manifest.layout),
+        "tokenizer": {**dataclasses.asdict(manifest.tokenizer), "special_ids": list(manifest.tokenizer.special_ids)},
+        "compression": manifest.compression,
+        "source": dict(manifest.source),
+        "options": dict(manifest.options),
+        "versions": dict(manifest.versions),
+        "splits": splits,
+    }
+
+
+def _load(text: bytes | str, *, place: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"{place}: not JSON ({error})", remedy=_REMAKE) from error
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ManifestError(
+            f'{place}: not a manifest of this library, expected a JSON object with "format": "{FORMAT}"',
+            remedy="name the folder that `prep-tfrecords build --output` wrote",
+        )
+    return document
+
+
+def _check_version(document: dict[str, Any], *, place: str) -> None:
+    version = document.get("format_version")
+    major = version.partition(".")[0] if isinstance(version, str) else ""
+    if not major.isascii() or not major.isdigit() or len(major) > 9:
+        raise ManifestError(f"{place}: format version {version!r}, expected 'MAJOR.MINOR'", remedy=_REMAKE)
+    ours = int(FORMAT_VERSION.partition(".")[0])
+    if int(major) != ours:
+        raise ManifestError(
+            f"{place}: format version {version}, this library reads version {ours}.x",
+            remedy="install a release of prep-tfrecords that reads it",
+        )
+
+
+def _from_json(document: Mapping[str, Any]) -> Manifest:
+    features = tuple(Feature(**{**fields, "shape": tuple(fields["shape"])}) for fields in document["features"])
+    tokenizer = document["tokenizer"]
+    names = document["label_names"]
+    return Manifest(
+        name=_text(document["name"]),
+        fingerprint=_text(document["fingerprint"]),
+        schema=Schema(features),
+        layout=dict(document["layout"]),
+        tokenizer=TokenizerFacts(**{**tokenizer, "special_ids": tuple(map(_count, tokenizer["special_ids"]))}),
+        splits={_text(name): _split(fields) for name, fields in document["splits"].items()},
+        label_names=None if names is None else tuple(map(_text, names)),
+        compression=_one_of(document["compression"], "none", "gzip"),
+        source=dict(document["source"]),
+        options=dict(document["options"]),
+        versions=dict(document["versions"]),
+    )
+
+
+def _split(fields: Mapping[str, Any]) -> Split:
+    ledger = fields["ledger"]
+    split = Split(
+        shards=tuple(_shard(shard) for shard in fields["shards"]),
+        ledger=Ledger(
+            rows_in=_count(ledger["rows_in"]),
+            rows_used=_count(ledger["rows_used"]),
+            rejected={_text(reason): _count(rows) for reason, rows in ledger["rejected"].items()},
+            tokens_cut=_count(ledger["tokens_cut"]),
+        ),
+    )
+    for key in ("num_examples", "num_bytes", "num_tokens"):
+        if fields[key] != getattr(split, key):
+            raise ValueError(f"{key} is {fields[key]!r} but the shards add up to {getattr(split, key)}")
+    return split
+
+
+def _shard(fields: Mapping[str, Any]) -> Shard:
+    return Shard(
+        name=_text(fields["name"]),
+        num_bytes=_count(fields["num_bytes"]),
+        num_examples=_count(fields["num_examples"]),
+        num_tokens=_count(fields["num_tokens"]),
+        sha256=_text(fields["sha256"]),
+    )
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} where a string is expected")
+    return value
+
+
+def _count(value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise TypeError(f"{value!r} where a whole number of at least 0 is expected")
+    return value
+
+
+def _one_of(value: Any, *allowed: Any) -> Any:
+    if value not in allowed:
+        raise ValueError(f"{value!r} where one of {allowed} is expected")
+    return value
+
+
+def _check(manifest: Manifest, *, place: str) -> None:
+    seen: set[str] = set()
+    for split_name, split in manifest.splits.items():
+        if not split.ledger.balanced:
+            ledger = split.ledger
+            raise ManifestError(
+                f"{place}: split {split_name!r}: {ledger.rows_in} rows in, but {ledger.rows_used} used "
+                f"and {ledger.rows_rejected} rejected",
+                remedy=_REMAKE,
+            )
+        for shard in split.shards:
+            _check_shard(shard, seen=seen, place=f"{place}: split {split_name!r}")
+            seen.add(shard.name)
+    label = manifest.schema.with_role("label")
+    if manifest.label_names is not None and label is None:
+        raise ManifestError(f"{place}: label names without a feature of role 'label'", remedy=_REMAKE)
+
+
+def _check_shard(shard: Shard, *, seen: set[str], place: str) -> None:
+    if not _SHARD_NAME.match(shard.name):
+        raise ManifestError(
+            f"{place}: shard name {shard.name!r}, expected a plain file name that ends in .tfrecord or .tfrecord.gz",
+            remedy=_REMAKE,
+        )
+    if shard.name in seen:
+        raise ManifestError(f"{place}: shard name {shard.name!r} appears twice", remedy=_REMAKE)
+    if not _SHA256.match(shard.sha256):
+        raise ManifestError(
+            f"{place}: shard {shard.name}: sha256 {shard.sha256!r}, expected 64 hex digits", remedy=_REMAKE
+        )
+    if shard.num_examples == 0:
+        raise ManifestError(f"{place}: shard {shard.name}: no example, expected at least one", remedy=_REMAKE)

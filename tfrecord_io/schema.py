@@ -1,0 +1,102 @@
+"""The features of a dataset: name, dtype, shape, role and meaning.
+
+A `tf.train.Example` knows only lists of int64, float32 and bytes. A schema adds the one fixed shape that each feature
+has in every record of the dataset, which is what makes static shapes possible on the device.
+
+Glossary of roles (L is the row length in tokens):
+
+    role             dtype    shape  meaning
+    token_ids        int64    [L]    ids of the tokenizer's vocabulary, special tokens and padding included
+    attention_mask   int64    [L]    1 on tokens, 0 on padding
+    token_type_ids   int64    [L]    0 on the first text of a pair, 1 on the second, as the tokenizer gives them
+    num_tokens       int64    []     tokens before padding, where a mask is not stored (the `concat` layout)
+    label            int64    []     class id, an index into the manifest's label names; or float32 [] for regression
+    column           either   any    a column of the source, kept as it was
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from typing import Any, Literal, get_args
+
+from tfrecord_io.errors import SchemaError
+
+__all__ = ["DType", "Feature", "Role", "Schema"]
+
+DType = Literal["int64", "float32"]
+Role = Literal["token_ids", "attention_mask", "token_type_ids", "num_tokens", "label", "column"]
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Feature:
+    """One feature of every record: `dtype` as stored in the Example, `shape` without the batch dimension.
+
+    Raises: SchemaError if the name, dtype, shape or role is not one that the format allows.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    role: Role
+    meaning: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not _NAME.match(self.name):
+            raise SchemaError(
+                f"feature name {self.name!r}: expected a letter or underscore, then letters, digits, '_', '-' or '.'",
+                remedy="rename the column",
+            )
+        if self.dtype not in get_args(DType):
+            raise SchemaError(f"feature {self.name!r}: dtype {self.dtype!r}, expected one of {get_args(DType)}")
+        if self.role not in get_args(Role):
+            raise SchemaError(f"feature {self.name!r}: role {self.role!r}, expected one of {get_args(Role)}")
+        if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in self.shape):
+            raise SchemaError(f"feature {self.name!r}: shape {self.shape}, expected positive sizes")
+
+    @property
+    def num_values(self) -> int:
+        """Values in one record: the product of the shape, 1 for a scalar."""
+        return math.prod(self.shape)
+
+    def to_json(self) -> dict[str, Any]:
+        """The feature as it stands in the manifest."""
+        return {**dataclasses.asdict(self), "shape": list(self.shape)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Schema:
+    """The features of a dataset, in the order in which a reader gives them.
+
+    Raises: SchemaError if there is no feature, or two have the same name.
+    """
+
+    features: tuple[Feature, ...]
+
+    def __post_init__(self) -> None:
+        names = self.names
+        if not names:
+            raise SchemaError("a schema without features, expected at least one")
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise SchemaError(
+                f"feature names {repeated} appear more than once, expected distinct names",
+                remedy="rename or leave out one of the columns",
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The features' names, in order."""
+        return tuple(feature.name for feature in self.features)
+
+    def __getitem__(self, name: str) -> Feature:
+        for feature in self.features:
+            if feature.name == name:
+                return feature
+        raise SchemaError(f"no feature {name!r}, expected one of {list(self.names)}")
+
+    def with_role(self, role: Role) -> Feature | None:
+        """The first feature of that role, or None."""
+        return next((feature for feature in self.features if feature.role == role), None)
