@@ -16,6 +16,7 @@ same batches, and what a batch holds depends on nothing that was read before its
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any
 
 import tensorflow as tf
@@ -110,7 +111,7 @@ def _epoch_blocks(request: Request, epoch: tf.Tensor, *, host: Host) -> tf.data.
     if by_shard:
         # Dealt anew in each epoch: a host with fewer shards sees its examples sooner again, but not the same ones.
         order = order[host.index :: host.count]
-    first_rows = [sum(request.rows[:index]) for index in range(len(request.rows))]
+    first_rows = list(itertools.accumulate(request.rows[:-1], initial=0))
     columns = (request.paths, request.rows, first_rows)
     shards = tuple(
         tf.gather(tf.constant(column, dtype), order)

@@ -1,0 +1,304 @@
+"""TensorFlow's own serializer says what the bytes must be; then the bytes are damaged."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import get_args
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfrecord_io import examples
+from tfrecord_io.errors import CorruptRecordError, SchemaError
+from tfrecord_io.examples import Payloads
+from tfrecord_io.schema import DType, Feature, Schema
+
+Columns = dict[str, np.ndarray]
+
+INT_DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32"]
+TRICKY_NAMES = ["a", "a_b", "a.b", "a-b", "ab", "B", "b", "_", "Ba", "x" * 127, "x" * 128]
+# Every size of a varint has its first and its last value here.
+VARINT_EDGES = [2**bits + step for bits in range(0, 63, 7) for step in (-1, 0)] + [2**63 - 1, -1, -(2**31), -(2**63)]
+FLOAT_BITS = [0x80000000, 0x7F800000, 0xFF800000, 0x7FC00000, 0x7F800001, 0xFFC12345, 0x00000001, 0x3F800000]
+
+
+def feature(name: str, dtype: DType = "int64", shape: tuple[int, ...] = ()) -> Feature:
+    return Feature(name=name, dtype=dtype, shape=shape, role="column")
+
+
+def by_tensorflow(columns: Columns, schema: Schema, row: int) -> bytes:
+    """Row `row` as TensorFlow serializes it."""
+    example = tf.train.Example()
+    for item in schema.features:
+        values = columns[item.name][row].reshape(-1)
+        target = example.features.feature[item.name]
+        if item.dtype == "int64":
+            target.int64_list.value.extend(values.tolist())
+        else:  # by way of bytes: a Python float would quiet a signalling NaN
+            raw = values.tobytes()
+            target.float_list.CopyFrom(tf.train.FloatList.FromString(b"\x0a" + varint(len(raw)) + raw))
+    return bytes(example.SerializeToString(deterministic=True))
+
+
+def varint(value: int) -> bytes:
+    return (bytes([value & 0x7F | 0x80]) + varint(value >> 7)) if value >= 0x80 else bytes([value])
+
+
+def field(tag: int, content: bytes) -> bytes:
+    return bytes([tag]) + varint(len(content)) + content
+
+
+def entry(name: str, packed: bytes, kind: int = 0x1A) -> bytes:
+    return field(0x0A, field(0x0A, name.encode()) + field(0x12, field(kind, field(0x0A, packed))))
+
+
+def as_payloads(messages: list[bytes]) -> Payloads:
+    offsets = np.cumsum([0, *map(len, messages)], dtype=np.int64)
+    return Payloads(np.frombuffer(b"".join(messages), np.uint8), offsets)
+
+
+def assert_same_bits(got: Columns, expected: Columns) -> None:
+    assert list(got) == list(expected)
+    for name, column in expected.items():
+        assert got[name].dtype == column.dtype
+        assert got[name].shape == column.shape
+        assert got[name].tobytes() == column.tobytes()
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[Columns, Schema]:
+    """A schema and columns of 0 to 4 rows that fit it."""
+    names = draw(st.lists(st.sampled_from(TRICKY_NAMES), min_size=1, max_size=5, unique=True))
+    shapes = st.lists(st.integers(1, 4), max_size=3).map(tuple)
+    kinds = st.sampled_from(get_args(DType))
+    schema = Schema(tuple(feature(name, draw(kinds), draw(shapes)) for name in names))
+    num_rows = draw(st.integers(0, 4))
+    ints = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(0, 40_000), st.sampled_from(VARINT_EDGES))
+    bits = st.one_of(st.integers(0, 2**32 - 1), st.sampled_from(FLOAT_BITS))
+    columns = {}
+    for item in schema.features:
+        count = num_rows * item.num_values
+        drawn = draw(st.lists(ints if item.dtype == "int64" else bits, min_size=count, max_size=count))
+        flat = np.array(drawn, np.int64 if item.dtype == "int64" else np.uint32).view(item.dtype)
+        columns[item.name] = flat.reshape(num_rows, *item.shape)
+    return columns, schema
+
+
+# ------------------------------------------------------------------------------------------------------------ encode
+@settings(deadline=None)  # the first example compiles
+@given(tables())
+def test_every_record_is_what_tensorflow_serializes(table: tuple[Columns, Schema]) -> None:
+    columns, schema = table
+    payloads = examples.encode(columns, schema)
+    assert list(payloads) == [by_tensorflow(columns, schema, row) for row in range(len(payloads))]
+    assert len(payloads) == len(next(iter(columns.values())))
+
+
+@pytest.mark.parametrize("dtype", INT_DTYPES)
+def test_every_int_dtype_gives_the_bytes_of_its_values_as_int64(dtype: str) -> None:
+    limits = [0, 1] if dtype == "bool" else [np.iinfo(dtype).min, np.iinfo(dtype).max, 0, 1, 100]
+    column, schema = np.array([limits, limits[::-1]], dtype), Schema((feature("ids", shape=(len(limits),)),))
+    columns = {"ids": column.astype(np.int64)}
+    expected = [by_tensorflow(columns, schema, row) for row in range(2)]
+    assert list(examples.encode({"ids": column}, schema)) == expected
+
+
+@pytest.mark.parametrize("length", [126, 127, 128, 129, 16_383, 16_384])
+@pytest.mark.parametrize("value", [1, 128])
+def test_sizes_may_need_one_byte_more(length: int, value: int) -> None:
+    columns, schema = {"ids": np.full((2, length), value)}, Schema((feature("ids", shape=(length,)),))
+    assert list(examples.encode(columns, schema)) == [by_tensorflow(columns, schema, 0)] * 2
+
+
+def odd_layouts() -> list[np.ndarray]:
+    base = np.arange(24, dtype=np.int32).reshape(4, 6) * 1000
+    shifted = np.frombuffer(b"x" + base.tobytes(), np.int32, offset=1).reshape(4, 6)
+    locked = base.copy()
+    locked.flags.writeable = False
+    return [np.asfortranarray(base), np.repeat(base, 2, axis=1)[:, ::2], base.astype(">i4"), shifted, locked]
+
+
+@pytest.mark.parametrize("column", odd_layouts(), ids=["fortran", "strided", "big-endian", "misaligned", "read-only"])
+def test_how_an_array_lies_in_memory_does_not_matter(column: np.ndarray) -> None:
+    schema = Schema((feature("ids", shape=(6,)),))
+    plain = np.arange(24, dtype=np.int32).reshape(4, 6) * 1000
+    assert list(examples.encode({"ids": column}, schema)) == list(examples.encode({"ids": plain}, schema))
+
+
+def test_the_order_of_the_schema_does_not_change_the_bytes() -> None:
+    a, b = feature("a"), feature("B")
+    columns = {"a": np.array([1, 2]), "B": np.array([3, 4])}
+    assert list(examples.encode(columns, Schema((a, b)))) == list(examples.encode(columns, Schema((b, a))))
+
+
+def test_records_hold_features_by_name_and_a_name_after_those_that_it_begins() -> None:
+    names = ["B", "a-b", "a.b", "a_b", "ab", "a", "b"]
+    schema = Schema(tuple(feature(name) for name in sorted(names)))
+    payloads = examples.encode({name: np.array([7]) for name in names}, schema)
+    content = b"".join(entry(name, b"\7") for name in names)
+    assert list(payloads) == [field(0x0A, content)]
+
+
+def test_tensorflow_parses_the_records() -> None:
+    schema = Schema((feature("ids", shape=(2, 3)), feature("score", "float32")))
+    columns: Columns = {"ids": np.arange(12).reshape(2, 2, 3) * 999, "score": np.array([0.5, -2], np.float32)}
+    parsed = tf.io.parse_example(
+        list(examples.encode(columns, schema)),
+        {"ids": tf.io.FixedLenFeature([2, 3], tf.int64), "score": tf.io.FixedLenFeature([], tf.float32)},
+    )
+    assert_same_bits({name: parsed[name].numpy() for name in columns}, columns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"ids": np.zeros((2, 3), int)}, r"\['score'\] are missing"),
+        ({"ids": np.zeros((2, 3), int), "score": np.zeros(2, np.float32), "more": np.zeros(2)}, r"\['more'\] unknown"),
+        ({"ids": np.zeros((2, 4), int), "score": np.zeros(2, np.float32)}, r"'ids': shape \(2, 4\), expected \(2, 3\)"),
+        ({"ids": np.zeros((2, 3), int), "score": np.zeros(3, np.float32)}, r"'score': shape \(3,\), expected \(2,\)"),
+        ({"ids": np.zeros((), int), "score": np.zeros(0, np.float32)}, r"'ids': shape \(\), expected \(0, 3\)"),
+        ({"ids": np.zeros((2, 3), np.uint64), "score": np.zeros(2, np.float32)}, "'ids': dtype uint64, expected bool"),
+        ({"ids": np.zeros((2, 3), np.float32), "score": np.zeros(2, np.float32)}, "'ids': dtype float32"),
+        ({"ids": np.zeros((2, 3), int), "score": np.zeros(2, np.float64)}, "dtype float64, expected float32"),
+        ({"ids": np.zeros((2, 3), int), "score": np.zeros(2, np.float16)}, "dtype float16, expected float32"),
+        ({"ids": np.zeros((2, 3), int), "score": np.zeros(2, int)}, "dtype int64, expected float32"),
+    ],
+)
+def test_columns_that_do_not_fit_the_schema_are_refused(columns: Columns, words: str) -> None:
+    with pytest.raises(SchemaError, match=words):
+        examples.encode(columns, Schema((feature("ids", shape=(3,)), feature("score", "float32"))))
+
+
+# ------------------------------------------------------------------------------------------------------------ decode
+@settings(deadline=None)  # the first example compiles
+@given(tables())
+def test_decoding_gives_every_bit_back(table: tuple[Columns, Schema]) -> None:
+    columns, schema = table
+    assert_same_bits(examples.decode(examples.encode(columns, schema), schema, place="here"), columns)
+
+
+SMALL = Schema((feature("ids", shape=(3,)), feature("score", "float32"), feature("Z")))
+SMALL_COLUMNS: Columns = {
+    "ids": np.array([[1, 300, -1], [2, 3, 4], [70_000, 0, 2**62]]),
+    "score": np.array([1.5, np.nan, -0.0], np.float32),
+    "Z": np.array([0, 127, 128]),
+}
+
+
+def decode_or_none(messages: list[bytes], schema: Schema) -> Columns | None:
+    """None for what is refused; any other exception than the one promised comes through."""
+    try:
+        return examples.decode(as_payloads(messages), schema, place="here")
+    except CorruptRecordError:
+        return None
+
+
+@pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
+def test_no_changed_byte_decodes_to_the_same_values(flip: int) -> None:
+    messages = list(examples.encode(SMALL_COLUMNS, SMALL))
+    before = {name: column[1].tobytes() for name, column in SMALL_COLUMNS.items()}
+    for position in range(len(messages[1])):
+        changed = bytearray(messages[1])
+        changed[position] ^= flip
+        got = decode_or_none([messages[0], bytes(changed), messages[2]], SMALL)
+        assert got is None or {name: column[1].tobytes() for name, column in got.items()} != before
+
+
+@settings(deadline=None)  # the first example compiles
+@given(st.data())
+def test_edited_records_are_refused_or_are_canonical(data: st.DataObject) -> None:
+    messages = [bytearray(message) for message in examples.encode(SMALL_COLUMNS, SMALL)]
+    for _ in range(data.draw(st.integers(1, 3))):
+        message = messages[data.draw(st.integers(0, 2))]
+        start = data.draw(st.integers(0, len(message)))
+        message[start : start + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
+    edited = [bytes(message) for message in messages]
+    got = decode_or_none(edited, SMALL)
+    assert got is None or list(examples.encode(got, SMALL)) == edited
+
+
+@settings(deadline=None)  # the first example compiles
+@given(st.lists(st.binary(max_size=80), max_size=4))
+def test_arbitrary_bytes_are_refused_or_are_canonical(messages: list[bytes]) -> None:
+    schema = Schema((feature("a"),))
+    got = decode_or_none(messages, schema)
+    assert got is None or list(examples.encode(got, schema)) == messages
+
+
+A2 = Schema((feature("a", shape=(2,)), feature("b")))
+TEN_BYTES_TOO_LARGE = b"\xff" * 9 + b"\x02"
+
+
+WRONG_RECORDS: dict[str, tuple[bytes, str]] = {
+    "nothing": (b"", "0 bytes, expected at least 3"),
+    "no map": (b"\x0b\x00\x00", "no Example of 3 bytes"),
+    "no second entry": (field(0x0A, entry("a", b"\1\2")), "'b', int64.*found another entry or none.*the end"),
+    "other order": (field(0x0A, entry("b", b"\1") + entry("a", b"\1\2")), "'a', int64.*found another entry or none"),
+    "entry twice": (field(0x0A, entry("a", b"\1\2") * 2 + entry("b", b"\1")), "'b', int64.*found another entry"),
+    "floats": (field(0x0A, entry("a", b"\1\2", kind=0x12) + entry("b", b"\1")), "'a'.*a list of another kind"),
+    "too many": (field(0x0A, entry("a", b"\1\2\3") + entry("b", b"\1")), r"'a', int64\[2\], found 3 values"),
+    "too few": (field(0x0A, entry("a", b"\1") + entry("b", b"\1")), r"'a', int64\[2\], found 1 values"),
+    "padded varint": (field(0x0A, entry("a", b"\x81\x00\2") + entry("b", b"\1")), "'a'.*not a minimal varint"),
+    "65 bits": (field(0x0A, entry("a", b"\1" + TEN_BYTES_TOO_LARGE) + entry("b", b"\1")), "'a'.*varint of 64 bits"),
+    "11 bytes": (field(0x0A, entry("a", b"\1" + b"\xff" * 10 + b"\1") + entry("b", b"\1")), "'a'.*varint of 64 bits"),
+    "cut varint": (field(0x0A, entry("a", b"\1\2\x80") + entry("b", b"\1")), "'a'.*not a minimal varint"),
+    "more entries": (
+        field(0x0A, entry("a", b"\1\2") + entry("b", b"\1") + entry("c", b"\1")),
+        "expected the end.*12 more bytes",
+    ),
+    "more fields": (field(0x0A, entry("a", b"\1\2") + entry("b", b"\1")) + b"\x12\0", "no Example of"),
+    "size past the record": (b"\x0a" + varint(2**63) + b"abc", "no Example of"),
+    "size past 63 bits": (field(0x0A, b"\x0a" + varint(2**64 - 1) + b"\x0a\1a\x12"), "'a', int64.*found another entry"),
+    "nested size past 63 bits": (
+        field(0x0A, field(0x0A, b"\x0a\1a\x12" + varint(2**62) + b"\x1a\1")),
+        "'a'.*sizes that do not fit",
+    ),
+}
+
+
+@pytest.mark.parametrize(("record", "words"), WRONG_RECORDS.values(), ids=WRONG_RECORDS)
+def test_what_else_means_the_same_or_nothing_is_named(record: bytes, words: str) -> None:
+    good = examples.encode({"a": np.array([[1, 2]]), "b": np.array([3])}, A2)[0]
+    with pytest.raises(CorruptRecordError, match=f"shard-7, record 2.*{words}"):
+        examples.decode(as_payloads([good, good, record, good]), A2, place="shard-7")
+
+
+def test_the_first_damaged_record_is_named_whatever_its_feature() -> None:
+    good = examples.encode({"a": np.array([[1, 2]]), "b": np.array([3])}, A2)[0]
+    late, early = good.replace(b"\1b", b"\1c"), good.replace(b"\1a", b"\1c")
+    with pytest.raises(CorruptRecordError, match=r"record 1, byte 15: expected feature 'b'.*build it anew"):
+        examples.decode(as_payloads([good, late, early]), A2, place="here")
+
+
+def test_a_huge_shape_in_the_schema_makes_no_room_for_small_records() -> None:
+    with pytest.raises(CorruptRecordError, match="expected at least 1099511627776 for the values"):
+        examples.decode(as_payloads([b"abc"]), Schema((feature("a", shape=(2**40,)),)), place="here")
+
+
+# ---------------------------------------------------------------------------------------------------------- payloads
+@pytest.mark.parametrize("offsets", [[], [1, 3], [0, 2], [0, 4, 3], [0, 2, 1, 3]])
+def test_offsets_that_do_not_cut_up_the_data_are_refused(offsets: list[int]) -> None:
+    with pytest.raises(ValueError, match="payload offsets"):
+        Payloads(np.zeros(3, np.uint8), np.array(offsets, np.int64))
+
+
+def test_payload_data_of_another_type_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected contiguous uint8"):
+        Payloads(np.zeros(3, np.int8), np.array([0, 3]))
+
+
+def test_a_message_outside_the_payloads_is_an_index_error() -> None:
+    with pytest.raises(IndexError, match="message 1 of 1"):
+        as_payloads([b"abc"])[1]
+
+
+@pytest.mark.parametrize("module", ["examples", "records"])
+def test_importing_needs_no_tensorflow(module: str) -> None:
+    heavy = "{'tensorflow', 'apache_beam', 'datasets', 'transformers', 'pipelines'}"
+    code = f"import sys, tfrecord_io.{module}; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -1,0 +1,189 @@
+"""What each objective makes of a batch, eagerly and in a `tf.data` graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.tfrecord_io.conftest import CONCAT_SCHEMA, make_manifest, pad_rows, tokenizer_facts
+from tfrecord_io import objectives
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.objectives import BoundObjective, Objective
+from tfrecord_io.schema import Feature, Schema
+
+EVERY_OBJECTIVE = [
+    pytest.param(objectives.classification(), id="classification"),
+    pytest.param(objectives.masked_lm(), id="masked_lm"),
+    pytest.param(objectives.causal_lm(), id="causal_lm"),
+]
+SEED = tf.constant([3, 4], tf.int64)
+
+
+def batch(columns: dict[str, Any], weights: list[float] | None = None) -> dict[str, tf.Tensor]:
+    """Columns as the reader gives them: int32 or float32, and example weights."""
+    arrays = {name: np.asarray(column) for name, column in columns.items()}
+    num_rows = len(next(iter(arrays.values())))
+    features = {name: tf.constant(a, tf.float32 if a.dtype.kind == "f" else tf.int32) for name, a in arrays.items()}
+    return {**features, "example_weight": tf.constant(weights or [1.0] * num_rows)}
+
+
+def in_tf_data(bound: BoundObjective, features: dict[str, tf.Tensor]) -> Any:
+    """The same batch through a `map` of tf.data, where shapes are known only from the graph."""
+    dataset = tf.data.Dataset.from_tensors(features).map(lambda element: bound(element, seed=SEED))
+    assert all(spec.shape.is_fully_defined() for spec in tf.nest.flatten(dataset.element_spec))
+    return next(iter(dataset))
+
+
+def large_batch(num_rows: int = 4000) -> dict[str, tf.Tensor]:
+    return batch(pad_rows(num_rows))
+
+
+@pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
+def test_eager_and_tf_data_give_the_same(objective: Objective) -> None:
+    bound, features = objective.bind(make_manifest()), large_batch(50)
+    eager, graph = tf.nest.flatten(bound(features, seed=SEED)), tf.nest.flatten(in_tf_data(bound, features))
+    assert len(eager) == len(graph)
+    for one, other in zip(eager, graph, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
+def test_inputs_are_the_token_features_alone(objective: Objective) -> None:
+    inputs, _, _ = objective.bind(make_manifest())(large_batch(2), seed=SEED)
+    assert list(inputs) == ["input_ids", "attention_mask", "token_type_ids"]
+
+
+@pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
+def test_every_objective_refuses_a_dataset_without_tokens(objective: Objective) -> None:
+    label = Schema((Feature(name="label", dtype="int64", shape=(), role="label"),))
+    with pytest.raises(ReaderError, match="token_ids"):
+        objective.bind(make_manifest(label))
+
+
+def test_classification_gives_labels_and_example_weights() -> None:
+    features = batch(pad_rows(3), weights=[1.0, 1.0, 0.0])
+    _, labels, weights = objectives.classification().bind(make_manifest())(features, seed=SEED)
+    assert labels.dtype == tf.int32
+    assert labels.numpy().tolist() == [0, 1, 0]
+    assert weights.numpy().tolist() == [1, 1, 0]
+
+
+def test_classification_gives_float_labels_for_regression() -> None:
+    schema = Schema((*CONCAT_SCHEMA.features, Feature(name="score", dtype="float32", shape=(), role="label")))
+    features = batch({"input_ids": [[5, 6]], "attention_mask": [[1, 1]], "score": [0.25]})
+    _, labels, _ = objectives.classification().bind(make_manifest(schema))(features, seed=SEED)
+    assert labels.dtype == tf.float32
+    assert labels.numpy().tolist() == [0.25]
+
+
+def test_classification_refuses_a_dataset_without_label() -> None:
+    with pytest.raises(ReaderError, match="no label"):
+        objectives.classification().bind(make_manifest(CONCAT_SCHEMA))
+
+
+def test_causal_labels_are_the_next_tokens() -> None:
+    features = batch(
+        {"input_ids": [[2, 5, 6, 3, 0, 0], [7, 8, 9, 10, 11, 12]], "attention_mask": [[1] * 4 + [0] * 2, [1] * 6]}
+    )
+    inputs, labels, weights = objectives.causal_lm().bind(make_manifest(CONCAT_SCHEMA))(features, seed=SEED)
+    np.testing.assert_array_equal(inputs["input_ids"], features["input_ids"])
+    assert labels.numpy().tolist() == [[5, 6, 3, 0, 0, 0], [8, 9, 10, 11, 12, 0]]
+    assert weights.numpy().tolist() == [[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 0]]
+
+
+def test_causal_weights_with_padding_on_the_left_leave_out_the_last_pad() -> None:
+    manifest = make_manifest(CONCAT_SCHEMA, tokenizer=tokenizer_facts(padding_side="left"))
+    features = batch({"input_ids": [[0, 0, 5, 6, 7]], "attention_mask": [[0, 0, 1, 1, 1]]})
+    _, labels, weights = objectives.causal_lm().bind(manifest)(features, seed=SEED)
+    assert labels.numpy().tolist() == [[0, 5, 6, 7, 0]]
+    assert weights.numpy().tolist() == [[0, 0, 1, 1, 0]]
+
+
+@pytest.mark.parametrize("objective", [objectives.masked_lm(1.0), objectives.causal_lm()])
+def test_rows_that_fill_up_a_batch_have_no_token_weight(objective: Objective) -> None:
+    features = batch(pad_rows(2), weights=[1.0, 0.0])
+    _, _, weights = objective.bind(make_manifest())(features, seed=SEED)
+    assert np.sum(weights[0]) > 0
+    assert np.sum(weights[1]) == 0
+
+
+def test_masked_lm_never_chooses_special_tokens_or_padding() -> None:
+    features = large_batch()
+    _, _, weights = objectives.masked_lm(1.0).bind(make_manifest())(features, seed=SEED)
+    ordinary = (features["input_ids"].numpy() > 4) & (features["attention_mask"].numpy() == 1)
+    np.testing.assert_array_equal(weights, ordinary)
+
+
+def test_masked_lm_leaves_padding_alone_where_the_pad_token_is_not_special() -> None:
+    manifest = make_manifest(tokenizer=tokenizer_facts(special_ids=(2, 3, 4), pad_id=9))
+    columns = pad_rows(500)
+    columns["input_ids"][columns["attention_mask"] == 0] = 9
+    _, _, weights = objectives.masked_lm(1.0).bind(manifest)(batch(columns), seed=SEED)
+    assert np.sum(weights.numpy()[columns["attention_mask"] == 0]) == 0
+
+
+def test_masked_lm_labels_are_the_original_ids() -> None:
+    features = large_batch(100)
+    _, labels, _ = objectives.masked_lm().bind(make_manifest())(features, seed=SEED)
+    assert labels.dtype == tf.int32
+    np.testing.assert_array_equal(labels, features["input_ids"])
+
+
+def test_masked_lm_changes_only_what_is_to_be_predicted() -> None:
+    features = large_batch()
+    inputs, labels, weights = objectives.masked_lm().bind(make_manifest())(features, seed=SEED)
+    changed = inputs["input_ids"].numpy() != labels.numpy()
+    assert changed.any()
+    assert np.all(weights.numpy()[changed] == 1)
+
+
+def test_masked_lm_rates_are_those_asked_for() -> None:
+    features = large_batch(20_000)
+    inputs, labels, weights = objectives.masked_lm().bind(make_manifest())(features, seed=SEED)
+    chosen, ids, seen = weights.numpy() == 1, labels.numpy(), inputs["input_ids"].numpy()
+    candidates = (ids > 4).sum()
+    # About 70,000 candidates: four standard deviations are 0.0054 of the rate, and 0.016 and 0.012 of the shares.
+    assert chosen.sum() / candidates == pytest.approx(0.15, abs=0.0055)
+    assert (seen[chosen] == 4).mean() == pytest.approx(0.8, abs=0.016)
+    assert ((seen[chosen] != 4) & (seen[chosen] != ids[chosen])).mean() == pytest.approx(0.1, abs=0.012)
+    assert (seen[chosen] == ids[chosen]).mean() == pytest.approx(0.1, abs=0.012)
+
+
+def test_masked_lm_random_tokens_are_spread_over_the_ordinary_vocabulary() -> None:
+    objective = objectives.masked_lm(1.0, mask_share=0.0, random_share=1.0)
+    features = large_batch(20_000)
+    inputs, _, weights = objective.bind(make_manifest())(features, seed=SEED)
+    drawn = inputs["input_ids"].numpy()[weights.numpy() == 1]
+    assert set(drawn.tolist()) == set(range(5, 1000))
+
+
+def test_masked_lm_differs_with_the_seed_and_with_nothing_else() -> None:
+    bound, features = objectives.masked_lm().bind(make_manifest()), large_batch(200)
+    first, again = bound(features, seed=SEED), bound(features, seed=SEED)
+    other = bound(features, seed=tf.constant([3, 5], tf.int64))
+    np.testing.assert_array_equal(first[0]["input_ids"], again[0]["input_ids"])
+    assert np.any(first[0]["input_ids"].numpy() != other[0]["input_ids"].numpy())
+
+
+def test_masked_lm_refuses_a_tokenizer_without_mask_token() -> None:
+    with pytest.raises(ReaderError, match=r"mask token.*causal_lm"):
+        objectives.masked_lm().bind(make_manifest(tokenizer=tokenizer_facts(mask_id=None)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"probability": 0.0},
+        {"probability": 1.5},
+        {"probability": float("nan")},
+        {"mask_share": -0.1},
+        {"random_share": 1.1},
+        {"mask_share": 0.8, "random_share": 0.3},
+    ],
+)
+def test_masked_lm_refuses_numbers_that_are_no_shares(options: dict[str, float]) -> None:
+    with pytest.raises(ReaderError, match="expected"):
+        objectives.masked_lm(**options)

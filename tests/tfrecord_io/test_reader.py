@@ -1,0 +1,465 @@
+"""What the reader promises, on small datasets that TensorFlow wrote."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import os
+import pathlib
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.tfrecord_io.conftest import (
+    CONCAT_SCHEMA,
+    LENGTH,
+    PAD_SCHEMA,
+    WriteDataset,
+    pad_rows,
+    pad_shards,
+    tokenizer_facts,
+)
+from tfrecord_io import input_plan, objectives, reader
+from tfrecord_io.errors import ManifestError, ReaderError
+from tfrecord_io.reader import Data, Shuffle
+from tfrecord_io.schema import Feature, Schema
+
+SMALL = Shuffle(cycle_length=2, block_length=2, window=8)
+
+
+@pytest.fixture
+def data(write_dataset: WriteDataset) -> Data:
+    """40 examples in 4 unequal shards for training, 10 in 3 for validation."""
+    return reader.open(write_dataset({"train": pad_shards(13, 9, 11, 7), "validation": pad_shards(4, 3, 3)}))
+
+
+def context(*, hosts: int = 1, index: int = 0, replicas: int = 1) -> tf.distribute.InputContext:
+    """Host `index` of `hosts`, of `replicas` replicas in all."""
+    return tf.distribute.InputContext(num_input_pipelines=hosts, input_pipeline_id=index, num_replicas_in_sync=replicas)
+
+
+def rows_of(elements: Iterable[Any]) -> list[int]:
+    """The numbers of the real rows, in the order in which they came."""
+    return [
+        int(row)
+        for element in elements
+        for row, weight in zip(element["row"].numpy(), element["example_weight"].numpy(), strict=True)
+        if weight == 1
+    ]
+
+
+def training_rows(
+    data: Data, batches: int, *, batch: int = 8, host: tf.distribute.InputContext | None = None, **options: Any
+) -> list[int]:
+    fn = data.input_fn("train", global_batch_size=batch, **{"shuffle": SMALL, **options})
+    return rows_of(fn(host or context()).take(batches))
+
+
+class TestOpen:
+    def test_facts_come_from_the_manifest(self, data: Data) -> None:
+        assert list(data.splits) == ["train", "validation"]
+        assert data.num_examples("train") == 40
+        assert data.manifest.row_length == LENGTH
+
+    def test_a_path_object_and_a_trailing_slash_will_do(self, data: Data) -> None:
+        assert reader.open(pathlib.Path(data.root)).root == reader.open(data.root + "/").root == data.root
+
+    def test_a_folder_without_manifest_is_named_with_a_remedy(self, tmp_path: pathlib.Path) -> None:
+        with pytest.raises(ReaderError) as caught:
+            reader.open(tmp_path / "nothing")
+        assert f"{tmp_path}/nothing/manifest.json" in caught.value.cause
+        assert "prep-tfrecords build" in caught.value.remedy
+
+    def test_an_unknown_scheme_is_an_error_of_the_reader(self) -> None:
+        with pytest.raises(ReaderError, match=r"nowhere://bucket/data/manifest\.json"):
+            reader.open("nowhere://bucket/data")
+
+    def test_a_damaged_manifest_is_named(self, data: Data) -> None:
+        path = pathlib.Path(data.root, "manifest.json")
+        path.write_bytes(path.read_bytes()[:100])
+        with pytest.raises(ManifestError, match=str(path)):
+            reader.open(data.root)
+
+    def test_a_missing_shard_is_named(self, data: Data) -> None:
+        pathlib.Path(data.root, "tiny-train-00002-of-00004.tfrecord").unlink()
+        with pytest.raises(ReaderError, match=r"tiny-train-00002-of-00004\.tfrecord of split 'train' is missing"):
+            reader.open(data.root)
+
+    @pytest.mark.parametrize("name", ["example_weight", "attention_mask"])
+    def test_a_column_must_not_have_a_name_that_elements_need(self, write_dataset: WriteDataset, name: str) -> None:
+        schema = Schema((*CONCAT_SCHEMA.features, Feature(name=name, dtype="int64", shape=(), role="column")))
+        with pytest.raises(ReaderError, match=name):
+            reader.open(write_dataset({}, schema=schema))
+
+
+class TestElements:
+    def test_are_static_int32_and_float32(self, data: Data) -> None:
+        element = data.dataset("train", global_batch_size=4).element_spec
+        vector, scalar = tf.TensorSpec([4, LENGTH], tf.int32), tf.TensorSpec([4], tf.int32)
+        assert element == {
+            "input_ids": vector,
+            "attention_mask": vector,
+            "token_type_ids": vector,
+            "label": scalar,
+            "row": scalar,
+            "example_weight": tf.TensorSpec([4], tf.float32),
+        }
+
+    @pytest.mark.parametrize("training", [True, False])
+    @pytest.mark.parametrize(
+        "objective", [None, objectives.classification(), objectives.masked_lm(), objectives.causal_lm()]
+    )
+    def test_have_static_shapes_whatever_the_objective(self, data: Data, training: bool, objective: Any) -> None:
+        ds = data.dataset("train", global_batch_size=4, objective=objective, training=training)
+        assert all(spec.shape.is_fully_defined() for spec in tf.nest.flatten(ds.element_spec))
+
+    def test_training_and_evaluation_have_the_same_structure(self, data: Data) -> None:
+        training = data.dataset("train", global_batch_size=4)
+        assert training.element_spec == data.dataset("validation", global_batch_size=4).element_spec
+
+    def test_hold_what_was_written(self, data: Data) -> None:
+        element = next(iter(data.dataset("validation", global_batch_size=10)))
+        for name, column in pad_rows(10).items():
+            np.testing.assert_array_equal(element[name], column)
+
+    @pytest.mark.parametrize(
+        ("side", "mask"),
+        [("right", [[1, 1, 1, 0, 0, 0, 0, 0], [1] * 8]), ("left", [[0, 0, 0, 0, 0, 1, 1, 1], [1] * 8])],
+    )
+    def test_get_a_mask_from_the_number_of_tokens(
+        self, write_dataset: WriteDataset, side: str, mask: list[list[int]]
+    ) -> None:
+        rows = {"input_ids": np.full((2, LENGTH), 7), "num_tokens": np.array([3, 8])}
+        root = write_dataset({"test": [rows]}, schema=CONCAT_SCHEMA, tokenizer=tokenizer_facts(padding_side=side))
+        element = next(iter(reader.open(root).dataset("test", global_batch_size=2)))
+        assert element["attention_mask"].dtype == tf.int32
+        assert element["attention_mask"].numpy().tolist() == mask
+
+    def test_keep_floats_and_vectors(self, write_dataset: WriteDataset) -> None:
+        score = Feature(name="score", dtype="float32", shape=(), role="label")
+        grid = Feature(name="grid", dtype="float32", shape=(2, 3), role="column")
+        schema = Schema((PAD_SCHEMA["input_ids"], score, grid))
+        columns = {
+            "input_ids": pad_rows(2)["input_ids"],
+            "score": np.array([0.5, -2.0], np.float32),
+            "grid": np.arange(12, dtype=np.float32).reshape(2, 2, 3),
+        }
+        root = write_dataset({"test": [columns]}, schema=schema)
+        element = next(iter(reader.open(root).dataset("test", global_batch_size=2)))
+        np.testing.assert_array_equal(element["score"], columns["score"])
+        np.testing.assert_array_equal(element["grid"], columns["grid"])
+        assert element["grid"].shape == (2, 2, 3)
+
+    def test_a_column_that_does_not_fit_into_int32_is_refused(self, write_dataset: WriteDataset) -> None:
+        root = write_dataset({"test": [{**pad_rows(1), "row": np.array([2**31])}]})
+        with pytest.raises(tf.errors.InvalidArgumentError, match="column row: a value does not fit into int32"):
+            next(iter(reader.open(root).dataset("test", global_batch_size=1)))
+
+    def test_gzip_shards_are_read(self, write_dataset: WriteDataset) -> None:
+        data = reader.open(write_dataset({"test": pad_shards(3, 2)}, compression="gzip"))
+        assert rows_of(data.dataset("test", global_batch_size=2)) == [0, 1, 2, 3, 4]
+
+
+class TestTraining:
+    def test_gives_every_example_once_per_epoch(self, data: Data) -> None:
+        rows = training_rows(data, batches=15)
+        assert [sorted(rows[start : start + 40]) for start in (0, 40, 80)] == [list(range(40))] * 3
+
+    def test_gives_another_order_in_each_epoch(self, data: Data) -> None:
+        rows = training_rows(data, batches=15)
+        assert len({tuple(rows[start : start + 40]) for start in (0, 40, 80)}) == 3
+
+    def test_shuffles_within_a_single_shard(self, write_dataset: WriteDataset) -> None:
+        data = reader.open(write_dataset({"train": pad_shards(40)}))
+        assert training_rows(data, batches=5) != list(range(40))
+
+    def test_mixes_shards(self, data: Data) -> None:
+        shard_of_row = np.repeat(range(4), [13, 9, 11, 7])
+        assert len({int(shard_of_row[row]) for row in training_rows(data, batches=1)}) > 1
+
+    def test_windows_do_not_cross_epochs(self, data: Data) -> None:
+        wide = Shuffle(cycle_length=4, block_length=1, window=1000)
+        rows = training_rows(data, batches=10, shuffle=wide)
+        assert sorted(rows[:40]) == sorted(rows[40:]) == list(range(40))
+
+    def test_same_seed_gives_the_same_batches(self, data: Data) -> None:
+        assert training_rows(data, batches=12, seed=7) == training_rows(data, batches=12, seed=7)
+
+    def test_another_seed_gives_other_batches(self, data: Data) -> None:
+        assert training_rows(data, batches=5, seed=7) != training_rows(data, batches=5, seed=8)
+
+    def test_order_of_records_does_not_depend_on_the_batch_size(self, data: Data) -> None:
+        assert training_rows(data, batches=15, batch=8) == training_rows(data, batches=24, batch=5)
+
+    def test_without_determinism_still_loses_nothing(self, data: Data) -> None:
+        rows = training_rows(data, batches=5, deterministic=False)
+        assert sorted(rows) == list(range(40))
+
+    def test_is_known_to_be_endless(self, data: Data) -> None:
+        assert data.dataset("train", global_batch_size=8).cardinality() == tf.data.INFINITE_CARDINALITY
+
+    def test_repeats_a_split_that_is_smaller_than_a_batch(self, data: Data) -> None:
+        rows = training_rows(data, batches=2, batch=100)
+        assert set(collections.Counter(rows).values()) == {5}
+
+    def test_masks_differently_in_every_batch_and_equally_in_every_run(self, write_dataset: WriteDataset) -> None:
+        same_row = {name: np.repeat(column[5:6], 8, axis=0) for name, column in pad_rows(6).items()}
+        data = reader.open(write_dataset({"train": [same_row]}))
+
+        def seen() -> list[bytes]:
+            ds = data.dataset("train", global_batch_size=8, objective=objectives.masked_lm(0.5))
+            return [inputs["input_ids"].numpy().tobytes() for inputs, _, _ in ds.take(6)]
+
+        assert len(set(seen())) == 6
+        assert seen() == seen()
+
+    def test_hosts_share_out_the_shards_of_each_epoch(self, write_dataset: WriteDataset) -> None:
+        data = reader.open(write_dataset({"train": pad_shards(10, 10, 10, 10)}))
+        hosts = [
+            training_rows(data, batches=12, batch=10, host=context(hosts=2, index=index, replicas=2))
+            for index in range(2)
+        ]
+        for epoch in (slice(0, 20), slice(20, 40), slice(40, 60)):
+            assert sorted(hosts[0][epoch] + hosts[1][epoch]) == list(range(40))
+            assert all(len({row // 10 for row in rows[epoch]}) == 2 for rows in hosts)
+
+    def test_a_host_gets_other_shards_as_epochs_pass(self, write_dataset: WriteDataset) -> None:
+        data = reader.open(write_dataset({"train": pad_shards(10, 10)}))
+        rows = training_rows(data, batches=40, batch=4, host=context(hosts=2, index=0, replicas=2))
+        assert {row // 10 for row in rows[:10]} != {row // 10 for row in rows}
+
+    @pytest.mark.parametrize("hosts", [5, 8])
+    def test_hosts_share_out_the_records_where_shards_are_few(self, data: Data, hosts: int) -> None:
+        per_host = [
+            training_rows(
+                data, batches=40 // hosts, batch=hosts, host=context(hosts=hosts, index=index, replicas=hosts)
+            )
+            for index in range(hosts)
+        ]
+        assert sorted(itertools.chain(*per_host)) == list(range(40))
+
+    def test_refuses_hosts_that_would_have_no_example(self, write_dataset: WriteDataset) -> None:
+        data = reader.open(write_dataset({"train": pad_shards(3)}))
+        with pytest.raises(ReaderError, match=r"3 examples.*4 hosts"):
+            data.input_fn("train", global_batch_size=4)(context(hosts=4, replicas=4))
+
+
+class TestEvaluation:
+    def test_gives_rows_in_order_and_fills_up_the_last_batch(self, data: Data) -> None:
+        elements = list(data.dataset("validation", global_batch_size=4))
+        assert rows_of(elements) == list(range(10))
+        assert [element["example_weight"].numpy().tolist() for element in elements[1:]] == [[1] * 4, [1, 1, 0, 0]]
+
+    def test_fill_rows_are_padding(self, write_dataset: WriteDataset) -> None:
+        data = reader.open(write_dataset({"test": pad_shards(1)}, tokenizer=tokenizer_facts(pad_id=9)))
+        (element,) = data.dataset("test", global_batch_size=2)
+        assert element["input_ids"].numpy()[1].tolist() == [9] * LENGTH
+        assert element["attention_mask"].numpy()[1].tolist() == [0] * LENGTH
+
+    def test_has_the_cardinality_that_was_announced(self, data: Data) -> None:
+        ds = data.dataset("validation", global_batch_size=4)
+        assert ds.cardinality() == data.evaluation_steps("validation", global_batch_size=4) == 3
+
+    @pytest.mark.parametrize("shards", [(10,), (4, 3, 3), (1, 1), (5, 5, 5, 5), (1, 9, 2, 2, 6)], ids=str)
+    @pytest.mark.parametrize(("hosts", "replicas"), [(1, 1), (1, 2), (2, 2), (2, 4), (3, 3), (4, 8), (8, 8)])
+    def test_all_hosts_take_the_same_steps_and_miss_nothing(
+        self, write_dataset: WriteDataset, shards: tuple[int, ...], hosts: int, replicas: int
+    ) -> None:
+        data = reader.open(write_dataset({"test": pad_shards(*shards)}))
+        batch = 2 * replicas
+        fn = data.input_fn("test", global_batch_size=batch)
+        inputs = [list(fn(context(hosts=hosts, index=index, replicas=replicas))) for index in range(hosts)]
+        steps = data.evaluation_steps("test", global_batch_size=batch, num_hosts=hosts)
+        assert [len(elements) for elements in inputs] == [steps * replicas // hosts] * hosts
+        assert sorted(rows_of(itertools.chain(*inputs))) == list(range(sum(shards)))
+
+    def test_can_be_asked_for_on_the_training_split(self, data: Data) -> None:
+        assert rows_of(data.dataset("train", global_batch_size=7, training=False)) == list(range(40))
+
+    def test_training_can_be_asked_for_on_another_split(self, data: Data) -> None:
+        ds = data.dataset("validation", global_batch_size=10, training=True)
+        assert ds.cardinality() == tf.data.INFINITE_CARDINALITY
+
+    @pytest.mark.parametrize("training", [True, False])
+    @pytest.mark.parametrize("records", [2, 4])
+    def test_a_shard_with_another_number_of_records_fails_loudly(
+        self, write_dataset: WriteDataset, training: bool, records: int
+    ) -> None:
+        root = write_dataset({"test": pad_shards(3)})
+        other = write_dataset({"test": pad_shards(records)})
+        name = "tiny-test-00000-of-00001.tfrecord"
+        (root / name).write_bytes((other / name).read_bytes())
+        ds = reader.open(root).dataset("test", global_batch_size=1, training=training)
+        with pytest.raises(tf.errors.FailedPreconditionError, match="expected to contain"):
+            list(ds.take(8))
+
+
+class TestRefusals:
+    def test_an_unknown_split_lists_the_others(self, data: Data) -> None:
+        for ask in (data.num_examples, lambda split: data.dataset(split, global_batch_size=1)):
+            with pytest.raises(ReaderError, match=r"'test', expected one of \['train', 'validation'\]"):
+                ask("test")
+
+    def test_a_split_without_examples(self, write_dataset: WriteDataset) -> None:
+        data = reader.open(write_dataset({"train": []}))
+        with pytest.raises(ReaderError, match="no examples"):
+            data.dataset("train", global_batch_size=1)
+
+    @pytest.mark.parametrize("size", [0, -8, 2.5, True])
+    def test_a_batch_size_that_is_no_positive_whole_number(self, data: Data, size: Any) -> None:
+        for ask in (data.input_fn, data.dataset, data.steps_per_epoch, data.evaluation_steps):
+            with pytest.raises(ReaderError, match="global_batch_size is"):
+                ask("train", global_batch_size=size)
+
+    @pytest.mark.parametrize("seed", [-1, 2**63, 0.5])
+    def test_a_seed_out_of_range(self, data: Data, seed: Any) -> None:
+        with pytest.raises(ReaderError, match="seed is"):
+            data.dataset("train", global_batch_size=8, seed=seed)
+
+    @pytest.mark.parametrize("sizes", [{"window": 0}, {"cycle_length": -1}, {"block_length": 0}])
+    def test_sizes_of_shuffling_that_are_not_positive(self, sizes: dict[str, int]) -> None:
+        with pytest.raises(ReaderError, match="expected a whole number of at least 1"):
+            Shuffle(**sizes)
+
+    def test_a_batch_that_the_replicas_cannot_share(self, data: Data) -> None:
+        with pytest.raises(ReaderError, match=r"multiple of the 4 replicas.*use 8 or 12"):
+            data.input_fn("train", global_batch_size=10)(context(hosts=2, replicas=4))
+
+    def test_a_batch_that_the_hosts_cannot_share(self, data: Data) -> None:
+        with pytest.raises(ReaderError, match="multiple of the 3"):
+            data.evaluation_steps("validation", global_batch_size=8, num_hosts=3)
+
+    def test_replicas_spread_unevenly_over_hosts(self, data: Data) -> None:
+        with pytest.raises(ReaderError, match="3 replicas on 2 hosts"):
+            data.input_fn("train", global_batch_size=6)(context(hosts=2, replicas=3))
+
+    def test_an_objective_that_the_dataset_does_not_allow(self, write_dataset: WriteDataset) -> None:
+        data = reader.open(write_dataset({"train": pad_shards(2)}, tokenizer=tokenizer_facts(mask_id=None)))
+        with pytest.raises(ReaderError, match="mask token"):
+            data.input_fn("train", global_batch_size=1, objective=objectives.masked_lm())
+
+
+class TestGraph:
+    @pytest.mark.parametrize("training", [True, False])
+    @pytest.mark.parametrize("hosts", [1, 8])
+    def test_runs_no_python(self, data: Data, training: bool, hosts: int) -> None:
+        fn = data.input_fn("train", global_batch_size=8, training=training, objective=objectives.masked_lm())
+        graph = tf.compat.v1.GraphDef.FromString(
+            fn(context(hosts=hosts, replicas=hosts))._as_serialized_graph().numpy()
+        )
+        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+        ops = {node.op for node in nodes}
+        assert "ParseExampleV2" in ops
+        assert not {op for op in ops if "Py" in op or "Generator" in op or "LookupTable" in op}
+
+    def test_does_not_keep_the_data(self, data: Data) -> None:
+        small = data.dataset("train", global_batch_size=8)._as_serialized_graph().numpy()
+        assert len(small) < 100_000
+
+
+class TestSteps:
+    def test_of_an_epoch_are_the_whole_batches(self, data: Data) -> None:
+        assert data.steps_per_epoch("train", global_batch_size=16) == 2
+
+    def test_of_an_epoch_are_at_least_one(self, data: Data) -> None:
+        assert data.steps_per_epoch("train", global_batch_size=1000) == 1
+
+    @pytest.mark.parametrize(("hosts", "steps"), [(1, 2), (2, 3), (4, 5), (5, 2), (20, 1)])
+    def test_of_an_evaluation_follow_the_host_with_most_records(self, hosts: int, steps: int) -> None:
+        # Shards of 5: two hosts read 10 rows each at 4 a step, four read 5 at 1 a step, five read 4 records each.
+        batch = {1: 10, 2: 8, 4: 4, 5: 10, 20: 20}[hosts]
+        assert input_plan.evaluation_steps([5] * 4, global_batch_size=batch, num_hosts=hosts) == steps
+
+
+STRATEGY = """
+import sys
+import tensorflow as tf
+from tfrecord_io import reader
+
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+data = reader.open(sys.argv[1])
+
+@tf.function
+def step(iterator):
+    def replica(features):
+        return tf.reduce_sum(features["example_weight"]), tf.where(features["example_weight"] > 0, features["row"], -1)
+    return strategy.run(replica, args=(next(iterator),))
+
+def rows(split, steps):
+    fn = data.input_fn(split, global_batch_size=8)
+    iterator, found = iter(strategy.distribute_datasets_from_function(fn)), []
+    for _ in range(steps):
+        weights, values = step(iterator)
+        locals_ = strategy.experimental_local_results(values)
+        assert [tuple(v.shape) for v in locals_] == [(4,), (4,)], locals_
+        found += [int(row) for v in locals_ for row in v.numpy() if row >= 0]
+    return sorted(found)
+
+assert rows("train", 5) == list(range(40))
+assert rows("validation", data.evaluation_steps("validation", global_batch_size=8)) == list(range(10))
+print("every example once")
+"""
+
+
+def run_python(program: str, *arguments: str) -> str:
+    """Standard output of a fresh process: logical devices must be set before TensorFlow starts."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_replicas_of_a_mirrored_strategy_share_the_global_batch(data: Data) -> None:
+    assert "every example once" in run_python(STRATEGY, data.root)
+
+
+def tiny_model() -> Any:
+    ids = tf.keras.Input([LENGTH], dtype="int32", name="input_ids")
+    mask = tf.keras.Input([LENGTH], dtype="int32", name="attention_mask")
+    types = tf.keras.Input([LENGTH], dtype="int32", name="token_type_ids")
+    inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+    embedded = tf.keras.layers.Embedding(1000, 4)(ids)
+    logits = tf.keras.layers.Dense(2)(tf.keras.layers.Flatten()(embedded))
+    model = tf.keras.Model(inputs, logits)
+    model.compile(
+        "adam", tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True), weighted_metrics=["accuracy"]
+    )
+    return model
+
+
+def test_keras_fits_and_evaluates(data: Data) -> None:
+    steps: list[int] = []
+    history = tiny_model().fit(
+        data.dataset("train", global_batch_size=8, objective=objectives.classification()),
+        steps_per_epoch=data.steps_per_epoch("train", global_batch_size=8),
+        validation_data=data.dataset("validation", global_batch_size=4, objective=objectives.classification()),
+        callbacks=[tf.keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: steps.append(batch))],
+        epochs=2,
+        shuffle=False,  # Keras would warn that it does not shuffle a dataset
+        verbose=0,
+    )
+    assert steps == [0, 1, 2, 3, 4] * 2
+    assert np.isfinite([history.history["loss"], history.history["val_loss"]]).all()
+
+
+def test_keras_does_not_count_fill_rows(data: Data) -> None:
+    model = tiny_model()
+    losses = [
+        model.evaluate(
+            data.dataset("validation", global_batch_size=batch, objective=objectives.classification()), verbose=0
+        )
+        for batch in (10, 16)
+    ]
+    np.testing.assert_allclose(losses[0][1], losses[1][1])

@@ -1,0 +1,308 @@
+"""Shards are what TensorFlow writes, and no byte of one can be changed unnoticed."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import pathlib
+import re
+import struct
+import tracemalloc
+import zlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfrecord_io import records
+from tfrecord_io.errors import ConfigError, CorruptRecordError
+from tfrecord_io.examples import Payloads
+
+THREE = [b"first", b"", b"the third, of more than sixteen bytes"]
+messages_lists = st.lists(st.binary(max_size=70), max_size=6)
+
+
+def as_payloads(messages: list[bytes]) -> Payloads:
+    offsets = np.cumsum([0, *map(len, messages)], dtype=np.int64)
+    return Payloads(np.frombuffer(b"".join(messages), np.uint8), offsets)
+
+
+def shard(messages: list[bytes]) -> bytes:
+    return records.frame(as_payloads(messages)).tobytes()
+
+
+def read(
+    data: bytes, *, compression: records.Compression = "none", batch_bytes: int = 8 << 20, place: str = "shard-7"
+) -> list[bytes]:
+    stream = io.BytesIO(data)
+    batches = records.read_payloads(stream, compression=compression, place=place, batch_bytes=batch_bytes)
+    return [message for batch in batches for message in batch]
+
+
+def both_ways(data: bytes) -> list[bytes]:
+    """Scans and streams; both must come to the same messages or to the same error."""
+    try:
+        scanned = list(records.scan(data, place="shard-7"))
+    except CorruptRecordError as error:
+        with pytest.raises(CorruptRecordError, match=re.escape(str(error))):
+            read(data, batch_bytes=7)
+        raise
+    assert read(data, batch_bytes=7) == scanned
+    return scanned
+
+
+def written_by_tensorflow(messages: list[bytes], path: pathlib.Path, *, compression: str = "") -> bytes:
+    with tf.io.TFRecordWriter(str(path), compression) as writer:
+        for message in messages:
+            writer.write(message)
+    return path.read_bytes()
+
+
+# --------------------------------------------------------------------------------------------------------------- crc
+@pytest.mark.parametrize(
+    ("data", "crc"),
+    [
+        (bytes(32), 0x8A9136AA),
+        (b"\xff" * 32, 0x62A8AB43),
+        (bytes(range(32)), 0x46DD794E),
+        (bytes(range(31, -1, -1)), 0x113FDB5C),
+        (
+            bytes.fromhex(
+                "01c0" + "00" * 14 + "14000000 00000400 00000014 00000018 28000000 00000000 02000000 00000000"
+            ),
+            0xD9963A56,
+        ),
+        (b"123456789", 0xE3069283),
+        (b"", 0),
+    ],
+)
+def test_crc32c_gives_the_vectors_of_rfc_3720(data: bytes, crc: int) -> None:
+    assert records.crc32c(data) == crc
+
+
+def crc32c_by_bits(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_crc32c_is_right_at_every_length_and_alignment(start: int) -> None:
+    data = np.random.default_rng(0).integers(0, 256, 70, dtype=np.uint8)
+    for end in range(start, len(data)):
+        assert records.crc32c(data[start:end]) == crc32c_by_bits(data[start:end].tobytes())
+
+
+def test_the_mask_rotates_and_adds() -> None:
+    assert records.masked_crc32c(b"123456789") == (0x2507C60D + 0xA282EAD8) & 0xFFFFFFFF  # 0xE3069283 rotated by 15
+
+
+# ------------------------------------------------------------------------------------------------------------- frame
+@settings(deadline=None)  # the first example compiles
+@given(messages=messages_lists)
+def test_frames_are_what_tensorflow_writes(tmp_path_factory: pytest.TempPathFactory, messages: list[bytes]) -> None:
+    assert shard(messages) == written_by_tensorflow(messages, tmp_path_factory.mktemp("shard") / "tf.tfrecord")
+
+
+def test_tensorflow_reads_the_frames(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "ours.tfrecord"
+    path.write_bytes(shard(THREE))
+    assert [record.numpy() for record in tf.data.TFRecordDataset(str(path))] == THREE
+
+
+# -------------------------------------------------------------------------------------------------------------- read
+@settings(deadline=None)
+@given(messages_lists)
+def test_scanning_gives_the_messages_back(messages: list[bytes]) -> None:
+    assert list(records.scan(shard(messages), place="here")) == messages
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: np.frombuffer(data, np.uint8)])
+def test_any_buffer_can_be_scanned(kind: type) -> None:
+    assert list(records.scan(kind(shard(THREE)), place="here")) == THREE
+
+
+@settings(deadline=None)
+@given(messages=messages_lists, batch_bytes=st.integers(1, 200), compression=st.sampled_from(["none", "gzip"]))
+def test_batches_of_any_size_give_the_messages_back(
+    messages: list[bytes], batch_bytes: int, compression: records.Compression
+) -> None:
+    data = gzip.compress(shard(messages)) if compression == "gzip" else shard(messages)
+    assert read(data, compression=compression, batch_bytes=batch_bytes) == messages
+
+
+@pytest.mark.parametrize("messages", [[], THREE, [b"abc" * 1000] * 500])
+def test_gzip_shards_of_tensorflow_are_read(tmp_path: pathlib.Path, messages: list[bytes]) -> None:
+    data = written_by_tensorflow(messages, tmp_path / "tf.tfrecord.gz", compression="GZIP")
+    assert read(data, compression="gzip", batch_bytes=1000) == messages
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_memory_does_not_grow_with_the_shard(compression: records.Compression) -> None:
+    data = shard([bytes(1000)] * 20_000)
+    stream = io.BytesIO(gzip.compress(data) if compression == "gzip" else data)
+    read(shard(THREE))  # compiles
+    tracemalloc.start()
+    batches = records.read_payloads(stream, compression=compression, place="here", batch_bytes=100_000)
+    num_records = sum(len(batch) for batch in batches)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert num_records == 20_000
+    assert peak_bytes < 1_000_000 < len(data)
+
+
+class Trickle(io.RawIOBase):
+    """A stream that gives one byte at a time, as sockets may."""
+
+    def __init__(self, data: bytes) -> None:
+        self._stream = io.BytesIO(data)
+
+    def read(self, size: int = -1) -> bytes:
+        return self._stream.read(min(size, 1))
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_short_reads_are_not_the_end(compression: records.Compression) -> None:
+    data = gzip.compress(shard(THREE)) if compression == "gzip" else shard(THREE)
+    batches = records.read_payloads(Trickle(data), compression=compression, place="here")  # type: ignore[arg-type]
+    assert [message for batch in batches for message in batch] == THREE
+
+
+@pytest.mark.parametrize(("compression", "batch_bytes"), [("none", 0), ("none", -1), ("zlib", 10)])
+def test_options_that_would_lose_records_are_refused_at_once(compression: str, batch_bytes: int) -> None:
+    with pytest.raises(ConfigError, match=f"'{compression}' in batches of {batch_bytes} bytes"):
+        records.read_payloads(
+            io.BytesIO(),
+            compression=compression,  # type: ignore[arg-type]
+            place="here",
+            batch_bytes=batch_bytes,
+        )
+
+
+# ------------------------------------------------------------------------------------------------------------ damage
+@pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
+def test_every_changed_byte_of_a_shard_is_found(flip: int) -> None:
+    data = shard(THREE)
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= flip
+        with pytest.raises(CorruptRecordError, match=r"shard-7, record [012] at byte"):
+            both_ways(bytes(damaged))
+
+
+def test_a_shard_cut_anywhere_but_between_records_is_found() -> None:
+    data = shard(THREE)
+    whole = {len(shard(THREE[:count])): count for count in range(4)}
+    for length in range(len(data) + 1):
+        if length in whole:  # a sound, shorter shard: only the manifest's count tells
+            assert both_ways(data[:length]) == THREE[: whole[length]]
+        else:
+            with pytest.raises(CorruptRecordError, match=r"shard-7, record [012] at byte .*bytes are missing"):
+                both_ways(data[:length])
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (shard(THREE)[:25], r"record 1 at byte 21: cut off, at least 8 bytes are missing; copy the shard again"),
+        (shard(THREE)[:-10], r"record 2 at byte 37: cut off, 10 bytes are missing"),
+        (shard(THREE) + b"\0" * 12, r"record 3 at byte 90: size crc 0x[0-9a-f]{8}, expected 0x00000000"),
+        (shard(THREE)[:-1] + b"\0", r"record 2 at byte 37: data crc 0x([0-9a-f]{8}), expected 0x00\1|expected 0x00"),
+    ],
+)
+def test_damage_is_named_with_its_place(data: bytes, words: str) -> None:
+    with pytest.raises(CorruptRecordError, match=f"shard-7, {words}"):
+        both_ways(data)
+
+
+@pytest.mark.parametrize("size", [2**63 - 1, 2**63, 2**64 - 16, 2**64 - 1])
+def test_a_huge_size_with_a_right_crc_is_a_cut_off_record(size: int) -> None:
+    header = struct.pack("<Q", size)
+    data = shard([b"ok"]) + header + struct.pack("<I", records.masked_crc32c(header)) + b"abcdefgh"
+    with pytest.raises(CorruptRecordError, match=f"record 1 at byte 18: cut off, {size - 4} bytes are missing"):
+        both_ways(data)
+
+
+def test_errors_count_records_and_bytes_over_all_batches() -> None:
+    damaged = bytearray(shard([b"x" * 84] * 50))
+    damaged[40 * 100 + 50] ^= 1
+    with pytest.raises(CorruptRecordError, match="shard-7, record 40 at byte 4000: data crc"):
+        read(bytes(damaged), batch_bytes=250)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=100))
+def test_arbitrary_bytes_are_records_or_are_refused(data: bytes) -> None:
+    try:
+        messages = both_ways(data)
+    except CorruptRecordError:
+        return
+    assert shard(messages) == data
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_edited_shards_are_canonical_or_are_refused(data: st.DataObject) -> None:
+    edited = bytearray(shard(THREE))
+    start = data.draw(st.integers(0, len(edited)))
+    edited[start : start + data.draw(st.integers(0, 20))] = data.draw(st.binary(max_size=20))
+    try:
+        messages = both_ways(bytes(edited))
+    except CorruptRecordError:
+        return
+    assert shard(messages) == edited
+
+
+# -------------------------------------------------------------------------------------------------------------- gzip
+def test_every_changed_byte_of_a_gzip_shard_is_found_or_harmless() -> None:
+    """Harmless: the time stamp and such in gzip's header, which no crc covers; the records are then the same."""
+    data, found = gzip.compress(shard(THREE), mtime=0), 0
+    for position in range(len(data)):
+        damaged = bytearray(data)
+        damaged[position] ^= 0x55
+        try:
+            assert read(bytes(damaged), compression="gzip") == THREE
+        except CorruptRecordError:
+            found += 1
+    assert found == len(data) - 6  # mtime (4), extra flags, operating system
+
+
+def test_a_gzip_shard_cut_anywhere_is_found() -> None:
+    data = gzip.compress(shard(THREE))
+    for length in range(len(data)):
+        with pytest.raises(CorruptRecordError, match="shard-7: gzip data is cut off"):
+            read(data[:length], compression="gzip", batch_bytes=20)
+
+
+@pytest.mark.parametrize("more", [b"\0", gzip.compress(b"")])
+@pytest.mark.parametrize("batch_bytes", [1, 8 << 20])
+def test_bytes_after_the_gzip_data_are_found(more: bytes, batch_bytes: int) -> None:
+    with pytest.raises(CorruptRecordError, match="shard-7: more bytes after the end"):
+        read(gzip.compress(shard(THREE)) + more, compression="gzip", batch_bytes=batch_bytes)
+
+
+def test_a_shard_that_is_not_gzip_is_named() -> None:
+    with pytest.raises(CorruptRecordError, match=r"shard-7: damaged gzip data \(.*incorrect header check\)"):
+        read(shard(THREE), compression="gzip")
+
+
+def test_a_sound_gzip_of_a_damaged_shard_is_found() -> None:
+    with pytest.raises(CorruptRecordError, match="record 2 at byte 37: cut off, 3 bytes are missing"):
+        read(gzip.compress(shard(THREE)[:-3]), compression="gzip")
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=60), st.integers(1, 40))
+def test_arbitrary_compressed_bytes_are_records_or_are_refused(data: bytes, batch_bytes: int) -> None:
+    packer = zlib.compressobj(wbits=31)
+    for stream in (data, packer.compress(data) + packer.flush()):
+        try:
+            messages = read(stream, compression="gzip", batch_bytes=batch_bytes)
+        except CorruptRecordError:
+            continue
+        assert shard(messages) == data

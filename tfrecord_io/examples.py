@@ -1,0 +1,213 @@
+"""Arrays to `tf.train.Example` bytes and back, thousands of rows at a time, without TensorFlow.
+
+An Example is a map from a feature's name to its list of values. For a schema with the int64 feature `ids` and the
+float32 feature `score`, row i of the arrays becomes record i:
+
+    ids   int32[N, 3] ──► 0a 24 │ 0a 0f  0a 03 "ids"  12 08  1a 06  0a 04  07 80 02 00 │ ... "score" ...
+    score float32[N]            │ └ one entry of the map: 7, 256 and 0 as varints
+                                └ size of the map
+
+Many messages have that meaning; `encode` gives the one that `SerializeToString(deterministic=True)` gives in Python,
+and `decode` takes no other. So bytes and arrays determine each other: a record that decodes is byte for byte the one
+that was encoded, and any other byte in it is damage.
+
+Work goes by feature, not by row: one pass sums up sizes, a second writes the feature's entry into every record.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tfrecord_io import _kernels
+from tfrecord_io.errors import CorruptRecordError, SchemaError
+from tfrecord_io.schema import Feature, Schema
+
+__all__ = ["Payloads", "decode", "encode"]
+
+_REMEDY = "copy the shard again from where it was made, or build it anew"
+_INT_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Payloads:
+    """N serialized messages, back to back.
+
+    data: uint8[total], contiguous. offsets: int64[N + 1]; message i is data[offsets[i] : offsets[i + 1]].
+
+    Raises: ValueError if the offsets do not cut up the data.
+    """
+
+    data: np.ndarray
+    offsets: np.ndarray
+
+    def __post_init__(self) -> None:
+        data, offsets = self.data, self.offsets
+        # Kernels follow the offsets without checking bounds.
+        if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
+            raise ValueError(f"payload data {data.dtype}{list(data.shape)}, expected contiguous uint8[total]")
+        if offsets.dtype != np.int64 or offsets.ndim != 1 or len(offsets) == 0:
+            raise ValueError(f"payload offsets {offsets.dtype}{list(offsets.shape)}, expected int64[N + 1]")
+        if offsets[0] != 0 or offsets[-1] != len(data) or np.any(offsets[1:] < offsets[:-1]):
+            raise ValueError(f"payload offsets do not ascend from 0 to {len(data)}")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> bytes:
+        """Message `index`, from 0."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"message {index} of {len(self)}")
+        return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (self[index] for index in range(len(self)))
+
+
+def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
+    """Serializes row i of every column as Example i.
+
+    Args:
+        columns: one array [N, *shape] for each feature of the schema; integers or bool of up to 32 bits, or int64, for
+            an int64 feature; float32 for a float32 feature (its bits are kept, those of NaNs too).
+        schema: the features; their order has no influence on the bytes.
+
+    Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
+    """
+    values, num_rows = _fitted(columns, schema)
+    features = _sorted(schema)
+    features_sizes_N = np.zeros(num_rows, np.int64)
+    payload_sizes = {}
+    for feature in features:
+        payload_sizes_N = np.full(num_rows, 4 * feature.num_values, np.int64)
+        if feature.dtype == "int64":
+            _kernels.int_payload_sizes(values[feature.name], payload_sizes_N)
+        _kernels.add_entry_sizes(len(_key(feature)), payload_sizes_N, features_sizes_N)
+        payload_sizes[feature.name] = payload_sizes_N
+    sizes_N = np.empty(num_rows, np.int64)
+    _kernels.record_sizes(features_sizes_N, sizes_N)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes_N)])
+
+    out = np.empty(offsets[-1] + _kernels.SLACK, np.uint8)
+    positions_N = offsets[:-1].copy()
+    _kernels.write_prefixes(out, features_sizes_N, positions_N)
+    for feature in features:
+        key, column = _key(feature), values[feature.name]
+        if feature.dtype == "int64":
+            _kernels.write_ints(out, positions_N, key, column, payload_sizes[feature.name])
+        else:
+            _kernels.write_floats(out, positions_N, key, column)
+    return Payloads(out[: offsets[-1]], offsets)
+
+
+def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.ndarray]:
+    """The inverse of `encode`: int64[N, *shape] or float32[N, *shape] for each feature, in the schema's order.
+
+    Raises: CorruptRecordError, which names `place` and the first record that `encode` cannot have given.
+    """
+    data, offsets = _kernels.frozen(payloads.data), _kernels.frozen(payloads.offsets)
+    _check_sizes(offsets, schema, place=place)
+    positions_N, faults_N, counts_N = np.zeros((3, len(payloads)), np.int64)
+    faulty_feature_N = np.full(len(payloads), -1, np.int64)
+    _kernels.read_prefixes(data, offsets, positions_N, faults_N)
+    columns: dict[str, np.ndarray] = {}
+    features = _sorted(schema)
+    for index, feature in enumerate(features):
+        columns[feature.name] = values = _empty(feature, num_rows=len(payloads))
+        read = _kernels.read_ints if feature.dtype == "int64" else _kernels.read_floats
+        read(data, offsets, positions_N, faults_N, _key(feature), values, counts_N)
+        faulty_feature_N[(faulty_feature_N < 0) & (faults_N != _kernels.OK)] = index
+    _kernels.read_ends(offsets, positions_N, faults_N)
+    if np.any(faults_N):
+        record = int(np.flatnonzero(faults_N)[0])
+        raise _damage(
+            payloads[record],
+            features[faulty_feature_N[record]],
+            fault=int(faults_N[record]),
+            position=int(positions_N[record] - offsets[record]),
+            count=int(counts_N[record]),
+            place=f"{place}, record {record}",
+        )
+    return {feature.name: _shaped(columns[feature.name], feature) for feature in schema.features}
+
+
+def _sorted(schema: Schema) -> list[Feature]:
+    """Features as they follow each other in a record: by the bytes of their names, but `text_pair` before `text`.
+
+    Protobuf's runtime for Python (upb) puts a name after the longer names that begin with it. The runtime for C++ has
+    it the other way round; Example leaves the order open, and every reader takes both.
+    """
+    return sorted(schema.features, key=lambda feature: feature.name.encode() + b"\xff")
+
+
+def _key(feature: Feature) -> np.ndarray:
+    """The constant bytes of an entry: the key with its tag and size, and the tag of the value."""
+    name = feature.name.encode()
+    size = [len(name)] if len(name) < 0x80 else [len(name) & 0x7F | 0x80, len(name) >> 7]  # names have up to 128 bytes
+    return _kernels.frozen(np.frombuffer(bytes([0x0A, *size]) + name + b"\x12", np.uint8))
+
+
+def _fitted(columns: Mapping[str, np.ndarray], schema: Schema) -> tuple[dict[str, np.ndarray], int]:
+    """Each column as the kernels take it, [N, values] or for floats [N, bytes]; and N."""
+    if set(columns) != set(schema.names):
+        missing, unknown = sorted(set(schema.names) - set(columns)), sorted(set(columns) - set(schema.names))
+        raise SchemaError(f"columns {missing} are missing and {unknown} unknown, expected {list(schema.names)}")
+    num_rows = len(columns[schema.names[0]]) if columns[schema.names[0]].ndim else 0
+    return {feature.name: _fit(columns[feature.name], feature, num_rows) for feature in schema.features}, num_rows
+
+
+def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray:
+    allowed = _INT_DTYPES if feature.dtype == "int64" else ("float32",)
+    if column.dtype.name not in allowed:
+        raise SchemaError(
+            f"column {feature.name!r}: dtype {column.dtype.name}, expected {' or '.join(allowed)}",
+            remedy="convert the column; a silent conversion could change values",
+        )
+    if column.shape != (num_rows, *feature.shape):
+        raise SchemaError(f"column {feature.name!r}: shape {column.shape}, expected {(num_rows, *feature.shape)}")
+    values = _kernels.frozen(column).reshape(num_rows, feature.num_values)
+    return values if values.dtype not in (np.bool_, np.float32) else values.view(np.uint8)
+
+
+def _empty(feature: Feature, *, num_rows: int) -> np.ndarray:
+    """Room for the values of a feature, as the kernels give them."""
+    if feature.dtype == "int64":
+        return np.empty((num_rows, feature.num_values), np.int64)
+    return np.empty((num_rows, 4 * feature.num_values), np.uint8)
+
+
+def _shaped(values: np.ndarray, feature: Feature) -> np.ndarray:
+    return values.view(feature.dtype).reshape(len(values), *feature.shape)
+
+
+def _check_sizes(offsets: np.ndarray, schema: Schema, *, place: str) -> None:
+    """Refuses records that cannot hold all values, before room is made for these."""
+    least = sum(feature.num_values * (1 if feature.dtype == "int64" else 4) for feature in schema.features)
+    sizes_N = np.diff(offsets)
+    if np.any(sizes_N < least):
+        record = int(np.flatnonzero(sizes_N < least)[0])
+        raise CorruptRecordError(
+            f"{place}, record {record}: {sizes_N[record]} bytes, "
+            f"expected at least {least} for the values of {list(schema.names)}",
+            remedy=_REMEDY,
+        )
+
+
+def _damage(
+    message: bytes, feature: Feature, *, fault: int, position: int, count: int, place: str
+) -> CorruptRecordError:
+    """Says what a kernel has found at `position` of a message."""
+    expected = f"feature {feature.name!r}, {feature.dtype}{list(feature.shape)}"
+    found = message[position : position + 16].hex(" ") or "the end"
+    reasons = {
+        _kernels.BAD_PREFIX: f"no Example of {len(message)} bytes",
+        _kernels.NO_ENTRY: f"expected {expected}, found another entry or none",
+        _kernels.OTHER_KIND: f"expected {expected}, found a list of another kind",
+        _kernels.BAD_SIZES: f"expected {expected}, found sizes that do not fit into each other",
+        _kernels.BAD_COUNT: f"expected {expected}, found {count} values",
+        _kernels.BAD_VARINT: f"expected {expected}, found a value that is not a minimal varint of 64 bits",
+        _kernels.EXTRA_BYTES: f"expected the end after the last feature, found {len(message) - position} more bytes",
+    }
+    return CorruptRecordError(f"{place}, byte {position}: {reasons[fault]} ({found})", remedy=_REMEDY)

@@ -1,0 +1,153 @@
+"""Which host reads which records, and in how many steps: the reader's arithmetic, from the manifest alone (no TF).
+
+    global batch (G rows)  =  one step of all hosts  =  num_hosts * elements_per_step elements of `rows` rows
+
+Input is dealt out to hosts by shard, file j to host j mod num_hosts, as long as each host gets one; with fewer shards
+than hosts every host reads every shard and keeps each num_hosts-th record of the split. Either way each record belongs
+to exactly one host, and the number of steps of an evaluation follows from the host that has most: the others fill up.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.schema import Schema
+
+__all__ = [
+    "WEIGHT",
+    "Host",
+    "Share",
+    "Shuffle",
+    "check_positive",
+    "dealt_by_shard",
+    "element_rows",
+    "evaluation_share",
+    "evaluation_steps",
+    "filler",
+    "host_rows",
+    "mask_name",
+]
+
+# The feature that every element has: 1 on real rows, 0 on rows that only fill up a batch.
+WEIGHT = "example_weight"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Host:
+    """One input pipeline among `count`; `replicas` are the devices that it alone feeds."""
+
+    index: int = 0
+    count: int = 1
+    replicas: int = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shuffle:
+    """The sizes of the three levels of shuffling.
+
+    cycle_length: shards read at the same time. block_length: records taken from one of them in turn.
+    window: records that are permuted among themselves; a host holds about three windows of serialized records.
+
+    Raises: ReaderError if one is not positive.
+    """
+
+    # 16 streams of 8 MiB hide the latency of an object store; a block of 16 amortizes changing streams and still
+    # brings records of all of them into each window; 8192 records of 2 KB are 16 MB, many batches and little memory.
+    cycle_length: int = 16
+    block_length: int = 16
+    window: int = 8192
+
+    def __post_init__(self) -> None:
+        for name, value in dataclasses.asdict(self).items():
+            check_positive(name, value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Share:
+    """One host's part of an evaluation: its `rows` real rows, then `fill_rows` rows of weight 0, in `elements`."""
+
+    rows: int
+    fill_rows: int
+    elements: int
+
+
+def check_positive(name: str, value: int) -> None:
+    """Raises: ReaderError if `value` is not a whole number of at least 1."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ReaderError(f"{name} is {value!r}, expected a whole number of at least 1")
+
+
+def element_rows(global_batch_size: int, host: Host) -> int:
+    """Rows of one element: one replica's part of the global batch.
+
+    Raises: ReaderError if the global batch cannot be divided by all replicas.
+    """
+    check_positive("global_batch_size", global_batch_size)
+    replicas = host.count * host.replicas
+    if global_batch_size % replicas:
+        below = global_batch_size // replicas * replicas
+        raise ReaderError(
+            f"global_batch_size is {global_batch_size}, expected a multiple of the {replicas} replicas "
+            f"({host.count} hosts with {host.replicas} each)",
+            remedy=f"use {below or replicas} or {below + replicas}" if below else f"use {replicas}",
+        )
+    return global_batch_size // replicas
+
+
+def dealt_by_shard(shard_rows: Sequence[int], host: Host) -> bool:
+    """Whether hosts get whole shards; else each of them reads every shard and keeps some of the records."""
+    return len(shard_rows) >= host.count
+
+
+def host_rows(shard_rows: Sequence[int], host: Host) -> int:
+    """Records of one host in one pass over a split whose shards have `shard_rows` records."""
+    if dealt_by_shard(shard_rows, host):
+        return sum(shard_rows[host.index :: host.count])
+    return len(range(host.index, sum(shard_rows), host.count))
+
+
+def evaluation_steps(shard_rows: Sequence[int], *, global_batch_size: int, num_hosts: int) -> int:
+    """Global batches until the host with the most records has given them all.
+
+    Raises: ReaderError if the global batch cannot be divided by the hosts.
+    """
+    check_positive("num_hosts", num_hosts)
+    rows_per_step = element_rows(global_batch_size, Host(count=num_hosts))
+    most = max(host_rows(shard_rows, Host(index=index, count=num_hosts)) for index in range(num_hosts))
+    return -(-most // rows_per_step)
+
+
+def evaluation_share(shard_rows: Sequence[int], *, global_batch_size: int, host: Host) -> Share:
+    """What one host gives in an evaluation: as many elements as every other host."""
+    element = element_rows(global_batch_size, host)
+    steps = evaluation_steps(shard_rows, global_batch_size=global_batch_size, num_hosts=host.count)
+    elements, rows = steps * host.replicas, host_rows(shard_rows, host)
+    return Share(rows=rows, fill_rows=elements * element - rows, elements=elements)
+
+
+def filler(manifest: Manifest) -> bytes:
+    """The record of a row of weight 0: padding as token ids, 0 in everything else, masks and lengths included."""
+    from tfrecord_io import examples  # brings Numba along, which only an evaluation needs
+
+    columns = {
+        feature.name: np.full(
+            (1, *feature.shape),
+            manifest.tokenizer.pad_id if feature.role == "token_ids" else 0,
+            np.int64 if feature.dtype == "int64" else np.float32,
+        )
+        for feature in manifest.schema.features
+    }
+    return examples.encode(columns, manifest.schema)[0]
+
+
+def mask_name(schema: Schema) -> str | None:
+    """The name under which an element holds the mask of its tokens; None without tokens."""
+    stored = schema.with_role("attention_mask")
+    if stored is not None:
+        return stored.name
+    return None if schema.with_role("token_ids") is None else "attention_mask"

@@ -1,0 +1,228 @@
+"""From a manifest to input functions of pure `tf.data`: what a trainer reads.
+
+    data = reader.open("gs://bucket/imdb")                        one small read, one listing
+    data.input_fn("train", global_batch_size=1024, seed=0)        for strategy.distribute_datasets_from_function
+    data.dataset("validation", global_batch_size=1024)            for Keras fit and evaluate
+
+Training is endless and shuffled, and the same seed gives the same batches. Evaluation gives every example exactly
+once, in order, and fills up the last batches with rows of weight 0 so that all hosts take equally many steps. Nothing
+in the graph runs Python, so it can be sent to a machine that sees only the bucket (see `input_graph`).
+
+An element without objective is a dict with fully static shapes: every feature as int32 or float32 [B, *shape];
+`attention_mask` int32 [B, L], made from the number of tokens where no mask is stored; `example_weight` float32 [B],
+0 on fill rows. With an objective it is what Keras takes, (inputs, labels, sample weights): see `objectives`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Mapping
+
+import tensorflow as tf
+
+from tfrecord_io import input_graph, input_plan
+from tfrecord_io import manifest as manifests
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.input_plan import Host, Shuffle
+from tfrecord_io.manifest import Manifest, Split
+from tfrecord_io.objectives import Objective
+
+__all__ = ["Data", "Shuffle", "open"]
+
+
+def open(root: str | os.PathLike[str]) -> Data:
+    """The dataset in folder `root`, local or of any scheme that `tf.io.gfile` knows.
+
+    Reads manifest.json and lists the folder once; opens no shard.
+
+    Raises: ReaderError if there is no manifest, a shard is missing, or a feature has a name that elements need.
+        ManifestError if the manifest is not valid.
+    """
+    folder = os.fspath(root).rstrip("/") or "/"
+    path = _join(folder, manifests.FILE_NAME)
+    manifest = manifests.parse(_read(path), place=path)
+    _check_shards_exist(manifest, folder)
+    _check_names(manifest, place=path)
+    return Data(root=folder, manifest=manifest)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data:
+    """An opened dataset: answers from the manifest, and input functions for trainers."""
+
+    root: str
+    manifest: Manifest
+
+    @property
+    def splits(self) -> Mapping[str, Split]:
+        """The splits by name."""
+        return self.manifest.splits
+
+    def num_examples(self, split: str) -> int:
+        """Examples of a split. Raises: ReaderError if there is no such split."""
+        return self._split(split).num_examples
+
+    def steps_per_epoch(self, split: str, *, global_batch_size: int) -> int:
+        """Whole global batches in one pass; 1 where the split is smaller than a batch, which then repeats examples."""
+        input_plan.check_positive("global_batch_size", global_batch_size)
+        return max(1, self.num_examples(split) // global_batch_size)
+
+    def evaluation_steps(self, split: str, *, global_batch_size: int, num_hosts: int = 1) -> int:
+        """Global batches in which all hosts together give every example once.
+
+        Raises: ReaderError if there is no such split, or the batch cannot be divided by the hosts.
+        """
+        shards = self._split(split).shards
+        return input_plan.evaluation_steps(
+            [shard.num_examples for shard in shards], global_batch_size=global_batch_size, num_hosts=num_hosts
+        )
+
+    def input_fn(
+        self,
+        split: str,
+        *,
+        global_batch_size: int,
+        seed: int = 0,
+        objective: Objective | None = None,
+        training: bool | None = None,
+        shuffle: Shuffle | None = None,
+        deterministic: bool = True,
+    ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
+        """For `strategy.distribute_datasets_from_function`: an element is one replica's part of the global batch.
+
+        Args:
+            split: one of `splits`.
+            global_batch_size: rows of one step on all replicas together, a multiple of their number.
+            seed: decides every order and every random choice of the objective, for a given number of hosts.
+            objective: see `tfrecord_io.objectives`; without one, elements are dicts of features.
+            training: endless and shuffled if True, every example once in order if False; None means True for the
+                split that is named "train", False for any other.
+            shuffle: the sizes of the levels of shuffling; of no effect on an evaluation.
+            deterministic: False gives up the order: batches come as they are ready, none is lost.
+
+        Raises: ReaderError, here or from the input function, for what cannot be served.
+        """
+        request = self._request(
+            split,
+            global_batch_size=global_batch_size,
+            seed=seed,
+            objective=objective,
+            training=training,
+            shuffle=shuffle,
+            deterministic=deterministic,
+        )
+        return lambda context: input_graph.build(request, _host(context))
+
+    def dataset(
+        self,
+        split: str,
+        *,
+        global_batch_size: int,
+        seed: int = 0,
+        objective: Objective | None = None,
+        training: bool | None = None,
+        shuffle: Shuffle | None = None,
+        deterministic: bool = True,
+    ) -> tf.data.Dataset:
+        """For Keras `fit` and `evaluate` in one process: an element is a global batch. Arguments as in `input_fn`."""
+        request = self._request(
+            split,
+            global_batch_size=global_batch_size,
+            seed=seed,
+            objective=objective,
+            training=training,
+            shuffle=shuffle,
+            deterministic=deterministic,
+        )
+        return input_graph.build(request, Host())
+
+    def _split(self, split: str) -> Split:
+        if split not in self.splits:
+            raise ReaderError(f"{self.root}: no split {split!r}, expected one of {list(self.splits)}")
+        return self.splits[split]
+
+    def _request(
+        self,
+        split: str,
+        *,
+        global_batch_size: int,
+        seed: int,
+        objective: Objective | None,
+        training: bool | None,
+        shuffle: Shuffle | None,
+        deterministic: bool,
+    ) -> input_graph.Request:
+        shards = self._split(split).shards
+        if not shards:
+            raise ReaderError(
+                f"{self.root}: split {split!r} has no examples, expected at least one",
+                remedy="read another split, or see in the manifest's ledger why its rows were rejected",
+            )
+        input_plan.check_positive("global_batch_size", global_batch_size)
+        if not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise ReaderError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
+        return input_graph.Request(
+            manifest=self.manifest,
+            split=split,
+            paths=tuple(_join(self.root, shard.name) for shard in shards),
+            rows=tuple(shard.num_examples for shard in shards),
+            global_batch_size=global_batch_size,
+            seed=seed,
+            objective=None if objective is None else objective.bind(self.manifest),
+            training=split == "train" if training is None else training,
+            shuffle=shuffle or Shuffle(),
+            deterministic=deterministic,
+        )
+
+
+def _host(context: tf.distribute.InputContext) -> Host:
+    replicas, hosts = context.num_replicas_in_sync, context.num_input_pipelines
+    if replicas % hosts:
+        raise ReaderError(f"{replicas} replicas on {hosts} hosts, expected equally many on each host")
+    return Host(index=context.input_pipeline_id, count=hosts, replicas=replicas // hosts)
+
+
+def _join(folder: str, name: str) -> str:
+    return folder.rstrip("/") + "/" + name
+
+
+def _read(path: str) -> bytes:
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return bytes(file.read())
+    except tf.errors.NotFoundError as error:
+        raise ReaderError(
+            f"{path}: there is no manifest, expected the folder of a finished dataset",
+            remedy="name the folder that `prep-tfrecords build --output` wrote; an interrupted build has no manifest "
+            "yet: run the same command again and it continues",
+        ) from error
+    except tf.errors.OpError as error:
+        raise ReaderError(
+            f"{path}: cannot be read ({type(error).__name__}: {error.message})",
+            remedy="check the path, and that this machine may read it",
+        ) from error
+
+
+def _check_shards_exist(manifest: Manifest, folder: str) -> None:
+    """One listing instead of a request for each of perhaps thousands of shards."""
+    expected = {shard.name: name for name, split in manifest.splits.items() for shard in split.shards}
+    missing = sorted(set(expected) - set(tf.io.gfile.listdir(folder)))
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ReaderError(
+            f"{folder}: shard {missing[0]} of split {expected[missing[0]]!r} is missing{more}, "
+            f"expected the {len(expected)} shards of the manifest",
+            remedy="run `prep-tfrecords verify --repair` on the folder, or copy it again as a whole",
+        )
+
+
+def _check_names(manifest: Manifest, *, place: str) -> None:
+    names = {input_plan.WEIGHT}
+    if manifest.schema.with_role("attention_mask") is None:
+        names.add("attention_mask")
+    if taken := sorted(names & set(manifest.schema.names)):
+        raise ReaderError(
+            f"{place}: feature {taken[0]!r} has a name that every element uses for something else",
+            remedy="build the dataset with this column renamed or left out",
+        )
