@@ -46,12 +46,12 @@ setup(
         "rich>=13.7",
         "tokenizers>=0.21",
         "transformers>=4.53",
+        "xxhash>=3.4",
     ],
     extras_require={"train": TRAIN, "dev": [*TRAIN, *DEV]},
     entry_points={"console_scripts": ["prep-tfrecords=pipelines.cli:main"]},
     classifiers=[
         "Intended Audience :: Science/Research",
-        "License :: OSI Approved :: MIT License",
         "Operating System :: POSIX :: Linux",
         "Operating System :: MacOS",
         "Programming Language :: Python :: 3",

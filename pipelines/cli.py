@@ -63,7 +63,11 @@ _REQUEST: list[Callable[[Any], Any]] = [
     click.option("--add-bos", is_flag=True, help="Begin each document with BOS, with --layout concat."),
     click.option("--shard-size", default="100MB", show_default=True, metavar="SIZE", help="Bytes of one shard."),
     click.option(
-        "--compression", type=click.Choice(["none", "gzip"]), default="none", show_default=True, help="Shards."
+        "--compression",
+        type=click.Choice(["none", "gzip"]),
+        default="none",
+        show_default=True,
+        help="TFDS cannot read gzip.",
     ),
     click.option("--seed", type=int, default=0, show_default=True, help="Decides the order of rows."),
     click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Or keep the source's order."),
@@ -89,7 +93,23 @@ def _common(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")(command)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+class _Program(click.Group):
+    """Called as the program, it ends the process at once after an error: threads of a runner may still be at work, and
+    nobody waits for them. Called as a function (`main.main(args)`), it raises SystemExit and no more.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self.main(*args, **kwargs)
+        except SystemExit as error:
+            if error.code:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(int(error.code))
+            raise
+
+
+@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(tfrecord_io.__version__, prog_name="prep-tfrecords")
 def main() -> None:
     """From a Hugging Face dataset to TFRecord shards with static shapes."""
@@ -275,23 +295,18 @@ def _errors(*, verbose: bool) -> Iterator[None]:
     except PrepError as error:
         if verbose:
             logging.exception("traceback")
-        click.echo(f"error: {error.cause}", err=True)
+        click.echo(f"error: {_one_line(error.cause)}", err=True)
         if error.remedy:
-            click.echo(f"remedy: {error.remedy}", err=True)
-        _leave(2 if isinstance(error, ConfigError) else 1)
+            click.echo(f"remedy: {_one_line(error.remedy)}", err=True)
+        raise SystemExit(2 if isinstance(error, ConfigError) else 1) from None
     except KeyboardInterrupt:
         click.echo("error: interrupted before the dataset was complete", err=True)
         click.echo("remedy: run the same command again; finished shards are kept", err=True)
-        _leave(1)
+        raise SystemExit(1) from None
 
 
-def _leave(status: int) -> None:
-    """Ends the process at once: after an error, threads of a runner may still be at work, and nobody waits for them."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if "pytest" in sys.modules:
-        raise SystemExit(status)
-    os._exit(status)
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
 
 
 @contextlib.contextmanager
@@ -304,15 +319,17 @@ def _quiet(*, verbose: bool) -> Iterator[None]:
     ours = logging.StreamHandler()
     ours.setFormatter(_LowerCase("%(levelname)s: %(message)s"))
     logging.getLogger("pipelines").addHandler(ours)
-    # A root logger without any handler would print warnings after all.
+    # A root logger without any handler would print warnings after all, and a runner's threads outlive an error.
     logging.getLogger().addHandler(logging.NullHandler())
     # transformers says at import what it will not be able to do without PyTorch, which nothing here needs.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     import datasets
 
     datasets.disable_progress_bars()
-    yield
-    logging.getLogger("pipelines").removeHandler(ours)
+    try:
+        yield
+    finally:
+        logging.getLogger("pipelines").removeHandler(ours)
 
 
 class _LowerCase(logging.Formatter):

@@ -2,6 +2,9 @@
 
 `parse` accepts any bytes and either returns a manifest that is consistent in itself or raises ManifestError;
 `dump` is canonical: equal manifests give equal bytes, on every machine. docs/format.md specifies each field.
+
+Versions are MAJOR.MINOR. A newer minor version may add fields anywhere, and `parse` passes over what it does not know;
+whatever an older reader would get wrong needs a newer major version, which `parse` refuses.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ Compression = Literal["none", "gzip"]
 # A dot-free first character keeps '..' and hidden files out; no separator keeps other folders out.
 _SHARD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\.tfrecord(\.gz)?\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
 
 
 def shard_name(*, name: str, split: str, index: int, count: int, compression: Compression = "none") -> str:
@@ -213,7 +217,9 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 
 def _load(text: bytes | str, *, place: str) -> dict[str, Any]:
     try:
-        document = json.loads(text)
+        document = json.loads(text, parse_constant=_refuse_constant)
+        # Escapes can spell half a surrogate pair, which is no text: `dump` could not write it again.
+        json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"{place}: not JSON ({error})", remedy=_REMAKE) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -224,13 +230,17 @@ def _load(text: bytes | str, *, place: str) -> dict[str, Any]:
     return document
 
 
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not a JSON number")
+
+
 def _check_version(document: dict[str, Any], *, place: str) -> None:
     version = document.get("format_version")
-    major = version.partition(".")[0] if isinstance(version, str) else ""
-    if not major.isascii() or not major.isdigit() or len(major) > 9:
+    match = _VERSION.match(version) if isinstance(version, str) else None
+    if match is None:
         raise ManifestError(f"{place}: format version {version!r}, expected 'MAJOR.MINOR'", remedy=_REMAKE)
     ours = int(FORMAT_VERSION.partition(".")[0])
-    if int(major) != ours:
+    if int(match.group(1)) != ours:
         raise ManifestError(
             f"{place}: format version {version}, this library reads version {ours}.x",
             remedy="install a release of prep-tfrecords that reads it",
@@ -238,21 +248,44 @@ def _check_version(document: dict[str, Any], *, place: str) -> None:
 
 
 def _from_json(document: Mapping[str, Any]) -> Manifest:
-    features = tuple(Feature(**{**fields, "shape": tuple(fields["shape"])}) for fields in document["features"])
-    tokenizer = document["tokenizer"]
     names = document["label_names"]
     return Manifest(
         name=_text(document["name"]),
         fingerprint=_text(document["fingerprint"]),
-        schema=Schema(features),
+        schema=Schema(tuple(_feature(fields) for fields in document["features"])),
         layout=dict(document["layout"]),
-        tokenizer=TokenizerFacts(**{**tokenizer, "special_ids": tuple(map(_count, tokenizer["special_ids"]))}),
+        tokenizer=_tokenizer(document["tokenizer"]),
         splits={_text(name): _split(fields) for name, fields in document["splits"].items()},
         label_names=None if names is None else tuple(map(_text, names)),
         compression=_one_of(document["compression"], "none", "gzip"),
         source=dict(document["source"]),
         options=dict(document["options"]),
         versions=dict(document["versions"]),
+    )
+
+
+def _feature(fields: Mapping[str, Any]) -> Feature:
+    return Feature(
+        name=fields["name"],
+        dtype=fields["dtype"],
+        shape=tuple(fields["shape"]),
+        role=fields["role"],
+        meaning=_text(fields["meaning"]),
+        constant=fields.get("constant"),
+    )
+
+
+def _tokenizer(fields: Mapping[str, Any]) -> TokenizerFacts:
+    optional = ("eos_id", "bos_id", "cls_id", "sep_id", "mask_id", "unk_id")
+    return TokenizerFacts(
+        name=_text(fields["name"]),
+        kind=_text(fields["kind"]),
+        vocab_size=_count(fields["vocab_size"]),
+        content_sha256=_text(fields["content_sha256"]),
+        special_ids=tuple(map(_count, fields["special_ids"])),
+        padding_side=_one_of(fields["padding_side"], "left", "right"),
+        pad_id=_count(fields["pad_id"]),
+        **{key: None if fields[key] is None else _count(fields[key]) for key in optional},
     )
 
 
@@ -302,6 +335,7 @@ def _one_of(value: Any, *allowed: Any) -> Any:
 
 
 def _check(manifest: Manifest, *, place: str) -> None:
+    _check_ids(manifest.tokenizer, place=place)
     seen: set[str] = set()
     for split_name, split in manifest.splits.items():
         if not split.ledger.balanced:
@@ -312,18 +346,27 @@ def _check(manifest: Manifest, *, place: str) -> None:
                 remedy=_REMAKE,
             )
         for shard in split.shards:
-            _check_shard(shard, seen=seen, place=f"{place}: split {split_name!r}")
+            _check_shard(shard, seen=seen, compression=manifest.compression, place=f"{place}: split {split_name!r}")
             seen.add(shard.name)
     label = manifest.schema.with_role("label")
     if manifest.label_names is not None and label is None:
         raise ManifestError(f"{place}: label names without a feature of role 'label'", remedy=_REMAKE)
 
 
-def _check_shard(shard: Shard, *, seen: set[str], place: str) -> None:
-    if not _SHARD_NAME.match(shard.name):
+def _check_ids(facts: TokenizerFacts, *, place: str) -> None:
+    named = (facts.eos_id, facts.bos_id, facts.cls_id, facts.sep_id, facts.mask_id, facts.unk_id)
+    largest = max(value for value in (*facts.special_ids, facts.pad_id, *named) if value is not None)
+    if largest >= facts.vocab_size:
         raise ManifestError(
-            f"{place}: shard name {shard.name!r}, expected a plain file name that ends in .tfrecord or .tfrecord.gz",
-            remedy=_REMAKE,
+            f"{place}: the tokenizer has a special id {largest}, but a vocabulary of {facts.vocab_size}", remedy=_REMAKE
+        )
+
+
+def _check_shard(shard: Shard, *, seen: set[str], compression: Compression, place: str) -> None:
+    suffix = ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
+    if not _SHARD_NAME.match(shard.name) or not shard.name.endswith(suffix):
+        raise ManifestError(
+            f"{place}: shard name {shard.name!r}, expected a plain file name that ends in {suffix}", remedy=_REMAKE
         )
     if shard.name in seen:
         raise ManifestError(f"{place}: shard name {shard.name!r} appears twice", remedy=_REMAKE)

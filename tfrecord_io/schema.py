@@ -9,7 +9,7 @@ Glossary of roles (L is the row length in tokens):
     token_ids        int64    [L]    ids of the tokenizer's vocabulary, special tokens and padding included
     attention_mask   int64    [L]    1 on tokens, 0 on padding
     token_type_ids   int64    [L]    0 on the first text of a pair, 1 on the second, as the tokenizer gives them
-    num_tokens       int64    []     tokens before padding, where a mask is not stored (the `concat` layout)
+    num_tokens       int64    []     where a mask is not stored (the `concat` layout): that many tokens, then padding
     label            int64    []     class id, an index into the manifest's label names; or float32 [] for regression
     column           either   any    a column of the source, kept as it was
 """
@@ -35,7 +35,10 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
 class Feature:
     """One feature of every record: `dtype` as stored in the Example, `shape` without the batch dimension.
 
-    Raises: SchemaError if the name, dtype, shape or role is not one that the format allows.
+    `constant` is given where every value of every record is this integer, as token type ids of single texts are: the
+    records hold it all the same, for programs that know nothing of it, but a reader need not parse it.
+
+    Raises: SchemaError if the name, dtype, shape, role or constant is not one that the format allows.
     """
 
     name: str
@@ -43,6 +46,7 @@ class Feature:
     shape: tuple[int, ...]
     role: Role
     meaning: str = ""
+    constant: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.match(self.name):
@@ -54,8 +58,12 @@ class Feature:
             raise SchemaError(f"feature {self.name!r}: dtype {self.dtype!r}, expected one of {get_args(DType)}")
         if self.role not in get_args(Role):
             raise SchemaError(f"feature {self.name!r}: role {self.role!r}, expected one of {get_args(Role)}")
-        if not all(isinstance(size, int) and not isinstance(size, bool) and size > 0 for size in self.shape):
-            raise SchemaError(f"feature {self.name!r}: shape {self.shape}, expected positive sizes")
+        if not isinstance(self.shape, tuple) or not all(type(size) is int and size > 0 for size in self.shape):
+            raise SchemaError(f"feature {self.name!r}: shape {self.shape!r}, expected a tuple of positive sizes")
+        if self.constant is not None and (type(self.constant) is not int or self.dtype != "int64"):
+            raise SchemaError(
+                f"feature {self.name!r}: constant {self.constant!r}, expected an integer of an int64 feature"
+            )
 
     @property
     def num_values(self) -> int:

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 from pipelines.prepare import progress, workspace
-from pipelines.prepare.builders import Tools
 from pipelines.prepare.commit import check_error_rate, commit
 from pipelines.prepare.config import PrepareConfig
 from pipelines.prepare.job import Resolved, resolve
@@ -55,8 +54,7 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
     progress.reset()
     resolved = resolve(config)
     workspace.reserve(resolved, overwrite=config.overwrite)
-    tools = resolved.job.tools_of(resolved.tokenizer)
-    plans = _plans(resolved, tools, config)
+    plans = _plans(resolved, config)
     tasks = [task for plan in plans for task in plan.tasks()]
     missing = [task for task in tasks if workspace.find_receipt(resolved.job, task) is None]
     with watch(missing) if watch else contextlib.nullcontext():
@@ -66,18 +64,18 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
         shards_made=len(missing),
         shards_kept=len(tasks) - len(missing),
         seconds=time.perf_counter() - began,
-        engine=tools.engine,
+        engine=resolved.tools.engine,
     )
 
 
-def plan_one(resolved: Resolved, tools: Tools, split: str, config: PrepareConfig) -> Planned:
+def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     """Samples, scans and plans one split.
 
     Raises: RowsRejectedError if no row of the sample can be used; ConfigError if a shard has no room for one record.
     """
     job = resolved.job
     source = job.splits[split]
-    sample = measure(job, tools, source)
+    sample = measure(job, resolved.tools, source)
     if sample is None:
         raise RowsRejectedError(
             f"split {split!r}: none of the sampled rows can be used",
@@ -101,13 +99,13 @@ def plan_one(resolved: Resolved, tools: Tools, split: str, config: PrepareConfig
     return Planned(plan=plan, sample=sample, scan=scanned)
 
 
-def _plans(resolved: Resolved, tools: Tools, config: PrepareConfig) -> list[SplitPlan]:
+def _plans(resolved: Resolved, config: PrepareConfig) -> list[SplitPlan]:
     """Every split's plan: what an earlier run left, else a new one. New plans are written when all rows are known to
     do.
     """
     job = resolved.job
     known = {split: workspace.read_plan(job, split) for split in job.splits}
-    fresh = {split: plan_one(resolved, tools, split, config) for split, plan in known.items() if plan is None}
+    fresh = {split: plan_one(resolved, split, config) for split, plan in known.items() if plan is None}
     rejected: dict[str, tuple[dict[str, int], tuple[RejectedRow, ...]]] = {
         split: (planned.scan.rejected, planned.scan.first_rejected) for split, planned in fresh.items()
     }

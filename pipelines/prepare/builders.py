@@ -62,13 +62,15 @@ class Builder(Protocol):
 
 
 class Tools(Protocol):
-    """A loaded tokenizer, made ready for one layout: made once by each worker.
+    """A loaded tokenizer, made ready for one layout: made once by each worker. `constant_type` is the token type id
+    of every position, padding included, where one is certain.
 
     `concurrent` as for engines; `may_reject` says whether a row that was fine so far can still turn out unusable.
     """
 
     concurrent: bool
     may_reject: bool
+    constant_type: int | None
     engine: str
 
     def encode(self, rows: Rows) -> Encoded:
@@ -103,7 +105,7 @@ def open_tools(tokenizer: Any, facts: TokenizerFacts, *, layout: LayoutConfig, l
     )
 
 
-def token_features(tokenizer: Any, *, layout: LayoutConfig, length: int) -> tuple[Feature, ...]:
+def token_features(tokenizer: Any, tools: Tools, *, layout: LayoutConfig, length: int) -> tuple[Feature, ...]:
     """The features that a layout makes of text."""
     ids = Feature(name="input_ids", dtype="int64", shape=(length,), role="token_ids", meaning="token ids")
     if layout.name == "concat":
@@ -124,6 +126,7 @@ def token_features(tokenizer: Any, *, layout: LayoutConfig, length: int) -> tupl
         shape=(length,),
         role="token_type_ids",
         meaning="which text of a pair a token belongs to",
+        constant=tools.constant_type,
     )
     return (ids, mask, types)
 
@@ -142,6 +145,7 @@ class _PadTools:
     ) -> None:
         self.may_reject = truncation != "longest_first"
         self.concurrent = encoder.concurrent
+        self.constant_type = encoder.only_type if encoder.only_type == pad_type else None
         self.engine = encoder.name
         self._encoder = encoder
         self._impossible = "too_long" if truncation == "do_not_truncate" else "cannot_truncate"
@@ -183,7 +187,9 @@ class _PadBuilder:
         self._types.clear()
         runs = concatenate(self._runs, dtype=self._dtype)
         arrays = _joined(self._arrays)
-        order = np.flatnonzero(np.concatenate(self._usable))
+        order = np.flatnonzero(np.concatenate([np.zeros(0, bool), *self._usable]))
+        self._arrays.clear()
+        self._usable.clear()
         if rng is not None:
             rng.shuffle(order)
         for start in range(0, len(order), _ROWS_PER_CHUNK):
@@ -201,6 +207,7 @@ class _PadBuilder:
 
 class _ConcatTools:
     may_reject = False
+    constant_type: int | None = None
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ Which rows are rejected, and why, follows from the columns alone, row by row:
     column_null         a kept column is null, or one of its values is
     column_length       a kept vector has another length than the first row's
     int_out_of_range    a label or kept integer does not fit int32, the integer type of the device
+    float_out_of_range  a label or kept number is finite, but infinite as float32
 
 so that the launcher can count them before any tokenizing starts.
 """
@@ -17,8 +18,8 @@ so that the launcher can count them before any tokenizing starts.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,13 +27,15 @@ import pyarrow.compute as pc
 
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.sources import Source, SplitSource
-from tfrecord_io.errors import ColumnError
+from tfrecord_io.errors import ColumnError, SourceError
 from tfrecord_io.schema import Feature
 
 __all__ = ["ColumnPlan", "LabelPlan", "Rows", "extract", "plan_columns", "sizes_of", "validate"]
 
 INT32 = (-(2**31), 2**31 - 1)
 MAX_LABEL_NAMES = 10_000
+
+Plan = TypeVar("Plan")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,20 +85,17 @@ def plan_columns(config: SourceConfig, source: Source) -> ColumnPlan:
 
     Raises: ColumnError if a column is missing in a split, or cannot be what it is to be used as.
     """
-    for split in source.splits:
+    splits = tuple(source.splits)
+    for split in splits:
         _require(config, source=source, split=split)
-    split = next(iter(source.splits))
-    schema = source.features[split].arrow_schema
-    for column in config.text_columns:
-        if not _is_text(schema.field(column).type):
-            raise ColumnError(
-                f"column {column!r} holds {schema.field(column).type}, expected text",
-                remedy=f"choose a text column with --text-column: {_listing(schema, _is_text)}",
-            )
+    labels = {split: _plan_label(config.label_column, source=source, split=split) for split in splits}
     return ColumnPlan(
         texts=config.text_columns,
-        label=_plan_label(config.label_column, source=source, split=split) if config.label_column else None,
-        kept=tuple(_plan_kept(name, split=source.splits[split], schema=schema) for name in config.keep_columns),
+        label=_named(_same(labels, column=config.label_column, source=source), source=source),
+        kept=tuple(
+            _same({split: _plan_kept(name, source=source, split=split) for split in splits}, column=name, source=source)
+            for name in config.keep_columns
+        ),
     )
 
 
@@ -121,7 +121,7 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan) -> tuple[Rows, np.ndarray]:
         arrays["label"] = _label_values(batch.column(plan.label.column), plan.label)
     for feature in plan.kept:
         arrays[feature.name] = _kept_values(batch.column(feature.name), feature)
-    return Rows(texts=tuple(batch.column(name).to_pylist() for name in plan.texts), arrays=arrays), reasons
+    return Rows(texts=tuple(_strings(batch.column(name), name) for name in plan.texts), arrays=arrays), reasons
 
 
 def sizes_of(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
@@ -143,16 +143,37 @@ def _require(config: SourceConfig, *, source: Source, split: str) -> None:
         )
     if repeated := sorted({name for name in wanted if schema.names.count(name) > 1}):
         raise ColumnError(f"split {split!r} has several columns named {repeated}", remedy="rename them in the source")
+    for name in config.text_columns:
+        if not _is_text(schema.field(name).type):
+            raise ColumnError(
+                f"split {split!r}: column {name!r} holds {schema.field(name).type}, expected text",
+                remedy=f"choose a text column with --text-column: {_listing(schema, _is_text)}",
+            )
 
 
-def _plan_label(column: str, *, source: Source, split: str) -> LabelPlan:
-    feature = source.features[split][column]
+def _same(plans: Mapping[str, Plan], *, column: str | None, source: Source) -> Plan:
+    """What all splits have in common: one dataset has one schema."""
+    (first, plan), *others = plans.items()
+    for split, other in others:
+        if other != plan:
+            held, otherwise = (source.features[name].get(column) for name in (first, split))
+            raise ColumnError(
+                f"column {column!r} in split {first!r} is {held}, in {split!r} {otherwise}, expected the same in both",
+                remedy="build them one at a time with --split and --output, or bring the column into one form",
+            )
+    return plan
+
+
+def _plan_label(column: str | None, *, source: Source, split: str) -> LabelPlan | None:
+    """The label as the split has it; what names its strings have is found out later."""
+    if column is None:
+        return None
     kind = source.features[split].arrow_schema.field(column).type
-    names = getattr(feature, "names", None)
+    names = getattr(source.features[split][column], "names", None)
     if names is not None:
         return LabelPlan(column=column, kind="class", names=tuple(names))
     if _is_text(kind):
-        return LabelPlan(column=column, kind="string", names=_distinct(column, source=source))
+        return LabelPlan(column=column, kind="string")
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return LabelPlan(column=column, kind="int")
     if pa.types.is_floating(kind):
@@ -163,14 +184,21 @@ def _plan_label(column: str, *, source: Source, split: str) -> LabelPlan:
     )
 
 
+def _named(label: LabelPlan | None, *, source: Source) -> LabelPlan | None:
+    if label is None or label.kind != "string":
+        return label
+    return dataclasses.replace(label, names=_distinct(label.column, source=source))
+
+
 def _distinct(column: str, *, source: Source) -> tuple[str, ...]:
     """The label strings of every split of the dataset, sorted: the same ids whichever splits are asked for."""
     found: set[str] = set()
     for name, split in source.all_splits.items():
-        if column not in source.features[name]:
+        schema = source.features[name].arrow_schema
+        if column not in schema.names or not _is_text(schema.field(column).type):
             continue
         for _, batch in split.read(split.ranges, [column]):
-            found.update(value for value in pc.unique(batch.column(0)).to_pylist() if value is not None)
+            found.update(_strings(pc.unique(batch.column(0)).drop_null(), column))
             if len(found) > MAX_LABEL_NAMES:
                 raise ColumnError(
                     f"label column {column!r} has more than {MAX_LABEL_NAMES} distinct strings, expected class names",
@@ -179,13 +207,14 @@ def _distinct(column: str, *, source: Source) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _plan_kept(name: str, *, split: SplitSource, schema: pa.Schema) -> Feature:
+def _plan_kept(name: str, *, source: Source, split: str) -> Feature:
+    schema = source.features[split].arrow_schema
     kind = schema.field(name).type
     shape: tuple[int, ...] = ()
     if pa.types.is_fixed_size_list(kind):
         kind, shape = kind.value_type, (kind.list_size,)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        kind, shape = kind.value_type, (_first_length(name, split=split),)
+        kind, shape = kind.value_type, (_first_length(name, split=source.splits[split]),)
     if pa.types.is_floating(kind):
         return Feature(name=name, dtype="float32", shape=shape, role="column", meaning="column of the source")
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
@@ -202,6 +231,17 @@ def _first_length(name: str, *, split: SplitSource) -> int:
             if length > 0:
                 return int(length)
     raise ColumnError(f"column {name!r} has no vector of at least one value", remedy=f"leave --keep-column {name} out")
+
+
+def _strings(column: pa.Array, name: str) -> list[str]:
+    try:
+        values: list[str] = column.to_pylist()
+    except UnicodeDecodeError as error:
+        # Arrow files and JSON lines are taken without a look at what their strings hold.
+        raise SourceError(
+            f"column {name!r}: {error.object[:40]!r} is not UTF-8", remedy="convert the source's texts to UTF-8"
+        ) from error
+    return values
 
 
 def _mark(reasons: np.ndarray, where: np.ndarray, reason: str) -> None:
@@ -221,6 +261,8 @@ def _mark_label(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> None
         _mark(
             reasons, _outside(column, low, high), "label_out_of_range" if label.kind == "class" else "int_out_of_range"
         )
+    elif label.kind == "float":
+        _mark(reasons, _overflows(column), "float_out_of_range")
     _mark(reasons, _nulls(column), "label_null")
 
 
@@ -228,6 +270,12 @@ def _outside(column: pa.Array, low: int, high: int) -> np.ndarray:
     values = column.fill_null(0).to_numpy(zero_copy_only=False)
     # Python integers compare with any NumPy integer type without wrapping.
     return np.asarray((values > high) | ((values < low) if values.dtype.kind != "u" else False))
+
+
+def _overflows(column: pa.Array) -> np.ndarray:
+    values = column.fill_null(0).to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        return np.isinf(values.astype(np.float32)) & ~np.isinf(values)
 
 
 def _mark_kept(reasons: np.ndarray, column: pa.Array, feature: Feature) -> None:
@@ -241,6 +289,8 @@ def _mark_kept(reasons: np.ndarray, column: pa.Array, feature: Feature) -> None:
         owners = np.arange(len(column))
     if feature.dtype == "int64" and not pa.types.is_boolean(values.type):
         _mark(reasons, owners[_outside(values, *INT32)], "int_out_of_range")
+    elif feature.dtype == "float32":
+        _mark(reasons, owners[_overflows(values)], "float_out_of_range")
     _mark(reasons, owners[np.asarray(values.is_null().to_numpy(zero_copy_only=False), dtype=bool)], "column_null")
     _mark(reasons, np.asarray(column.is_null().to_numpy(zero_copy_only=False), dtype=bool), "column_null")
 

@@ -51,12 +51,9 @@ class Estimate:
 def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimates every split that `build` would make. Nothing is written."""
     resolved = resolve(config)
-    tools = resolved.job.tools_of(resolved.tokenizer)
     limit = _longest(resolved.tokenizer.model_max_length)
     return [
-        _of_split(
-            plan_one(resolved, tools, split, config), rows=source.num_rows, longest=max(limit, resolved.job.length)
-        )
+        _of_split(plan_one(resolved, split, config), rows=source.num_rows, longest=max(limit, resolved.job.length))
         for split, source in resolved.job.splits.items()
     ]
 
@@ -66,13 +63,14 @@ def length_costs(row_tokens: np.ndarray, *, longest: int) -> tuple[LengthCost, .
     lengths.
     """
     costs = []
+    total = int(row_tokens.sum())
     for length in (length for length in _LENGTHS if length <= max(longest, _LENGTHS[0])):
         kept = np.minimum(row_tokens, length)
         costs.append(
             LengthCost(
                 length=length,
                 padding=float(1 - kept.sum() / (length * len(row_tokens))),
-                tokens_cut=float(1 - kept.sum() / row_tokens.sum()),
+                tokens_cut=float((total - kept.sum()) / max(total, 1)),
                 rows_cut=float((row_tokens > length).mean()),
             )
         )

@@ -6,31 +6,56 @@ The token of `HF_TOKEN` (or of a login) is used by the hub's own client; nothing
 from __future__ import annotations
 
 import contextlib
+import gzip
+import logging
 import os
-from collections.abc import Iterator
+import re
+import zlib
+from collections.abc import Iterator, Sequence
 
 import datasets
 import fsspec
 import huggingface_hub
-import pyarrow as pa
 from huggingface_hub import errors as hub_errors
 
 from tfrecord_io.errors import OutputError, PrepError, SourceError
 
-__all__ = ["expand_url", "explained", "resolve_dataset_revision"]
+__all__ = ["cached_revision", "expand_url", "explained", "resolve_dataset_revision"]
 
 _DISK_FULL = 28
+_CHUNK_BYTES = 1 << 20
+_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_QUERY = re.compile(r"(https?://[^\s'\"?]*)\?[^\s'\"]*")
 
 
 def resolve_dataset_revision(name: str, *, revision: str | None) -> str | None:
     """The commit that `revision` (default: the main branch) names now, so that every worker reads the same one.
 
-    Without a connection to the hub (HF_HUB_OFFLINE) the revision stays as given: only the cache can answer then.
+    None without a connection to the hub (HF_HUB_OFFLINE): `datasets` then takes what its cache has, and
+    `cached_revision` says which one that was.
     """
+    if os.path.isabs(name) or name.startswith(".") or name.count("/") > 1:
+        raise SourceError(
+            f"{name}: no such file or folder", remedy="check the path; a hub dataset has the form USER/NAME or NAME"
+        )
     if huggingface_hub.constants.HF_HUB_OFFLINE:
-        return revision
+        return None
     info = huggingface_hub.HfApi().dataset_info(name, revision=revision)
     return info.sha
+
+
+def cached_revision(paths: Sequence[str], *, dataset: str, wanted: str | None) -> str | None:
+    """The commit of a dataset in the cache of `datasets`, which names a folder by it; None if it does not.
+
+    Raises: SourceError if it is not the `wanted` one, or that cannot be known: the cache was not asked for it.
+    """
+    found = next((part for path in paths for part in path.split(os.sep) if _COMMIT.match(part)), None)
+    if wanted is not None and wanted != found:
+        raise SourceError(
+            f"{dataset}: --revision {wanted} cannot be looked up offline, and the cache has commit {found}",
+            remedy="unset HF_HUB_OFFLINE, or give that commit as --revision",
+        )
+    return found
 
 
 def expand_url(pattern: str) -> list[str]:
@@ -43,10 +68,12 @@ def expand_url(pattern: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def explained(dataset: str) -> Iterator[None]:
-    """Turns what `datasets` and the hub raise into a SourceError with a remedy."""
+def explained(dataset: str, *, files: Sequence[str] = ()) -> Iterator[None]:
+    """Turns what `datasets` and the hub raise into a SourceError with a remedy; `files` are those being read."""
+    said: list[str] = []
     try:
-        yield
+        with _listening(said):
+            yield
     except PrepError:
         raise
     except hub_errors.GatedRepoError as error:
@@ -63,13 +90,65 @@ def explained(dataset: str) -> Iterator[None]:
         raise SourceError(
             f"{dataset}: no such revision", remedy="give a branch, tag or commit of the dataset as --revision"
         ) from error
-    except ConnectionError as error:
+    except hub_errors.HfHubHTTPError as error:
         raise SourceError(
-            f"{dataset}: no such local file or folder, and the hub cannot be reached ({_first_line(error)})",
-            remedy="check the spelling of a local path; for a hub dataset check the network and HF_HUB_OFFLINE",
+            f"{dataset}: the hub answered with an error ({_first_line(error)})",
+            remedy="try again later; the same command goes on where it stopped",
         ) from error
-    except (datasets.exceptions.DatasetGenerationError, pa.ArrowException, ValueError, OSError, RuntimeError) as error:
-        raise _unreadable(dataset, error) from error
+    except Exception as error:
+        if _is_network(error):
+            raise _unreachable(dataset, error) from error
+        raise _unreadable(_culprit(said, files) or dataset, error) from error
+
+
+@contextlib.contextmanager
+def _listening(said: list[str]) -> Iterator[None]:
+    """Takes what `datasets` logs as errors: it is said once, by us, and often only the log names the file."""
+    logger = logging.getLogger("datasets")
+    before = logger.handlers
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.levelno >= logging.ERROR:
+                said.append(record.getMessage())
+                return
+            for handler in before:
+                handler.handle(record)
+
+    logger.handlers = [Listener()]
+    try:
+        yield
+    finally:
+        logger.handlers = before
+
+
+def _culprit(said: Sequence[str], files: Sequence[str]) -> str | None:
+    """The file that could not be read: named in the log, or packed and damaged. Looked for only after a failure."""
+    named = (path for path in files if any(path in line for line in said))
+    damaged = (path for path in files if path.endswith(".gz") and os.path.isfile(path) and not _unpacks(path))
+    return next(named, None) or next(damaged, None)
+
+
+def _unpacks(path: str) -> bool:
+    try:
+        with gzip.open(path) as stream:
+            while stream.read(_CHUNK_BYTES):
+                pass
+    except (OSError, EOFError, zlib.error):
+        return False
+    return True
+
+
+def _is_network(error: Exception) -> bool:
+    # The HTTP client below the hub's own changes with its versions, and each has a tree of errors of its own.
+    return isinstance(error, ConnectionError) or type(error).__module__.startswith(("http", "requests", "urllib3"))
+
+
+def _unreachable(dataset: str, error: Exception) -> PrepError:
+    return SourceError(
+        f"{dataset}: no such local file or folder, and the hub cannot be reached ({_first_line(error)})",
+        remedy="check the spelling of a local path; for a hub dataset check the network and HF_HUB_OFFLINE",
+    )
 
 
 def _unreadable(dataset: str, error: BaseException) -> PrepError:
@@ -84,10 +163,11 @@ def _unreadable(dataset: str, error: BaseException) -> PrepError:
         )
     return SourceError(
         f"{dataset}: cannot be read: {type(cause).__name__}: {_first_line(cause)}",
-        remedy="mend or leave out the file named above, or name another config or format",
+        remedy="mend the file or leave it out, or name another config or format",
     )
 
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    # The query of a download address may be a signature that grants access.
+    return _QUERY.sub(r"\1?...", lines[0]) if lines else type(error).__name__

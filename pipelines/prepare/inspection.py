@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from pipelines.prepare import storage, tokenization
 from tfrecord_io import examples, records
-from tfrecord_io.errors import ReaderError
+from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.manifest import Manifest
 
 __all__ = ["DecodedRow", "decoded_rows", "load_tokenizer"]
@@ -45,7 +46,7 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
     for shard in manifest.splits[split].shards:
         path = storage.join(root, shard.name)
         record = 0
-        with storage.read_stream(path) as stream:
+        with _opened(path) as stream:
             for payloads in records.read_payloads(stream, compression=manifest.compression, place=path):
                 columns = examples.decode(payloads, manifest.schema, place=path)
                 for index in range(len(payloads)):
@@ -55,6 +56,17 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
                     yield _decode(one, tokenizer, manifest, split=split, shard=shard.name, record=record)
                     rows -= 1
                     record += 1
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    try:
+        with storage.read_stream(path) as stream:
+            yield stream
+    except FileNotFoundError as error:
+        raise CorruptRecordError(
+            f"{path}: no such file", remedy="run `prep-tfrecords verify` to see all that is missing"
+        ) from error
 
 
 def _decode(

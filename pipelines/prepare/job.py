@@ -67,13 +67,9 @@ class Job:
 
     def open_tools(self) -> builders.Tools:
         """Loads the tokenizer from the job's folder and makes it ready."""
-        return self.tools_of(tokenization.load(tokenizer_files(self)))
-
-    def tools_of(self, tokenizer: Any) -> builders.Tools:
-        """Makes a loaded tokenizer ready."""
-        return builders.open_tools(
-            tokenizer, self.facts, layout=self.layout, length=self.length, pair=len(self.columns.texts) == 2
-        )
+        tokenizer = tokenization.load(tokenizer_files(self))
+        pair = len(self.columns.texts) == 2
+        return builders.open_tools(tokenizer, self.facts, layout=self.layout, length=self.length, pair=pair)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -83,6 +79,7 @@ class Resolved:
     job: Job
     source: Source
     tokenizer: Any
+    tools: builders.Tools
     tokenizer_files: tokenization.Files
     items: Mapping[str, Any]
 
@@ -99,7 +96,10 @@ def resolve(config: PrepareConfig) -> Resolved:
         raise tokenization.no_bos(config.tokenizer.name)
     source = open_source(config.source)
     columns = plan_columns(config.source, source)
-    features = builders.token_features(tokenizer, layout=config.layout, length=length)
+    # What the tokenizer cannot do shows here, not on a worker.
+    pair = len(columns.texts) == 2
+    tools = builders.open_tools(tokenizer, facts, layout=config.layout, length=length, pair=pair)
+    features = builders.token_features(tokenizer, tools, layout=config.layout, length=length)
     label = (columns.label.feature,) if columns.label else ()
     items = _fingerprint_items(config, length=length, facts=facts, source=source)
     job = Job(
@@ -116,8 +116,7 @@ def resolve(config: PrepareConfig) -> Resolved:
         seed=config.seed,
         shuffle=config.shuffle,
     )
-    job.tools_of(tokenizer)  # what the tokenizer cannot do shows here, not on a worker
-    return Resolved(job=job, source=source, tokenizer=tokenizer, tokenizer_files=files, items=items)
+    return Resolved(job=job, source=source, tokenizer=tokenizer, tools=tools, tokenizer_files=files, items=items)
 
 
 def tokenizer_files(job: Job) -> tokenization.Files:

@@ -9,7 +9,10 @@ import and load everything once for each of them.
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import dataclasses
+import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +20,7 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
-from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 
 from pipelines.prepare import commit, shards
@@ -31,6 +34,7 @@ from tfrecord_io.errors import ConfigError, PrepError
 __all__ = ["Commit", "CommitArguments", "WriteShard", "run"]
 
 _NAMESPACE = "prep-tfrecords"
+_EMBEDDED = (None, "DirectRunner", "FnApiRunner")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +95,7 @@ def run(
 ) -> None:
     """Makes the shards of `tasks` and commits. Raises: the PrepError of a worker as it was, where that can be known."""
     _failures.clear()
-    pipeline = beam.Pipeline(runner=_runner(beam_args), options=_options(beam_args, workers=workers, tasks=len(tasks)))
+    pipeline = _pipeline(beam_args, workers=workers, tasks=len(tasks))
     _ = (
         pipeline
         | "Tasks" >> beam.Create(list(tasks), reshuffle=False)
@@ -106,14 +110,22 @@ def run(
         raise (_failures[0] if _failures else _from_text(error)) from error
 
 
-def _runner(beam_args: Sequence[str]) -> FnApiRunner | None:
-    """Ours unless --runner names another. DirectRunner means the same: Beam would look for a Go binary to download."""
-    named = [arg.partition("=")[2] for arg in beam_args if arg.startswith("--runner=")]
-    named += [beam_args[index + 1] for index, arg in enumerate(beam_args[:-1]) if arg == "--runner"]
-    return FnApiRunner() if all(name in ("DirectRunner", "FnApiRunner") for name in named) else None
+def _pipeline(beam_args: Sequence[str], *, workers: int | None, tasks: int) -> beam.Pipeline:
+    options = _options(beam_args, workers=workers, tasks=tasks)
+    # Beam's own DirectRunner would look for a Go binary to download.
+    runner = FnApiRunner() if _runner_name(options) in _EMBEDDED else None
+    try:
+        return beam.Pipeline(runner=runner, options=options)
+    except (ValueError, ImportError) as error:
+        raise ConfigError(f"Beam: {error}", remedy="see the Beam options after the --") from error
+
+
+def _runner_name(options: PipelineOptions) -> str | None:
+    return options.view_as(StandardOptions).runner
 
 
 def _options(beam_args: Sequence[str], *, workers: int | None, tasks: int) -> PipelineOptions:
+    """The options for Beam. Raises: ConfigError for one that Beam does not know, or a value that it does not take."""
     threads = min(workers or len(os.sched_getaffinity(0)), tasks)
     given = {arg.partition("=")[0] for arg in beam_args}
     defaults = {
@@ -121,12 +133,28 @@ def _options(beam_args: Sequence[str], *, workers: int | None, tasks: int) -> Pi
         "--direct_running_mode": "multi_threading" if threads > 1 else "in_memory",
     }
     added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
+    said = io.StringIO()
     try:
-        return PipelineOptions([*beam_args, *added])
+        with contextlib.redirect_stderr(said):  # argparse explains itself in a hundred lines, the last of which says it
+            options = PipelineOptions([*beam_args, *added])
+            unknown = _unknown(options, beam_args)
     except SystemExit as error:
+        reason = said.getvalue().strip().rpartition("error: ")[2]
+        raise ConfigError(f"Beam: {reason}", remedy="see the Beam options after the --") from error
+    # The runners of other systems have options that only their job servers know.
+    if unknown and _runner_name(options) in (*_EMBEDDED, "DataflowRunner"):
         raise ConfigError(
-            f"Beam does not take the options {' '.join(beam_args)}", remedy="see the Beam options after the --"
-        ) from error
+            f"Beam does not know {' '.join(unknown)}",
+            remedy="check the spelling; our own options go before the --, and Beam's after it",
+        )
+    return options
+
+
+def _unknown(options: PipelineOptions, beam_args: Sequence[str]) -> list[str]:
+    """Arguments that none of Beam's option classes takes. Beam itself discards them with a line in its log."""
+    parsers: list[argparse.ArgumentParser] = []
+    options.get_all_options(add_extra_args_fn=parsers.append)
+    return parsers[0].parse_known_args(list(beam_args))[1]
 
 
 # A runner hands a worker's exception on as text. Where the worker is a thread of this process, the object itself is

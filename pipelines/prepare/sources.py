@@ -14,16 +14,18 @@ from __future__ import annotations
 
 import dataclasses
 import glob
+import json
+import logging
 import os
-import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import datasets
 import pyarrow as pa
 
-from pipelines.prepare import hub
+from pipelines.prepare import data_files, hub
 from pipelines.prepare.arrow_files import ArrowFiles
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.content import files_digest
@@ -31,31 +33,10 @@ from tfrecord_io.errors import SourceError, SplitNotFoundError
 
 __all__ = ["Source", "SplitSource", "open_source"]
 
-_BUILDERS = {
-    ".parquet": "parquet",
-    ".arrow": "arrow",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".json": "json",
-    ".csv": "csv",
-    ".tsv": "csv",
-    ".txt": "text",
-}
-_PACKED = (".gz", ".bz2", ".xz", ".zst")
-# What `datasets` and the tools around it leave beside the data.
-_NOT_DATA = frozenset({"dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json", "metadata.json"})
-# The words by which a file says its split, as separate parts of its name.
-_SPLIT_WORDS = {
-    "train": "train",
-    "training": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "dev": "validation",
-    "test": "test",
-    "testing": "test",
-    "eval": "test",
-}
+# Split names become file names.
+_SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\Z")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,13 +80,18 @@ def open_source(config: SourceConfig) -> Source:
     features: dict[str, datasets.Features] = {}
     lengths: dict[str, int] = {}
     for name, split in loaded.items():
+        _check_name(str(name), dataset=config.dataset)
         files[str(name)] = ArrowFiles(tuple(entry["filename"] for entry in split.cache_files))
         features[str(name)] = split.features
         lengths[str(name)] = split.num_rows
     everything = {
         name: SplitSource(name=name, files=files[name], ranges=((0, rows),)) for name, rows in lengths.items() if rows
     }
-    chosen = _choose(config.splits or tuple(lengths), lengths=lengths, files=files, limit=config.limit)
+    if not everything:
+        raise SourceError(
+            f"{config.dataset}: no rows, expected at least one", remedy="check the files for their content"
+        )
+    chosen = _choose(config.splits or tuple(everything), lengths=lengths, files=files, limit=config.limit)
     return Source(splits=chosen, all_splits=everything, features=features, identity=identity)
 
 
@@ -132,6 +118,8 @@ def _choose(
 
 def _ranges(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[tuple[int, int], ...]]:
     """The split's name and the row ranges that `datasets` reads for a split specification such as `train[:1%]`."""
+    if spec in lengths:  # saved splits may have names that a specification cannot hold, such as `my-split`
+        return spec, ((0, lengths[spec]),) if lengths[spec] else ()
     try:
         parts = datasets.ReadInstruction.from_spec(spec).to_absolute(dict(lengths))
     except (ValueError, AssertionError, AttributeError, TypeError) as error:
@@ -148,6 +136,14 @@ def _ranges(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[tuple[int
     name = names.pop()
     bounds = ((part.from_ or 0, lengths[name] if part.to is None else part.to) for part in parts)
     return name, tuple((start, stop) for start, stop in bounds if start < stop)
+
+
+def _check_name(name: str, *, dataset: str) -> None:
+    if not _SPLIT_NAME.match(name):
+        raise SourceError(
+            f"{dataset}: split {name!r}, expected letters, digits, '_', '-', '+' or '.', as in a file name",
+            remedy="rename the split in the source",
+        )
 
 
 def _ascending_runs(segments: Sequence[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
@@ -174,11 +170,9 @@ def _first_rows(ranges: Sequence[tuple[int, int]], limit: int) -> tuple[tuple[in
 def _load(config: SourceConfig) -> tuple[Mapping[str, datasets.Dataset], dict[str, Any]]:
     dataset = os.path.expanduser(config.dataset)
     if os.path.isdir(dataset) and _is_saved(dataset):
-        return _load_saved(dataset)
-    if os.path.isdir(dataset):
-        return _load_files(_files_below(dataset), config)
-    if os.path.exists(dataset) or glob.has_magic(dataset) or "://" in dataset or _builder(dataset):
-        return _load_files(_expand(dataset), config)
+        return _load_saved(dataset, config)
+    if os.path.exists(dataset) or glob.has_magic(dataset) or "://" in dataset or data_files.kind_of(dataset):
+        return _load_files(data_files.find(dataset), config)
     return _load_hub(config)
 
 
@@ -186,79 +180,74 @@ def _is_saved(folder: str) -> bool:
     return any(os.path.exists(os.path.join(folder, name)) for name in ("dataset_dict.json", "state.json"))
 
 
-def _load_saved(folder: str) -> tuple[Mapping[str, datasets.Dataset], dict[str, Any]]:
+def _load_saved(folder: str, config: SourceConfig) -> tuple[Mapping[str, datasets.Dataset], dict[str, Any]]:
+    _refuse_hub_options(config)
     with hub.explained(folder):
-        loaded = datasets.load_from_disk(folder, keep_in_memory=False)
-    splits = loaded if isinstance(loaded, dict) else {str(loaded.split or "train").partition("[")[0]: loaded}
-    paths = sorted({entry["filename"] for split in splits.values() for entry in split.cache_files})
-    return splits, {"kind": "save_to_disk", "name": _base(folder), "files": files_digest(paths, root=folder)}
+        if os.path.exists(os.path.join(folder, "dataset_dict.json")):
+            names = json.loads(Path(folder, "dataset_dict.json").read_text(encoding="utf-8"))["splits"]
+            splits = {str(name): _load_split(os.path.join(folder, name)) for name in names}
+        else:
+            only = _load_split(folder)
+            splits = {_own_name(only): only}
+    loaded = {name: split for name, split in splits.items() if split is not None}
+    _leave_out(splits.keys() - loaded.keys(), place=folder)
+    paths = sorted({entry["filename"] for split in loaded.values() for entry in split.cache_files})
+    return loaded, {"kind": "save_to_disk", "files": files_digest(paths, root=folder)}
+
+
+def _load_split(folder: str) -> datasets.Dataset | None:
+    """A split as saved; None if it has no rows, since `datasets` cannot load those again."""
+    state = json.loads(Path(folder, "state.json").read_text(encoding="utf-8"))
+    return datasets.load_from_disk(folder, keep_in_memory=False) if state["_data_files"] else None
+
+
+def _own_name(split: datasets.Dataset | None) -> str:
+    """The name that a saved dataset has for itself: of one split or slice that split's, else `train`."""
+    said = "" if split is None else str(split.split or "")
+    names = {part.partition("[")[0] for part in said.split("+")}
+    return (names.pop() if len(names) == 1 else "") or "train"
 
 
 def _load_files(paths: Sequence[str], config: SourceConfig) -> tuple[Mapping[str, datasets.Dataset], dict[str, Any]]:
-    builders = {_builder(path) or "unknown" for path in paths}
-    if len(builders) != 1 or "unknown" in builders:
-        raise SourceError(
-            f"{config.dataset}: files of the kinds {sorted(builders)}, expected one kind of {sorted(set(_BUILDERS))}",
-            remedy="name the data files by a glob, such as 'data/*.jsonl'",
+    _refuse_hub_options(config)
+    kind = data_files.kind_of_all(paths, dataset=config.dataset)
+    every = data_files.by_split(paths)
+    filled = {name: [path for path in files if data_files.has_rows(path)] for name, files in every.items()}
+    # `datasets` takes each entry for a glob.
+    entries = {name: [_literal(path) for path in files] for name, files in filled.items() if files}
+    _leave_out(every.keys() - entries.keys(), place=config.dataset)
+    options: dict[str, Any] = {"sep": "\t"} if kind == "tsv" else {}
+    with hub.explained(config.dataset, files=paths):
+        loaded = (
+            datasets.load_dataset(data_files.BUILDERS[kind], data_files=entries, keep_in_memory=False, **options)
+            if entries
+            else {}
         )
-    if config.config or config.revision:
-        raise SourceError(
-            f"{config.dataset}: --config and --revision belong to hub datasets, but these are files",
-            remedy="leave them out",
-        )
-    data_files: dict[str, list[str]] = {}
-    for path in paths:
-        data_files.setdefault(_split_of(path), []).append(path)
-    builder = builders.pop()
-    options: dict[str, Any] = {"sep": "\t"} if builder == "csv" and _suffix(paths[0]) == ".tsv" else {}
-    with hub.explained(config.dataset):
-        loaded = datasets.load_dataset(builder, data_files=data_files, keep_in_memory=False, **options)
-    identity = {"kind": builder, "name": _base(config.dataset), "files": files_digest(paths)}
-    return loaded, identity
+    return loaded, {"kind": kind, "files": files_digest(paths)}
 
 
 def _load_hub(config: SourceConfig) -> tuple[Mapping[str, datasets.Dataset], dict[str, Any]]:
     with hub.explained(config.dataset):
         revision = hub.resolve_dataset_revision(config.dataset, revision=config.revision)
         loaded = datasets.load_dataset(config.dataset, config.config, revision=revision, keep_in_memory=False)
+    if revision is None:
+        paths = [entry["filename"] for split in loaded.values() for entry in split.cache_files]
+        revision = hub.cached_revision(paths, dataset=config.dataset, wanted=config.revision)
     return loaded, {"kind": "hub", "name": config.dataset, "config": config.config, "revision": revision}
 
 
-def _files_below(folder: str) -> list[str]:
-    found = (os.path.join(place, name) for place, _, names in os.walk(folder) for name in names)
-    visible = (path for path in found if not any(part.startswith(".") for part in path[len(folder) :].split(os.sep)))
-    if not (files := sorted(path for path in visible if _builder(path) and posixpath.basename(path) not in _NOT_DATA)):
+def _refuse_hub_options(config: SourceConfig) -> None:
+    if config.config or config.revision:
         raise SourceError(
-            f"{folder}: no data file, expected {', '.join(sorted(_BUILDERS))} or a folder written by save_to_disk",
-            remedy="name the data files by a glob, such as 'data/**/*.parquet'",
+            f"{config.dataset}: --config and --revision belong to hub datasets, but these are files",
+            remedy="leave them out",
         )
-    return files
 
 
-def _expand(pattern: str) -> list[str]:
-    if "://" in pattern:
-        return hub.expand_url(pattern)
-    paths = sorted(glob.glob(pattern, recursive=True)) if glob.has_magic(pattern) else [pattern]
-    if not (files := [path for path in paths if os.path.isfile(path)]):
-        raise SourceError(f"{pattern}: no such file", remedy="check the path; quote a glob so that the shell leaves it")
-    return files
+def _leave_out(names: Iterable[str], *, place: str) -> None:
+    for name in sorted(names):
+        _log.warning("%s: split %r has no rows and is left out", place, name)
 
 
-def _builder(path: str) -> str | None:
-    return _BUILDERS.get(_suffix(path))
-
-
-def _suffix(path: str) -> str:
-    stem, suffix = posixpath.splitext(path.lower())
-    return posixpath.splitext(stem)[1] if suffix in _PACKED else suffix
-
-
-def _split_of(path: str) -> str:
-    """The split that a file's name says, as a separate word of it: `train-00000-of-00002.parquet`; else `train`."""
-    stem = posixpath.basename(path).partition(".")[0].lower()
-    words = re.split(r"[^a-z]+", stem)
-    return next((_SPLIT_WORDS[word] for word in words if word in _SPLIT_WORDS), "train")
-
-
-def _base(path: str) -> str:
-    return posixpath.basename(path.rstrip("/"))
+def _literal(path: str) -> str:
+    return path if "://" in path else glob.escape(path)

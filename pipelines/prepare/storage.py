@@ -2,6 +2,9 @@
 
 Writes are atomic: a file appears whole or not at all. On a local file system that is a temporary name in the same
 folder, fsync, rename, and fsync of the folder; object stores make an object visible only when its upload is complete.
+A process that is killed leaves its temporary file behind: no listing shows it, and the next run sweeps it away.
+
+Every file system has errors of its own. What passes here is FileNotFoundError, from reading; the rest is explained.
 """
 
 from __future__ import annotations
@@ -17,9 +20,20 @@ from typing import Any, BinaryIO
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from tfrecord_io.errors import OutputError
+from tfrecord_io.errors import ConfigError, OutputError, PrepError
 
-__all__ = ["delete", "exists", "join", "list_names", "read_bytes", "read_stream", "size", "write_atomic", "write_bytes"]
+__all__ = [
+    "delete",
+    "exists",
+    "join",
+    "list_names",
+    "read_bytes",
+    "read_stream",
+    "size",
+    "sweep",
+    "write_atomic",
+    "write_bytes",
+]
 
 PARTIAL = ".partial-"
 
@@ -36,37 +50,46 @@ def exists(path: str) -> bool:
 
 
 def size(path: str) -> int | None:
-    """Bytes of the file at `path`, or None if there is none."""
+    """Bytes of the file at `path`, or None if there is none. Raises: OutputError."""
     fs, inner = _open_fs(path)
     try:
-        return int(fs.info(inner)["size"])
+        with _readable(path):
+            return int(fs.info(inner)["size"])
     except FileNotFoundError:
         return None
 
 
 def list_names(folder: str) -> list[str]:
-    """Names in `folder`, sorted; empty if there is no such folder. Half-written files never count."""
+    """Names in `folder`, sorted; empty if there is no such folder. Half-written files never count.
+
+    Raises: OutputError.
+    """
     fs, inner = _open_fs(folder)
     try:
-        entries = fs.ls(inner, detail=False)
-    except (FileNotFoundError, NotADirectoryError):
+        with _readable(folder):
+            entries = [str(entry).rstrip("/") for entry in fs.ls(inner, detail=False)]
+    except FileNotFoundError:
         return []
-    names = (posixpath.basename(str(entry).rstrip("/")) for entry in entries)
-    return sorted(name for name in names if PARTIAL not in name)
+    # Asked for a file, or for a folder with a marker object, `ls` names what it was asked for.
+    names = (posixpath.basename(entry) for entry in entries if entry != inner.rstrip("/"))
+    return sorted(name for name in names if not name.startswith(PARTIAL))
 
 
 def read_bytes(path: str) -> bytes:
-    """The whole file. Raises: FileNotFoundError."""
+    """The whole file. Raises: FileNotFoundError; OutputError."""
     fs, inner = _open_fs(path)
-    content: bytes = fs.cat_file(inner)
+    with _readable(path):
+        content: bytes = fs.cat_file(inner)
     return content
 
 
 @contextlib.contextmanager
 def read_stream(path: str) -> Iterator[BinaryIO]:
-    """The file, to be read from the start. Raises: FileNotFoundError."""
+    """The file, to be read from the start. Raises: FileNotFoundError; OutputError."""
     fs, inner = _open_fs(path)
-    with fs.open(inner, "rb") as stream:
+    with _readable(path):
+        stream = fs.open(inner, "rb")
+    with stream:
         yield stream
 
 
@@ -84,43 +107,63 @@ def write_atomic(path: str, chunks: Iterable[Any]) -> None:
         _write_local(inner, chunks)
         return
     # An object store shows an object when its upload is committed; closing after an error would commit half of it.
-    stream = fs.open(inner, "wb")
+    with _writable(path):
+        stream = fs.open(inner, "wb")
     try:
         for chunk in chunks:
-            stream.write(chunk)
+            with _writable(path):
+                stream.write(chunk)
     except BaseException:
         with contextlib.suppress(Exception):
             stream.discard()
         raise
-    stream.close()
+    with _writable(path):
+        stream.close()
 
 
 def delete(path: str) -> None:
-    """Deletes a file or folder with all that is in it, if it is there."""
+    """Deletes a file or folder with all that is in it, if it is there. Raises: OutputError."""
     fs, inner = _open_fs(path)
     if fs.exists(inner):
-        fs.rm(inner, recursive=True)
+        with _writable(path):
+            fs.rm(inner, recursive=True)
+
+
+def sweep(folder: str) -> None:
+    """Deletes the temporary files in `folder` that killed processes left. Raises: OutputError."""
+    fs, inner = _open_fs(folder)
+    if not isinstance(fs, LocalFileSystem) or not os.path.isdir(inner):
+        return
+    with _writable(folder):
+        for name in os.listdir(inner):
+            if name.startswith(PARTIAL):
+                os.unlink(os.path.join(inner, name))
 
 
 def _open_fs(path: str) -> tuple[Any, str]:
-    fs, inner = fsspec.core.url_to_fs(path)
+    try:
+        fs, inner = fsspec.core.url_to_fs(path)
+    except (ValueError, ImportError) as error:
+        raise ConfigError(
+            f"{path}: no way to open such an address: {error}", remedy="give a local folder or a gs:// address"
+        ) from error
     return fs, inner
 
 
 def _write_local(path: str, chunks: Iterable[Any]) -> None:
     folder = os.path.dirname(path)
     partial = os.path.join(folder, f"{PARTIAL}{uuid.uuid4().hex}-{os.path.basename(path)}")
-    with _explained(path):
+    with _writable(path):
         os.makedirs(folder, exist_ok=True)
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         with os.fdopen(descriptor, "wb", buffering=0) as stream:
             for chunk in chunks:
-                with _explained(path):
+                with _writable(path):
                     _write_all(stream, chunk)
-            with _explained(path):
+            with _writable(path):
                 os.fsync(stream.fileno())
-        with _explained(path):
+        with _writable(path):
             os.replace(partial, path)
             _sync_folder(folder)
     except BaseException:
@@ -147,18 +190,40 @@ def _sync_folder(folder: str) -> None:
 _REMEDIES = {
     errno.ENOSPC: "free some space, or choose an --output on another disk, and run the same command again to go on",
     errno.EDQUOT: "free some of your quota, and run the same command again to go on",
+    errno.EFBIG: "choose a smaller --shard-size, or an --output on another file system",
     errno.EACCES: "choose an --output that you may write to",
     errno.EPERM: "choose an --output that you may write to",
     errno.EROFS: "choose an --output on a file system that is not read-only",
+    errno.ENOENT: "choose an --output in a place where folders can be made",
     errno.ENOTDIR: "choose an --output that is a folder",
     errno.EEXIST: "choose an --output that is a folder",
+    errno.ENAMETOOLONG: "choose a shorter --output or --name",
 }
 
 
 @contextlib.contextmanager
-def _explained(path: str) -> Iterator[None]:
+def _readable(path: str) -> Iterator[None]:
     try:
         yield
-    except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0, "run the same command again to go on")
-        raise OutputError(f"{path}: cannot be written: {error.strerror or error}", remedy=remedy) from error
+    except (FileNotFoundError, PrepError):
+        raise
+    except NotADirectoryError as error:
+        raise FileNotFoundError(error.errno, error.strerror, path) from error
+    except Exception as error:
+        raise _explanation(path, "read", error) from error
+
+
+@contextlib.contextmanager
+def _writable(path: str) -> Iterator[None]:
+    try:
+        yield
+    except PrepError:
+        raise
+    except Exception as error:
+        raise _explanation(path, "written", error) from error
+
+
+def _explanation(path: str, done: str, error: Exception) -> OutputError:
+    number, text = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
+    remedy = _REMEDIES.get(number or 0, "run the same command again to go on")
+    return OutputError(f"{path}: cannot be {done}: {text or error or type(error).__name__}", remedy=remedy)

@@ -46,6 +46,12 @@ class Template:
         """Tokens that every row has besides its texts'."""
         return len(self.prefix) + len(self.middle) + len(self.suffix)
 
+    @property
+    def type_ids(self) -> frozenset[int]:
+        """The token type ids that tokens of a row can have."""
+        second = () if self.second_type is None else (self.second_type,)
+        return frozenset((*self.prefix_types, self.first_type, *self.middle_types, *second, *self.suffix_types))
+
 
 def probe(backend: Any, *, pair: bool) -> Template | None:
     """The template of a `tokenizers.Tokenizer`, or None if what it adds is not of that form."""

@@ -1,7 +1,8 @@
 """The two files by which `tfds.builder_from_directory(OUT)` opens the dataset without this library.
 
 The formats are TFDS's own: a DatasetInfo message (core/proto/dataset_info.proto) and the JSON of a FeaturesDict
-(core/proto/feature.proto), where 64-bit numbers are strings.
+(core/proto/feature.proto), where 64-bit numbers are strings. TFDS has no notion of compressed TFRecords: it would
+report the first gzip shard as damaged. So a gzip dataset gets none of these files, and TFDS says that it is not one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ _FEATURES = "tensorflow_datasets.core.features"
 
 
 def files(manifest: Manifest) -> dict[str, bytes]:
-    """Names and contents."""
+    """Names and contents; none for a compression that TFDS cannot read."""
+    if manifest.compression != "none":
+        return {}
     found = {"dataset_info.json": _dump(_info(manifest)), "features.json": _dump(_features(manifest))}
     if manifest.label_names is not None:
         found["label.labels.txt"] = "".join(f"{_one_line(name)}\n" for name in manifest.label_names).encode()
@@ -26,22 +29,21 @@ def files(manifest: Manifest) -> dict[str, bytes]:
 
 
 def _info(manifest: Manifest) -> dict[str, Any]:
-    suffix = ".gz" if manifest.compression == "gzip" else ""
     return {
         "name": manifest.name,
         "version": "1.0.0",
         "fileFormat": "tfrecord",
         "description": f"{manifest.layout.get('name')} rows of {manifest.row_length} tokens, made by prep-tfrecords",
-        "splits": [_split(name, split, suffix=suffix) for name, split in sorted(manifest.splits.items())],
+        "splits": [_split(name, split) for name, split in sorted(manifest.splits.items())],
     }
 
 
-def _split(name: str, split: Split, *, suffix: str) -> dict[str, Any]:
+def _split(name: str, split: Split) -> dict[str, Any]:
     return {
         "name": name,
         "shardLengths": [str(shard.num_examples) for shard in split.shards],
         "numBytes": str(split.num_bytes),
-        "filepathTemplate": "{DATASET}-{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}" + suffix,
+        "filepathTemplate": "{DATASET}-{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}",
     }
 
 

@@ -26,6 +26,9 @@ DEFAULT_MAX_LENGTH = 512
 # transformers marks "no limit known" by 10^30.
 _NO_LIMIT = 10**9
 
+# What transformers saves of where a tokenizer was loaded from: equal tokenizers must give equal files.
+_WHERE_FROM = ("is_local", "local_files_only")
+
 _log = logging.getLogger(__name__)
 
 
@@ -35,10 +38,9 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
     Raises: TokenizerError if it cannot be found or loaded, or has neither a pad nor an EOS token.
     """
     tokenizer = _fetch(config)
-    if config.truncation_side:
-        tokenizer.truncation_side = config.truncation_side
-    if config.padding_side:
-        tokenizer.padding_side = config.padding_side
+    _set_sides(tokenizer, config)
+    for key in _WHERE_FROM:
+        tokenizer.init_kwargs.pop(key, None)
     if tokenizer.pad_token_id is None:
         _borrow_pad_token(tokenizer, config.name)
     with tempfile.TemporaryDirectory() as folder:
@@ -120,6 +122,10 @@ def _fetch(config: TokenizerConfig) -> Any:
 
     name = os.path.expanduser(config.name)
     local = os.path.isdir(name)
+    if not local and (os.path.isabs(name) or name.startswith(".") or name.count("/") > 1):
+        raise TokenizerError(
+            f"tokenizer {config.name!r}: no such folder", remedy="check the path; a hub id has the form USER/NAME"
+        )
     try:
         return AutoTokenizer.from_pretrained(
             name, revision=config.revision or "main", trust_remote_code=False, local_files_only=local
@@ -134,6 +140,15 @@ def _fetch(config: TokenizerConfig) -> Any:
                 else "check the spelling, the network and HF_HUB_OFFLINE; for a private or gated one set HF_TOKEN"
             ),
         ) from error
+
+
+def _set_sides(tokenizer: Any, config: TokenizerConfig) -> None:
+    sides = {"truncation_side": config.truncation_side, "padding_side": config.padding_side}
+    for key, side in sides.items():
+        if side:
+            setattr(tokenizer, key, side)
+            # Of attributes, `save_pretrained` writes only those that the tokenizer was once made with.
+            tokenizer.init_kwargs[key] = side
 
 
 def _borrow_pad_token(tokenizer: Any, name: str) -> None:

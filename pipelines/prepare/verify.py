@@ -87,6 +87,9 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, place: 
         if len(rows):
             raise CorruptRecordError(f"{place}, record {first + int(rows[0])}: {what}", remedy=REMEDY)
 
+    for feature in manifest.schema.features:
+        if feature.constant is not None:
+            expect(columns[feature.name] == feature.constant, f"a {feature.name} other than {feature.constant}")
     facts, length = manifest.tokenizer, manifest.row_length
     ids = columns["input_ids"]
     expect((ids >= 0) & (ids < facts.vocab_size), f"a token id outside 0 to {facts.vocab_size - 1}")
@@ -96,9 +99,15 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, place: 
         expect(
             mask == ~padded, f"an attention mask that is not one run of 1 before padding on the {facts.padding_side}"
         )
-    if (num_tokens := columns.get("num_tokens")) is not None:
+    else:
+        num_tokens = columns["num_tokens"]
         expect((num_tokens >= 1) & (num_tokens <= length), f"num_tokens outside 1 to {length}")
     expect((ids == facts.pad_id) | ~padded, f"something else than the pad id {facts.pad_id} in the padding")
+    for feature in manifest.schema.features:
+        if feature.constant is not None:
+            expect(
+                columns[feature.name] == feature.constant, f"{feature.name} that is not {feature.constant} everywhere"
+            )
     label = manifest.schema.with_role("label")
     if label is not None and manifest.label_names is not None:
         names = len(manifest.label_names)
@@ -108,7 +117,7 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, place: 
 def _padding(columns: dict[str, np.ndarray], *, length: int, left: bool) -> np.ndarray:
     """Where padding is to be, bool [N, L], from the number of tokens in each row."""
     position = np.arange(length)
-    if "num_tokens" in columns:
+    if "attention_mask" not in columns:
         return np.asarray(position >= columns["num_tokens"][:, None])
     count = columns["attention_mask"].sum(axis=1)[:, None]
     return np.asarray(position < length - count if left else position >= count)

@@ -8,7 +8,9 @@ OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +19,7 @@ from pipelines.prepare.job import WORK_FOLDER, Job, Resolved
 from pipelines.prepare.planning import ShardTask, SplitPlan
 from pipelines.prepare.receipts import Receipt
 from tfrecord_io import manifest
-from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
+from tfrecord_io.errors import FingerprintMismatchError, FormatError, ManifestError, OutputError
 from tfrecord_io.manifest import Manifest
 
 __all__ = ["OWN_FILES", "clear", "find_receipt", "read_manifest", "read_plan", "reserve", "write_plan"]
@@ -42,7 +44,7 @@ def reserve(resolved: Resolved, *, overwrite: bool) -> None:
     """
     root = resolved.job.root
     names = storage.list_names(root)
-    ours = manifest.FILE_NAME in names or WORK_FOLDER in names
+    ours = WORK_FOLDER in names or _is_dataset(root)
     if names and not ours:
         raise OutputError(
             f"{root}: holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}, expected an empty or new folder",
@@ -52,6 +54,8 @@ def reserve(resolved: Resolved, *, overwrite: bool) -> None:
         clear(root)
     elif ours:
         _refuse_another(resolved)
+    for folder in ("", "rejected", "tokenizer"):
+        storage.sweep(storage.join(root, folder))
     job = resolved.job
     for name, content in resolved.tokenizer_files.items():
         storage.write_bytes(job.work_path("tokenizer", name), content)
@@ -60,13 +64,10 @@ def reserve(resolved: Resolved, *, overwrite: bool) -> None:
 
 def clear(root: str) -> None:
     """Deletes the dataset in `root`: the files that a build writes, and no other."""
+    shards = _own_shards(root)
     # The manifest goes first: without it there is no dataset, whatever else is still there.
-    for name in OWN_FILES:
+    for name in (*OWN_FILES, *shards, WORK_FOLDER):
         storage.delete(storage.join(root, name))
-    for name in storage.list_names(root):
-        if name.endswith((".tfrecord", ".tfrecord.gz")):
-            storage.delete(storage.join(root, name))
-    storage.delete(storage.join(root, WORK_FOLDER))
 
 
 def read_plan(job: Job, split: str) -> SplitPlan | None:
@@ -105,6 +106,25 @@ def find_receipt(job: Job, task: ShardTask) -> Receipt | None:
     return receipt if valid else None
 
 
+def _is_dataset(root: str) -> bool:
+    """Whether manifest.json in `root` is one of ours: other programs have files of that name."""
+    try:
+        return read_manifest(root) is not None
+    except ManifestError:
+        return False
+
+
+def _own_shards(root: str) -> list[str]:
+    """The shards in `root` of the datasets that its manifest and its work folder tell of, finished or not."""
+    jobs = (_read_job(root, fingerprint) for fingerprint in storage.list_names(storage.join(root, WORK_FOLDER)))
+    prefixes = {str(job["name"]) for job in jobs if "name" in job}
+    with contextlib.suppress(ManifestError):
+        if (committed := read_manifest(root)) is not None:
+            prefixes.add(committed.name)
+    pattern = re.compile(rf"({'|'.join(map(re.escape, sorted(prefixes)))})-.+-\d{{5,}}-of-\d{{5,}}\.tfrecord(\.gz)?")
+    return [name for name in storage.list_names(root) if prefixes and pattern.fullmatch(name)]
+
+
 def _refuse_another(resolved: Resolved) -> None:
     root, fingerprint = resolved.job.root, resolved.job.fingerprint
     committed = read_manifest(root)
@@ -112,9 +132,16 @@ def _refuse_another(resolved: Resolved) -> None:
         raise _mismatch(root, committed.options, resolved.items)
     for name in storage.list_names(storage.join(root, WORK_FOLDER)):
         if name != fingerprint:
-            path = storage.join(root, WORK_FOLDER, name, "job.json")
-            before = _load(storage.read_bytes(path), place=path) if storage.exists(path) else {}
-            raise _mismatch(root, before, resolved.items)
+            raise _mismatch(root, _read_job(root, name), resolved.items)
+
+
+def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
+    """The job.json of an earlier run, or nothing if that is not there or damaged."""
+    try:
+        job = json.loads(storage.read_bytes(storage.join(root, WORK_FOLDER, fingerprint, "job.json")))
+    except (FileNotFoundError, ValueError):
+        return {}
+    return job if isinstance(job, dict) else {}
 
 
 def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> FingerprintMismatchError:

@@ -128,18 +128,24 @@ class TestElements:
         for name, column in pad_rows(10).items():
             np.testing.assert_array_equal(element[name], column)
 
-    @pytest.mark.parametrize(
-        ("side", "mask"),
-        [("right", [[1, 1, 1, 0, 0, 0, 0, 0], [1] * 8]), ("left", [[0, 0, 0, 0, 0, 1, 1, 1], [1] * 8])],
-    )
-    def test_get_a_mask_from_the_number_of_tokens(
-        self, write_dataset: WriteDataset, side: str, mask: list[list[int]]
+    @pytest.mark.parametrize("side", ["right", "left"])
+    def test_get_a_mask_of_the_first_positions_from_the_number_of_tokens(
+        self, write_dataset: WriteDataset, side: str
     ) -> None:
         rows = {"input_ids": np.full((2, LENGTH), 7), "num_tokens": np.array([3, 8])}
         root = write_dataset({"test": [rows]}, schema=CONCAT_SCHEMA, tokenizer=tokenizer_facts(padding_side=side))
         element = next(iter(reader.open(root).dataset("test", global_batch_size=2)))
         assert element["attention_mask"].dtype == tf.int32
-        assert element["attention_mask"].numpy().tolist() == mask
+        assert element["attention_mask"].numpy().tolist() == [[1, 1, 1, 0, 0, 0, 0, 0], [1] * 8]
+
+    def test_hold_constant_features_without_parsing_them(self, write_dataset: WriteDataset) -> None:
+        types = Feature(name="types", dtype="int64", shape=(LENGTH,), role="token_type_ids", constant=3)
+        rows = {"input_ids": pad_rows(2)["input_ids"], "types": np.full((2, LENGTH), 3)}
+        root = write_dataset({"test": [rows]}, schema=Schema((PAD_SCHEMA["input_ids"], types)))
+        element = next(iter(reader.open(root).dataset("test", global_batch_size=2)))
+        assert element["types"].dtype == tf.int32
+        assert element["types"].shape == (2, LENGTH)
+        np.testing.assert_array_equal(element["types"], rows["types"])
 
     def test_keep_floats_and_vectors(self, write_dataset: WriteDataset) -> None:
         score = Feature(name="score", dtype="float32", shape=(), role="label")
