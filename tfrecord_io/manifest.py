@@ -217,9 +217,9 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
 
 def _load(text: bytes | str, *, place: str) -> dict[str, Any]:
     try:
-        document = json.loads(text, parse_constant=_refuse_constant)
-        # Escapes can spell half a surrogate pair, which is no text: `dump` could not write it again.
-        json.dumps(document, ensure_ascii=False).encode()
+        document = json.loads(text)
+        # What `dump` could not write again: numbers that are none, and half a surrogate pair, spelt by an escape.
+        json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"{place}: not JSON ({error})", remedy=_REMAKE) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
@@ -228,10 +228,6 @@ def _load(text: bytes | str, *, place: str) -> dict[str, Any]:
             remedy="name the folder that `prep-tfrecords build --output` wrote",
         )
     return document
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not a JSON number")
 
 
 def _check_version(document: dict[str, Any], *, place: str) -> None:

@@ -20,7 +20,7 @@ from pipelines.prepare.columns import Rows
 from pipelines.prepare.config import LayoutConfig, Side, Truncation
 from pipelines.prepare.engines import Engine, open_engine
 from pipelines.prepare.rows import EncodedRows, RowEncoder, open_rows
-from pipelines.prepare.runs import TokenRuns, concatenate, id_dtype
+from pipelines.prepare.runs import GrowingRuns, GrowingVector, TokenRuns, id_dtype
 from pipelines.prepare.tokenization import separator_id
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Feature
@@ -167,9 +167,9 @@ class _PadBuilder:
         self._pad_id = pad_id
         self._pad_type = pad_type
         self._side: Side = side
-        self._dtype = dtype
-        self._runs: list[TokenRuns] = []
-        self._types: list[np.ndarray] = []
+        self._runs = GrowingRuns(dtype)
+        self._types = GrowingVector(np.dtype(np.uint8))
+        self._has_types = False
         self._arrays: list[dict[str, np.ndarray]] = []
         self._usable: list[np.ndarray] = []
 
@@ -178,14 +178,14 @@ class _PadBuilder:
         self.tokens_cut += encoded.rows.tokens_cut
         self._runs.append(encoded.rows.ids)
         if encoded.rows.types is not None:
+            self._has_types = True
             self._types.append(encoded.rows.types)
         self._arrays.append(encoded.arrays)
         self._usable.append(~encoded.rows.impossible)
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        types = np.concatenate(self._types) if self._types else None
-        self._types.clear()
-        runs = concatenate(self._runs, dtype=self._dtype)
+        types = self._types.take_all() if self._has_types else None
+        runs = self._runs.take_all()
         arrays = _joined(self._arrays)
         order = np.flatnonzero(np.concatenate([np.zeros(0, bool), *self._usable]))
         self._arrays.clear()
@@ -251,15 +251,14 @@ class _ConcatBuilder:
         self._bos = bos
         self._pad_id = pad_id
         self._drop = drop
-        self._dtype = dtype
-        self._runs: list[TokenRuns] = []
+        self._runs = GrowingRuns(dtype)
 
     def add(self, encoded: Encoded) -> None:
         assert encoded.documents is not None
         self._runs.append(encoded.documents)
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        documents = concatenate(self._runs, dtype=self._dtype)
+        documents = self._runs.take_all()
         order = np.arange(len(documents))
         if rng is not None:
             rng.shuffle(order)

@@ -161,6 +161,11 @@ def _unreadable(dataset: str, error: BaseException) -> PrepError:
             f"{dataset}: no space left for the dataset cache in {cache}",
             remedy="free some space there, or point HF_DATASETS_CACHE to another disk",
         )
+    if "scripts are no longer supported" in str(cause):
+        return SourceError(
+            f"{dataset}: made by a script of its own, and code of datasets is never run",
+            remedy="give --revision refs/convert/parquet, where the hub keeps the files made by most such scripts",
+        )
     return SourceError(
         f"{dataset}: cannot be read: {type(cause).__name__}: {_first_line(cause)}",
         remedy="mend the file or leave it out, or name another config or format",

@@ -15,6 +15,7 @@ import dataclasses
 import io
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -47,7 +48,8 @@ class CommitArguments:
 
 
 class WriteShard(beam.DoFn):
-    """Makes one shard from its task. The job travels; the tokenizer is loaded where it is used."""
+    """Makes one shard from its task. The job travels; the tokenizer is loaded where it is used, once for all threads
+    of a process if it can serve several at once."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -56,7 +58,7 @@ class WriteShard(beam.DoFn):
     def setup(self) -> None:
         """Loads the tokenizer, once for each worker."""
         with _remembered():
-            self._tools = self._job.open_tools()
+            self._tools = _shared_tools(self._job)
 
     def process(self, task: ShardTask) -> Iterator[Receipt]:
         """One task in, one receipt out."""
@@ -108,6 +110,22 @@ def run(
         pipeline.run().wait_until_finish()
     except Exception as error:
         raise (_failures[0] if _failures else _from_text(error)) from error
+
+
+_tools_lock = threading.Lock()
+_tools: dict[str, Tools] = {}
+
+
+def _shared_tools(job: Job) -> Tools:
+    """The process's tools for a job. Only the last job's are kept."""
+    with _tools_lock:
+        if (found := _tools.get(job.work_path())) is not None:
+            return found
+        opened = job.open_tools()
+        if opened.concurrent:
+            _tools.clear()
+            _tools[job.work_path()] = opened
+        return opened
 
 
 def _pipeline(beam_args: Sequence[str], *, workers: int | None, tasks: int) -> beam.Pipeline:

@@ -9,8 +9,10 @@ it gives bit for bit the same on a battery of texts, so that a tokenizer with ha
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,11 +20,16 @@ import numpy as np
 from pipelines.prepare import layouts
 from pipelines.prepare.config import Truncation
 from pipelines.prepare.engines import BATTERY, Engine, HuggingFaceEngine, open_engine, require_unicode
-from pipelines.prepare.runs import TokenRuns, concatenate, from_lists
+from pipelines.prepare.runs import TokenRuns, from_lists
 from pipelines.prepare.template import Template, assemble, kept_lengths, probe
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["EncodedRows", "ReferenceRows", "RowEncoder", "TemplateRows", "open_rows", "pad_like"]
+
+# Rows with this much room for text are compared, besides the length asked for: the first cuts most of the battery, into
+# the second all of it fits, and longer rows differ by padding only.
+_SOME_ROOM, _ALL_ROOM = 13, 2048
+_LETTERS_PER_ROOM = 24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -100,7 +107,7 @@ class ReferenceRows:
         """Rows of one text column, or of two."""
         if not texts[0]:
             return EncodedRows(
-                ids=concatenate([], dtype=self._dtype),
+                ids=from_lists([], dtype=self._dtype),
                 types=np.empty(0, np.uint8) if self._has_types else None,
                 full_lengths=np.zeros(0, np.int64),
                 impossible=np.zeros(0, bool),
@@ -124,11 +131,12 @@ class ReferenceRows:
 
     def _call(self, texts: Sequence[list[str]], *, truncation: Truncation) -> dict[str, Any]:
         options = {"truncation": truncation, "max_length": self._length, "padding": False, "verbose": False}
-        if truncation in ("longest_first", "do_not_truncate"):
-            return dict(self._tokenizer(*texts, **options))
-        # One row that cannot be cut as asked fails the whole batch, so each row is on its own.
-        rows = [self._call_one(row, options) for row in zip(*texts, strict=True)]
-        return {name: [row[name] for row in rows] for name in rows[0]}
+        with _quiet(self._tokenizer):
+            if truncation in ("longest_first", "do_not_truncate"):
+                return dict(self._tokenizer(*texts, **options))
+            # One row that cannot be cut as asked fails the whole batch, so each row is on its own.
+            rows = [self._call_one(row, options) for row in zip(*texts, strict=True)]
+            return {name: [row[name] for row in rows] for name in rows[0]}
 
     def _call_one(self, row: tuple[str, ...], options: dict[str, Any]) -> dict[str, Any]:
         columns = [[text] for text in row]
@@ -142,7 +150,9 @@ class ReferenceRows:
 
     def _full_lengths(self, texts: Sequence[list[str]], lengths: np.ndarray) -> np.ndarray:
         full_lengths = lengths.copy()
-        full = np.flatnonzero(lengths == self._length)
+        # Some tokenizers leave out a special token where the cut text happens to end in it.
+        special = self._tokenizer.num_special_tokens_to_add(pair=len(texts) == 2)
+        full = np.flatnonzero((lengths >= self._length - special) & (lengths <= self._length))
         if len(full) and self._truncation != "do_not_truncate":
             columns = [[column[index] for index in full] for column in texts]
             whole = self._call(columns, truncation="do_not_truncate")["input_ids"]
@@ -170,9 +180,10 @@ def open_rows(
     reference = ReferenceRows(tokenizer, length=length, truncation=truncation, dtype=dtype)
     engine = open_engine(tokenizer, dtype=dtype)
     if isinstance(engine, HuggingFaceEngine) and (template := probe(engine.backend, pair=pair)):
-        for tried in {special + 3, length}:
+        for tried in {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}:
             rows = TemplateRows(engine, template, tokenizer=tokenizer, length=tried, truncation=truncation)
-            if not _agrees(rows, tokenizer, length=tried, truncation=truncation, pair=pair):
+            battery = _battery(room=tried - special, pair=pair)
+            if not _agrees(rows, battery, tokenizer=tokenizer, length=tried, truncation=truncation):
                 return reference
         return TemplateRows(engine, template, tokenizer=tokenizer, length=length, truncation=truncation)
     return reference
@@ -190,12 +201,32 @@ def pad_like(tokenizer: Any, rows: EncodedRows, *, length: int) -> dict[str, np.
     )
 
 
-def _agrees(rows: RowEncoder, tokenizer: Any, *, length: int, truncation: Truncation, pair: bool) -> bool:
-    texts = list(BATTERY)
-    columns = [texts, [*texts[1:], texts[0]]] if pair else [texts]
+@contextlib.contextmanager
+def _quiet(tokenizer: Any) -> Iterator[None]:
+    """Holds back the warning that a tokenizer in Python logs for each pair that it cuts."""
+    cutter = getattr(tokenizer, "truncate_sequences", None)
+    log = logging.getLogger(cutter.__module__ if cutter else "transformers")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def _battery(*, room: int, pair: bool) -> list[list[str]]:
+    # `transformers` makes pieces of what it cuts away, of a pair as many as both texts' pieces multiplied: with little
+    # room, long texts take seconds.
+    texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
+    return [texts, [*texts[1:], texts[0]]] if pair else [texts]
+
+
+def _agrees(rows: RowEncoder, columns: list[list[str]], *, tokenizer: Any, length: int, truncation: Truncation) -> bool:
     got = rows.encode(columns)
     padded = pad_like(tokenizer, got, length=length)
     possible = np.flatnonzero(~got.impossible)
+    if not len(possible):
+        return True
     # As a batch: called with plain strings, `transformers` takes an empty second text for none.
     expected = tokenizer(
         *([column[index] for index in possible] for column in columns),

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numba
 import numpy as np
 
-__all__ = ["TokenRuns", "concatenate", "from_lists", "id_dtype", "offsets_of"]
+__all__ = ["GrowingRuns", "GrowingVector", "TokenRuns", "from_lists", "id_dtype", "offsets_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,18 +61,49 @@ def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> TokenRuns:
     return TokenRuns(ids, offsets)
 
 
-def concatenate(parts: list[TokenRuns], *, dtype: np.dtype) -> TokenRuns:
-    """The runs of all parts, one after another. Empties `parts` on the way, so that nothing is held twice for long."""
-    lengths = np.concatenate([np.zeros(0, np.int64), *(part.lengths for part in parts)])
-    offsets = offsets_of(lengths)
-    ids = np.empty(int(offsets[-1]), dtype)
-    at = 0
-    parts.reverse()
-    while parts:
-        part = parts.pop().ids
-        ids[at : at + len(part)] = part
-        at += len(part)
-    return TokenRuns(ids, offsets)
+class GrowingVector:
+    """A vector that grows at its end without ever being held twice.
+
+    Joining a list of parts would hold the parts and the result, for a shard hundreds of megabytes. A large block of
+    memory grows in place instead (realloc moves pages, not bytes), and what is reserved ahead is not resident until
+    written.
+    """
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self._values = np.empty(0, dtype)
+        self._size = 0
+
+    def append(self, values: np.ndarray) -> None:
+        """Adds values at the end."""
+        end = self._size + len(values)
+        if end > len(self._values):
+            self._values.resize(max(end, len(self._values) * 3 // 2), refcheck=False)
+        self._values[self._size : end] = values
+        self._size = end
+
+    def take_all(self) -> np.ndarray:
+        """All values; the vector is empty afterwards."""
+        values, size = self._values, self._size
+        self._values, self._size = np.empty(0, values.dtype), 0
+        values.resize(size, refcheck=False)
+        return values
+
+
+class GrowingRuns:
+    """Runs that are gathered batch by batch."""
+
+    def __init__(self, dtype: np.dtype) -> None:
+        self._ids = GrowingVector(dtype)
+        self._lengths = GrowingVector(np.dtype(np.int64))
+
+    def append(self, runs: TokenRuns) -> None:
+        """Adds runs at the end."""
+        self._ids.append(runs.ids)
+        self._lengths.append(runs.lengths)
+
+    def take_all(self) -> TokenRuns:
+        """All runs; nothing is left here afterwards."""
+        return TokenRuns(self._ids.take_all(), offsets_of(self._lengths.take_all()))
 
 
 @numba.njit(nogil=True, cache=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import threading
 import zlib
 from collections.abc import Iterator
 
@@ -31,9 +32,12 @@ __all__ = ["batches", "count_tokens", "write"]
 
 # One call of the tokenizer takes a batch: enough rows to fill the cores, few enough that the tokenizer's own record of
 # them, about 100 bytes for each token, stays small.
-_BATCH_BYTES = 1 << 20
+_BATCH_BYTES = 1 << 19
 # One thread is inside the tokenizer while another turns its last answer into arrays.
 _THREADS = 2
+# A tokenizer in Rust takes all cores for one task, and one in Python holds the GIL: gathering two shards at once
+# would gain nothing and hold two shards' tokens. While one task lays out and writes, the next one gathers.
+_gathering = threading.Lock()
 
 
 def write(task: ShardTask, job: Job, tools: Tools) -> Receipt:
@@ -43,7 +47,8 @@ def write(task: ShardTask, job: Job, tools: Tools) -> Receipt:
     """
     rejects = Rejects(job.columns)
     builder = tools.builder()
-    _gather(task, job, tools, builder, rejects)
+    with _gathering:
+        _gather(task, job, tools, builder, rejects)
     rng = np.random.default_rng([job.seed, split_seed(task.split), task.index]) if job.shuffle else None
     stored = _Tally()
     name = job.shard_name(task)
@@ -68,10 +73,12 @@ def write(task: ShardTask, job: Job, tools: Tools) -> Receipt:
 
 
 def batches(job: Job, split: str, segments: Segments) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(first row number, record batch) of a split's rows, in batches of about 1 MB of text, or of one row."""
+    """(first row number, record batch) of a split's rows, in batches of about half a megabyte of text, or of one
+    row.
+    """
     for first, batch in job.splits[split].read(segments, job.columns.names):
-        megabyte = np.cumsum(sizes_of(batch, job.columns.texts)) // _BATCH_BYTES
-        edges = [0, *(np.flatnonzero(np.diff(megabyte)) + 1).tolist(), batch.num_rows]
+        part = np.cumsum(sizes_of(batch, job.columns.texts)) // _BATCH_BYTES
+        edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), batch.num_rows]
         for start, stop in itertools.pairwise(edges):
             yield first + start, batch.slice(start, stop - start)
 

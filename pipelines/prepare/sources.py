@@ -76,6 +76,8 @@ def open_source(config: SourceConfig) -> Source:
     Raises: SourceError if it cannot be found or read; SplitNotFoundError if a split is not in it.
     """
     loaded, identity = _load(config)
+    # What Arrow needed to prepare the files is of no more use, and a worker in this process will want the room.
+    pa.default_memory_pool().release_unused()
     files: dict[str, ArrowFiles] = {}
     features: dict[str, datasets.Features] = {}
     lengths: dict[str, int] = {}

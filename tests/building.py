@@ -1,0 +1,168 @@
+"""Builds for tests: through the command line, in this process, on the reviews or on a few rows written here.
+
+A build takes half a second once Beam is imported, so the ones that tests only read are made once and shared.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import io
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipelines import cli
+from pipelines.prepare import storage
+from tfrecord_io import examples, manifest, records
+from tfrecord_io.manifest import Manifest
+
+__all__ = [
+    "REPOSITORY",
+    "REVIEWS",
+    "Outcome",
+    "built",
+    "command",
+    "environment",
+    "files",
+    "options",
+    "program",
+    "read_manifest",
+    "read_rows",
+    "reviews",
+    "shard_bytes",
+    "source",
+    "tokenizer",
+]
+
+REPOSITORY = Path(__file__).parents[1]
+REVIEWS = REPOSITORY / "examples" / "reviews"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a command left: its exit status, and what it wrote."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def error(self) -> tuple[str, str]:
+        """Cause and remedy. Fails unless the command ended with those two lines, and without a traceback."""
+        lines = self.err.splitlines()
+        assert self.status in (1, 2), self.err
+        assert "Traceback" not in self.err, self.err
+        assert [line.partition(": ")[0] for line in lines[-2:]] == ["error", "remedy"], self.err
+        assert sum(line.startswith(("error: ", "remedy: ")) for line in lines) == 2, self.err
+        return lines[-2].removeprefix("error: "), lines[-1].removeprefix("remedy: ")
+
+
+def command(*arguments: object) -> Outcome:
+    """Runs `prep-tfrecords ARGUMENTS` in this process."""
+    out, err = io.StringIO(), io.StringIO()
+    status = 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            cli.main.main([str(argument) for argument in arguments], prog_name="prep-tfrecords")
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+    return Outcome(status=status, out=out.getvalue(), err=err.getvalue())
+
+
+def program(*arguments: object) -> list[str]:
+    """The words that start `prep-tfrecords ARGUMENTS` as a process; run it in `environment()`."""
+    return [sys.executable, "-m", "pipelines.cli", *map(str, arguments)]
+
+
+def environment() -> dict[str, str]:
+    """For processes that a test starts: this repository's packages, whatever the working directory is."""
+    return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+
+
+@functools.cache
+def tokenizer() -> Path:
+    """The tokenizer of the reviews example."""
+    folder = _new_folder() / "reviews-tokenizer"
+    script = REVIEWS / "train_tokenizer.py"
+    subprocess.run([sys.executable, str(script), str(folder)], check=True, capture_output=True)
+    return folder
+
+
+def options(output: object, **changes: object) -> list[object]:
+    """Options of a small build into `output`. `max_length=8` becomes --max-length 8, None leaves an option out, True
+    makes a flag, and a tuple repeats it.
+    """
+    defaults = {"tokenizer": tokenizer(), "max_length": 32, "shard_size": "20kB", "workers": 1}
+    arguments: list[object] = ["--output", output]
+    for name, value in {**defaults, **changes}.items():
+        flag = "--" + name.replace("_", "-")
+        if value is True:
+            arguments.append(flag)
+        elif value is not None:
+            values = value if isinstance(value, tuple) else (value,)
+            arguments += itertools.chain.from_iterable((flag, each) for each in values)
+    return arguments
+
+
+@functools.cache
+def built(dataset: Path, **changes: object) -> Path:
+    """A finished build of `dataset`, made once for each choice of options. Shared: copy it before changing it."""
+    output = _new_folder() / "out"
+    outcome = command("build", dataset, *options(output, **changes))
+    assert outcome.status == 0, outcome.err
+    return output
+
+
+def reviews(**changes: object) -> Path:
+    """A finished build of the reviews with their labels."""
+    return built(REVIEWS, **{"label_column": "label", **changes})
+
+
+def source(folder: Path, **splits: Sequence[Mapping[str, Any]]) -> Path:
+    """Writes each split as JSON lines, and returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, rows in splits.items():
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        (folder / f"{split}.jsonl").write_text(text, encoding="utf-8")
+    return folder
+
+
+def read_manifest(root: object) -> Manifest:
+    """The manifest of a finished build."""
+    return manifest.parse(storage.read_bytes(storage.join(str(root), manifest.FILE_NAME)))
+
+
+def read_rows(root: object, split: str) -> dict[str, np.ndarray]:
+    """Every record of a split, in the shards' order."""
+    facts = read_manifest(root)
+    parts = []
+    for shard in facts.splits[split].shards:
+        with storage.read_stream(storage.join(str(root), shard.name)) as stream:
+            for payloads in records.read_payloads(stream, compression=facts.compression, place=shard.name):
+                parts.append(examples.decode(payloads, facts.schema, place=shard.name))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def shard_bytes(root: Path) -> dict[str, bytes]:
+    """The contents of every shard by name."""
+    return {path.name: path.read_bytes() for path in sorted(root.glob("*.tfrecord*"))}
+
+
+def files(root: Path) -> dict[str, bytes]:
+    """The contents of every file below `root`, hidden ones too, by path."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def _new_folder() -> Path:
+    # Inside the private home of the Hugging Face libraries, which goes away with the session.
+    return Path(tempfile.mkdtemp(prefix="built-", dir=os.environ["HF_HOME"]))

@@ -1,0 +1,392 @@
+"""What each column is taken for, which rows are refused and why, and that none of it depends on how Arrow cut them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.prepare.columns import MAX_LABEL_NAMES, ColumnPlan, LabelPlan, extract, plan_columns, sizes_of, validate
+from pipelines.prepare.config import SourceConfig
+from pipelines.prepare.sources import Source, open_source
+from tfrecord_io.errors import ColumnError, SourceError
+from tfrecord_io.schema import Feature
+
+BIG = 2**31
+INT = pa.int64()
+
+
+def _batch(**columns: pa.Array) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _label(kind: Any, *, names: tuple[str, ...] | None = None) -> ColumnPlan:
+    return ColumnPlan(texts=("text",), label=LabelPlan(column="label", kind=kind, names=names))
+
+
+def _kept(dtype: Any, *shape: int) -> ColumnPlan:
+    return ColumnPlan(texts=("text",), kept=(Feature(name="kept", dtype=dtype, shape=shape, role="column"),))
+
+
+def _run(plan: ColumnPlan, **columns: pa.Array) -> tuple[list[str], dict[str, list[Any]]]:
+    """The reasons, and the arrays of the rows that can be used."""
+    length = len(next(iter(columns.values())))
+    batch = _batch(**{"text": pa.array([str(index) for index in range(length)]), **columns})
+    rows, reasons = extract(batch, plan)
+    assert reasons.tolist() == validate(batch, plan).tolist()
+    assert rows.texts[0] == [str(index) for index in range(length) if not reasons[index]]
+    return reasons.tolist(), {name: values.tolist() for name, values in rows.arrays.items()}
+
+
+def _source(folder: Path, made: dict[str, datasets.Dataset], **options: Any) -> tuple[SourceConfig, Source]:
+    datasets.DatasetDict(made).save_to_disk(folder)
+    config = SourceConfig(dataset=str(folder), **options)
+    return config, open_source(config)
+
+
+def _dataset(features: dict[str, Any] | None = None, **columns: Sequence[Any]) -> datasets.Dataset:
+    made = {"text": [""] * len(next(iter(columns.values()))), **columns}
+    told = datasets.Features({"text": datasets.Value("string"), **features}) if features else None
+    return datasets.Dataset.from_dict(made, features=told)
+
+
+def _plan(folder: Path, dataset: datasets.Dataset, **options: Any) -> ColumnPlan:
+    return plan_columns(*_source(folder, {"train": dataset}, **options))
+
+
+# Texts
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+def test_both_types_of_text_are_read_and_nulls_refused(kind: pa.DataType) -> None:
+    batch = _batch(text=pa.array(["a", None, "", "ü"], kind))
+    rows, reasons = extract(batch, ColumnPlan(texts=("text",)))
+    assert rows.texts == (["a", "", "ü"],)
+    assert reasons.tolist() == ["", "text_null", "", ""]
+    assert len(rows) == 3
+
+
+def test_a_pair_needs_both_texts() -> None:
+    batch = _batch(a=pa.array(["1", None, "3"]), b=pa.array(["x", "y", None]))
+    rows, reasons = extract(batch, ColumnPlan(texts=("a", "b")))
+    assert rows.texts == (["1"], ["x"])
+    assert reasons.tolist() == ["", "text_null", "text_null"]
+
+
+def test_sizes_are_utf8_bytes_of_all_texts_together() -> None:
+    batch = _batch(a=pa.array(["é", None, "abc"]), b=pa.array(["xy", "z", ""], pa.large_string()))
+    assert sizes_of(batch, ("a", "b")).tolist() == [4, 1, 3]
+    assert sizes_of(batch.slice(1), ("a", "b")).tolist() == [1, 3]
+
+
+def test_text_that_is_not_utf8_is_an_error_that_names_the_column() -> None:
+    offsets = pa.py_buffer(np.array([0, 2, 3], np.int32))
+    broken = pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"\xff\xfea")])
+    with pytest.raises(SourceError, match=r"column 'text': b'\\xff\\xfe' is not UTF-8; convert"):
+        extract(_batch(text=broken), ColumnPlan(texts=("text",)))
+
+
+@pytest.mark.parametrize(
+    ("values", "held"), [([1, 2], "int64"), ([[1], [2]], "list"), ([None, None], "null"), ([b"a", b"b"], "binary")]
+)
+def test_a_text_column_that_holds_something_else_names_those_that_hold_text(
+    tmp_path: Path, values: Sequence[Any], held: str
+) -> None:
+    made = _dataset(body=["a", "b"], number=values)
+    with pytest.raises(ColumnError, match=rf"column 'number' holds {held}.*expected text.*--text-column: text, body"):
+        _plan(tmp_path / "d", made, text_columns=("number",))
+
+
+def test_a_missing_column_names_those_that_are_there(tmp_path: Path) -> None:
+    with pytest.raises(
+        ColumnError, match=r"split 'train' has no column 'body', 'y'; choose among its columns: text, x"
+    ):
+        _plan(tmp_path / "d", _dataset(x=[1]), text_columns=("body",), keep_columns=("x", "y"))
+
+
+def test_a_column_that_one_split_lacks_is_an_error_that_names_the_split(tmp_path: Path) -> None:
+    splits = {"train": _dataset(label=[1]), "test": _dataset(other=[1])}
+    with pytest.raises(ColumnError, match=r"split 'test' has no column 'label'"):
+        plan_columns(*_source(tmp_path / "d", splits, label_column="label"))
+
+
+def test_two_columns_of_one_name_are_refused_when_the_dataset_is_opened(tmp_path: Path) -> None:
+    table = pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"])
+    with pa.ipc.new_stream(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(SourceError, match=r'Field "text" exists 2 times'):
+        open_source(SourceConfig(dataset=str(tmp_path / "a.arrow")))
+
+
+# Labels
+
+
+def test_class_labels_bring_their_names_and_minus_one_is_out_of_range(tmp_path: Path) -> None:
+    made = _dataset({"label": datasets.ClassLabel(names=["no", "yes"])}, label=[0, 1, -1, None])
+    plan = _plan(tmp_path / "d", made, label_column="label")
+    assert plan.label == LabelPlan(column="label", kind="class", names=("no", "yes"))
+    reasons, arrays = _run(plan, label=pa.array([0, 1, -1, 2, None]))
+    assert reasons == ["", "", "label_out_of_range", "label_out_of_range", "label_null"]
+    assert arrays == {"label": [0, 1]}
+
+
+def test_string_labels_become_ids_in_sorted_order_over_all_splits(tmp_path: Path) -> None:
+    splits = {"train": _dataset(label=["pos", "neg", None, "pos"]), "test": _dataset(label=["mixed", "neg"])}
+    plan = plan_columns(*_source(tmp_path / "d", splits, label_column="label"))
+    assert plan.label == LabelPlan(column="label", kind="string", names=("mixed", "neg", "pos"))
+    reasons, arrays = _run(plan, label=pa.array(["pos", "neg", None, "new", "mixed"]))
+    assert reasons == ["", "", "label_null", "label_unknown", ""]
+    assert arrays == {"label": [2, 1, 0]}
+
+
+@pytest.mark.parametrize("options", [{"splits": ("test",)}, {"splits": ("train[:1]",)}, {"limit": 1}])
+def test_string_labels_have_the_same_ids_whatever_part_is_asked_for(tmp_path: Path, options: dict[str, Any]) -> None:
+    splits = {"train": _dataset(label=["pos", "neg"]), "test": _dataset(label=["mixed", "neg"])}
+    plan = plan_columns(*_source(tmp_path / "d", splits, label_column="label", **options))
+    assert plan.label is not None
+    assert plan.label.names == ("mixed", "neg", "pos")
+
+
+def test_too_many_label_strings_are_taken_for_a_mistake(tmp_path: Path) -> None:
+    made = _dataset(label=[f"text {index}" for index in range(MAX_LABEL_NAMES + 1)])
+    with pytest.raises(ColumnError, match=r"more than 10000 distinct strings, expected class names"):
+        _plan(tmp_path / "d", made, label_column="label")
+
+
+def test_labels_of_the_splits_must_mean_the_same(tmp_path: Path) -> None:
+    splits = {
+        "train": _dataset({"label": datasets.ClassLabel(names=["no", "yes"])}, label=[0]),
+        "test": _dataset({"label": datasets.ClassLabel(names=["yes", "no"])}, label=[0]),
+    }
+    config, source = _source(tmp_path / "d", splits, label_column="label")
+    with pytest.raises(ColumnError, match=r"in split 'train' is ClassLabel.*in 'test' ClassLabel.*expected the same"):
+        plan_columns(config, source)
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int32(), pa.int64(), pa.uint64()])
+def test_whole_number_labels_stay_as_they_are(kind: pa.DataType) -> None:
+    assert _run(_label("int"), label=pa.array([3, None, 100], kind)) == (["", "label_null", ""], {"label": [3, 100]})
+
+
+def test_boolean_labels_become_0_and_1() -> None:
+    assert _run(_label("int"), label=pa.array([True, None, False])) == (["", "label_null", ""], {"label": [1, 0]})
+
+
+def test_labels_beyond_int32_are_refused() -> None:
+    values = [BIG - 1, BIG, -BIG, -BIG - 1]
+    reasons, arrays = _run(_label("int"), label=pa.array(values, pa.int64()))
+    assert reasons == ["", "int_out_of_range", "", "int_out_of_range"]
+    assert arrays == {"label": [BIG - 1, -BIG]}
+    assert _run(_label("int"), label=pa.array([2**64 - 1, 5], pa.uint64()))[0] == ["int_out_of_range", ""]
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float32(), pa.float64()])
+def test_number_labels_are_float32_and_nan_is_no_label(kind: pa.DataType) -> None:
+    values = pa.array([np.float16(0.5), None, np.float16("nan"), np.float16("inf")], pa.float16()).cast(kind)
+    assert _run(_label("float"), label=values) == (["", "label_null", "label_null", ""], {"label": [0.5, math.inf]})
+
+
+def test_numbers_that_would_become_infinite_are_refused() -> None:
+    values = pa.array([1e38, 1e39, -1e300, None])
+    assert _run(_label("float"), label=values)[0] == ["", "float_out_of_range", "float_out_of_range", "label_null"]
+    assert _run(_kept("float32"), kept=values)[0] == ["", "float_out_of_range", "float_out_of_range", "column_null"]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [([1, 2], "int"), ([True, False], "int"), ([0.5, 1.0], "float"), (["a", "b"], "string")],
+)
+def test_a_label_is_what_its_column_holds(tmp_path: Path, values: Sequence[Any], kind: str) -> None:
+    plan = _plan(tmp_path / "d", _dataset(label=values), label_column="label")
+    assert plan.label is not None
+    assert plan.label.kind == kind
+    assert plan.label.feature.dtype == ("float32" if kind == "float" else "int64")
+
+
+@pytest.mark.parametrize("values", [[[1], [2]], [None, None], [{"a": 1}, {"a": 2}]])
+def test_a_column_of_lists_nulls_or_structs_is_no_label(tmp_path: Path, values: Sequence[Any]) -> None:
+    with pytest.raises(ColumnError, match=r"label column 'label' holds .*expected class labels, strings, or numbers"):
+        _plan(tmp_path / "d", _dataset(label=values), label_column="label")
+
+
+# Kept columns
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "shape"),
+    [
+        ([1, 2], "int64", ()),
+        ([True, False], "int64", ()),
+        ([0.5, 1.0], "float32", ()),
+        ([[1, 2], [3, 4]], "int64", (2,)),
+        ([[], None, [0.5, 1.0, 2.0]], "float32", (3,)),
+    ],
+)
+def test_a_kept_column_has_one_dtype_and_shape(
+    tmp_path: Path, values: Sequence[Any], dtype: str, shape: tuple[int, ...]
+) -> None:
+    (feature,) = _plan(tmp_path / "d", _dataset(kept=values), keep_columns=("kept",)).kept
+    assert (feature.name, feature.dtype, feature.shape, feature.role) == ("kept", dtype, shape, "column")
+
+
+def test_a_list_of_fixed_length_keeps_that_length(tmp_path: Path) -> None:
+    made = _dataset({"kept": datasets.List(datasets.Value("float32"), length=3)}, kept=[[1.0, 2.0, 3.0]])
+    assert _plan(tmp_path / "d", made, keep_columns=("kept",)).kept[0].shape == (3,)
+
+
+@pytest.mark.parametrize("values", [["a"], [None], [[["nested"]]], [[[1]]], [{"a": 1}], [[]], [["a"]]])
+def test_what_is_no_number_or_vector_cannot_be_kept(tmp_path: Path, values: Sequence[Any]) -> None:
+    with pytest.raises(ColumnError, match=r"column 'kept' (holds|has no vector)"):
+        _plan(tmp_path / "d", _dataset(kept=values, number=[1]), keep_columns=("kept",))
+
+
+def test_kept_columns_of_the_splits_must_have_one_form(tmp_path: Path) -> None:
+    splits = {"train": _dataset(kept=[1]), "test": _dataset(kept=[0.5])}
+    with pytest.raises(ColumnError, match=r"column 'kept' in split 'train' is .*int64.*in 'test' .*float64"):
+        plan_columns(*_source(tmp_path / "d", splits, keep_columns=("kept",)))
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint16(), pa.int64(), pa.uint64()])
+def test_kept_integers_stay_as_they_are(kind: pa.DataType) -> None:
+    assert _run(_kept("int64"), kept=pa.array([1, None, 3], kind)) == (["", "column_null", ""], {"kept": [1, 3]})
+
+
+def test_kept_booleans_become_0_and_1() -> None:
+    assert _run(_kept("int64"), kept=pa.array([True, None])) == (["", "column_null"], {"kept": [1]})
+    vectors = pa.array([[True, False], [None, True]])
+    assert _run(_kept("int64", 2), kept=vectors) == (["", "column_null"], {"kept": [[1, 0]]})
+
+
+def test_kept_integers_beyond_int32_are_refused_alone_and_in_vectors() -> None:
+    unsigned = pa.array([5, 2**63, None], pa.uint64())
+    assert _run(_kept("int64"), kept=unsigned) == (["", "int_out_of_range", "column_null"], {"kept": [5]})
+    vectors = pa.array([[1, -BIG - 1], [BIG - 1, -BIG]], pa.list_(INT))
+    assert _run(_kept("int64", 2), kept=vectors) == (["int_out_of_range", ""], {"kept": [[BIG - 1, -BIG]]})
+
+
+def test_kept_floats_may_be_nan_but_not_null() -> None:
+    reasons, arrays = _run(_kept("float32"), kept=pa.array([0.5, None, math.nan]))
+    assert reasons == ["", "column_null", ""]
+    np.testing.assert_array_equal(arrays["kept"], [0.5, math.nan])
+
+
+@pytest.mark.parametrize("kind", [pa.list_(INT), pa.large_list(INT)])
+def test_vectors_of_another_length_or_with_a_null_are_refused(kind: pa.DataType) -> None:
+    vectors = pa.array([[1, 2], [3], [4, 5, 6], [], None, [7, None], [8, 9]], kind)
+    reasons, arrays = _run(_kept("int64", 2), kept=vectors)
+    assert reasons == ["", *["column_length"] * 3, *["column_null"] * 2, ""]
+    assert arrays == {"kept": [[1, 2], [8, 9]]}
+
+
+def test_vectors_of_fixed_length_are_refused_for_nulls_only() -> None:
+    vectors = pa.array([[1, 2], None, [3, None], [4, 5]], pa.list_(INT, 2))
+    assert _run(_kept("int64", 2), kept=vectors) == (["", "column_null", "column_null", ""], {"kept": [[1, 2], [4, 5]]})
+
+
+def test_a_null_vector_may_hide_values() -> None:
+    hidden = pa.ListArray.from_arrays(
+        pa.array([0, 2, 4, 6], pa.int32()), pa.array([1, BIG, 3, None, 5, 6]), mask=pa.array([True, True, False])
+    )
+    assert _run(_kept("int64", 2), kept=hidden) == (["column_null", "column_null", ""], {"kept": [[5, 6]]})
+
+
+def test_the_first_of_several_reasons_is_the_text_then_the_label_then_kept_columns_in_order() -> None:
+    kept = tuple(Feature(name=name, dtype="int64", shape=(), role="column") for name in ("a", "b"))
+    plan = ColumnPlan(texts=("text",), label=LabelPlan(column="label", kind="int"), kept=kept)
+    batch = _batch(
+        text=pa.array([None, "x", "x", "x"]),
+        label=pa.array([None, None, 1, 1], INT),
+        a=pa.array([None, None, BIG, 1], INT),
+        b=pa.array([None, None, None, None], INT),
+    )
+    assert validate(batch, plan).tolist() == ["text_null", "label_null", "int_out_of_range", "column_null"]
+
+
+def test_no_row_gives_empty_arrays_of_the_right_shape() -> None:
+    plan = _kept("float32", 4)
+    rows, reasons = extract(_batch(text=pa.array([], pa.string()), kept=pa.array([], pa.list_(pa.float32()))), plan)
+    assert (len(rows), len(reasons)) == (0, 0)
+    assert rows.arrays["kept"].shape == (0, 4)
+
+
+# Slices: an Arrow array may be a window into a longer one
+
+_NUMBERS = st.one_of(st.none(), st.integers(-3, 3), st.sampled_from([BIG - 1, BIG, -BIG, -BIG - 1]))
+_FLOATS = st.one_of(st.none(), st.floats(), st.sampled_from([1e39, math.nan]))
+_FIXED = st.one_of(st.none(), st.lists(_NUMBERS, min_size=2, max_size=2))
+_VECTORS = st.one_of(st.none(), st.lists(_FLOATS, max_size=3))
+_ROW = st.tuples(
+    st.one_of(st.none(), st.text(max_size=3)),
+    st.sampled_from(["a", "b", "z", None]),
+    _NUMBERS,
+    _FLOATS,
+    _FIXED,
+    _VECTORS,
+)
+_ALL = ColumnPlan(
+    texts=("text",),
+    label=LabelPlan(column="label", kind="string", names=("a", "b")),
+    kept=(
+        Feature(name="number", dtype="int64", shape=(), role="column"),
+        Feature(name="float", dtype="float32", shape=(), role="column"),
+        Feature(name="fixed", dtype="int64", shape=(2,), role="column"),
+        Feature(name="vector", dtype="float32", shape=(2,), role="column"),
+    ),
+)
+_TYPES = [pa.string(), pa.large_string(), INT, pa.float64(), pa.list_(INT, 2), pa.list_(pa.float64())]
+_NAMES = ("text", "label", "number", "float", "fixed", "vector")
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows=st.lists(_ROW, min_size=1, max_size=20), data=st.data())
+def test_slices_give_what_the_whole_gives(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
+    columns = list(zip(*rows, strict=True))
+    arrays = [pa.array(list(values), kind) for values, kind in zip(columns, _TYPES, strict=True)]
+    batch = pa.RecordBatch.from_arrays(arrays, _NAMES)
+    whole, reasons = extract(batch, _ALL)
+    cuts = sorted({0, len(rows), *data.draw(st.lists(st.integers(0, len(rows)), max_size=5))})
+    parts = [extract(batch.slice(start, stop - start), _ALL) for start, stop in itertools.pairwise(cuts)]
+    assert [reason for _, part in parts for reason in part] == reasons.tolist()
+    assert [text for part, _ in parts for text in part.texts[0]] == whole.texts[0]
+    for name, values in whole.arrays.items():
+        np.testing.assert_array_equal(np.concatenate([part.arrays[name] for part, _ in parts]), values)
+
+
+@settings(max_examples=150, deadline=None)
+@given(rows=st.lists(_ROW, min_size=1, max_size=20))
+def test_a_row_is_used_exactly_if_each_of_its_values_can_be(rows: list[tuple[Any, ...]]) -> None:
+    def usable(row: tuple[Any, ...]) -> bool:
+        text, label, number, real, fixed, vector = row
+        whole = [number, *(fixed or [None])]
+        reals = [real, *(vector or [None])]
+        return (
+            text is not None
+            and label in ("a", "b")
+            and all(value is not None and -BIG <= value < BIG for value in whole)
+            and len(vector or ()) == 2
+            and all(value is not None and (math.isinf(value) or not abs(value) > 3.4028235e38) for value in reals)
+        )
+
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(list(values), kind) for values, kind in zip(columns, _TYPES, strict=True)]
+    reasons = validate(pa.RecordBatch.from_arrays(arrays, _NAMES), _ALL)
+    assert [reason == "" for reason in reasons] == [usable(row) for row in rows]
+
+
+def test_plans_travel_to_workers_as_small_values(tmp_path: Path) -> None:
+    made = _dataset(
+        {"label": datasets.ClassLabel(names=["no", "yes"]), "kept": datasets.Value("int32")}, label=[0], kept=[1]
+    )
+    plan = _plan(tmp_path / "d", made, label_column="label", keep_columns=("kept",))
+    assert plan.names == ("text", "label", "kept")
+    assert pickle.loads(pickle.dumps(plan)) == plan

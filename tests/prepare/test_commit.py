@@ -1,0 +1,184 @@
+"""What the last step writes, and when it refuses to: rejected rows, missing shards, rows that do not add up."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.prepare import commit, job, receipts
+from pipelines.prepare.config import (
+    LayoutConfig,
+    OutputConfig,
+    PrepareConfig,
+    SourceConfig,
+    TokenizerConfig,
+)
+from pipelines.prepare.receipts import RejectedRow
+from tests import building
+from tests.building import REVIEWS, read_manifest, read_rows, reviews
+from tfrecord_io import manifest
+from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
+
+NULLS = (3, 7, 11, 12)
+
+
+@pytest.fixture
+def with_nulls(tmp_path: Path) -> Path:
+    """Twenty rows, of which four have no text."""
+    rows = [{"text": None if row in NULLS else f"this is row {row}", "row": row} for row in range(20)]
+    return building.source(tmp_path / "data", train=rows)
+
+
+def resolved(output: Path) -> job.Resolved:
+    """The request of `building.reviews()`, resolved."""
+    return job.resolve(
+        PrepareConfig(
+            source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
+            tokenizer=TokenizerConfig(name=str(building.tokenizer())),
+            output=OutputConfig(root=str(output), name="reviews", shard_bytes=20_000),
+            layout=LayoutConfig(max_length=32),
+        )
+    )
+
+
+def committed(found: job.Resolved) -> manifest.Manifest:
+    return commit.commit(found.job, items=found.items, identity=found.source.identity, max_error_rate=0.0)
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(reviews(), tmp_path / "finished"))
+
+
+def test_rows_without_text_stop_the_build_with_their_number_and_the_first_three(
+    with_nulls: Path, tmp_path: Path
+) -> None:
+    cause, remedy = building.command("build", with_nulls, *building.options(tmp_path / "out")).error
+    assert cause == (
+        "4 of 20 rows cannot be used (train: 4 text_null), of which the first are "
+        "train[3] text_null, train[7] text_null, train[11] text_null; --max-error-rate 0 allows 0"
+    )
+    assert "--max-error-rate" in remedy
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".prep"]
+
+
+@pytest.mark.parametrize(("rate", "status"), [("0.2", 0), ("0.5", 0), ("0.19", 1)])
+def test_a_share_of_rows_may_be_bad(with_nulls: Path, tmp_path: Path, rate: str, status: int) -> None:
+    options = building.options(tmp_path / "out", max_error_rate=rate, keep_column="row")
+    outcome = building.command("build", with_nulls, *options)
+    assert outcome.status == status, outcome.err
+
+
+@pytest.mark.parametrize("shard_size", ["100MB", "1kB"])
+def test_rejected_rows_are_counted_and_written_down(with_nulls: Path, tmp_path: Path, shard_size: str) -> None:
+    output = tmp_path / "out"
+    options = building.options(output, max_error_rate=0.5, keep_column="row", shard_size=shard_size)
+    outcome = building.command("build", with_nulls, *options)
+    assert outcome.status == 0, outcome.err
+    assert "rejected in train: 4 text_null" in outcome.err
+    ledger = read_manifest(output).splits["train"].ledger
+    assert (ledger.rows_in, ledger.rows_used, ledger.rejected) == (20, 16, {"text_null": 4})
+    assert sorted(read_rows(output, "train")["row"]) == [row for row in range(20) if row not in NULLS]
+    lines = [json.loads(line) for path in sorted((output / "rejected").iterdir()) for line in path.read_text().splitlines()]
+    assert sorted(line["row"] for line in lines) == list(NULLS)
+    for line in lines:
+        assert line["reason"] == "text_null"
+        assert json.loads(line["content"]) == {"text": None, "row": line["row"]}
+    assert building.command("verify", output).status == 0
+
+
+def test_a_row_that_is_too_long_not_to_be_cut_is_rejected_while_tokenizing(tmp_path: Path) -> None:
+    rows = [{"text": "word " * (50 if row % 4 == 1 else 5)} for row in range(20)]
+    data = building.source(tmp_path / "data", train=rows)
+    options = building.options(tmp_path / "out", truncation="do_not_truncate", no_shuffle=True)
+    cause, _ = building.command("build", data, *options).error
+    assert cause.startswith("5 of 20 rows cannot be used (train: 5 too_long)")
+    assert "train[1] too_long, train[5] too_long, train[9] too_long" in cause
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+    outcome = building.command("build", data, *options, "--max-error-rate", 0.25, "--json")
+    assert outcome.status == 0, outcome.err
+    assert json.loads(outcome.out)["shards_made"] == 0, "finished shards are kept when the rate is raised"
+    split = read_manifest(tmp_path / "out").splits["train"]
+    assert split.ledger.rejected == {"too_long": 5}
+    assert split.num_examples == 15
+    (path,) = (tmp_path / "out" / "rejected").iterdir()
+    assert [json.loads(line)["row"] for line in path.read_text().splitlines()] == [1, 5, 9, 13, 17]
+
+
+def test_a_build_without_a_usable_row_says_so(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": None}] * 3 + [{"text": None, "other": "x"}])
+    options = building.options(tmp_path / "out", max_error_rate=1)
+    cause, _ = building.command("build", data, *options).error
+    assert "train" in cause
+
+
+def test_committing_again_writes_the_same_manifest(finished: Path) -> None:
+    before = building.files(finished)
+    assert committed(resolved(finished)) == read_manifest(finished)
+    assert building.files(finished) == before
+
+
+def test_a_job_that_travelled_commits_the_same(finished: Path) -> None:
+    found = resolved(finished)
+    again = pickle.loads(pickle.dumps(found.job))
+    assert again == found.job
+    expected = committed(found)
+    assert commit.commit(again, items=found.items, identity=found.source.identity, max_error_rate=0.0) == expected
+
+
+def test_a_job_holds_no_heavy_object(finished: Path) -> None:
+    assert len(pickle.dumps(resolved(finished).job)) < 5_000
+
+
+@pytest.mark.parametrize("missing", ["*-train-*.tfrecord", ".prep/*/train/receipt-*", ".prep/*/validation/plan.json"])
+def test_nothing_is_committed_while_something_is_missing(finished: Path, missing: str) -> None:
+    (finished / "manifest.json").unlink()
+    sorted(finished.glob(missing))[0].unlink()
+    with pytest.raises(OutputError, match="are not there") as caught:
+        committed(resolved(finished))
+    assert caught.value.remedy == "run the same command again; only what is missing is made"
+    assert not (finished / "manifest.json").exists()
+
+
+def test_rows_that_do_not_add_up_are_never_committed(finished: Path) -> None:
+    (finished / "manifest.json").unlink()
+    (receipt,) = finished.glob(".prep/*/validation/receipt-*.json")
+    receipt.write_text(receipt.read_text().replace('"rows_used": 80', '"rows_used": 79'))
+    with pytest.raises(LedgerError, match="80 rows were planned, 80 read, 79 used and 0 rejected"):
+        committed(resolved(finished))
+    assert not (finished / "manifest.json").exists()
+
+
+def test_the_manifest_says_what_it_was_made_of_without_a_path(finished: Path) -> None:
+    facts = read_manifest(finished)
+    assert facts.source["splits"] == {"train": [[0, 320]], "validation": [[0, 80]]}
+    assert facts.options["seed"] == 0
+    assert facts.layout == {"name": "pad", "max_length": 32}
+    assert set(facts.versions) == {"prep-tfrecords", "datasets", "tokenizers", "transformers"}
+    text = (finished / "manifest.json").read_text()
+    for path in (REVIEWS, building.tokenizer().parent, finished):
+        assert str(path) not in text
+
+
+def check(rejected: dict[str, Any], *, rows: dict[str, int], limit: float) -> None:
+    commit.check_error_rate(rejected, rows=rows, limit=limit)
+
+
+def test_the_rate_is_of_all_splits_together() -> None:
+    rejected = {"a": ({"text_null": 2}, (RejectedRow(row=4, reason="text_null"),)), "b": ({}, ())}
+    check(rejected, rows={"a": 10, "b": 10}, limit=0.1)
+    with pytest.raises(RowsRejectedError, match=r"2 of 20 rows .*a: 2 text_null.*a\[4\] text_null.* 0.09 allows 1"):
+        check(rejected, rows={"a": 10, "b": 10}, limit=0.09)
+
+
+def test_no_more_than_three_rows_are_named() -> None:
+    first = tuple(RejectedRow(row=row, reason="label_null") for row in range(receipts.NAMED_ROWS))
+    with pytest.raises(RowsRejectedError) as caught:
+        check({"a": ({"label_null": 9}, first), "b": ({"label_null": 9}, first)}, rows={"a": 9, "b": 9}, limit=0.0)
+    assert caught.value.cause.count("[") == 3

@@ -1,0 +1,109 @@
+"""Records as people read them: where they are, their text with every special token, their labels by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer
+
+from tests import building
+from tests.building import REVIEWS, built, reviews
+
+FIRST_TRAIN = (
+    "[CLS] a clever little tool that fixes zippers in seconds. it saved my favourite jacket, "
+    "and then my neighbour ' s tent. [SEP]"
+)
+
+
+def inspected(root: Path, *options: object) -> list[dict[str, Any]]:
+    outcome = building.command("inspect", root, "--json", *options)
+    assert outcome.status == 0, outcome.err
+    rows: list[dict[str, Any]] = json.loads(outcome.out)
+    return rows
+
+
+def test_each_row_says_where_it_is_and_what_it_holds() -> None:
+    (row,) = inspected(reviews(no_shuffle=True, max_length=64), "--split", "train", "--rows", 1)
+    assert row.keys() == {"split", "shard", "record", "num_tokens", "text", "features"}
+    assert row["shard"].startswith("reviews-train-00000-of-")
+    assert (row["split"], row["record"]) == ("train", 0)
+    assert row["text"] == FIRST_TRAIN
+    text = json.loads((REVIEWS / "train.jsonl").read_text().splitlines()[0])["text"]
+    assert row["num_tokens"] == len(AutoTokenizer.from_pretrained(str(building.tokenizer()))(text)["input_ids"])
+    assert row["features"] == {"label": "positive"}
+
+
+def test_two_rows_of_every_split_are_shown_unless_asked_otherwise() -> None:
+    root = reviews()
+    assert [row["split"] for row in inspected(root)] == ["train"] * 2 + ["validation"] * 2
+    assert inspected(root, "--rows", 0) == []
+    assert len(inspected(root, "--rows", 100)) == 100 + 80
+
+
+def test_records_are_counted_in_each_shard_anew() -> None:
+    rows = inspected(reviews(), "--split", "train", "--rows", 320)
+    by_shard: dict[str, list[int]] = {}
+    for row in rows:
+        by_shard.setdefault(row["shard"], []).append(row["record"])
+    assert len(by_shard) > 1
+    assert all(records == list(range(len(records))) for records in by_shard.values())
+
+
+def test_padding_is_left_out_on_either_side() -> None:
+    for side in ("left", "right"):
+        for row in inspected(reviews(padding_side=side), "--rows", 5):
+            assert "[PAD]" not in row["text"]
+            assert row["text"].startswith("[CLS]")
+
+
+def test_concat_blocks_show_the_separators_inside() -> None:
+    rows = inspected(built(REVIEWS, layout="concat"), "--split", "train", "--rows", 5)
+    assert {row["num_tokens"] for row in rows} == {32}
+    assert any("[SEP]" in row["text"][:-5] for row in rows)
+    assert all(row["features"] == {} for row in rows)
+
+
+def test_kept_columns_are_shown(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": "x", "score": 0.5, "vector": [1, 2], "num_tokens": 9}])
+    (row,) = inspected(built(data, keep_column=("score", "vector", "num_tokens")))
+    assert row["features"] == {"score": 0.5, "vector": [1, 2], "num_tokens": 9}
+    assert row["num_tokens"] == 3
+
+
+def test_without_json_stdout_stays_empty_and_people_see_tables() -> None:
+    outcome = building.command("inspect", reviews())
+    assert outcome.out == ""
+    for shown in ("input_ids", "labels: 0 negative, 1 positive", "vocabulary 2,000", "[CLS]", ", label '"):
+        assert shown in outcome.err
+
+
+def test_a_split_that_is_not_there_is_named() -> None:
+    cause, remedy = building.command("inspect", reviews(), "--split", "test").error
+    assert cause == f"{reviews()}: no split 'test'"
+    assert remedy == "choose among train, validation"
+
+
+@pytest.mark.parametrize(
+    ("missing", "cause"), [("reviews-train-00000-of-00003.tfrecord", "no such file"), ("tokenizer", "no tokenizer")]
+)
+def test_what_is_missing_is_named(tmp_path: Path, missing: str, cause: str) -> None:
+    root = Path(shutil.copytree(reviews(), tmp_path / "out"))
+    path = root / missing
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+    assert building.command("inspect", root).error[0] == f"{path}: {cause}"
+
+
+def test_a_damaged_record_is_named_not_shown(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(reviews(), tmp_path / "out"))
+    shard = sorted(root.glob("*-train-*"))[0]
+    content = bytearray(shard.read_bytes())
+    content[20] ^= 1
+    shard.write_bytes(content)
+    assert "record 0" in building.command("inspect", root).error[0]

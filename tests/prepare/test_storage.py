@@ -1,0 +1,270 @@
+"""Files appear whole or not at all, and what a file system refuses is explained."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import fsspec
+import pytest
+
+from pipelines.prepare import storage
+from tfrecord_io.errors import ConfigError, OutputError
+
+
+@pytest.fixture(params=["local", "memory"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """A folder that does not exist yet, on a local disk and behind an fsspec scheme."""
+    if request.param == "local":
+        yield str(tmp_path / "root")
+        return
+    yield "memory://storage-test"
+    fsspec.filesystem("memory").store.clear()
+
+
+def broken(chunk: bytes) -> Iterator[bytes]:
+    yield chunk
+    raise ArithmeticError("while making the second chunk")
+
+
+def failing_write(number: int) -> Any:
+    """Makes every write to a file descriptor fail, as the operating system would."""
+    return mock.patch.object(storage, "_write_all", side_effect=OSError(number, os.strerror(number)))
+
+
+@pytest.mark.parametrize("parts", [("a", "b.json"), ("b",), ()])
+def test_join_puts_one_slash_between_parts(parts: tuple[str, ...]) -> None:
+    for folder in ("gs://bucket/out", "/data/out", "out"):
+        assert storage.join(folder + "/", *parts) == storage.join(folder, *parts) == "/".join([folder, *parts])
+
+
+def test_the_root_of_the_file_system_stays_one() -> None:
+    assert storage.join("/", "a") == "/a"
+
+
+def test_what_is_written_is_read(root: str) -> None:
+    path = storage.join(root, "deep", "file")
+    storage.write_atomic(path, [b"ab", memoryview(b"cd"), b""])
+    assert storage.read_bytes(path) == b"abcd"
+    assert storage.size(path) == 4
+    assert storage.exists(path)
+    assert storage.exists(storage.join(root, "deep"))
+    with storage.read_stream(path) as stream:
+        assert (stream.read(1), stream.read()) == (b"a", b"bcd")
+
+
+def test_names_are_sorted_and_tell_files_and_folders(root: str) -> None:
+    for name in ("b", "a/inner", "c"):
+        storage.write_bytes(storage.join(root, name), b"x")
+    assert storage.list_names(root) == storage.list_names(root + "/") == ["a", "b", "c"]
+
+
+def test_a_file_is_not_a_folder_of_itself(root: str) -> None:
+    storage.write_bytes(storage.join(root, "file"), b"x")
+    assert storage.list_names(storage.join(root, "file")) == []
+
+
+def test_what_is_not_there_has_no_size_and_no_names(root: str) -> None:
+    path = storage.join(root, "nothing")
+    assert storage.size(path) is None
+    assert storage.list_names(path) == []
+    assert not storage.exists(path)
+    with pytest.raises(FileNotFoundError):
+        storage.read_bytes(path)
+    with pytest.raises(FileNotFoundError), storage.read_stream(path):
+        pass
+
+
+def test_below_a_file_there_is_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    path = str(tmp_path / "file" / "inner")
+    assert storage.size(path) is None
+    assert storage.list_names(path) == []
+    with pytest.raises(FileNotFoundError):
+        storage.read_bytes(path)
+
+
+def test_a_write_replaces_the_file(root: str) -> None:
+    path = storage.join(root, "file")
+    storage.write_bytes(path, b"the first, longer one")
+    storage.write_bytes(path, b"second")
+    assert storage.read_bytes(path) == b"second"
+
+
+def test_delete_takes_files_and_whole_folders_and_nothing_else(root: str) -> None:
+    for name in ("file", "folder/inner", "kept"):
+        storage.write_bytes(storage.join(root, name), b"x")
+    for name in ("file", "folder", "never there"):
+        storage.delete(storage.join(root, name))
+    assert storage.list_names(root) == ["kept"]
+
+
+def test_an_error_in_the_chunks_passes_and_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ArithmeticError):
+        storage.write_atomic(str(tmp_path / "file"), broken(b"x" * 100_000))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_error_in_the_chunks_keeps_the_file_that_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    with pytest.raises(ArithmeticError):
+        storage.write_atomic(str(path), broken(b"after"))
+    assert path.read_bytes() == b"before"
+
+
+def test_an_upload_that_fails_is_discarded_and_never_closed() -> None:
+    """Closing is what makes an object of an upload."""
+    stream = mock.Mock(spec=["write", "discard", "close"])
+    fs = mock.Mock(spec=["open"], **{"open.return_value": stream})
+    with (
+        mock.patch("fsspec.core.url_to_fs", return_value=(fs, "bucket/file")),
+        pytest.raises(ArithmeticError),
+    ):
+        storage.write_atomic("gs://bucket/file", broken(b"x"))
+    assert [call[0] for call in stream.method_calls] == ["write", "discard"]
+
+
+def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    def interrupted() -> Iterator[bytes]:
+        yield b"x"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        storage.write_atomic(str(tmp_path / "file"), interrupted())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_half_written_file_is_never_listed(tmp_path: Path) -> None:
+    listed: list[list[str]] = []
+
+    def spying() -> Iterator[bytes]:
+        yield b"x"
+        listed.append([*storage.list_names(str(tmp_path)), *(path.name for path in tmp_path.iterdir())])
+
+    storage.write_atomic(str(tmp_path / "file"), spying())
+    ((partial,),) = listed
+    assert partial.startswith(storage.PARTIAL), "on disk, but in no listing"
+
+
+def test_the_temporary_files_of_killed_processes_are_swept_away(tmp_path: Path) -> None:
+    for name in (f"{storage.PARTIAL}0-shard", f"{storage.PARTIAL}1-manifest.json", "shard", f"mine{storage.PARTIAL}0"):
+        (tmp_path / name).write_bytes(b"x")
+    storage.sweep(str(tmp_path))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"mine{storage.PARTIAL}0", "shard"]
+
+
+def test_sweeping_a_folder_that_is_not_there_does_nothing(root: str) -> None:
+    storage.sweep(root)
+    assert not storage.exists(root)
+
+
+def test_files_can_be_read_by_others_as_the_umask_says(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        storage.write_bytes(str(tmp_path / "file"), b"x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+
+
+def test_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    contents = [bytes([65 + number]) * 300_000 for number in range(4)]
+    threads = [
+        threading.Thread(target=storage.write_bytes, args=(str(tmp_path / "file"), content)) for content in contents
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (tmp_path / "file").read_bytes() in contents
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_write_that_takes_only_part_of_a_chunk_is_continued(tmp_path: Path) -> None:
+    class Slow:
+        """Takes three bytes at a time, as a file may on a nearly full disk or above 2 GiB."""
+
+        def __init__(self) -> None:
+            self.taken = b""
+
+        def write(self, chunk: memoryview) -> int:
+            self.taken += bytes(chunk[:3])
+            return min(len(chunk), 3)
+
+    stream = Slow()
+    storage._write_all(stream, b"0123456789")
+    assert stream.taken == b"0123456789"
+
+
+@pytest.mark.parametrize(
+    ("number", "cause", "remedy"),
+    [
+        (errno.ENOSPC, "No space left on device", "free some space"),
+        (errno.EDQUOT, "quota exceeded", "free some of your quota"),
+        (errno.EFBIG, "File too large", "smaller --shard-size"),
+        (errno.EIO, "Input/output error", "run the same command again"),
+    ],
+)
+def test_what_a_disk_refuses_is_explained(tmp_path: Path, number: int, cause: str, remedy: str) -> None:
+    path = tmp_path / "file"
+    with failing_write(number), pytest.raises(OutputError) as caught:
+        storage.write_bytes(str(path), b"x")
+    assert caught.value.cause.startswith(f"{path}: cannot be written: ")
+    assert cause.lower() in caught.value.cause.lower()
+    assert remedy in caught.value.remedy
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_below_a_file_is_explained(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for path, cause in (("file/inner", "File exists"), ("file/deeper/inner", "Not a directory")):
+        with pytest.raises(OutputError, match=f"cannot be written: {cause}") as caught:
+            storage.write_bytes(str(tmp_path / path), b"x")
+        assert caught.value.remedy == "choose an --output that is a folder"
+
+
+def test_a_name_that_is_too_long_is_explained(tmp_path: Path) -> None:
+    folder = str(tmp_path / ("x" * 300))
+    for use in (storage.list_names, lambda path: storage.write_bytes(path, b"x")):
+        with pytest.raises(OutputError, match="name too long") as caught:
+            use(folder)
+        assert "shorter" in caught.value.remedy
+
+
+def test_a_place_where_nothing_can_be_made_is_explained() -> None:
+    with pytest.raises(OutputError, match="cannot be written: No such file"):
+        storage.write_bytes("/proc/prep-tfrecords/file", b"x")
+
+
+@pytest.mark.parametrize("address", ["nothing://bucket/out", "dask://x/y"])
+def test_an_address_that_nothing_can_open_is_a_wrong_option(address: str) -> None:
+    for use in (storage.list_names, storage.read_bytes, storage.size):
+        with pytest.raises(ConfigError, match="no way to open") as caught:
+            use(address)
+        assert caught.value.remedy == "give a local folder or a gs:// address"
+
+
+@pytest.mark.parametrize("operation", ["cat_file", "info", "ls", "open"])
+def test_an_error_of_a_remote_file_system_is_explained(operation: str) -> None:
+    class HttpError(Exception):
+        """Remote file systems have exceptions of their own."""
+
+    fs = mock.Mock(**{f"{operation}.side_effect": HttpError("403: forbidden")})
+    uses = {
+        "cat_file": storage.read_bytes,
+        "info": storage.size,
+        "ls": storage.list_names,
+        "open": lambda path: storage.write_bytes(path, b"x"),
+    }
+    with (
+        mock.patch("fsspec.core.url_to_fs", return_value=(fs, "bucket/file")),
+        pytest.raises(OutputError, match=r"gs://bucket/file: cannot be (read|written): 403: forbidden"),
+    ):
+        uses[operation]("gs://bucket/file")

@@ -1,0 +1,305 @@
+"""Every kind of damage is found, and named by shard and record."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.prepare import verify
+from tests import building
+from tests.building import REVIEWS, built, read_manifest, reviews
+from tfrecord_io import examples, manifest, records
+from tfrecord_io.manifest import Manifest, Shard
+
+Columns = dict[str, np.ndarray]
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """A private copy of a sound dataset with several shards."""
+    return Path(shutil.copytree(reviews(), tmp_path / "out"))
+
+
+def problems(root: Path) -> dict[str, str]:
+    """What `verify --json` finds, by shard, after checking that the command says the same in words."""
+    outcome = building.command("verify", root, "--json")
+    found = {finding["shard"]: finding["problem"] for finding in json.loads(outcome.out)}
+    total = sum(len(split.shards) for split in read_manifest(root).splits.values())
+    assert outcome.err.count("BAD ") == len(found)
+    assert outcome.err.count("ok ") == total - len(found)
+    if found:
+        cause, remedy = outcome.error
+        assert cause == f"{root}: {len(found)} of {total} shards are damaged, the first is {next(iter(found))}"
+        assert remedy
+    else:
+        assert outcome.status == 0
+    return found
+
+
+def train_shards(root: Path) -> list[Path]:
+    return sorted(root.glob("*-train-*.tfrecord*"))
+
+
+def rewrite(root: Path, path: Path, change: Callable[[Columns], None]) -> None:
+    """Changes a shard's rows and leaves everything else sound: crcs, digest, and the manifest's counts."""
+    facts = read_manifest(root)
+    columns = examples.decode(records.scan(path.read_bytes(), place=""), facts.schema, place="")
+    columns = {name: values.copy() for name, values in columns.items()}
+    change(columns)
+    content = records.frame(examples.encode(columns, facts.schema)).tobytes()
+    path.write_bytes(content)
+    tokens = int(columns.get("attention_mask", columns.get("num_tokens"))[...].sum())  # type: ignore[index]
+    digest = hashlib.sha256(content).hexdigest()
+    replace(root, path.name, num_bytes=len(content), sha256=digest, num_tokens=tokens)
+
+
+def replace(root: Path, name: str, **changes: object) -> None:
+    """Changes a shard's entry in the manifest."""
+
+    def entry(shard: Shard) -> Shard:
+        return dataclasses.replace(shard, **changes) if shard.name == name else shard  # type: ignore[arg-type]
+
+    facts = read_manifest(root)
+    splits = {
+        split: dataclasses.replace(content, shards=tuple(map(entry, content.shards)))
+        for split, content in facts.splits.items()
+    }
+    (root / "manifest.json").write_bytes(manifest.dump(dataclasses.replace(facts, splits=splits)))
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x10
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("changes", [{"label_column": "label"}, {"layout": "concat"}, {"compression": "gzip"}])
+def test_a_sound_dataset_has_no_problem(changes: dict[str, str]) -> None:
+    assert problems(built(REVIEWS, **changes)) == {}
+
+
+@pytest.mark.parametrize("place", [0, 8, 12, 100, 5000, -1])
+def test_a_flipped_bit_is_found_anywhere(damaged: Path, place: int) -> None:
+    shard = train_shards(damaged)[1]
+    flip(shard, place)
+    ((name, problem),) = problems(damaged).items()
+    assert name == shard.name
+    assert f"{shard}, record " in problem
+    assert "crc" in problem or "cut off" in problem
+
+
+def test_a_flipped_bit_is_found_in_a_gzip_shard(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(reviews(compression="gzip", shard_size="3kB"), tmp_path / "out"))
+    shard = train_shards(root)[0]
+    flip(shard, 1000)
+    assert problems(root).keys() == {shard.name}
+
+
+def test_a_gzip_shard_that_was_packed_again_is_found(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(reviews(compression="gzip", shard_size="3kB"), tmp_path / "out"))
+    shard = train_shards(root)[0]
+    content = gzip.compress(gzip.decompress(shard.read_bytes()), compresslevel=0)
+    shard.write_bytes(content)
+    replace(root, shard.name, num_bytes=len(content))
+    ((name, problem),) = problems(root).items()
+    assert name == shard.name
+    assert "sha256" in problem
+
+
+@pytest.mark.parametrize("keep", [0, 11, 1000])
+def test_a_shard_that_was_cut_off_is_found(damaged: Path, keep: int) -> None:
+    shard = train_shards(damaged)[0]
+    size = shard.stat().st_size
+    shard.write_bytes(shard.read_bytes()[:keep])
+    assert problems(damaged) == {shard.name: f"{shard}: {keep} bytes, expected {size}"}
+
+
+def test_a_shard_cut_off_between_records_is_found_by_its_count(damaged: Path) -> None:
+    shard = train_shards(damaged)[0]
+    payloads = records.scan(shard.read_bytes(), place="")
+    frame_bytes = len(payloads[len(payloads) - 1]) + 16
+    content = shard.read_bytes()[:-frame_bytes]
+    shard.write_bytes(content)
+    replace(damaged, shard.name, num_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    ((_, problem),) = problems(damaged).items()
+    assert f"{len(payloads) - 1} examples" in problem
+    assert f"expected {len(payloads)}" in problem
+
+
+def test_two_exchanged_shards_are_both_found(damaged: Path) -> None:
+    first, second = train_shards(damaged)[:2]
+    contents = first.read_bytes(), second.read_bytes()
+    for shard, content in ((first, contents[1]), (second, contents[0])):
+        shard.write_bytes(content)
+        replace(damaged, shard.name, num_bytes=len(content))  # equally large ones
+    found = problems(damaged)
+    assert found.keys() == {first.name, second.name}
+    assert all("sha256" in problem for problem in found.values())
+
+
+def test_exchanged_records_are_found(damaged: Path) -> None:
+    shard = train_shards(damaged)[0]
+    facts = read_manifest(damaged)
+    columns = examples.decode(records.scan(shard.read_bytes(), place=""), facts.schema, place="")
+    swapped = {name: np.concatenate([values[1::-1], values[2:]]) for name, values in columns.items()}
+    content = records.frame(examples.encode(swapped, facts.schema)).tobytes()
+    shard.write_bytes(content)
+    assert len(content) == shard.stat().st_size
+    replace(damaged, shard.name, num_bytes=len(content))
+    ((_, problem),) = problems(damaged).items()
+    assert "whole records were changed or exchanged" in problem
+
+
+def test_a_missing_shard_is_found(damaged: Path) -> None:
+    shard = train_shards(damaged)[2]
+    shard.unlink()
+    assert problems(damaged) == {shard.name: f"{shard}: no such file"}
+
+
+def test_every_damaged_shard_is_named_not_only_the_first(damaged: Path) -> None:
+    shards = train_shards(damaged)
+    shards[0].unlink()
+    flip(shards[2], 50)
+    assert problems(damaged).keys() == {shards[0].name, shards[2].name}
+
+
+@pytest.mark.parametrize("field", ["num_examples", "num_tokens"])
+def test_a_wrong_count_in_the_manifest_is_found(damaged: Path, field: str) -> None:
+    shard = train_shards(damaged)[0]
+    replace(damaged, shard.name, **{field: 5})
+    ((name, problem),) = problems(damaged).items()
+    assert name == shard.name
+    assert "examples with" in problem
+    assert problem.replace(",", " ").split().count("5") == 1
+
+
+def test_a_manifest_that_does_not_add_up_is_refused(damaged: Path) -> None:
+    text = (damaged / "manifest.json").read_text().replace('"num_examples": 320', '"num_examples": 321')
+    (damaged / "manifest.json").write_text(text)
+    cause, _ = building.command("verify", damaged).error
+    assert "num_examples is 321 but the shards add up to 320" in cause
+
+
+def test_a_shard_of_another_schema_is_found(damaged: Path) -> None:
+    facts = read_manifest(damaged)
+    shard = train_shards(damaged)[0]
+    other = dataclasses.replace(facts.schema, features=facts.schema.features[:3])
+    columns = examples.decode(records.scan(shard.read_bytes(), place=""), facts.schema, place="")
+    content = records.frame(examples.encode({name: columns[name] for name in other.names}, other)).tobytes()
+    shard.write_bytes(content)
+    replace(damaged, shard.name, num_bytes=len(content), sha256=hashlib.sha256(content).hexdigest())
+    ((_, problem),) = problems(damaged).items()
+    assert f"{shard}, record 0" in problem
+
+
+def set_at(column: str, *, record: int, position: int, value: int) -> Callable[[Columns], None]:
+    def change(columns: Columns) -> None:
+        columns[column][record, position] = value
+
+    return change
+
+
+def set_value(column: str, *, record: int, value: int) -> Callable[[Columns], None]:
+    def change(columns: Columns) -> None:
+        columns[column][record] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "record", "problem"),
+    [
+        (set_at("input_ids", record=7, position=3, value=2000), 7, "a token id outside 0 to 1999"),
+        (set_at("input_ids", record=0, position=0, value=-1), 0, "a token id outside 0 to 1999"),
+        (set_at("input_ids", record=9, position=31, value=5), 9, "something else than the pad id 0 in the padding"),
+        (set_at("attention_mask", record=4, position=0, value=2), 4, "other values than 0 and 1"),
+        (set_at("attention_mask", record=5, position=1, value=0), 5, "not one run of 1 before padding on the right"),
+        (set_value("label", record=3, value=2), 3, "a label outside 0 to 1"),
+        (set_value("label", record=2, value=-1), 2, "a label outside 0 to 1"),
+    ],
+)
+def test_contents_that_make_no_sense_are_found_by_record(
+    damaged: Path, change: Callable[[Columns], None], record: int, problem: str
+) -> None:
+    shard = train_shards(damaged)[1]
+
+    def with_padding(columns: Columns) -> None:
+        # The damage needs a row of ten tokens to be damage at all.
+        columns["input_ids"][record] = np.where(np.arange(32) < 10, 7, 0)
+        columns["attention_mask"][record] = np.arange(32) < 10
+        change(columns)
+
+    rewrite(damaged, shard, with_padding)
+    ((name, found),) = problems(damaged).items()
+    assert name == shard.name
+    assert found.startswith(f"{shard}, record {record}: ")
+    assert problem in found
+
+
+def test_padding_on_the_wrong_side_is_found(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(reviews(padding_side="left"), tmp_path / "out"))
+    shard = train_shards(root)[0]
+
+    def right(columns: Columns) -> None:
+        columns["input_ids"][6] = np.where(np.arange(32) < 10, 7, 0)
+        columns["attention_mask"][6] = np.arange(32) < 10
+
+    rewrite(root, shard, right)
+    ((_, problem),) = problems(root).items()
+    assert "record 6: an attention mask that is not one run of 1 before padding on the left" in problem
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [(0, "num_tokens outside 1 to 32"), (33, "num_tokens outside 1 to 32"), (20, "something else than the pad id")],
+)
+def test_a_wrong_number_of_tokens_is_found_in_a_concat_block(tmp_path: Path, value: int, problem: str) -> None:
+    root = Path(shutil.copytree(built(REVIEWS, layout="concat"), tmp_path / "out"))
+    shard = train_shards(root)[0]
+    rewrite(root, shard, set_value("num_tokens", record=2, value=value))
+    ((_, found),) = problems(root).items()
+    assert "record 2: " in found
+    assert problem in found
+
+
+def test_token_types_are_checked_where_they_are_constant(damaged: Path) -> None:
+    facts = read_manifest(damaged)
+    features = tuple(
+        dataclasses.replace(feature, constant=0) if feature.name == "token_type_ids" else feature
+        for feature in facts.schema.features
+    )
+    facts = dataclasses.replace(facts, schema=dataclasses.replace(facts.schema, features=features))
+    (damaged / "manifest.json").write_bytes(manifest.dump(facts))
+    assert problems(damaged) == {}
+    rewrite(damaged, train_shards(damaged)[0], set_at("token_type_ids", record=1, position=2, value=1))
+    ((_, problem),) = problems(damaged).items()
+    assert problem.endswith("record 1: a token_type_ids other than 0")
+
+
+def test_a_record_is_numbered_through_the_batches_of_a_large_shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    facts: Manifest = read_manifest(reviews())
+    shard = facts.splits["train"].shards[0]
+    seen: list[int] = []
+    small = records.read_payloads
+    monkeypatch.setattr(records, "read_payloads", lambda *args, **kw: small(*args, **{**kw, "batch_bytes": 1000}))
+    monkeypatch.setattr(verify, "check_columns", lambda columns, facts, *, place, first: seen.append(first))
+    verify.verify_shard(str(reviews()), shard, facts)
+    assert seen[0] == 0
+    assert len(seen) > 10
+    assert seen == sorted(set(seen))
+
+
+@pytest.mark.parametrize("command", ["verify", "inspect"])
+def test_a_folder_without_a_manifest_is_no_dataset(tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for path in (tmp_path, tmp_path / "missing", tmp_path / "file", tmp_path / "file" / "below"):
+        cause, _ = building.command(command, path).error
+        assert cause == f"{path}: no manifest.json, so there is no finished dataset here"

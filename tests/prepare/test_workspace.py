@@ -1,0 +1,230 @@
+"""The output folder: what is there already is used, refused or cleared, and never mixed up."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.prepare import storage, workspace
+from tests import building
+from tests.building import REVIEWS, Outcome, reviews
+from tests.tokenizers_zoo import Zoo
+
+
+def build(output: Path, **changes: object) -> Outcome:
+    return building.command("build", REVIEWS, "--json", *building.options(output, **{"label_column": "label", **changes}))
+
+
+def result(outcome: Outcome) -> dict[str, Any]:
+    assert outcome.status == 0, outcome.err
+    summary: dict[str, Any] = json.loads(outcome.out)
+    return summary
+
+
+def made_and_kept(outcome: Outcome) -> tuple[int, int]:
+    summary = result(outcome)
+    return summary["shards_made"], summary["shards_kept"]
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    """A private copy of a finished build."""
+    return Path(shutil.copytree(reviews(), tmp_path / "finished"))
+
+
+@pytest.fixture(scope="module")
+def num_shards() -> int:
+    return len(building.shard_bytes(reviews()))
+
+
+def receipts(root: Path) -> list[Path]:
+    return sorted(root.glob(".prep/*/*/receipt-*.json"))
+
+
+def test_a_finished_dataset_is_not_made_again(finished: Path, num_shards: int) -> None:
+    times = {path: path.stat().st_mtime_ns for path in finished.glob("*.tfrecord")}
+    assert made_and_kept(build(finished)) == (0, num_shards)
+    assert {path: path.stat().st_mtime_ns for path in finished.glob("*.tfrecord")} == times
+    assert building.files(finished) == building.files(reviews())
+
+
+@pytest.mark.parametrize("damage", ["shard gone", "receipt gone", "receipt damaged", "shard cut off", "wrong receipt"])
+def test_only_what_is_missing_is_made_again_with_the_same_bytes(finished: Path, num_shards: int, damage: str) -> None:
+    shard, receipt = sorted(finished.glob("*-train-*.tfrecord"))[1], receipts(finished)[1]
+    if damage == "shard gone":
+        shard.unlink()
+    elif damage == "receipt gone":
+        receipt.unlink()
+    elif damage == "receipt damaged":
+        receipt.write_bytes(receipt.read_bytes()[:-20])
+    elif damage == "shard cut off":
+        os.truncate(shard, 100)
+    else:
+        receipt.write_text(receipt.read_text().replace('"fingerprint": "', '"fingerprint": "0'))
+    assert made_and_kept(build(finished)) == (1, num_shards - 1)
+    assert building.files(finished) == building.files(reviews())
+
+
+def test_an_unfinished_dataset_is_completed(finished: Path, num_shards: int) -> None:
+    (finished / "manifest.json").unlink()
+    for path in (*sorted(finished.glob("*.tfrecord"))[2:], *receipts(finished)[2:]):
+        path.unlink()
+    assert made_and_kept(build(finished)) == (num_shards - 2, 2)
+    assert building.files(finished) == building.files(reviews())
+
+
+def test_what_a_killed_process_left_half_written_is_swept_away(finished: Path) -> None:
+    for name in (".partial-1-reviews-train", "rejected/.partial-2", "tokenizer/.partial-3"):
+        storage.write_bytes(str(finished / "x"), b"x")
+        (finished / name).parent.mkdir(exist_ok=True)
+        (finished / "x").rename(finished / name)
+    result(build(finished))
+    assert building.files(finished) == building.files(reviews())
+
+
+def test_another_split_is_added_and_the_first_stays(tmp_path: Path) -> None:
+    first = result(build(tmp_path / "out", split="train"))
+    before = building.files(tmp_path / "out")
+    second = result(build(tmp_path / "out", split="validation"))
+    assert first["splits"].keys() == {"train"}
+    assert second["splits"].keys() == {"train", "validation"}
+    after = building.files(tmp_path / "out")
+    assert {name: after[name] for name in before if ".tfrecord" in name} == {
+        name: content for name, content in before.items() if ".tfrecord" in name
+    }
+    assert after["manifest.json"] == building.files(reviews())["manifest.json"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "listed"),
+    [
+        ({"seed": 5}, "seed: was 0, now 5"),
+        ({"max_length": 16}, "max_length: was 32, now 16"),
+        ({"shard_size": "30kB"}, "shard_bytes: was 20000, now 30000"),
+        ({"label_column": None}, 'label_column: was "label", now null'),
+        ({"no_shuffle": True}, "shuffle: was true, now false"),
+        ({"compression": "gzip"}, 'compression: was "none", now "gzip"'),
+    ],
+)
+@pytest.mark.parametrize("state", ["finished", "unfinished", "without work folder"])
+def test_another_request_is_refused_and_names_what_differs(
+    finished: Path, changes: dict[str, Any], listed: str, state: str
+) -> None:
+    if state == "unfinished":
+        (finished / "manifest.json").unlink()
+    elif state == "without work folder":
+        shutil.rmtree(finished / ".prep")
+    before = building.files(finished)
+    cause, remedy = build(finished, **changes).error
+    assert listed in cause
+    assert cause.count(": was ") == 1
+    assert remedy == "choose another --output, or start over with --overwrite"
+    assert building.files(finished) == before
+
+
+def test_another_tokenizer_is_refused(finished: Path, zoo: Zoo) -> None:
+    cause, _ = build(finished, tokenizer=zoo.path("wordpiece_uncased")).error
+    assert "tokenizer: was " in cause
+
+
+def test_another_input_is_refused(finished: Path, tmp_path: Path) -> None:
+    data = Path(shutil.copytree(REVIEWS, tmp_path / "reviews"))
+    with (data / "train.jsonl").open("a", encoding="utf-8") as lines:
+        lines.write('{"text": "one more", "label": "positive"}\n')
+    options = building.options(finished, label_column="label")
+    cause, _ = building.command("build", data, *options).error
+    assert "source: was " in cause
+
+
+def test_other_rows_of_a_split_are_refused(finished: Path) -> None:
+    cause, _ = build(finished, split="train[:10]").error
+    assert "split 'train' was planned for the rows [0:320], but now the rows [0:10] are asked for" in cause
+
+
+@pytest.mark.parametrize("job", [b"", b"[1]", b"{", None])
+def test_an_unknown_job_in_the_work_folder_is_refused(tmp_path: Path, job: bytes | None) -> None:
+    folder = tmp_path / "out" / ".prep" / "0123"
+    folder.mkdir(parents=True)
+    if job is not None:
+        (folder / "job.json").write_bytes(job)
+    cause, _ = build(tmp_path / "out").error
+    assert "holds a dataset made from something else" in cause
+
+
+@pytest.mark.parametrize("plan", [b"", b"[]", b'{"split": 1}', b"\xff"])
+def test_a_damaged_plan_is_named(finished: Path, plan: bytes) -> None:
+    (path,) = finished.glob(".prep/*/train/plan.json")
+    path.write_bytes(plan)
+    cause, remedy = build(finished).error
+    assert str(path) in cause
+    assert remedy == "start over with --overwrite"
+
+
+def test_a_damaged_manifest_is_named(finished: Path) -> None:
+    (finished / "manifest.json").write_bytes(b'{"format": "prep-tfrecords"')
+    cause, _ = build(finished).error
+    assert cause.startswith(f"{finished}/manifest.json: not JSON")
+
+
+@pytest.mark.parametrize("names", [["notes.txt"], ["manifest.json", "index.html"], ["tokenizer"], [".hidden"]])
+@pytest.mark.parametrize("overwrite", [None, True])
+def test_a_folder_that_holds_something_else_is_left_alone(
+    tmp_path: Path, names: list[str], overwrite: bool | None
+) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    for name in names:
+        (output / name).write_text('{"name": "a web page, not a dataset"}')
+    before = building.files(output)
+    cause, remedy = build(output, overwrite=overwrite).error
+    assert cause == f"{output}: holds {', '.join(sorted(names))}, expected an empty or new folder"
+    assert remedy == "choose another --output"
+    assert building.files(output) == before
+
+
+def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    result(build(tmp_path / "out"))
+    assert building.files(tmp_path / "out") == building.files(reviews())
+
+
+OTHERS = {
+    "notes.txt": b"mine",
+    "other-train-00000-of-00001.tfrecord": b"another dataset's",
+    "reviews.tfrecord": b"no shard's name",
+    "reviews-train.tfrecord": b"no shard's name",
+    "checkpoints/1/manifest.json": b"{}",
+}
+
+
+@pytest.mark.parametrize("state", ["finished", "unfinished", "without work folder", "damaged manifest"])
+def test_overwrite_starts_over_and_deletes_nothing_of_others(finished: Path, state: str) -> None:
+    if state == "unfinished":
+        (finished / "manifest.json").unlink()
+        receipts(finished)[0].unlink()
+    elif state == "without work folder":
+        shutil.rmtree(finished / ".prep")
+    elif state == "damaged manifest":
+        (finished / "manifest.json").write_bytes(b"{")
+    for name, content in OTHERS.items():
+        (finished / name).parent.mkdir(parents=True, exist_ok=True)
+        (finished / name).write_bytes(content)
+    result(build(finished, overwrite=True, seed=1, shard_size="60kB"))
+    expected = building.files(reviews(seed=1, shard_size="60kB"))
+    assert building.files(finished) == {**expected, **OTHERS}
+
+
+def test_clearing_an_empty_or_missing_folder_does_nothing(tmp_path: Path) -> None:
+    workspace.clear(str(tmp_path))
+    workspace.clear(str(tmp_path / "missing"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_manifest_is_no_dataset(tmp_path: Path) -> None:
+    assert workspace.read_manifest(str(tmp_path)) is None
+    assert workspace.read_manifest(str(tmp_path / "missing")) is None

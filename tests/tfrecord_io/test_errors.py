@@ -1,0 +1,82 @@
+"""The exception tree: as drawn, picklable, and nothing lost on the way."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import pickle
+import re
+
+import pytest
+
+from tfrecord_io import errors
+from tfrecord_io.errors import PrepError
+
+
+def subclasses(root: type[PrepError]) -> list[type[PrepError]]:
+    """`root` and all below it."""
+    return [root, *(each for child in root.__subclasses__() for each in subclasses(child))]
+
+
+EVERY = [kind for kind in subclasses(PrepError) if kind.__module__ == errors.__name__]
+
+
+def drawn_tree() -> dict[str, str]:
+    """Parent by class, as the docstring draws them."""
+    parents: dict[str, str] = {}
+    above: list[str] = []
+    for line in (errors.__doc__ or "").splitlines():
+        if match := re.match(r"([│├└─ ]*)([A-Z]\w+Error) ", line):
+            depth = len(match.group(1)) // 4
+            above = [*above[:depth], match.group(2)]
+            if depth:
+                parents[match.group(2)] = above[depth - 1]
+    return parents
+
+
+def raise_it(kind: type[PrepError]) -> None:
+    raise kind("a cause", remedy="a remedy")
+
+
+def test_the_tree_is_as_the_docstring_draws_it() -> None:
+    assert drawn_tree() == {kind.__name__: kind.__bases__[0].__name__ for kind in EVERY if kind is not PrepError}
+
+
+def test_every_error_is_public() -> None:
+    assert errors.__all__ == sorted(kind.__name__ for kind in EVERY)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("remedy", ["a remedy", ""])
+def test_an_error_pickles_with_cause_and_remedy(kind: type[PrepError], protocol: int, remedy: str) -> None:
+    error = kind("a cause; with a semicolon", remedy=remedy)
+    again = pickle.loads(pickle.dumps(error, protocol))
+    assert type(again) is kind
+    assert (again.cause, again.remedy) == (error.cause, error.remedy)
+    assert str(again) == str(error)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_an_error_can_be_copied(kind: type[PrepError]) -> None:
+    for again in (copy.copy(kind("c", remedy="r")), copy.deepcopy(kind("c", remedy="r"))):
+        assert (type(again), again.cause, again.remedy) == (kind, "c", "r")
+
+
+@pytest.mark.slow
+def test_an_error_comes_back_whole_from_another_process() -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        for kind in EVERY:
+            with pytest.raises(kind) as caught:
+                pool.apply(raise_it, (kind,))
+            assert (caught.value.cause, caught.value.remedy) == ("a cause", "a remedy")
+
+
+def test_as_text_an_error_is_its_cause_and_its_remedy() -> None:
+    assert str(PrepError("cause", remedy="remedy")) == "cause; remedy"
+    assert str(PrepError("cause")) == "cause"
+
+
+def test_the_remedy_cannot_be_given_by_position() -> None:
+    with pytest.raises(TypeError):
+        PrepError("cause", "remedy")  # type: ignore[misc]

@@ -1,0 +1,315 @@
+"""manifest.json: canonical text on one side, a consistent manifest or a ManifestError on the other."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfrecord_io import manifest
+from tfrecord_io.errors import ManifestError
+from tfrecord_io.manifest import Ledger, Manifest, Shard, Split, TokenizerFacts
+from tfrecord_io.schema import Feature, Schema
+
+Document = dict[str, Any]
+
+
+def make_shard(name: str = "tiny-train-00000-of-00002.tfrecord", **changes: Any) -> Shard:
+    fields: dict[str, Any] = {"num_bytes": 100, "num_examples": 5, "num_tokens": 40, "sha256": "ab" * 32}
+    return Shard(name=name, **{**fields, **changes})
+
+
+def make(**changes: Any) -> Manifest:
+    """A small manifest with something in every field."""
+    shards = (make_shard(), make_shard("tiny-train-00001-of-00002.tfrecord", num_examples=4))
+    fields: dict[str, Any] = {
+        "name": "tiny",
+        "fingerprint": "0123",
+        "schema": Schema(
+            (
+                Feature(name="input_ids", dtype="int64", shape=(8,), role="token_ids", meaning="ids, é"),
+                Feature(name="types", dtype="int64", shape=(8,), role="token_type_ids", constant=0),
+                Feature(name="label", dtype="int64", shape=(), role="label"),
+            )
+        ),
+        "layout": {"name": "pad", "max_length": 8},
+        "tokenizer": TokenizerFacts(
+            name="tok",
+            kind="Fast",
+            vocab_size=100,
+            content_sha256="cd" * 32,
+            special_ids=(0, 1, 99),
+            padding_side="right",
+            pad_id=0,
+            sep_id=1,
+        ),
+        "splits": {
+            "train": Split(
+                shards=shards, ledger=Ledger(rows_in=12, rows_used=9, rejected={"text_null": 3}, tokens_cut=7)
+            ),
+            "test": Split(
+                shards=(make_shard("tiny-test-00000-of-00001.tfrecord"),), ledger=Ledger(rows_in=5, rows_used=5)
+            ),
+        },
+        "label_names": ("no", "yes", "ünsure\n"),
+        "source": {"kind": "json", "splits": {"train": [[0, 12]]}},
+        "options": {"seed": 0, "nested": {"deep": [None, 1.5, "日本"]}},
+        "versions": {"prep-tfrecords": "0.1.0"},
+    }
+    return Manifest(**{**fields, **changes})
+
+
+def document(**changes: Any) -> Document:
+    """The JSON of `make()`."""
+    return {**json.loads(manifest.dump(make())), **changes}
+
+
+def parsed(content: Document) -> Manifest:
+    return manifest.parse(json.dumps(content))
+
+
+def test_a_manifest_survives_the_round_trip() -> None:
+    assert manifest.parse(manifest.dump(make())) == make()
+
+
+def test_text_and_bytes_parse_alike() -> None:
+    text = manifest.dump(make())
+    assert manifest.parse(text.decode()) == manifest.parse(text)
+
+
+def test_the_text_is_canonical() -> None:
+    text = manifest.dump(make())
+    assert manifest.dump(manifest.parse(text)) == text
+    assert text.endswith(b"}\n")
+    assert not text.endswith(b"\n\n")
+    assert "ünsure\\n".encode() in text, "UTF-8, not escapes"
+    assert json.dumps(json.loads(text), indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n" == text
+
+
+def test_the_order_in_which_things_were_put_in_changes_no_byte() -> None:
+    turned = make(
+        splits=dict(reversed(make().splits.items())), options=dict(reversed(make().options.items()))
+    )
+    assert manifest.dump(turned) == manifest.dump(make())
+    assert manifest.digest(turned) == manifest.digest(make())
+
+
+def test_any_change_changes_the_digest() -> None:
+    changes: list[dict[str, Any]] = [{"name": "other"}, {"label_names": None}, {"versions": {}}, {"fingerprint": ""}]
+    digests = {manifest.digest(make(**change)) for change in [{}, *changes]}
+    assert len(digests) == 5
+    assert all(len(digest) == 64 for digest in digests)
+
+
+def test_counts_of_a_split_are_sums_over_its_shards() -> None:
+    split = make().splits["train"]
+    assert (split.num_examples, split.num_bytes, split.num_tokens) == (9, 200, 80)
+    assert split.ledger.rows_rejected == 3
+    assert split.ledger.balanced
+
+
+def test_the_row_length_is_that_of_the_token_ids() -> None:
+    assert make().row_length == 8
+    schema = Schema((Feature(name="label", dtype="int64", shape=(), role="label"),))
+    with pytest.raises(ManifestError, match="no feature of role 'token_ids'"):
+        _ = make(schema=schema).row_length
+
+
+@pytest.mark.parametrize(
+    ("compression", "name"),
+    [("none", "imdb-train-00003-of-00012.tfrecord"), ("gzip", "imdb-train-00003-of-00012.tfrecord.gz")],
+)
+def test_shard_names_say_dataset_split_index_and_count(compression: Any, name: str) -> None:
+    assert manifest.shard_name(name="imdb", split="train", index=3, count=12, compression=compression) == name
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.99"])
+def test_newer_minor_versions_are_read(version: str) -> None:
+    assert parsed(document(format_version=version)) == make()
+
+
+def test_what_a_newer_minor_version_adds_is_passed_over_everywhere() -> None:
+    content = document(format_version="1.7", checksums={"new": True})
+    content["features"][0]["units"] = "tokens"
+    content["tokenizer"]["chat_template"] = "…"
+    split = content["splits"]["train"]
+    split["weight"] = 0.5
+    split["ledger"]["rows_filtered"] = 0
+    split["shards"][0]["crc32c"] = 1
+    assert parsed(content) == make()
+
+
+@pytest.mark.parametrize("version", ["2.0", "0.9", "10.0"])
+def test_other_major_versions_are_refused_with_a_way_out(version: str) -> None:
+    with pytest.raises(ManifestError, match=rf"format version {version}, this library reads version 1\.x") as caught:
+        parsed(document(format_version=version))
+    assert caught.value.remedy == "install a release of prep-tfrecords that reads it"
+
+
+@pytest.mark.parametrize("version", [None, 1, 1.0, "", "1", "1.", ".1", "v1.0", "1.0.0", "1.x", "١.٠", "9" * 99, ["1.0"]])
+def test_a_version_that_is_none_is_refused(version: Any) -> None:
+    with pytest.raises(ManifestError, match=r"expected 'MAJOR\.MINOR'"):
+        parsed(document(format_version=version))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", '"x"', "{}", '{"format": "other"}', "[" * 99_999, b"\xff"])
+def test_what_is_no_manifest_is_refused(text: str | bytes) -> None:
+    with pytest.raises(ManifestError, match=r"^out/manifest\.json: not ") as caught:
+        manifest.parse(text, place="out/manifest.json")
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("key", sorted(document()))
+def test_every_field_is_needed(key: str) -> None:
+    content = document()
+    del content[key]
+    with pytest.raises(ManifestError):
+        parsed(content)
+
+
+def _change(*path: Any, value: Any) -> Callable[[Document], None]:
+    """A change of the value at `path`; `del` as value deletes it."""
+
+    def change(content: Document) -> None:
+        at: Any = content
+        for key in path[:-1]:
+            at = at[key]
+        if value is del_:
+            del at[path[-1]]
+        else:
+            at[path[-1]] = value
+
+    return change
+
+
+del_ = object()
+SHARD = ("splits", "train", "shards", 0)
+LEDGER = ("splits", "train", "ledger")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (_change("splits", "train", "num_examples", value=10), "num_examples is 10 but the shards add up to 9"),
+        (_change("splits", "train", "num_bytes", value="200"), "num_bytes is '200' but"),
+        (_change("splits", "train", "num_tokens", value=del_), "num_tokens"),
+        (_change(*SHARD, "num_examples", value=0), "num_examples is 9 but"),
+        (_change(*SHARD, "name", value="../x.tfrecord"), "plain file name"),
+        (_change(*SHARD, "name", value="a/x.tfrecord"), "plain file name"),
+        (_change(*SHARD, "name", value=".x.tfrecord"), "plain file name"),
+        (_change(*SHARD, "name", value="x.tfrecord\n"), "plain file name"),
+        (_change(*SHARD, "name", value="x.tfrecord.gz"), r"ends in \.tfrecord;"),
+        (_change("compression", value="gzip"), r"ends in \.tfrecord\.gz"),
+        (_change("compression", value="zip"), "'zip' where one of"),
+        (_change(*SHARD, "name", value="tiny-train-00001-of-00002.tfrecord"), "appears twice"),
+        (_change(*SHARD, "name", value="tiny-test-00000-of-00001.tfrecord"), "appears twice"),
+        (_change(*SHARD, "sha256", value="AB" * 32), "expected 64 hex digits"),
+        (_change(*SHARD, "sha256", value="ab" * 31), "expected 64 hex digits"),
+        (_change(*SHARD, "num_bytes", value=-100), "whole number"),
+        (_change(*SHARD, "num_tokens", value=1.0), "whole number"),
+        (_change(*SHARD, "num_tokens", value=True), "whole number"),
+        (_change(*LEDGER, "rows_in", value=13), "13 rows in, but 9 used and 3 rejected"),
+        (_change(*LEDGER, "rejected", value={"text_null": 4}), "12 rows in, but 9 used and 4 rejected"),
+        (_change(*LEDGER, "rejected", value={"text_null": -3}), "whole number"),
+        (_change(*LEDGER, "tokens_cut", value=None), "whole number"),
+        (_change("features", value=[]), "without features"),
+        (_change("features", 0, "dtype", value="int32"), "dtype 'int32'"),
+        (_change("features", 0, "shape", value=[0]), "positive sizes"),
+        (_change("features", 0, "shape", value="8"), "positive sizes"),
+        (_change("features", 0, "name", value="label"), "appear more than once"),
+        (_change("features", 0, "meaning", value=5), "string is expected"),
+        (_change("features", 2, value=5), "expected the fields of format"),
+        (_change("features", 2, "role", value="column"), "label names without a feature"),
+        (_change("label_names", value=["no", 1]), "string is expected"),
+        (_change("tokenizer", "vocab_size", value=99), "special id 99, but a vocabulary of 99"),
+        (_change("tokenizer", "pad_id", value=100), "special id 100, but a vocabulary of 100"),
+        (_change("tokenizer", "pad_id", value=None), "whole number"),
+        (_change("tokenizer", "mask_id", value=100), "special id 100"),
+        (_change("tokenizer", "mask_id", value=-1), "whole number"),
+        (_change("tokenizer", "special_ids", value=[0, "1"]), "whole number"),
+        (_change("tokenizer", "padding_side", value="both"), "'both' where one of"),
+        (_change("tokenizer", "name", value=None), "string is expected"),
+        (_change("splits", value=[]), "expected the fields of format"),
+        (_change("layout", value=None), "expected the fields of format"),
+        (_change("options", value={"x": float("nan")}), "not JSON"),
+        (_change("options", value={"x": "\ud800"}), "not JSON"),
+    ],
+)
+def test_what_contradicts_itself_is_refused(change: Callable[[Document], None], problem: str) -> None:
+    content = document()
+    change(content)
+    with pytest.raises(ManifestError, match=problem) as caught:
+        parsed(content)
+    assert caught.value.cause.startswith("manifest.json: ")
+
+
+def test_a_number_that_is_too_large_to_be_one_is_refused() -> None:
+    with pytest.raises(ManifestError, match="not JSON"):
+        manifest.parse(json.dumps(document(options={"x": 0.125})).replace("0.125", "1e999"))
+
+
+def test_a_shard_without_examples_is_refused() -> None:
+    empty = Split(shards=(make_shard(num_examples=0),), ledger=Ledger(rows_in=0, rows_used=0))
+    with pytest.raises(ManifestError, match="no example, expected at least one"):
+        manifest.parse(manifest.dump(make(splits={"train": empty})))
+
+
+def parses_or_is_refused(text: str | bytes) -> None:
+    """Nothing but ManifestError comes out of `parse`, and what it takes it can write again."""
+    try:
+        found = manifest.parse(text)
+    except ManifestError:
+        return
+    assert manifest.parse(manifest.dump(found)) == found
+
+
+@given(st.binary())
+def test_any_bytes_parse_or_are_refused(content: bytes) -> None:
+    parses_or_is_refused(content)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(content=st.dictionaries(st.sampled_from(sorted(document())), JSON))
+def test_any_json_in_the_known_fields_parses_or_is_refused(content: Document) -> None:
+    parses_or_is_refused(json.dumps({**document(), **content}))
+
+
+def places(content: Any) -> list[tuple[Any, ...]]:
+    """The path to every value inside of `content`."""
+    items = content.items() if isinstance(content, dict) else enumerate(content) if isinstance(content, list) else ()
+    return [path for key, value in items for path in [(key,), *((key, *rest) for rest in places(value))]]
+
+
+@given(path=st.sampled_from(places(document())), value=JSON | st.just(del_))
+def test_any_json_in_any_place_parses_or_is_refused(path: tuple[Any, ...], value: Any) -> None:
+    content = copy.deepcopy(document())
+    _change(*path, value=value)(content)
+    parses_or_is_refused(json.dumps(content))
+
+
+@given(start=st.integers(0, 3000), length=st.integers(0, 20), put=st.binary(max_size=20))
+def test_any_damage_to_the_bytes_parses_or_is_refused(start: int, length: int, put: bytes) -> None:
+    text = manifest.dump(make())
+    parses_or_is_refused(text[:start] + put + text[start + length :])
+
+
+@given(
+    name=st.text(st.characters(codec="utf-8")),
+    labels=st.lists(st.text(st.characters(codec="utf-8")), max_size=3),
+    options=st.dictionaries(st.text(st.characters(codec="utf-8")), st.integers() | st.booleans()),
+)
+def test_any_text_survives_the_round_trip(name: str, labels: list[str], options: dict[str, int]) -> None:
+    made = dataclasses.replace(make(), name=name, label_names=tuple(labels), options=options)
+    assert manifest.parse(manifest.dump(made)) == made

@@ -1,0 +1,87 @@
+"""What a feature and a schema may be."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tfrecord_io.errors import SchemaError
+from tfrecord_io.schema import Feature, Schema
+
+
+def feature(**changes: Any) -> Feature:
+    fields: dict[str, Any] = {"name": "label", "dtype": "int64", "shape": (), "role": "label"}
+    return Feature(**{**fields, **changes})
+
+
+@pytest.mark.parametrize("name", ["a", "_", "input_ids", "a.b-c_9", "x" * 128])
+def test_names_of_letters_digits_and_three_signs_are_allowed(name: str) -> None:
+    assert feature(name=name).name == name
+
+
+@pytest.mark.parametrize("name", ["", "9a", "a b", "a\n", "é", "a/b", "-a", ".a", "x" * 129, None, 5, b"a"])
+def test_other_names_are_refused(name: Any) -> None:
+    with pytest.raises(SchemaError, match="feature name"):
+        feature(name=name)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "string", "", None, ["int64"], 64])
+def test_other_dtypes_are_refused(dtype: Any) -> None:
+    with pytest.raises(SchemaError, match=r"dtype .*, expected one of \('int64', 'float32'\)"):
+        feature(dtype=dtype)
+
+
+@pytest.mark.parametrize("role", ["labels", "", None, {}])
+def test_other_roles_are_refused(role: Any) -> None:
+    with pytest.raises(SchemaError, match=r"role .*, expected one of"):
+        feature(role=role)
+
+
+@pytest.mark.parametrize("shape", [(0,), (-1,), (True,), (1.0,), ("1",), (None,), [1], 3, None, "12"])
+def test_other_shapes_are_refused(shape: Any) -> None:
+    with pytest.raises(SchemaError, match="expected a tuple of positive sizes"):
+        feature(shape=shape)
+
+
+@pytest.mark.parametrize("changes", [{"constant": 1.0}, {"constant": True}, {"constant": 0, "dtype": "float32"}])
+def test_only_an_int64_feature_may_be_one_integer_everywhere(changes: dict[str, Any]) -> None:
+    assert feature(constant=0).constant == 0
+    with pytest.raises(SchemaError, match="constant"):
+        feature(**changes)
+
+
+@pytest.mark.parametrize(("shape", "count"), [((), 1), ((7,), 7), ((2, 3, 4), 24)])
+def test_values_in_a_record_are_the_product_of_the_shape(shape: tuple[int, ...], count: int) -> None:
+    assert feature(shape=shape).num_values == count
+
+
+def test_a_feature_becomes_plain_json() -> None:
+    document = feature(shape=(2, 3), meaning="é").to_json()
+    assert json.loads(json.dumps(document)) == document
+    assert document["shape"] == [2, 3]
+
+
+def test_a_schema_needs_a_feature() -> None:
+    with pytest.raises(SchemaError, match="without features"):
+        Schema(())
+
+
+def test_two_features_of_one_name_are_refused() -> None:
+    with pytest.raises(SchemaError, match=r"\['label'\] appear more than once"):
+        Schema((feature(), feature(name="x"), feature(dtype="float32")))
+
+
+def test_features_are_found_by_name_and_by_role() -> None:
+    ids = feature(name="input_ids", shape=(4,), role="token_ids")
+    schema = Schema((ids, feature(), feature(name="more", role="column"), feature(name="most", role="column")))
+    assert schema.names == ("input_ids", "label", "more", "most")
+    assert schema["input_ids"] is ids
+    assert schema.with_role("token_ids") is ids
+    assert schema.with_role("attention_mask") is None
+    found = schema.with_role("column")
+    assert found is not None
+    assert found.name == "more"
+    with pytest.raises(SchemaError, match=r"no feature 'mask', expected one of \['input_ids'"):
+        schema["mask"]
