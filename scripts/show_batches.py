@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _repair(root: str) -> str:
-    return f"prep-tfrecords verify {root} --repair"
+    return f"see what is damaged with `prep-tfrecords verify {root}`, and build it again with --overwrite"
 
 
 def _fail(cause: str, *, remedy: str) -> int:

@@ -149,7 +149,7 @@ def read_rows(root: object, split: str) -> dict[str, np.ndarray]:
     for shard in facts.splits[split].shards:
         with storage.read_stream(storage.join(str(root), shard.name)) as stream:
             for payloads in records.read_payloads(stream, compression=facts.compression, place=shard.name):
-                parts.append(examples.decode(payloads, facts.schema, place=shard.name))
+                parts += [examples.decode(payloads, facts.schema, place=shard.name)]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

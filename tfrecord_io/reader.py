@@ -213,7 +213,7 @@ def _check_shards_exist(manifest: Manifest, folder: str) -> None:
         raise ReaderError(
             f"{folder}: shard {missing[0]} of split {expected[missing[0]]!r} is missing{more}, "
             f"expected the {len(expected)} shards of the manifest",
-            remedy="run `prep-tfrecords verify --repair` on the folder, or copy it again as a whole",
+            remedy="run the build again, which makes what is missing, or copy the folder again as a whole",
         )
 
 

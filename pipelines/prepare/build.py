@@ -52,6 +52,10 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
     """
     began = time.perf_counter()
     progress.reset()
+    if config.beam_args:
+        from pipelines.prepare import pipeline  # Beam takes a second to import, which a finished dataset need not pay
+
+        pipeline.check(config.beam_args)
     resolved = resolve(config)
     workspace.reserve(resolved, overwrite=config.overwrite)
     plans = _plans(resolved, config)
@@ -124,7 +128,7 @@ def _make(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig) -
     }
     if not missing:
         return commit(resolved.job, **arguments)
-    from pipelines.prepare import pipeline  # Beam takes a second to import, which a finished dataset need not pay
+    from pipelines.prepare import pipeline
 
     pipeline.run(
         resolved.job,

@@ -15,8 +15,11 @@ import dataclasses
 import io
 import os
 import re
+import shutil
+import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import apache_beam as beam
@@ -32,7 +35,7 @@ from pipelines.prepare.receipts import Receipt
 from tfrecord_io import errors
 from tfrecord_io.errors import ConfigError, PrepError
 
-__all__ = ["Commit", "CommitArguments", "WriteShard", "run"]
+__all__ = ["Commit", "CommitArguments", "WriteShard", "check", "run"]
 
 _NAMESPACE = "prep-tfrecords"
 _EMBEDDED = (None, "DirectRunner", "FnApiRunner")
@@ -57,13 +60,13 @@ class WriteShard(beam.DoFn):
 
     def setup(self) -> None:
         """Loads the tokenizer, once for each worker."""
-        with _remembered():
+        with _failures.remembered():
             self._tools = _shared_tools(self._job)
 
     def process(self, task: ShardTask) -> Iterator[Receipt]:
         """One task in, one receipt out."""
         assert self._tools is not None, "Beam calls setup before process"
-        with _remembered():
+        with _failures.remembered():
             receipt = shards.write(task, self._job, self._tools)
         Metrics.counter(_NAMESPACE, "rows").inc(receipt.ledger.rows_in)
         Metrics.counter(_NAMESPACE, "rejected").inc(receipt.ledger.rows_rejected)
@@ -82,7 +85,7 @@ class Commit(beam.DoFn):
     def process(self, receipts: list[Receipt]) -> Iterator[str]:
         """The receipts of this run in (earlier runs' are in the job's folder), the fingerprint out."""
         arguments = self._arguments
-        with _remembered():
+        with _failures.remembered():
             commit.commit(
                 self._job,
                 items=arguments.items,
@@ -92,11 +95,16 @@ class Commit(beam.DoFn):
         yield self._job.fingerprint
 
 
+def check(beam_args: Sequence[str]) -> None:
+    """Raises: ConfigError for options that Beam or its runner does not take, before there is any work to lose."""
+    pipeline = _pipeline(beam_args, workers=None, tasks=1)
+    shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
+
+
 def run(
     job: Job, tasks: Sequence[ShardTask], arguments: CommitArguments, *, workers: int | None, beam_args: Sequence[str]
 ) -> None:
     """Makes the shards of `tasks` and commits. Raises: the PrepError of a worker as it was, where that can be known."""
-    _failures.clear()
     pipeline = _pipeline(beam_args, workers=workers, tasks=len(tasks))
     _ = (
         pipeline
@@ -106,10 +114,50 @@ def run(
         | "Collect" >> beam.combiners.ToList()
         | "Commit" >> beam.ParDo(Commit(job, arguments))
     )
+    with _failures.watched() as failures:
+        try:
+            if isinstance(pipeline.runner, FnApiRunner):
+                with _held_back():
+                    _in_a_thread(pipeline.run)
+            else:
+                pipeline.run().wait_until_finish()
+        except Exception as error:
+            raise (failures[0] if failures else _from_text(error)) from error
+
+
+def _in_a_thread(function: Callable[[], object]) -> None:
+    """Waits for a thread to do it. An interrupt then reaches the launcher at once: Beam would turn it into an error of
+    the step where it struck, or go on until every thread has made all of its shards.
+    """
+    done: Future[None] = Future()
+
+    def work() -> None:
+        try:
+            function()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=work, name="beam", daemon=True).start()
+    done.result()
+
+
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
+    """Holds back what is printed to stderr, and drops it if the work fails in a way that will be reported.
+
+    Beam prints the traceback of a failed worker there, whatever its logger is set to.
+    """
+    said = io.StringIO()
     try:
-        pipeline.run().wait_until_finish()
-    except Exception as error:
-        raise (_failures[0] if _failures else _from_text(error)) from error
+        with contextlib.redirect_stderr(said):
+            yield
+    except Exception:
+        if not _failures.seen:
+            sys.stderr.write(said.getvalue())
+        raise
+    sys.stderr.write(said.getvalue())
 
 
 _tools_lock = threading.Lock()
@@ -175,18 +223,45 @@ def _unknown(options: PipelineOptions, beam_args: Sequence[str]) -> list[str]:
     return parsers[0].parse_known_args(list(beam_args))[1]
 
 
-# A runner hands a worker's exception on as text. Where the worker is a thread of this process, the object itself is
-# here.
-_failures: list[PrepError] = []
+class _Failures:
+    """A runner hands a worker's exception on as text. Where workers are threads of the launcher's process, the error
+    itself is remembered here, and when one has failed, the others stop at their next shard.
+
+    In other processes nobody watches and nothing is remembered: there, a shard that failed may be tried again.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[PrepError] = []
+        self._is_watched = False
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[list[PrepError]]:
+        """For the launcher: the errors of its threads, in the order in which they came."""
+        self.seen, self._is_watched = [], True
+        try:
+            yield self.seen
+        except KeyboardInterrupt:
+            self.seen.append(PrepError("interrupted"))  # threads are still at work, and stop at their next shard
+            raise
+        except Exception:
+            self._is_watched = False
+            raise
+        self._is_watched = False
+
+    @contextlib.contextmanager
+    def remembered(self) -> Iterator[None]:
+        """For the workers, around their work."""
+        if self._is_watched and self.seen:
+            raise self.seen[0]
+        try:
+            yield
+        except PrepError as error:
+            if self._is_watched:
+                self.seen.append(error)
+            raise
 
 
-class _remembered:
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, PrepError):
-            _failures.append(error)
+_failures = _Failures()
 
 
 def _from_text(error: Exception) -> Exception:

@@ -1,6 +1,6 @@
 """The plan: how many shards, and which rows go into which, decided before anything is written.
 
-    rows of a split    in blocks of at most 1,000 consecutive rows
+    rows of a split    in blocks of at most 1,000 consecutive rows, fewer where rows are long
     blocks             permuted by the seed (or left in source order), each with the bytes that it will give
     shards             equal parts of those bytes, cut to the row
 
@@ -25,13 +25,15 @@ import numpy as np
 
 from tfrecord_io.errors import FormatError
 
-__all__ = ["Blocks", "Segments", "ShardTask", "SplitPlan", "block_rows", "cut_blocks", "plan_split", "split_seed"]
+__all__ = ["BlockCutter", "Blocks", "Segments", "ShardTask", "SplitPlan", "block_rows", "plan_split", "split_seed"]
 
 Segments = tuple[tuple[int, int], ...]
 
 MAX_BLOCK_ROWS = 1_000
-# A cut inside a block assumes that its rows are of one size; 32 blocks in a shard keep what that gets wrong small.
-_BLOCKS_PER_SHARD = 32
+# Blocks of one shard come from anywhere in the split: the more there are, the more alike are the shards. And a cut
+# inside a block takes its rows for equal, which must not matter.
+_BLOCKS_PER_SHARD = 128
+_ROOM = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +60,7 @@ class ShardTask:
     @property
     def num_rows(self) -> int:
         """Rows to be read."""
-        return sum(stop - start for start, stop in self.segments)
+        return _num_rows(self.segments)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -85,14 +87,18 @@ class SplitPlan:
     def from_json(cls, document: Any, *, place: str) -> SplitPlan:
         """Raises: FormatError if `document` is not what `to_json` gave."""
         try:
-            return cls(
+            plan = cls(
                 split=str(document["split"]),
                 ranges=_segments(document["ranges"]),
                 predicted_bytes=int(document["predicted_bytes"]),
                 shards=tuple(_segments(shard) for shard in document["shards"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+            planned, asked = sum(task.num_rows for task in plan.tasks()), _num_rows(plan.ranges)
+            if planned != asked:
+                raise ValueError(f"{planned} rows in shards, but {asked} in ranges")
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise FormatError(f"{place}: not a plan ({error!r})", remedy="start over with --overwrite") from error
+        return plan
 
 
 def split_seed(split: str) -> int:
@@ -105,11 +111,60 @@ def block_rows(*, row_bytes: float, shard_bytes: int) -> int:
     return int(min(MAX_BLOCK_ROWS, max(1, shard_bytes / (_BLOCKS_PER_SHARD * max(row_bytes, 1.0)))))
 
 
-def cut_blocks(ranges: Sequence[tuple[int, int]], *, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and stops (int64 [N]) of blocks of at most `rows` consecutive rows that make up `ranges`, in order."""
-    starts = [np.arange(start, stop, rows, dtype=np.int64) for start, stop in ranges]
-    stops = [np.minimum(part + rows, stop) for part, (_, stop) in zip(starts, ranges, strict=True)]
-    return np.concatenate(starts), np.concatenate(stops)
+class BlockCutter:
+    """Cuts rows into blocks as they are read: of at most `rows` rows, ended early where their bytes come to about
+    twice those of as many average rows; a row that comes to that alone is a block of its own.
+    """
+
+    def __init__(self, *, rows: int, row_bytes: float) -> None:
+        self._rows = rows
+        self._bytes = max(_ROOM * rows * row_bytes, 1.0)
+        self._starts: list[np.ndarray] = []
+        self._stops: list[np.ndarray] = []
+        self._sums: list[np.ndarray] = []
+        self._next = -1
+        self._num_rows, self._num_bytes, self._open_bytes = 0, 0.0, 0.0
+        self._period, self._after_long = -1.0, False
+
+    def add(self, first: int, weights: np.ndarray) -> None:
+        """Takes the rows from number `first` on, with the bytes that each is predicted to give, float64 [n]."""
+        if not len(weights):
+            return
+        total = self._num_bytes + np.cumsum(weights)
+        turn = (self._num_rows + np.arange(len(weights))) // self._rows
+        # Both parts only grow, so that their sum changes where one of them does.
+        period = turn + np.concatenate([[self._num_bytes], total[:-1]]) // self._bytes
+        long = weights >= self._bytes
+        begins = (np.diff(period, prepend=self._period) != 0) | long | np.concatenate([[self._after_long], long[:-1]])
+        begins[0] |= first != self._next
+        self._begin(first, np.flatnonzero(begins), weights)
+        self._next = first + len(weights)
+        self._num_rows += len(weights)
+        self._num_bytes = float(total[-1])
+        self._period, self._after_long = float(period[-1]), bool(long[-1])
+
+    def blocks(self) -> Blocks:
+        """The blocks of all rows so far."""
+        if not self._starts:
+            return Blocks(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        stops = np.concatenate([*self._stops, [self._next]])
+        return Blocks(np.concatenate(self._starts), stops, np.concatenate([*self._sums, [self._open_bytes]]))
+
+    def _begin(self, first: int, edges: np.ndarray, weights: np.ndarray) -> None:
+        """Adds the weights before the first edge to the open block, closes it, and begins one at each edge."""
+        inner = edges[0] if len(edges) else len(weights)
+        self._open_bytes += float(weights[:inner].sum())
+        if not len(edges):
+            return
+        sums = np.add.reduceat(weights, edges)
+        if self._starts:
+            # Where rows do not go on, the open block ends where they broke off.
+            self._stops.append(np.array([self._next if inner == 0 else first + inner], np.int64))
+            self._sums.append(np.array([self._open_bytes]))
+        self._starts.append(first + edges.astype(np.int64))
+        self._stops.append(first + edges[1:].astype(np.int64))
+        self._sums.append(sums[:-1])
+        self._open_bytes = float(sums[-1])
 
 
 def plan_split(
@@ -177,5 +232,12 @@ def _merged(parts: Sequence[tuple[int, int]]) -> Segments:
     return tuple(merged)
 
 
+def _num_rows(segments: Segments) -> int:
+    return sum(stop - start for start, stop in segments)
+
+
 def _segments(pairs: Any) -> Segments:
-    return tuple((int(start), int(stop)) for start, stop in pairs)
+    segments = tuple((int(start), int(stop)) for start, stop in pairs)
+    if not segments or any(start < 0 or stop <= start for start, stop in segments):
+        raise ValueError(f"row ranges {pairs!r:.100}, expected [start, stop) with 0 <= start < stop")
+    return segments

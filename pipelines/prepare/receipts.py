@@ -45,18 +45,20 @@ def parse(text: bytes, *, place: str) -> Receipt:
     """Raises: FormatError if `text` is not a receipt."""
     try:
         fields: dict[str, Any] = json.loads(text)
-        return Receipt(
-            fingerprint=str(fields["fingerprint"]),
-            split=str(fields["split"]),
-            index=int(fields["index"]),
+        receipt = Receipt(
+            fingerprint=fields["fingerprint"],
+            split=fields["split"],
+            index=fields["index"],
             shard=Shard(**fields["shard"]),
             ledger=Ledger(**fields["ledger"]),
             first_rejected=tuple(RejectedRow(**row) for row in fields["first_rejected"]),
         )
-    except (ValueError, KeyError, TypeError) as error:
+        _check_types(receipt)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(
             f"{place}: not a receipt ({error!r})", remedy="delete the file; its shard is remade"
         ) from error
+    return receipt
 
 
 def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
@@ -81,6 +83,18 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
             remedy="please report this with the plan and the receipts in .prep/",
         )
     return Split(shards=tuple(receipt.shard for receipt in ordered), ledger=ledger)
+
+
+def _check_types(receipt: Receipt) -> None:
+    shard, ledger = receipt.shard, receipt.ledger
+    texts = [receipt.fingerprint, receipt.split, shard.name, shard.sha256, *ledger.rejected]
+    counts = [receipt.index, shard.num_bytes, shard.num_examples, shard.num_tokens, *dict(ledger.rejected).values()]
+    counts += [ledger.rows_in, ledger.rows_used, ledger.tokens_cut, *(row.row for row in receipt.first_rejected)]
+    texts += [row.reason for row in receipt.first_rejected]
+    wrong = [value for value in texts if type(value) is not str]
+    wrong += [value for value in counts if type(value) is not int or value < 0]
+    if wrong:
+        raise TypeError(f"{wrong[0]!r:.100} is not what a receipt holds there")
 
 
 def _add(total: dict[str, int], part: Mapping[str, int]) -> None:

@@ -52,13 +52,19 @@ def id_dtype(vocab_size: int) -> np.dtype:
 
 
 def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> TokenRuns:
-    """Runs from Python lists of ids, which are not negative."""
+    """Runs from Python lists of ids.
+
+    Raises: OverflowError if an id is negative or too large for `dtype`.
+    """
     offsets = offsets_of(np.fromiter(map(len, lists), np.int64, len(lists)))
-    ids = np.empty(int(offsets[-1]), dtype)
+    ids = np.empty(int(offsets[-1]), np.uint32)
     for values, start, stop in zip(lists, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         # array.array reads a list of int in 11 ns an element where NumPy takes 25, and no other step is per token.
         ids[start:stop] = np.frombuffer(array.array("I", values), np.uint32)
-    return TokenRuns(ids, offsets)
+    # NumPy would let it wrap.
+    if len(ids) and int(ids.max()) > np.iinfo(dtype).max:
+        raise OverflowError(f"token id {ids.max()}, expected at most {np.iinfo(dtype).max}")
+    return TokenRuns(ids.astype(dtype), offsets)
 
 
 class GrowingVector:

@@ -1,52 +1,43 @@
 """Measuring a few thousand rows before the job: how many bytes a row will give, how long rows are, how fast it goes.
 
-The size of a row is predicted from the bytes of its text by a curve through the sample's averages, for example for
-`pad`:
+    split     |.......|.......|.......|.......|  equal parts, one for each cluster
+    sample      ==        ==  ==           ==    a few neighbouring rows, at a seeded place in each
 
-    bytes of the record
-      |            . . . . . . . .     longer texts are cut to L: the curve is flat
-      |        . '
-      |   . '
-      +---------------------------- bytes of text
+Every fourth cluster is read first, and the others only if the rows are not so long that those were enough.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 import zlib
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from pipelines.prepare.builders import Builder, Tools
+from pipelines.prepare import prediction
+from pipelines.prepare.builders import Encoded, Tools
 from pipelines.prepare.columns import extract, sizes_of
 from pipelines.prepare.job import Job
 from pipelines.prepare.planning import Segments, split_seed
-from pipelines.prepare.shards import batches, count_tokens
+from pipelines.prepare.prediction import Curve
+from pipelines.prepare.shards import batches
 from pipelines.prepare.sources import SplitSource
 from tfrecord_io import examples, records
 
-__all__ = ["Curve", "Sample", "measure"]
+__all__ = ["Sample", "measure"]
 
-_SAMPLE_ROWS = 2048
-_CLUSTERS = 64
-_CLUSTER_BYTES = 64 << 10
-_POINTS = 48
-_BEYOND = 1000.0
+_CLUSTERS = 256
+_CLUSTER_ROWS = 16
+_CLUSTER_BYTES = 16 << 10
+_FIRST = 4
+# What the first clusters may hold of text and of positions in records for the others to be read too.
+_ENOUGH_BYTES = 2 << 20
+_ENOUGH_POSITIONS = 16 << 20
 # A TFRecord is its data, a length of 8 bytes, and two checksums of 4.
 _FRAME_BYTES = 16
-
-
-@dataclasses.dataclass(frozen=True)
-class Curve:
-    """Bytes of output as a function of bytes of text, through points of increasing `text_bytes`."""
-
-    text_bytes: np.ndarray
-    output_bytes: np.ndarray
-
-    def __call__(self, text_bytes: np.ndarray) -> np.ndarray:
-        """Predicted output bytes, float64 [N]."""
-        return np.interp(text_bytes, self.text_bytes, self.output_bytes)
+_RECORDS_PER_FLUSH = 8
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,88 +53,179 @@ class Sample:
     seconds: float
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """N sampled rows, in reading order: their clusters, their places among the rows to be read, the bytes of their
+    text, all their tokens (int64 [N] each), and whether a record can be made of them (bool [N]).
+    """
+
+    clusters: np.ndarray
+    places: np.ndarray
+    text_bytes: np.ndarray
+    tokens: np.ndarray
+    possible: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Records:
+    """The records that they make, in order: framed bytes and tokens that are not padding, int64 [R] each; and, where
+    they are to be compressed, the bytes themselves.
+    """
+
+    sizes: np.ndarray
+    tokens: np.ndarray
+    framed: tuple[bytes, ...]
+
+
 def measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
     """Tokenizes, lays out and encodes a sample of the split; None if no row of it can be used."""
     began = time.perf_counter()
-    builder = tools.builder()
-    sizes: list[np.ndarray] = []
-    tokens: list[np.ndarray] = []
-    for _, batch in batches(job, split.name, _sample_segments(job, split)):
-        in_reach = np.cumsum(sizes_of(batch, job.columns.texts)) <= _CLUSTER_BYTES
-        batch = batch.slice(0, max(1, int(in_reach.sum())))
-        rows, reasons = extract(batch, job.columns)
-        if not len(rows):
-            continue
-        encoded = tools.encode(rows)
-        builder.add(encoded)
-        possible = encoded.reasons == ""
-        sizes.append(sizes_of(batch, job.columns.texts)[reasons == ""][possible])
-        tokens.append(encoded.full_lengths[possible])
-    if not sum(map(len, sizes)):
+    clusters = _clusters(job, split)
+    parts = list(_read(job, tools, split, clusters[::_FIRST]))
+    text_bytes = sum(int(rows.text_bytes.sum()) for rows, _ in parts)
+    if text_bytes <= _ENOUGH_BYTES and len(clusters) * _CLUSTER_ROWS * job.length <= _ENOUGH_POSITIONS:
+        parts += _read(job, tools, split, [each for index, each in enumerate(clusters) if index % _FIRST])
+    if not any(rows.possible.any() for rows, _ in parts):
         return None
-    return _sample(job, builder, np.concatenate(sizes), np.concatenate(tokens), began)
-
-
-def _sample(job: Job, builder: Builder, text_bytes: np.ndarray, row_tokens: np.ndarray, began: float) -> Sample:
-    record_bytes, num_tokens = _encode(job, builder)
-    concat = job.layout.name == "concat"
-    output = row_tokens * (record_bytes.sum() / row_tokens.sum()) if concat else record_bytes
+    parts.sort(key=lambda part: int(part[0].places[0]))
+    rows = _joined([rows for rows, _ in parts])
+    made = _lay_out(job, tools, [encoded for _, encoded in parts], tokens=int(rows.tokens.sum()))
+    along, inside, total = (_of_concat if job.layout.name == "concat" else _of_pad)(job, rows, made)
+    curve = prediction.fit(rows.text_bytes, along, total=total, rising=job.layout.name == "concat")
     return Sample(
-        curve=_fit(text_bytes, output, rising=concat),
-        row_bytes=float(output.mean()),
-        record_bytes=float(record_bytes.mean()),
-        row_tokens=row_tokens,
-        text_bytes=int(text_bytes.sum()),
-        num_tokens=num_tokens,
+        curve=prediction.localize(
+            curve, clusters=rows.clusters, places=rows.places, text_bytes=rows.text_bytes, output_bytes=inside
+        ),
+        row_bytes=total / len(rows.places),
+        record_bytes=float(made.sizes.mean()) * (_stored(job, made) / made.sizes.sum()),
+        row_tokens=rows.tokens,
+        text_bytes=int(rows.text_bytes.sum()),
+        num_tokens=min(int(made.tokens.sum()), int(rows.tokens.sum())),
         seconds=time.perf_counter() - began,
     )
 
 
-def _encode(job: Job, builder: Builder) -> tuple[np.ndarray, int]:
-    """Stored bytes of each record, in row order, and tokens that are not padding."""
-    sizes, packed, plain, num_tokens = [], 0, 0, 0
+def _clusters(job: Job, split: SplitSource) -> list[tuple[int, int]]:
+    """Short runs of places, one at a seeded place in each of `_CLUSTERS` equal parts of the rows to be read."""
+    rng = np.random.default_rng([job.seed, split_seed(split.name), 1])
+    count = max(1, min(_CLUSTERS, split.num_rows // _CLUSTER_ROWS))
+    edges = np.linspace(0, split.num_rows, count + 1).astype(np.int64).tolist()
+    starts = [int(rng.integers(low, max(low + 1, high - _CLUSTER_ROWS + 1))) for low, high in itertools.pairwise(edges)]
+    return [(start, min(start + _CLUSTER_ROWS, high)) for start, high in zip(starts, edges[1:], strict=True)]
+
+
+def _read(
+    job: Job, tools: Tools, split: SplitSource, clusters: Sequence[tuple[int, int]]
+) -> Iterator[tuple[_Rows, Encoded]]:
+    """The clusters' usable rows, tokenized, without those that would make a cluster long."""
+    segments = tuple(part for cluster in clusters for part in _in_ranges(cluster, split.ranges))
+    places = np.concatenate([np.zeros(0, np.int64), *(np.arange(*cluster) for cluster in clusters)])
+    numbers = np.repeat([start for start, _ in clusters], [stop - start for start, stop in clusters])
+    first = 0
+    for _, batch in batches(job, split.name, segments):
+        text_bytes = sizes_of(batch, job.columns.texts)
+        within = max(1, int((np.cumsum(text_bytes) <= _CLUSTER_BYTES).sum()))
+        rows, reasons = extract(batch.slice(0, within), job.columns)
+        usable = np.flatnonzero(reasons == "")
+        if len(usable):
+            encoded = tools.encode(rows)
+            yield (
+                _Rows(
+                    clusters=numbers[first + usable],
+                    places=places[first + usable],
+                    text_bytes=text_bytes[usable],
+                    tokens=encoded.full_lengths,
+                    possible=encoded.reasons == "",
+                ),
+                encoded,
+            )
+        first += batch.num_rows
+
+
+def _joined(parts: Sequence[_Rows]) -> _Rows:
+    names = [field.name for field in dataclasses.fields(_Rows)]
+    return _Rows(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
+
+
+def _lay_out(job: Job, tools: Tools, parts: Sequence[Encoded], *, tokens: int) -> _Records:
+    """The records of all parts. Where the sample is too short for one row of `concat`, it is taken several times."""
+    times = max(1, -(-job.length // max(tokens, 1))) if job.layout.name == "concat" else 1
+    builder = tools.builder()
+    for encoded in itertools.chain.from_iterable(itertools.repeat(parts, times)):
+        builder.add(encoded)
+    sizes, counts, framed = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
+    counted = "num_tokens" if job.layout.name == "concat" else "attention_mask"
     for columns in builder.chunks(None):
         payloads = examples.encode(columns, job.schema)
         sizes.append(np.diff(payloads.offsets) + _FRAME_BYTES)
-        num_tokens += count_tokens(columns)
+        counts.append(columns[counted].reshape(len(payloads), -1).sum(axis=1, dtype=np.int64))
         if job.compression == "gzip":
-            framed = records.frame(payloads)
-            packed += len(zlib.compress(framed.data))
-            plain += len(framed)
-    every = np.concatenate(sizes)
-    return every * (packed / plain if plain else 1.0), num_tokens
+            data = records.frame(payloads).tobytes()
+            edges = np.concatenate([[0], np.cumsum(sizes[-1])]).tolist()
+            framed += [data[start:stop] for start, stop in itertools.pairwise(edges)]
+    return _Records(sizes=np.concatenate(sizes), tokens=np.concatenate(counts), framed=tuple(framed))
 
 
-def _fit(text_bytes: np.ndarray, output_bytes: np.ndarray, *, rising: bool) -> Curve:
-    """Averages over groups of rows of similar length; `rising` goes on in proportion beyond the longest."""
-    order = np.argsort(text_bytes, kind="stable")
-    groups = np.array_split(order, min(_POINTS, len(order)))
-    across = np.array([text_bytes[group].mean() for group in groups])
-    up = np.array([output_bytes[group].mean() for group in groups])
-    distinct, where = np.unique(across, return_inverse=True)
-    heights = np.bincount(where, weights=up) / np.bincount(where)
-    if rising:
-        distinct = np.append(distinct, max(distinct[-1], 1.0) * _BEYOND)
-        heights = np.append(heights, heights[-1] * _BEYOND)
-    return Curve(distinct, heights)
+def _of_pad(job: Job, rows: _Rows, made: _Records) -> tuple[np.ndarray, np.ndarray, float]:
+    """Stored bytes of each row as its length tells, as its cluster tells, and of all."""
+    along = np.zeros(len(rows.places))
+    along[rows.possible] = made.sizes
+    if job.compression == "none":
+        return along, along, float(made.sizes.sum())
+    inside = np.zeros(len(rows.places))
+    record = np.cumsum(rows.possible) - 1
+    cluster_edges = np.flatnonzero(np.diff(rows.clusters)) + 1
+    for values, groups in (
+        (along, prediction.groups_of_similar(rows.text_bytes)),
+        (inside, np.split(np.arange(len(record)), cluster_edges)),
+    ):
+        packed = _packed(made.framed, [record[group[rows.possible[group]]] for group in groups])
+        for group, size in zip(groups, packed, strict=True):
+            values[group] = size / len(group)
+    return along, inside, _stored(job, made)
 
 
-def _sample_segments(job: Job, split: SplitSource) -> Segments:
-    """Short runs of rows, one at a seeded place in each of `_CLUSTERS` equal parts of the split."""
-    rng = np.random.default_rng([job.seed, split_seed(split.name), 1])
-    total = split.num_rows
-    clusters = min(_CLUSTERS, total)
-    each = max(1, _SAMPLE_ROWS // clusters)
-    edges = np.linspace(0, total, clusters + 1).astype(np.int64)
-    chosen: list[tuple[int, int]] = []
-    for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        start = int(rng.integers(low, max(low + 1, high - each + 1)))
-        chosen.append((start, min(start + each, high)))
-    return tuple(part for span in chosen for part in _in_ranges(span, split.ranges))
+def _of_concat(job: Job, rows: _Rows, made: _Records) -> tuple[np.ndarray, np.ndarray, float]:
+    """The same for rows that are joined: a row has its share of the records that its tokens are in."""
+    sizes = made.sizes.astype(np.float64)
+    if job.compression == "gzip":
+        groups = np.array_split(np.arange(len(sizes)), max(1, len(sizes) // _RECORDS_PER_FLUSH))
+        packed = _packed(made.framed, groups)
+        sizes = np.repeat(np.array(packed) / [len(group) for group in groups], [len(group) for group in groups])
+    full = made.tokens == job.length
+    counted = full if full.any() else np.ones(len(sizes), bool)
+    per_token = sizes[counted].sum() / made.tokens[counted].sum()
+    ends = np.cumsum(rows.tokens)
+    # Beyond the last record, where a remainder was dropped, a token weighs what it does elsewhere.
+    token_edges = np.concatenate([[0], np.cumsum(made.tokens), [max(ends[-1], made.tokens.sum()) + 1]])
+    byte_edges = np.concatenate([[0.0], np.cumsum(sizes)])
+    byte_edges = np.append(byte_edges, byte_edges[-1] + (token_edges[-1] - token_edges[-2]) * per_token)
+    share = np.diff(np.interp(ends, token_edges, byte_edges), prepend=0.0)
+    level = _stored(job, made) / sizes.sum()
+    return share, share, float(per_token * ends[-1] * level)
+
+
+def _stored(job: Job, made: _Records) -> float:
+    """Bytes of all records as a shard would hold them."""
+    if job.compression == "none":
+        return float(made.sizes.sum())
+    order = np.arange(len(made.framed))
+    if job.shuffle:
+        np.random.default_rng([job.seed, 2]).shuffle(order)
+    return float(len(zlib.compress(b"".join(made.framed[index] for index in order))))
+
+
+def _packed(framed: Sequence[bytes], groups: Iterable[np.ndarray]) -> list[int]:
+    """What each group of records adds to one compressed stream."""
+    packer = zlib.compressobj()
+    return [
+        len(packer.compress(b"".join(framed[index] for index in group))) + len(packer.flush(zlib.Z_SYNC_FLUSH))
+        for group in groups
+    ]
 
 
 def _in_ranges(span: tuple[int, int], ranges: Segments) -> list[tuple[int, int]]:
-    """Positions among the rows of `ranges`, as row numbers."""
+    """Places among the rows of `ranges`, as row numbers."""
     found = []
     first = 0
     for start, stop in ranges:

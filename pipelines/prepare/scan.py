@@ -12,9 +12,9 @@ import numpy as np
 
 from pipelines.prepare.columns import sizes_of, validate
 from pipelines.prepare.job import Job
-from pipelines.prepare.planning import Blocks, cut_blocks
+from pipelines.prepare.planning import BlockCutter, Blocks
+from pipelines.prepare.prediction import Curve
 from pipelines.prepare.receipts import NAMED_ROWS, RejectedRow
-from pipelines.prepare.sampling import Curve
 from pipelines.prepare.sources import SplitSource
 
 __all__ = ["Scan", "scan"]
@@ -32,26 +32,19 @@ class Scan:
 
 def scan(job: Job, split: SplitSource, *, curve: Curve, block_rows: int) -> Scan:
     """Scans the split in blocks of at most `block_rows` rows."""
-    starts, stops = cut_blocks(split.ranges, rows=block_rows)
-    sizes = np.zeros(len(starts), np.float64)
-    ends = np.cumsum(stops - starts)
+    blocks = BlockCutter(rows=block_rows, row_bytes=curve.row_bytes)
     rejected: dict[str, int] = {}
     first: list[RejectedRow] = []
-    position, text_bytes = 0, 0
+    place, text_bytes = 0, 0
     for row, batch in split.read(split.ranges, job.columns.names):
         text = sizes_of(batch, job.columns.texts)
         reasons = validate(batch, job.columns)
-        weights = np.where(reasons == "", curve(text), 0.0)
-        blocks = np.searchsorted(ends, np.arange(position, position + len(text)), "right")
-        low = int(blocks[0])
-        part = np.bincount(blocks - low, weights=weights)
-        sizes[low : low + len(part)] += part
-        position += len(text)
+        predicted = curve(text, np.arange(place, place + len(text)))
+        blocks.add(row, np.where(reasons == "", predicted, 0.0))
+        place += len(text)
         text_bytes += int(text.sum())
         _count(reasons, row, rejected, first)
-    return Scan(
-        blocks=Blocks(starts, stops, sizes), text_bytes=text_bytes, rejected=rejected, first_rejected=tuple(first)
-    )
+    return Scan(blocks=blocks.blocks(), text_bytes=text_bytes, rejected=rejected, first_rejected=tuple(first))
 
 
 def _count(reasons: np.ndarray, row: int, rejected: dict[str, int], first: list[RejectedRow]) -> None:

@@ -84,7 +84,9 @@ def test_rejected_rows_are_counted_and_written_down(with_nulls: Path, tmp_path: 
     ledger = read_manifest(output).splits["train"].ledger
     assert (ledger.rows_in, ledger.rows_used, ledger.rejected) == (20, 16, {"text_null": 4})
     assert sorted(read_rows(output, "train")["row"]) == [row for row in range(20) if row not in NULLS]
-    lines = [json.loads(line) for path in sorted((output / "rejected").iterdir()) for line in path.read_text().splitlines()]
+    lines = [
+        json.loads(line) for path in sorted((output / "rejected").iterdir()) for line in path.read_text().splitlines()
+    ]
     assert sorted(line["row"] for line in lines) == list(NULLS)
     for line in lines:
         assert line["reason"] == "text_null"

@@ -90,10 +90,12 @@ def test_counters_add_up_over_threads() -> None:
     import threading
 
     progress.reset()
-    threads = [
-        threading.Thread(target=lambda: [progress.add(rows=1, tokens=2, num_bytes=3, shards=4) for _ in range(500)])
-        for _ in range(4)
-    ]
+
+    def count() -> None:
+        for _ in range(500):
+            progress.add(rows=1, tokens=2, num_bytes=3, shards=4)
+
+    threads = [threading.Thread(target=count) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

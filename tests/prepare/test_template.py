@@ -79,24 +79,13 @@ def _words(*, template: str = "$A", pair: str = "$A $B:1") -> Tokenizer:
     return tokenizer
 
 
-@pytest.mark.parametrize(
-    "pair",
-    ["S $B:1 S $A:0", "S $A $A $B:1", "$A:0 S $A:1 S $B:1", "S $A S"],
-    ids=["swapped", "doubled", "repeated", "second-missing"],
-)
+@pytest.mark.parametrize("pair", ["S $B:1 S $A:0", "S $A $A $B:1", "$A:0 S $A:1 S $B:1"])
 def test_what_a_post_processor_does_otherwise_with_a_pair_is_no_template(pair: str) -> None:
-    backend = _words(pair="$A $B")
-    backend.post_processor = processors.TemplateProcessing(
-        single="$A", pair=pair if "$B" in pair else pair + " $B S $B", special_tokens=[("S", 4)]
-    )
-    assert probe(backend, pair=True) is None
+    assert probe(_words(pair=pair), pair=True) is None
 
 
-def test_a_tokenizer_that_drops_the_probing_text_is_no_template() -> None:
-    backend = Tokenizer(models.WordLevel({"S": 0}, unk_token="missing"))
-    backend.pre_tokenizer = pre_tokenizers.CharDelimiterSplit("a")
-    backend.model = models.BPE(vocab={"S": 0}, merges=[])
-    assert probe(backend, pair=False) is None
+def test_a_tokenizer_that_finds_nothing_in_the_probing_text_has_no_template() -> None:
+    assert probe(Tokenizer(models.BPE(vocab={"S": 0}, merges=[])), pair=False) is None
 
 
 def test_a_template_may_have_special_tokens_on_one_end_only() -> None:
@@ -109,9 +98,7 @@ def test_a_template_may_have_special_tokens_on_one_end_only() -> None:
 # --- how much stays -------------------------------------------------------------------------------------------------
 
 
-def _library_lengths(
-    first: int, second: int | None, *, room: int, truncation: Truncation
-) -> tuple[int, int] | None:
+def _library_lengths(first: int, second: int | None, *, room: int, truncation: Truncation) -> tuple[int, int] | None:
     """What the tokenizers library keeps of texts of so many tokens, or None where it fails."""
     backend = _words()
     backend.enable_truncation(room, strategy=truncation)

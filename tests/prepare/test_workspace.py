@@ -17,7 +17,9 @@ from tests.tokenizers_zoo import Zoo
 
 
 def build(output: Path, **changes: object) -> Outcome:
-    return building.command("build", REVIEWS, "--json", *building.options(output, **{"label_column": "label", **changes}))
+    return building.command(
+        "build", REVIEWS, "--json", *building.options(output, **{"label_column": "label", **changes})
+    )
 
 
 def result(outcome: Outcome) -> dict[str, Any]:

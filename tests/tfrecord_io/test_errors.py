@@ -79,4 +79,4 @@ def test_as_text_an_error_is_its_cause_and_its_remedy() -> None:
 
 def test_the_remedy_cannot_be_given_by_position() -> None:
     with pytest.raises(TypeError):
-        PrepError("cause", "remedy")  # type: ignore[misc]
+        PrepError("cause", "remedy")  # type: ignore[call-arg]

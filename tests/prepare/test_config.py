@@ -1,0 +1,191 @@
+"""A request is checked once, when it is made, and each mistake says what was expected and what to do."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pipelines.prepare.config import (
+    LayoutConfig,
+    OutputConfig,
+    PrepareConfig,
+    SourceConfig,
+    TokenizerConfig,
+    default_name,
+    parse_size,
+)
+from tfrecord_io.errors import ConfigError
+
+
+def _source(**options: Any) -> SourceConfig:
+    return SourceConfig(**{"dataset": "data", **options})
+
+
+def _output(**options: Any) -> OutputConfig:
+    return OutputConfig(**{"root": "out", "name": "name", **options})
+
+
+def _request(**options: Any) -> PrepareConfig:
+    given = {"source": _source(), "tokenizer": TokenizerConfig(name="tokenizer"), "output": _output(), **options}
+    return PrepareConfig(**given)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        *(("5000", 5000), ("1B", 1), ("1 kB", 1000), ("100MB", 10**8), ("2GB", 2 * 10**9), ("1.5mb", 1_500_000)),
+        *(("64MiB", 64 << 20), ("1KiB", 1024), ("1gib", 1 << 30), (" 10 MB ", 10**7), ("0.1B", 1), ("0.5KiB", 512)),
+    ],
+)
+def test_a_size_is_a_number_with_a_unit(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "MB", "-1MB", "0", "0.0MB", "1TB", "1e6", "ten", "1 M B", "1,5MB", "nan", "inf", "1MB2"]
+)
+def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"positive number with one of the units.*--shard-size 100MB") as caught:
+        parse_size(text)
+    assert repr(text) in caught.value.cause
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: _source(dataset=""), "DATASET is empty"),
+        (lambda: _source(text_columns=()), "0 text columns, expected one, or two for pairs"),
+        (lambda: _source(text_columns=("a", "b", "c")), "3 text columns"),
+        (lambda: _source(limit=0), "--limit 0, expected at least 1"),
+        (lambda: _source(text_columns=("a", "a")), r"columns \['a'\] are used more than once"),
+        (lambda: _source(label_column="text"), r"columns \['text'\] are used more than once"),
+        (lambda: _source(label_column="a", keep_columns=("a",)), "used more than once"),
+        (lambda: _source(keep_columns=("a", "a")), "used more than once"),
+        (lambda: TokenizerConfig(name=""), "tokenizer's name is empty.*--tokenizer NAME_OR_DIR"),
+        (lambda: LayoutConfig(name="other"), "layout 'other', expected one of"),  # type: ignore[arg-type]
+        (lambda: LayoutConfig(max_length=0), "--max-length 0, expected at least 1"),
+        (lambda: LayoutConfig(remainder="drop"), "with --layout pad, expected them with --layout concat"),
+        (lambda: LayoutConfig(add_bos=True), "with --layout pad, expected them with --layout concat"),
+        (lambda: LayoutConfig(name="concat", truncation="only_first"), "--truncation was given with --layout concat"),
+        (lambda: _output(root=""), "--output is empty"),
+        (lambda: _output(name=""), "--name ''"),
+        (lambda: _output(name="../up"), "--name '../up', expected letters"),
+        (lambda: _output(name=".hidden"), "not beginning with a dot"),
+        (lambda: _output(name="new\nline"), "expected letters"),
+        (lambda: _output(shard_bytes=0), "--shard-size 0, expected at least 1 byte"),
+        (lambda: _request(seed=-1), "--seed -1, expected 0 or more"),
+        (lambda: _request(max_error_rate=1.1), "--max-error-rate 1.1, expected a fraction from 0 to 1"),
+        (lambda: _request(max_error_rate=float("nan")), "--max-error-rate nan"),
+        (lambda: _request(workers=0), "--workers 0, expected at least 1"),
+        (
+            lambda: _request(layout=LayoutConfig(name="concat"), source=_source(text_columns=("a", "b"))),
+            "--layout concat with two text columns",
+        ),
+        (
+            lambda: _request(layout=LayoutConfig(name="concat"), source=_source(label_column="y")),
+            "--layout concat with --label-column or --keep-column",
+        ),
+        (
+            lambda: _request(layout=LayoutConfig(name="concat"), source=_source(keep_columns=("y",))),
+            "--layout concat with --label-column or --keep-column",
+        ),
+    ],
+)
+def test_each_mistake_has_its_message(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("name", ["imdb", "a-b_c+1.0", "0", "_x"])
+def test_names_that_can_be_file_names_are_taken(name: str) -> None:
+    assert _output(name=name).name == name
+
+
+def test_a_request_cannot_be_changed_and_travels() -> None:
+    request = _request()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        request.seed = 3  # type: ignore[misc]
+    assert pickle.loads(pickle.dumps(request)) == request
+
+
+def test_these_options_decide_the_bytes() -> None:
+    # An option that is added here, or renamed, makes every unfinished and finished output another one.
+    assert _request().deciding() == {
+        "text_columns": ["text"],
+        "label_column": None,
+        "keep_columns": [],
+        "layout": "pad",
+        "truncation": "longest_first",
+        "truncation_side": None,
+        "padding_side": None,
+        "remainder": "pad",
+        "add_bos": False,
+        "name": "name",
+        "shard_bytes": 100_000_000,
+        "compression": "none",
+        "seed": 0,
+        "shuffle": True,
+    }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"workers": 7},
+        {"overwrite": True},
+        {"max_error_rate": 0.5},
+        {"beam_args": ("--runner=DirectRunner",)},
+        {"output": _output(root="elsewhere")},
+        {"source": _source(dataset="other", splits=("train",), limit=3)},  # the source has an identity of its own
+    ],
+)
+def test_what_does_not_decide_them_leaves_them_alone(options: dict[str, Any]) -> None:
+    assert _request(**options).deciding() == _request().deciding()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"seed": 1},
+        {"shuffle": False},
+        {"output": _output(name="other")},
+        {"output": _output(shard_bytes=5)},
+        {"output": _output(compression="gzip")},
+        {"layout": LayoutConfig(name="concat")},
+        {"layout": LayoutConfig(name="concat", remainder="drop")},
+        {"layout": LayoutConfig(name="concat", add_bos=True)},
+        {"layout": LayoutConfig(truncation="only_first")},
+        {"tokenizer": TokenizerConfig(name="tokenizer", truncation_side="left")},
+        {"tokenizer": TokenizerConfig(name="tokenizer", padding_side="left")},
+        {"source": _source(text_columns=("a", "b"))},
+        {"source": _source(label_column="y")},
+        {"source": _source(keep_columns=("y",))},
+    ],
+)
+def test_what_decides_them_shows(options: dict[str, Any]) -> None:
+    assert _request(**options).deciding() != _request().deciding()
+
+
+@pytest.mark.parametrize(
+    ("dataset", "name"),
+    [
+        ("imdb", "imdb"),
+        ("user/My.Data", "My"),
+        ("/data/reviews/train.jsonl.gz", "train"),
+        ("/data/reviews/*.parquet", "reviews"),
+        ("data/**/*.csv", "data"),
+        ("gs://bucket/folder/", "folder"),
+        ("C:\\data\\set.csv", "set"),
+        ("./über cool", "_ber_cool"),
+        ("*.csv", "dataset"),
+        ("..", "dataset"),
+        ("", "dataset"),
+    ],
+)
+def test_the_default_name_is_the_last_plain_part_of_the_dataset(dataset: str, name: str) -> None:
+    assert default_name(dataset) == name
+    assert _output(name=default_name(dataset)).name == name

@@ -1,0 +1,97 @@
+"""A map that looks ahead gives what `map` gives, and never looks far."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from pipelines.prepare.overlap import ordered_map
+
+THREADS = [1, 2, 3, 8]
+
+
+def _watched(count: int, taken: list[int]) -> Iterator[int]:
+    for index in range(count):
+        taken.append(index)
+        yield index
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_results_come_in_the_order_of_the_items_whichever_is_ready_first(threads: int) -> None:
+    def later_ones_are_faster(item: int) -> int:
+        time.sleep(0.004 if item % threads == 0 else 0)
+        return item * item
+
+    assert list(ordered_map(later_ones_are_faster, range(30), threads=threads)) == [item * item for item in range(30)]
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_no_items_give_no_results(threads: int) -> None:
+    assert list(ordered_map(str, [], threads=threads)) == []
+
+
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_no_more_items_are_taken_than_there_are_threads_ahead_of_the_results(threads: int) -> None:
+    taken: list[int] = []
+    for number, _ in enumerate(ordered_map(str, _watched(50, taken), threads=threads)):
+        assert len(taken) <= number + 1 + threads
+    assert taken == list(range(50))
+
+
+def test_with_one_thread_nothing_is_taken_ahead_and_no_thread_is_started() -> None:
+    taken: list[int] = []
+    results = ordered_map(lambda item: (item, threading.current_thread()), _watched(5, taken), threads=1)
+    assert taken == []
+    assert next(results) == (0, threading.main_thread())
+    assert taken == [0]
+
+
+def test_several_items_are_under_way_at_once() -> None:
+    # Each waits for the other: with one at a time this would break the barrier.
+    barrier = threading.Barrier(2, timeout=20)
+    assert sorted(ordered_map(lambda item: barrier.wait() * 0 + item, range(4), threads=2)) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_an_error_comes_after_the_results_before_it(threads: int) -> None:
+    def fail_at_five(item: int) -> int:
+        if item == 5:
+            raise ValueError("item five")
+        return item
+
+    results = ordered_map(fail_at_five, range(20), threads=threads)
+    assert [next(results) for _ in range(5)] == [0, 1, 2, 3, 4]
+    with pytest.raises(ValueError, match="item five"):
+        next(results)
+    assert list(results) == []
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_an_error_of_the_items_is_passed_on(threads: int) -> None:
+    def items() -> Iterator[int]:
+        yield 1
+        raise OSError("cannot read on")
+
+    with pytest.raises(OSError, match="cannot read on"):
+        list(ordered_map(str, items(), threads=threads))
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_leaving_early_waits_for_what_is_under_way_and_starts_nothing_more(threads: int) -> None:
+    done: list[int] = []
+
+    def work(item: int) -> int:
+        time.sleep(0.002)
+        done.append(item)
+        return item
+
+    results = ordered_map(work, itertools.count(), threads=threads)
+    assert [next(results) for _ in range(3)] == [0, 1, 2]
+    results.close()  # type: ignore[attr-defined]
+    finished = len(done)
+    time.sleep(0.02)
+    assert len(done) == finished <= 3 + threads

@@ -1,0 +1,275 @@
+"""The same bytes from every way to run, functions that travel, and what becomes of options and errors on the way."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apache_beam.internal import pickler
+from apache_beam.options.pipeline_options import DirectOptions
+
+from pipelines.prepare import commit, job, pipeline, shards, workspace
+from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.planning import ShardTask
+from tests import building
+from tests.building import REVIEWS, Outcome, read_manifest, reviews
+from tfrecord_io import errors, manifest
+from tfrecord_io.errors import ConfigError, CorruptRecordError, OutputError, RowsRejectedError
+
+
+def build(output: object, *beam_args: str, **changes: object) -> Outcome:
+    options = building.options(output, **{"label_column": "label", **changes})
+    return building.command("build", REVIEWS, "--json", *options, "--", *beam_args)
+
+
+def resolved(output: Path) -> job.Resolved:
+    return job.resolve(
+        PrepareConfig(
+            source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
+            tokenizer=TokenizerConfig(name=str(building.tokenizer())),
+            output=OutputConfig(root=str(output), name="reviews", shard_bytes=20_000),
+            layout=LayoutConfig(max_length=32),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("workers", "beam_args"),
+    [
+        (2, []),
+        (7, []),
+        (None, []),
+        (1, ["--runner=DirectRunner"]),
+        (3, ["--runner", "FnApiRunner", "--direct_running_mode=in_memory"]),
+    ],
+)
+def test_workers_and_runners_change_no_byte(tmp_path: Path, workers: int | None, beam_args: list[str]) -> None:
+    outcome = build(tmp_path / "out", *beam_args, workers=workers)
+    assert outcome.status == 0, outcome.err
+    assert building.files(tmp_path / "out") == building.files(reviews())
+    assert json.loads(outcome.out)["manifest_sha256"] == manifest.digest(read_manifest(reviews()))
+
+
+@pytest.mark.slow
+def test_processes_change_no_byte(tmp_path: Path) -> None:
+    """In a process of its own: Beam's workers write to its stderr whatever they have to say."""
+    options = building.options(tmp_path / "out", label_column="label", workers=2)
+    command = building.program("build", REVIEWS, *options, "--", "--direct_running_mode=multi_processing")
+    subprocess.run(command, env=building.environment(), check=True, capture_output=True, timeout=120)
+    assert building.files(tmp_path / "out") == building.files(reviews())
+
+
+@pytest.mark.slow
+def test_an_error_in_another_process_ends_in_its_cause_and_remedy(tmp_path: Path) -> None:
+    options = building.options(tmp_path / "out", truncation="do_not_truncate", workers=2)
+    command = building.program("build", REVIEWS, *options, "--", "--direct_running_mode=multi_processing")
+    ended = subprocess.run(command, env=building.environment(), capture_output=True, timeout=120)
+    lines = ended.stderr.decode().splitlines()
+    assert ended.returncode == 1
+    (cause,) = (index for index, line in enumerate(lines) if line.startswith("error: "))
+    assert lines[cause].startswith("error: 97 of 400 rows cannot be used (train: 70 too_long; validation: 27 too_long)")
+    assert lines[cause + 1].startswith("remedy: mend or filter these rows")
+
+
+def test_a_whole_build_goes_through_any_fsspec_scheme() -> None:
+    import fsspec
+
+    try:
+        outcome = build("memory://bucket/out")
+        assert outcome.status == 0, outcome.err
+        store = fsspec.filesystem("memory").store
+        got = {path.removeprefix("/bucket/out/"): bytes(file.getbuffer()) for path, file in store.items()}
+        assert got == building.files(reviews())
+        assert json.loads(build("memory://bucket/out").out)["shards_made"] == 0
+        assert building.command("verify", "memory://bucket/out").status == 0
+        assert building.command("inspect", "memory://bucket/out").status == 0
+        assert build("memory://bucket/out", seed=1).status == 1
+        assert build("memory://bucket/out", seed=1, overwrite=True).status == 0
+    finally:
+        fsspec.filesystem("memory").store.clear()
+
+
+PICKLERS: list[Callable[[Any], Any]] = [
+    lambda value: pickle.loads(pickle.dumps(value)),
+    lambda value: pickler.loads(pickler.dumps(value)),
+]
+
+
+@pytest.mark.parametrize("travel", PICKLERS, ids=["pickle", "beam"])
+def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[Any], Any]) -> None:
+    found = resolved(tmp_path / "out")
+    workspace.reserve(found, overwrite=False)
+    for split in found.job.splits:
+        (plan_file,) = reviews().glob(f".prep/*/{split}/plan.json")
+        Path(found.job.work_path(split)).mkdir()
+        Path(found.job.work_path(split, "plan.json")).write_bytes(plan_file.read_bytes())
+    plans = [workspace.read_plan(found.job, split) for split in found.job.splits]
+
+    write = travel(pipeline.WriteShard(found.job))
+    write.setup()
+    receipts = [receipt for plan in plans if plan for task in plan.tasks() for receipt in write.process(travel(task))]
+    assert [travel(receipt) for receipt in receipts] == receipts
+
+    arguments = pipeline.CommitArguments(items=found.items, identity=found.source.identity, max_error_rate=0.0)
+    (fingerprint,) = travel(pipeline.Commit(found.job, arguments)).process(receipts)
+    assert fingerprint == found.job.fingerprint
+    assert building.files(tmp_path / "out") == building.files(reviews())
+
+
+def test_a_travelled_function_needs_nothing_of_the_process_that_sent_it(tmp_path: Path) -> None:
+    """No main-session state: a fresh process unpickles the function and makes a shard, without importing TensorFlow."""
+    found = resolved(tmp_path / "out")
+    workspace.reserve(found, overwrite=False)
+    (plan_file,) = reviews().glob(".prep/*/validation/plan.json")
+    Path(found.job.work_path("validation")).mkdir()
+    Path(found.job.work_path("validation", "plan.json")).write_bytes(plan_file.read_bytes())
+    plan = workspace.read_plan(found.job, "validation")
+    assert plan is not None
+    (tmp_path / "sent").write_bytes(pickle.dumps((pickler.dumps(pipeline.WriteShard(found.job)), plan.tasks())))
+    program = (
+        "import pickle, sys\n"
+        "from apache_beam.internal import pickler\n"
+        "function, tasks = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "function = pickler.loads(function)\n"
+        "function.setup()\n"
+        "[list(function.process(task)) for task in tasks]\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "sent")]
+    subprocess.run(command, check=True, env=building.environment(), timeout=60)
+    expected = {name: content for name, content in building.shard_bytes(reviews()).items() if "validation" in name}
+    assert building.shard_bytes(tmp_path / "out") == expected
+
+
+def test_options_after_the_dashes_reach_beam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        seen.append(kwargs["options"].get_all_options())
+        return made(*args, **kwargs)
+
+    made = pipeline.beam.Pipeline
+    monkeypatch.setattr(pipeline.beam, "Pipeline", spy)
+    outcome = build(tmp_path / "out", "--job_name=mine", "--direct_num_workers", "3", workers=1)
+    assert outcome.status == 0, outcome.err
+    assert {options["job_name"] for options in seen} == {"mine"}
+    assert {options["direct_num_workers"] for options in seen} == {3}, "what is said to Beam wins"
+
+
+@pytest.mark.parametrize(
+    ("beam_args", "cause"),
+    [
+        (["--no_such_option=1"], "Beam does not know --no_such_option=1"),
+        (["--direct_num_worker=3", "--job_name=x"], "Beam does not know --direct_num_worker=3"),
+        (["stray"], "Beam does not know stray"),
+        (["-x"], "Beam does not know -x"),
+        (["--runner=DataflowRunner", "--zonee=x"], "Beam does not know --zonee=x"),
+        (["--direct_num_workers=many"], "Beam: argument --direct_num_workers: invalid int value: 'many'"),
+        (["--direct_running_mode=fast"], "Beam: argument --direct_running_mode: invalid choice: 'fast'"),
+        (["--runner=NoSuchRunner"], "Beam: Unexpected pipeline runner: NoSuchRunner"),
+        (["--runner=DataflowRunner"], "Missing required option: project. Missing required option: region."),
+    ],
+)
+def test_options_that_beam_does_not_take_are_an_error_before_any_work(
+    tmp_path: Path, beam_args: list[str], cause: str
+) -> None:
+    outcome = build(tmp_path / "out", *beam_args)
+    assert outcome.status == 2
+    assert cause in outcome.error[0]
+    assert len(outcome.err.splitlines()) == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_stray_argument_without_dashes_is_an_error_too(tmp_path: Path) -> None:
+    outcome = building.command("build", REVIEWS, "stray", *building.options(tmp_path / "out"))
+    assert (outcome.status, outcome.error[0]) == (2, "Beam does not know stray")
+
+
+def test_runners_of_other_systems_get_options_that_beam_does_not_know() -> None:
+    options = pipeline._options(["--runner=FlinkRunner", "--no_such_option=2"], workers=None, tasks=1)
+    assert options.get_all_options(retain_unknown_options=True)["no_such_option"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("workers", "tasks", "threads", "mode"),
+    [(1, 9, 1, "in_memory"), (4, 9, 4, "multi_threading"), (4, 2, 2, "multi_threading"), (4, 1, 1, "in_memory")],
+)
+def test_there_are_no_more_threads_than_shards(workers: int, tasks: int, threads: int, mode: str) -> None:
+    options = pipeline._options([], workers=workers, tasks=tasks).view_as(DirectOptions)
+    assert (options.direct_num_workers, options.direct_running_mode) == (threads, mode)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 7])
+@pytest.mark.parametrize("place", ["write", "commit"])
+def test_a_workers_error_arrives_as_it_was_and_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, place: str
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise OutputError("out/x: disk; full", remedy="free some; space")
+
+    monkeypatch.setattr({"write": shards, "commit": commit}[place], place, fail)
+    outcome = build(tmp_path / "out", workers=workers)
+    assert outcome.error == ("out/x: disk; full", "free some; space")
+    assert len(outcome.err.splitlines()) == 3
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    monkeypatch.undo()
+    assert build(tmp_path / "out", workers=workers).status == 0, "a failure is forgotten by the next run"
+    assert building.files(tmp_path / "out") == building.files(reviews())
+
+
+def test_after_a_failure_the_other_threads_stop_at_their_next_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(read_manifest(reviews(shard_size="3kB")).splits["train"].shards) > 20
+    tried: list[int] = []
+
+    def fail_first(task: ShardTask, *args: Any) -> Any:
+        tried.append(task.index)
+        if len(tried) == 1:
+            raise OutputError("x", remedy="y")
+        time.sleep(0.05)
+        return written(task, *args)
+
+    written = shards.write
+    monkeypatch.setattr(shards, "write", fail_first)
+    assert build(tmp_path / "out", workers=2, shard_size="3kB").error == ("x", "y")
+    assert len(tried) <= 4
+
+
+def test_a_bug_in_a_worker_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug(*args: Any, **kwargs: Any) -> None:
+        raise ArithmeticError("a bug")
+
+    monkeypatch.setattr(shards, "write", bug)
+    with pytest.raises(RuntimeError, match="ArithmeticError: a bug"):
+        build(tmp_path / "out", workers=2)
+
+
+@pytest.mark.parametrize("kind", [RowsRejectedError, OutputError, CorruptRecordError, ConfigError])
+def test_an_error_is_read_back_from_a_runners_text(kind: type[errors.PrepError]) -> None:
+    error = kind("train[3]: a; b", remedy="do this")
+    text = f"Traceback:\n  File x\ntfrecord_io.errors.{kind.__name__}: {error} [while running 'WriteShard']\n\nmore"
+    found = pipeline._from_text(RuntimeError(text))
+    assert type(found) is kind
+    assert (found.cause, found.remedy) == (error.cause, error.remedy)
+
+
+def test_an_error_without_a_remedy_is_read_back_whole() -> None:
+    found = pipeline._from_text(RuntimeError("tfrecord_io.errors.SchemaError: only a cause [while running 'x']"))
+    assert isinstance(found, errors.SchemaError)
+    assert (found.cause, found.remedy) == ("only a cause", "")
+
+
+@pytest.mark.parametrize(
+    "text", ["some other failure", "tfrecord_io.errors.NoSuchError: x", "tfrecord_io.errors.Any: x"]
+)
+def test_any_other_error_stays_what_it_is(text: str) -> None:
+    error = RuntimeError(text)
+    assert pipeline._from_text(error) is error

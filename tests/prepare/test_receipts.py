@@ -1,0 +1,95 @@
+"""Receipts come back as they were written, and a split's receipts must account for every planned row."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.prepare.receipts import Receipt, RejectedRow, dump, parse, to_split
+from tfrecord_io.errors import FormatError, LedgerError
+from tfrecord_io.manifest import Ledger, Shard
+
+
+def _receipt(index: int = 0, *, used: int = 3, rejected: dict[str, int] | None = None, **changes: int) -> Receipt:
+    reasons = rejected or {}
+    ledger: dict[str, Any] = {
+        "rows_in": used + sum(reasons.values()),
+        "rows_used": used,
+        "rejected": reasons,
+        **changes,
+    }
+    return Receipt(
+        fingerprint="f" * 32,
+        split="train",
+        index=index,
+        shard=Shard(name=f"x-{index}.tfrecord", num_bytes=10, num_examples=used, num_tokens=5, sha256="0" * 64),
+        ledger=Ledger(**ledger),
+        first_rejected=tuple(RejectedRow(row=row, reason=reason) for row, reason in enumerate(sorted(reasons))),
+    )
+
+
+@given(
+    index=st.integers(0, 10**6),
+    used=st.integers(0, 10**9),
+    rejected=st.dictionaries(st.text(max_size=5), st.integers(1, 99), max_size=4),
+    cut=st.integers(0, 10**12),
+)
+def test_a_receipt_survives_its_file(index: int, used: int, rejected: dict[str, int], cut: int) -> None:
+    receipt = _receipt(index, used=used, rejected=rejected, tokens_cut=cut)
+    assert parse(dump(receipt), place="") == receipt
+
+
+def test_equal_receipts_are_equal_bytes() -> None:
+    assert dump(_receipt(rejected={"b": 1, "a": 2})) == dump(_receipt(rejected={"a": 2, "b": 1}))
+
+
+def _damaged(**changes: Any) -> bytes:
+    fields = json.loads(dump(_receipt(rejected={"text_null": 1})))
+    return json.dumps({**fields, **changes}).encode()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"", b"\xff\xfe", b"[]", b"null", b'"receipt"', b"{}", dump(_receipt())[:-20]),
+        *(_damaged(shard={}), _damaged(shard=None), _damaged(index="first"), _damaged(index=None)),
+        *(_damaged(ledger={"rows_in": 1}), _damaged(ledger=[]), _damaged(first_rejected=[1]), _damaged(shard={"a": 1})),
+        *(_damaged(first_rejected=[{"row": 1}]), _damaged(first_rejected=None), _damaged(index=float("inf"))),
+        *(_damaged(fingerprint=None), _damaged(split=3), _damaged(index=True), _damaged(index=-1), _damaged(index=1.0)),
+        dump(_receipt()).replace(b'"num_bytes": 10', b'"num_bytes": "10"'),
+        dump(_receipt(rejected={"x": 1})).replace(b'"x": 1', b'"x": null'),
+        b"[" * 100_000,
+    ],
+)
+def test_a_damaged_receipt_is_a_format_error_that_names_it(text: bytes) -> None:
+    with pytest.raises(FormatError, match=r"OUT/receipt\.json: not a receipt .*its shard is remade"):
+        parse(text, place="OUT/receipt.json")
+
+
+def test_a_split_has_its_shards_in_order_and_the_sum_of_all_ledgers() -> None:
+    made = [
+        _receipt(1, used=4, rejected={"label_null": 2, "text_null": 1}, tokens_cut=7),
+        _receipt(0, used=3, rejected={"text_null": 1}, tokens_cut=1),
+    ]
+    split = to_split(made, rows_in=11)
+    assert [shard.name for shard in split.shards] == ["x-0.tfrecord", "x-1.tfrecord"]
+    assert split.ledger == Ledger(rows_in=11, rows_used=7, rejected={"text_null": 2, "label_null": 2}, tokens_cut=8)
+
+
+@pytest.mark.parametrize(
+    ("made", "rows_in"),
+    [
+        ([_receipt(0)], 4),  # a row is missing
+        ([_receipt(0), _receipt(0)], 3),  # counted twice
+        ([_receipt(0, rows_in=4)], 4),  # neither used nor rejected
+        ([_receipt(0, rows_in=2)], 2),
+        ([], 1),
+    ],
+)
+def test_rows_that_are_not_accounted_for_are_an_error(made: list[Receipt], rows_in: int) -> None:
+    with pytest.raises(LedgerError, match=rf"{rows_in} rows were planned, .*every row to be used or rejected"):
+        to_split(made, rows_in=rows_in)

@@ -1,0 +1,86 @@
+"""Rejected rows are counted, the first ones named, and all written down as JSON lines that people can read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare.columns import ColumnPlan
+from pipelines.prepare.receipts import RejectedRow
+from pipelines.prepare.rejects import Rejects
+
+_PLAN = ColumnPlan(texts=("text",))
+
+
+def _rejects(columns: dict[str, Any], reasons: list[str], *, first: int = 0) -> Rejects:
+    rejects = Rejects(_PLAN)
+    batch = pa.RecordBatch.from_pydict(columns)
+    rejects.add(batch, np.array(reasons, object), np.arange(first, first + len(reasons)))
+    return rejects
+
+
+def _written(rejects: Rejects, folder: Path) -> list[dict[str, Any]]:
+    rejects.write(str(folder / "rejected" / "train-00000.jsonl"))
+    lines = (folder / "rejected" / "train-00000.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_every_rejected_row_is_a_line_with_its_number_reason_and_content(tmp_path: Path) -> None:
+    columns = {"text": ["good", None, "größe\n"], "label": [1, 2, None]}
+    rejects = _rejects(columns, ["", "text_null", "label_null"], first=100)
+    lines = _written(rejects, tmp_path)
+    assert [(line["row"], line["reason"]) for line in lines] == [(101, "text_null"), (102, "label_null")]
+    assert [json.loads(line["content"]) for line in lines] == [
+        {"text": None, "label": 2},
+        {"text": "größe\n", "label": None},
+    ]
+
+
+def test_counts_are_by_reason_and_the_first_three_are_named() -> None:
+    rejects = _rejects({"text": ["a", "b", "c", "d", "e"]}, ["x", "", "y", "x", "x"], first=7)
+    assert rejects.count == 4
+    assert rejects.by_reason == {"x": 3, "y": 1}
+    assert rejects.first == [
+        RejectedRow(row=7, reason="x"),
+        RejectedRow(row=9, reason="y"),
+        RejectedRow(row=10, reason="x"),
+    ]
+
+
+def test_batches_add_up() -> None:
+    rejects = _rejects({"text": ["a"]}, ["x"])
+    rejects.add(pa.RecordBatch.from_pydict({"text": ["b"]}), np.array(["x"], object), np.array([50]))
+    assert rejects.by_reason == {"x": 2}
+    assert [row.row for row in rejects.first] == [0, 50]
+
+
+def test_content_is_cut_to_4_kilobytes_between_characters(tmp_path: Path) -> None:
+    (line,) = _written(_rejects({"text": ["ü" * 5000]}, ["too_long"]), tmp_path)
+    shown = line["content"]
+    assert len(shown.encode()) in (4095, 4096)
+    assert shown == json.dumps({"text": "ü" * 5000}, ensure_ascii=False)[: len(shown)]
+
+
+def test_content_that_is_no_json_is_shown_as_text(tmp_path: Path) -> None:
+    columns = {"text": ["a"], "when": pa.array([0], pa.timestamp("s")), "raw": pa.array([b"\xff"])}
+    (line,) = _written(_rejects(columns, ["x"]), tmp_path)
+    assert json.loads(line["content"]) == {"text": "a", "when": "1970-01-01 00:00:00", "raw": "b'\\xff'"}
+
+
+def test_a_slice_of_a_batch_shows_its_own_rows(tmp_path: Path) -> None:
+    batch = pa.RecordBatch.from_pydict({"text": ["a", "b", "c"]}).slice(2)
+    rejects = Rejects(_PLAN)
+    rejects.add(batch, np.array(["x"], object), np.array([2]))
+    assert json.loads(_written(rejects, tmp_path)[0]["content"]) == {"text": "c"}
+
+
+def test_without_rejected_rows_an_earlier_file_goes(tmp_path: Path) -> None:
+    path = tmp_path / "rejected" / "train-00000.jsonl"
+    path.parent.mkdir()
+    path.write_text("from an earlier run")
+    _rejects({"text": ["good"]}, [""]).write(str(path))
+    assert not path.exists()

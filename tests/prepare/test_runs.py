@@ -1,0 +1,106 @@
+"""Runs are lists of lists, kept flat."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.prepare.runs import GrowingRuns, GrowingVector, TokenRuns, from_lists, id_dtype, offsets_of
+
+UINT16, INT32 = np.dtype(np.uint16), np.dtype(np.int32)
+LISTS = st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=9), max_size=12)
+
+
+def _to_lists(runs: TokenRuns) -> list[list[int]]:
+    return [runs.ids[start:stop].tolist() for start, stop in zip(runs.offsets, runs.offsets[1:], strict=False)]
+
+
+@given(LISTS)
+def test_lists_come_back_as_they_were(lists: list[list[int]]) -> None:
+    runs = from_lists(lists, dtype=UINT16)
+    assert _to_lists(runs) == lists
+    assert len(runs) == len(lists)
+    assert runs.lengths.tolist() == [len(values) for values in lists]
+
+
+@given(LISTS)
+def test_offsets_are_int64_from_zero_to_the_number_of_tokens(lists: list[list[int]]) -> None:
+    runs = from_lists(lists, dtype=UINT16)
+    assert runs.offsets.dtype == np.int64
+    assert runs.offsets[0] == 0
+    assert runs.offsets[-1] == len(runs.ids)
+
+
+@settings(deadline=None)
+@given(LISTS.filter(len), st.data())
+def test_take_picks_runs_in_any_order_and_any_number_of_times(lists: list[list[int]], data: st.DataObject) -> None:
+    order = data.draw(st.lists(st.integers(0, len(lists) - 1), max_size=20))
+    taken = from_lists(lists, dtype=UINT16).take(np.array(order, np.int64))
+    assert _to_lists(taken) == [lists[index] for index in order]
+    assert taken.ids.dtype == UINT16
+
+
+def _gathered(parts: list[TokenRuns], dtype: np.dtype) -> GrowingRuns:
+    growing = GrowingRuns(dtype)
+    for part in parts:
+        growing.append(part)
+    return growing
+
+
+@given(st.lists(LISTS, max_size=6))
+def test_runs_gathered_batch_by_batch_are_the_lists_one_after_another(parts: list[list[list[int]]]) -> None:
+    runs = _gathered([from_lists(part, dtype=UINT16) for part in parts], UINT16).take_all()
+    assert _to_lists(runs) == [values for part in parts for values in part]
+    assert runs.ids.dtype == UINT16
+    assert runs.offsets.dtype == np.int64
+
+
+def test_gathering_leaves_the_parts_alone_and_starts_anew_once_all_is_taken() -> None:
+    part = from_lists([[1, 2], [], [3]], dtype=UINT16)
+    growing = _gathered([part, part], UINT16)
+    first = growing.take_all()
+    assert len(growing.take_all()) == 0
+    growing.append(from_lists([[9] * 100], dtype=UINT16))
+    assert _to_lists(growing.take_all()) == [[9] * 100]
+    assert _to_lists(first) == [[1, 2], [], [3]] * 2
+    assert _to_lists(part) == [[1, 2], [], [3]]
+
+
+@given(st.lists(st.integers(0, 3000), max_size=12))
+def test_a_vector_holds_all_that_was_appended_however_it_grew(sizes: list[int]) -> None:
+    vector = GrowingVector(INT32)
+    parts = [np.arange(size, dtype=INT32) + 70_000 * index for index, size in enumerate(sizes)]
+    for part in parts:
+        vector.append(part)
+    np.testing.assert_array_equal(vector.take_all(), np.concatenate([np.zeros(0, INT32), *parts]))
+
+
+@given(st.lists(st.integers(0, 1000), max_size=20))
+def test_offsets_of_lengths_have_these_lengths_between_them(lengths: list[int]) -> None:
+    offsets = offsets_of(np.array(lengths, np.int64))
+    assert offsets[0] == 0
+    assert np.diff(offsets).tolist() == lengths
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "dtype"), [(1, UINT16), (30_522, UINT16), (65_536, UINT16), (65_537, INT32), (1_114_112, INT32)]
+)
+def test_ids_are_kept_in_two_bytes_as_long_as_they_fit(vocab_size: int, dtype: np.dtype) -> None:
+    assert id_dtype(vocab_size) == dtype
+    assert from_lists([[vocab_size - 1]], dtype=id_dtype(vocab_size)).ids.tolist() == [vocab_size - 1]
+
+
+def test_large_ids_keep_their_values_on_the_whole_way() -> None:
+    runs = from_lists([[0, 65_535], [65_536], [1_114_111]], dtype=id_dtype(1_114_112))
+    gathered = _gathered([runs, runs], INT32).take_all()
+    assert _to_lists(gathered.take(np.array([5, 1]))) == [[1_114_111], [65_536]]
+
+
+@pytest.mark.parametrize(
+    ("token_id", "dtype"), [(65_536, UINT16), (-1, UINT16), (256, np.dtype(np.uint8)), (2**31, INT32), (-1, INT32)]
+)
+def test_an_id_that_does_not_fit_is_an_error_and_never_wraps(token_id: int, dtype: np.dtype) -> None:
+    with pytest.raises(OverflowError):
+        from_lists([[1], [token_id]], dtype=dtype)

@@ -1,0 +1,470 @@
+"""The command line: its options, its errors in two lines, and what happens when it is stopped in the middle."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import tfrecord_io
+from pipelines import cli
+from tests import building
+from tests.building import REVIEWS, Outcome, reviews
+from tests.tokenizers_zoo import Zoo
+
+REQUEST = [
+    "--add-bos",
+    "--compression",
+    "--config",
+    "--engine",
+    "--json",
+    "--keep-column",
+    "--label-column",
+    "--layout",
+    "--limit",
+    "--max-error-rate",
+    "--max-length",
+    "--name",
+    "--no-shuffle",
+    "--padding-side",
+    "--remainder",
+    "--revision",
+    "--seed",
+    "--shard-size",
+    "--shuffle",
+    "--split",
+    "--text-column",
+    "--tokenizer",
+    "--tokenizer-revision",
+    "--truncation",
+    "--truncation-side",
+    "--verbose",
+]
+OPTIONS = {
+    "build": sorted([*REQUEST, "--output", "--overwrite", "--resume", "--workers"]),
+    "inspect": ["--json", "--rows", "--split", "--verbose"],
+    "plan": REQUEST,
+    "verify": ["--json", "--verbose"],
+}
+
+
+def build(output: object, dataset: object = REVIEWS, **changes: object) -> Outcome:
+    return building.command("build", dataset, *building.options(output, **changes))
+
+
+def run(arguments: list[str], **changes: Any) -> Outcome:
+    """Runs a process to its end."""
+    ended = subprocess.run(
+        arguments, env=building.environment(), capture_output=True, text=True, timeout=120, **changes
+    )
+    return Outcome(status=ended.returncode, out=ended.stdout, err=ended.stderr)
+
+
+class TestOptions:
+    """What can be typed, frozen: a change here is a change for everybody who has typed it."""
+
+    def test_the_commands_are_these(self) -> None:
+        assert sorted(cli.main.commands) == sorted(OPTIONS)
+
+    @pytest.mark.parametrize("command", sorted(OPTIONS))
+    def test_the_options_of_a_command_are_these(self, command: str) -> None:
+        parameters = cli.main.commands[command].params
+        found = [
+            name
+            for parameter in parameters
+            if isinstance(parameter, click.Option)
+            for name in (*parameter.opts, *parameter.secondary_opts)
+        ]
+        assert sorted(found) == OPTIONS[command]
+
+    def test_defaults_are_these(self) -> None:
+        found = cli.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
+        assert {name: value for name, value in found.items() if value not in (None, (), "x", "t", "o")} == {
+            "add_bos": False,
+            "as_json": False,
+            "verbose": False,
+            "layout": "pad",
+            "truncation": "longest_first",
+            "remainder": "pad",
+            "shard_size": "100MB",
+            "compression": "none",
+            "seed": 0,
+            "shuffle": True,
+            "max_error_rate": 0.0,
+            "engine": "auto",
+            "resume": True,
+        }
+
+    @pytest.mark.parametrize("command", [[], *([name] for name in sorted(OPTIONS))])
+    def test_help_lists_every_option(self, command: list[str]) -> None:
+        outcome = building.command(*command, "--help")
+        assert outcome.status == 0
+        wanted = OPTIONS[command[0]] if command else sorted(OPTIONS)
+        assert [name for name in wanted if name not in outcome.out] == []
+
+    def test_help_is_there_at_once(self) -> None:
+        began = time.perf_counter()
+        assert run(building.program("build", "--help")).status == 0
+        assert time.perf_counter() - began < 2.0, "0.2 s on an idle machine"
+
+    def test_the_version_is_the_packages(self) -> None:
+        assert building.command("--version").out == f"prep-tfrecords, version {tfrecord_io.__version__}\n"
+
+    @pytest.mark.parametrize("arguments", [["build"], ["build", "--nonsense"], ["nonsense"], ["plan", "x", "--seed=a"]])
+    def test_wrong_usage_is_status_two(self, arguments: list[str]) -> None:
+        outcome = building.command(*arguments)
+        assert outcome.status == 2
+        assert outcome.err.startswith("Usage: prep-tfrecords")
+
+
+class TestJson:
+    """What programs read: one JSON document on stdout, whatever people see on stderr."""
+
+    def test_build_says_what_it_made(self, tmp_path: Path) -> None:
+        outcome = building.command("build", REVIEWS, "--json", *building.options(tmp_path, label_column="label"))
+        summary = json.loads(outcome.out)
+        seconds = summary.pop("seconds")
+        assert 0 < seconds < 100
+        facts = building.read_manifest(reviews())
+        train, validation = facts.splits["train"], facts.splits["validation"]
+        assert summary == {
+            "manifest_sha256": building.manifest.digest(facts),
+            "shards_made": len(train.shards) + len(validation.shards),
+            "shards_kept": 0,
+            "engine": summary["engine"],
+            "fingerprint": facts.fingerprint,
+            "splits": {
+                name: {
+                    "examples": split.num_examples,
+                    "tokens": split.num_tokens,
+                    "bytes": split.num_bytes,
+                    "shards": len(split.shards),
+                    "rejected": {},
+                }
+                for name, split in facts.splits.items()
+            },
+        }
+
+    def test_without_json_stdout_is_empty(self, tmp_path: Path) -> None:
+        assert build(tmp_path / "out").out == ""
+
+
+NO_TEXT = [{"text": 5, "label": "a"}, {"text": 6, "label": "b"}]
+
+
+class TestBadInput:
+    """Each mistake is one line of cause and one of remedy, and leaves no manifest."""
+
+    @pytest.mark.parametrize(
+        ("changes", "status", "cause", "remedy"),
+        [
+            ({"split": "test"}, 1, "test", "choose among train, validation"),
+            ({"split": "train[:0]"}, 1, "has no rows", "another slice"),
+            ({"split": "train["}, 1, "--split 'train['", "choose among"),
+            ({"split": ("train", "train[:5]")}, 1, "already given", "plus sign"),
+            ({"text_column": "body"}, 1, "has no column 'body'", "text, label"),
+            ({"label_column": "stars"}, 1, "has no column 'stars'", "text, label"),
+            ({"keep_column": "label"}, 1, "column 'label' holds string", "--keep-column"),
+            ({"tokenizer": "/nowhere/tokenizer"}, 1, "no such folder", "check the path"),
+            ({"tokenizer": "no-such-tokenizer-at-all"}, 1, "no-such-tokenizer-at-all", ""),
+            ({"max_length": 0}, 2, "--max-length 0, expected at least 1", "128"),
+            ({"max_length": 2}, 2, "--max-length 2, but 2 positions of each row are special", "give at least 3"),
+            ({"workers": 0}, 2, "--workers 0, expected at least 1", "leave --workers out"),
+            ({"limit": 0}, 2, "--limit 0, expected at least 1", "leave --limit out"),
+            ({"seed": -1}, 2, "--seed -1, expected 0 or more", "another seed"),
+            ({"shard_size": "10B"}, 2, "--shard-size 10 bytes, but one record takes about", "larger --shard-size"),
+            ({"shard_size": "0"}, 2, "size '0', expected a positive number", "100MB"),
+            ({"shard_size": "ten"}, 2, "size 'ten'", "100MB"),
+            ({"max_error_rate": 2}, 2, "--max-error-rate 2.0, expected a fraction", "0.01"),
+            ({"name": "../x"}, 2, "--name '../x'", "another --name"),
+            ({"text_column": ("text", "text")}, 2, "used more than once", "repetition"),
+            ({"layout": "concat", "label_column": "label"}, 2, "--layout concat with --label-column", "--layout pad"),
+            ({"layout": "concat", "truncation": "only_first"}, 2, "cuts nothing", "leave it out"),
+            ({"truncation": "only_second"}, 2, "only_second with one text column", "twice"),
+            ({"add_bos": True}, 2, "with --layout pad", "--layout concat"),
+            ({"layout": "concat", "add_bos": True}, 1, "has no BOS token", "leave --add-bos out"),
+            ({"config": "plain_text"}, 1, "belong to hub datasets", "leave them out"),
+        ],
+    )
+    def test_a_wrong_option_is_named(
+        self, tmp_path: Path, changes: dict[str, object], status: int, cause: str, remedy: str
+    ) -> None:
+        outcome = build(tmp_path / "out", **changes)
+        assert outcome.status == status
+        assert cause in outcome.error[0]
+        assert remedy in outcome.error[1]
+        assert not (tmp_path / "out" / "manifest.json").exists()
+
+    @pytest.mark.parametrize("dataset", ["nowhere/*.jsonl", "/nowhere/data.parquet", "no-such-user/no-such-dataset"])
+    def test_an_unknown_dataset_is_named(self, tmp_path: Path, dataset: str) -> None:
+        outcome = build(tmp_path / "out", dataset)
+        assert outcome.status == 1
+        assert dataset in outcome.error[0]
+        assert not (tmp_path / "out").exists()
+
+    def test_an_empty_folder_is_no_dataset(self, tmp_path: Path) -> None:
+        (tmp_path / "data").mkdir()
+        outcome = build(tmp_path / "out", tmp_path / "data")
+        assert (outcome.status, "no data file" in outcome.error[0]) == (1, True)
+
+    def test_files_that_are_not_what_their_names_say_are_named(self, tmp_path: Path) -> None:
+        for name, content in (
+            ("train.jsonl", b"{not json"),
+            ("train.parquet", b"PAR1 no"),
+            ("train.csv", b"\xff\xfe\x00"),
+        ):
+            folder = tmp_path / name
+            folder.mkdir()
+            (folder / name).write_bytes(content)
+            outcome = build(tmp_path / "out", folder)
+            assert outcome.status == 1
+            assert str(folder) in outcome.error[0]
+
+    def test_a_text_column_that_is_not_text_is_named(self, tmp_path: Path) -> None:
+        outcome = build(tmp_path / "out", building.source(tmp_path / "data", train=NO_TEXT))
+        assert outcome.status == 1
+        assert "column 'text' holds int64, expected text" in outcome.error[0]
+        assert outcome.error[1] == "choose a text column with --text-column: label"
+
+    def test_labels_that_are_missing_are_counted(self, tmp_path: Path) -> None:
+        rows = [{"text": "x", "label": None if row % 3 == 0 else "a"} for row in range(9)]
+        outcome = build(tmp_path / "out", building.source(tmp_path / "data", train=rows), label_column="label")
+        assert outcome.status == 1
+        assert "3 of 9 rows cannot be used (train: 3 label_null)" in outcome.error[0]
+        assert not (tmp_path / "out" / "manifest.json").exists()
+
+    def test_an_error_of_several_lines_is_shown_in_one(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        from pipelines.prepare import build as building_module
+        from tfrecord_io.errors import SourceError
+
+        def fail(*args: object, **kwargs: object) -> None:
+            raise SourceError("first line\n  second line", remedy="do\nthis")
+
+        monkeypatch.setattr(building_module, "build", fail)
+        assert build(tmp_path / "out").error == ("first line second line", "do this")
+
+    def test_verbose_shows_the_traceback_and_still_ends_in_two_lines(self, tmp_path: Path) -> None:
+        arguments = building.program("build", REVIEWS, "--verbose", *building.options(tmp_path / "out", split="nope"))
+        outcome = run(arguments)
+        assert outcome.status == 1
+        assert "Traceback" in outcome.err
+        assert [line.partition(":")[0] for line in outcome.err.splitlines()[-2:]] == ["error", "remedy"]
+
+    def test_a_warning_of_ours_is_one_line(self, tmp_path: Path) -> None:
+        outcome = build(tmp_path / "out", max_length=200, split="validation")
+        assert outcome.status == 0
+        (warning,) = (line for line in outcome.err.splitlines() if line.startswith("warning"))
+        assert warning.startswith("warning: --max-length 200 is over the limit of 128 tokens")
+
+    @pytest.mark.slow
+    def test_in_a_real_process_an_error_is_exactly_two_lines(self, tmp_path: Path) -> None:
+        outcome = run(building.program("build", REVIEWS, *building.options(tmp_path / "out", text_column="body")))
+        assert (outcome.status, outcome.out) == (1, "")
+        assert len(outcome.err.splitlines()) == 2
+        assert "'body'" in outcome.error[0]
+
+
+class TestBadOutput:
+    """Where nothing can be written, nothing is left behind, and the reason is given."""
+
+    @pytest.mark.parametrize(
+        ("output", "cause", "remedy"),
+        [
+            ("file", "cannot be written: ", "an --output that is a folder"),
+            ("file/below", "cannot be written: ", "an --output that is a folder"),
+            ("x" * 300, "File name too long", "a shorter --output"),
+            ("/proc/prep-tfrecords", "No such file or directory", "where folders can be made"),
+            ("nothing://bucket/out", "no way to open such an address", "a local folder or a gs:// address"),
+        ],
+    )
+    def test_a_place_that_cannot_hold_a_folder_is_named(
+        self, tmp_path: Path, output: str, cause: str, remedy: str
+    ) -> None:
+        (tmp_path / "file").write_bytes(b"mine")
+        path = output if "://" in output else str(tmp_path / output)
+        error = build(path).error
+        assert error[0].startswith(path)
+        assert cause in error[0]
+        assert remedy in error[1]
+        assert building.files(tmp_path) == {"file": b"mine"}
+
+    def test_a_folder_of_somebody_else_is_left_alone(self, tmp_path: Path) -> None:
+        (tmp_path / "thesis.tex").write_bytes(b"mine")
+        outcome = build(tmp_path)
+        assert outcome.error == (
+            f"{tmp_path}: holds thesis.tex, expected an empty or new folder",
+            "choose another --output",
+        )
+        assert building.files(tmp_path) == {"thesis.tex": b"mine"}
+
+    def test_another_dataset_in_the_folder_is_refused(self, tmp_path: Path) -> None:
+        shutil.copytree(reviews(), tmp_path / "out")
+        cause, remedy = build(tmp_path / "out", seed=3, label_column="label").error
+        assert "seed: was 0, now 3" in cause
+        assert "--overwrite" in remedy
+
+
+@functools.cache
+def mounting() -> tuple[str, ...]:
+    """The words before a command that give it mounts of its own: as root, or as root of a new user namespace."""
+    for words in (("unshare", "-m"), ("unshare", "-Urm")):
+        attempt = [*words, "mount", "-t", "tmpfs", "tmpfs", "/tmp"]
+        if shutil.which("unshare") and subprocess.run(attempt, capture_output=True).returncode == 0:
+            return words
+    return ()
+
+
+def in_a_small_disk(script: str, mount: Path, *, size: str) -> Outcome:
+    """Runs a shell script that sees a new file system of `size` at `mount`, gone when it ends."""
+    if not mounting():
+        pytest.skip("neither root nor user namespaces here: no file system can be mounted, full or read-only")
+    mount.mkdir()
+    prepared = f"set -u; mount -t tmpfs -o size={size} tmpfs {mount}; {script}"
+    return run([*mounting(), "bash", "-c", prepared])
+
+
+def words(*arguments: object) -> str:
+    return shlex.join(building.program(*arguments))
+
+
+@pytest.mark.slow
+class TestDisk:
+    """A file system that is full or read-only, for real."""
+
+    def test_on_a_full_disk_the_build_stops_and_goes_on_when_there_is_room(self, tmp_path: Path) -> None:
+        mount, kept = tmp_path / "mount", tmp_path / "kept"
+        options = building.options(mount / "out", label_column="label", workers=2)
+        first, again = words("build", REVIEWS, *options), words("build", REVIEWS, "--json", *options)
+        script = (
+            f"{first}; echo status $?; ls -A {mount}/out; echo remounting; "
+            f"mount -o remount,size=10m {mount}; {again}; cp -a {mount}/out {kept}"
+        )
+        outcome = in_a_small_disk(script, mount, size="200k")
+        before, _, after = outcome.out.partition("remounting\n")
+        assert before.splitlines()[0] == "status 1", outcome.err
+        assert "manifest.json" not in before
+        assert ".partial" not in before
+        cause, remedy = outcome.err.splitlines()[1:3]
+        assert cause.startswith(f"error: {mount}/out/")
+        assert cause.endswith("cannot be written: No space left on device")
+        assert remedy.startswith("remedy: free some space")
+        assert "Traceback" not in outcome.err
+        summary = json.loads(after)
+        assert summary["shards_made"] + summary["shards_kept"] == 4
+        assert building.files(kept) == building.files(reviews())
+
+    def test_a_read_only_disk_is_named(self, tmp_path: Path) -> None:
+        mount = tmp_path / "mount"
+        build_there = words("build", REVIEWS, *building.options(mount / "out"))
+        outcome = in_a_small_disk(f"mount -o remount,ro {mount}; {build_there}", mount, size="1m")
+        cause, remedy = outcome.error
+        assert outcome.status == 1
+        assert cause.endswith(f"cannot be written: {os.strerror(errno.EROFS)}")
+        assert remedy == "choose an --output on a file system that is not read-only"
+
+    def test_a_folder_without_permission_is_named(self, tmp_path: Path) -> None:
+        """In a process that has given up root's right to ignore permissions, where it has it."""
+        locked = tmp_path / "locked"
+        locked.mkdir(mode=0o555)
+        program = building.program("build", REVIEWS, *building.options(locked / "out"))
+        dropped = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"] if os.geteuid() == 0 else []
+        outcome = run([*dropped, *program])
+        cause, remedy = outcome.error
+        assert outcome.status == 1
+        assert cause.endswith(f"cannot be written: {os.strerror(errno.EACCES)}")
+        assert remedy == "choose an --output that you may write to"
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset that takes a few seconds: the reviews, forty times."""
+    folder = tmp_path_factory.mktemp("large") / "reviews"
+    folder.mkdir()
+    (folder / "train.jsonl").write_bytes((REVIEWS / "train.jsonl").read_bytes() * 40)
+    return folder
+
+
+def start_and_wait_for_shards(arguments: list[str], output: Path, *, shards: int) -> subprocess.Popen[str]:
+    """A build that has finished some of its shards, but by far not all."""
+    process = subprocess.Popen(arguments, env=building.environment(), stderr=subprocess.PIPE, text=True)
+    while len(list(output.glob(".prep/*/train/receipt-*"))) < shards:
+        assert process.poll() is None, "the build was over before it could be stopped"
+        time.sleep(0.005)
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+def test_a_build_that_is_stopped_can_be_finished_later(
+    tmp_path: Path, large: Path, stop: signal.Signals, workers: int
+) -> None:
+    output = tmp_path / "out"
+    options = building.options(output, label_column="label", shard_size="10kB", workers=workers)
+    with start_and_wait_for_shards(building.program("build", large, *options), output, shards=5) as process:
+        process.send_signal(stop)
+        stopped = time.perf_counter()
+        _, said = process.communicate(timeout=60)
+        assert time.perf_counter() - stopped < 2
+    assert not (output / "manifest.json").exists()
+    if stop == signal.SIGINT:
+        outcome = Outcome(status=process.returncode, out="", err=said)
+        assert outcome.status == 1
+        assert outcome.error == (
+            "interrupted before the dataset was complete",
+            "run the same command again; finished shards are kept",
+        )
+        assert len(said.splitlines()) == 3
+    else:
+        assert process.returncode == -stop
+
+    again = building.command("build", large, "--json", *options)
+    assert again.status == 0, again.err
+    assert json.loads(again.out)["shards_kept"] >= 5
+    clean = building.built(large, label_column="label", shard_size="10kB", workers=2)
+    assert building.files(output) == building.files(clean)
+
+
+def test_an_interrupt_while_planning_is_two_lines_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelines.prepare import build as building_module
+
+    def interrupted(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(building_module, "resolve", interrupted)
+    outcome = build(tmp_path / "out")
+    assert outcome.status == 1
+    assert outcome.error[0] == "interrupted before the dataset was complete"
+
+
+def test_the_program_ends_at_once_after_an_error_even_if_threads_are_at_work(tmp_path: Path) -> None:
+    program = (
+        "import sys, threading, time\n"
+        "from pipelines import cli\n"
+        "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "cli.main(['verify', sys.argv[1]])\n"
+    )
+    began = time.perf_counter()
+    outcome = run([sys.executable, "-c", program, str(tmp_path)])
+    assert time.perf_counter() - began < 30
+    assert outcome.status == 1
+    assert "no manifest.json" in outcome.error[0]
+
+
+def test_any_tokenizer_of_the_zoo_builds(tmp_path: Path, zoo: Zoo) -> None:
+    for kind in ("wordpiece_cased", "byte_bpe", "unigram", "slow_byt5"):
+        outcome = build(tmp_path / kind, tokenizer=zoo.path(kind), split="validation")
+        assert outcome.status == 0, outcome.err
+        assert building.command("verify", tmp_path / kind).status == 0

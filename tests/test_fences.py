@@ -1,0 +1,86 @@
+"""Who may import what, each in a fresh process: the sides of the format never pull in each other's weight."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import building
+
+PREPARE = sorted(f"pipelines.prepare.{path.stem}" for path in (building.REPOSITORY / "pipelines/prepare").glob("*.py"))
+FORMAT = sorted(f"tfrecord_io.{path.stem}" for path in (building.REPOSITORY / "tfrecord_io").glob("*.py"))
+LIGHT_FORMAT = ["errors", "schema", "manifest", "examples", "records"]
+
+
+def imported_by(program: str, *arguments: object) -> set[str]:
+    """The top-level modules that a fresh process has imported after running `program`."""
+    listing = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    command = [sys.executable, "-c", program + listing, *map(str, arguments)]
+    ended = subprocess.run(command, env=building.environment(), capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+    return set(json.loads(ended.stdout.splitlines()[-1]))
+
+
+def importing(modules: list[str]) -> set[str]:
+    return imported_by("".join(f"import {name.removesuffix('.__init__')}\n" for name in modules))
+
+
+@pytest.mark.slow
+def test_the_prepare_side_never_imports_tensorflow() -> None:
+    found = importing([*PREPARE, "pipelines.cli"])
+    assert {"apache_beam", "datasets", "pyarrow"} <= found, "the fence is looked at in earnest"
+    assert not found & {"tensorflow", "keras", "tensorflow_datasets", "torch", "jax"}
+
+
+@pytest.mark.slow
+def test_a_whole_build_imports_no_tensorflow(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from pipelines import cli\n"
+        "for arguments in (['build', *sys.argv[1:]], ['verify', sys.argv[3]], ['inspect', sys.argv[3]]):\n"
+        "    try:\n"
+        "        cli.main.main(arguments)\n"
+        "    except SystemExit as ended:\n"
+        "        assert not ended.code\n"
+    )
+    arguments = building.options(tmp_path / "out", label_column="label", workers=2)
+    found = imported_by(program, building.REVIEWS, *arguments)
+    assert (tmp_path / "out" / "manifest.json").exists()
+    assert "apache_beam" in found
+    assert not found & {"tensorflow", "keras", "tensorflow_datasets", "torch", "jax"}
+
+
+@pytest.mark.slow
+def test_the_format_imports_nothing_of_the_prepare_side() -> None:
+    found = importing(FORMAT)
+    assert "tensorflow" in found, "the reader needs it"
+    # No pyarrow in this list: Keras imports pandas where that is installed, and pandas imports pyarrow.
+    assert not found & {"apache_beam", "datasets", "transformers", "tokenizers", "pipelines"}
+
+
+@pytest.mark.parametrize("module", LIGHT_FORMAT)
+def test_the_format_without_its_reader_needs_no_tensorflow(module: str) -> None:
+    found = importing([f"tfrecord_io.{module}"])
+    assert not found & {"tensorflow", "keras", "apache_beam", "datasets", "transformers", "pyarrow", "pipelines"}
+
+
+@pytest.mark.parametrize("module", ["errors", "schema", "manifest"])
+def test_what_describes_the_format_needs_the_standard_library_only(module: str) -> None:
+    third_party = importing([f"tfrecord_io.{module}"]) - set(sys.stdlib_module_names) - {"tfrecord_io"}
+    assert not third_party & {"numpy", "numba", "click", "rich", "fsspec"}
+
+
+def test_the_command_line_imports_nothing_heavy() -> None:
+    found = importing(["pipelines.cli"])
+    assert "click" in found
+    heavy = {"numpy", "numba", "pyarrow", "apache_beam", "datasets", "transformers", "fsspec", "rich", "tensorflow"}
+    assert not found & heavy
+
+
+def test_every_module_is_looked_at() -> None:
+    assert {"pipelines.prepare.pipeline", "pipelines.prepare.shards", "pipelines.prepare.__init__"} <= set(PREPARE)
+    assert {f"tfrecord_io.{name}" for name in [*LIGHT_FORMAT, "reader", "objectives"]} <= set(FORMAT)
