@@ -23,6 +23,7 @@ from pipelines import cli
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.tokenizers_zoo import Zoo
+from tfrecord_io import manifest
 
 REQUEST = [
     "--add-bos",
@@ -140,7 +141,7 @@ class TestJson:
         facts = building.read_manifest(reviews())
         train, validation = facts.splits["train"], facts.splits["validation"]
         assert summary == {
-            "manifest_sha256": building.manifest.digest(facts),
+            "manifest_sha256": manifest.digest(facts),
             "shards_made": len(train.shards) + len(validation.shards),
             "shards_kept": 0,
             "engine": summary["engine"],
@@ -389,16 +390,19 @@ class TestDisk:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A dataset that takes a few seconds: the reviews, forty times."""
+    """A dataset that takes a second or two: the reviews, ten times."""
     folder = tmp_path_factory.mktemp("large") / "reviews"
     folder.mkdir()
-    (folder / "train.jsonl").write_bytes((REVIEWS / "train.jsonl").read_bytes() * 40)
+    (folder / "train.jsonl").write_bytes((REVIEWS / "train.jsonl").read_bytes() * 10)
     return folder
 
 
 def start_and_wait_for_shards(arguments: list[str], output: Path, *, shards: int) -> subprocess.Popen[str]:
     """A build that has finished some of its shards, but by far not all."""
+    # Where a shell has started the tests in the background, interrupts are ignored, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(arguments, env=building.environment(), stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, before)
     while len(list(output.glob(".prep/*/train/receipt-*"))) < shards:
         assert process.poll() is None, "the build was over before it could be stopped"
         time.sleep(0.005)
@@ -406,18 +410,17 @@ def start_and_wait_for_shards(arguments: list[str], output: Path, *, shards: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize(("stop", "workers"), [(signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGKILL, 2)])
 def test_a_build_that_is_stopped_can_be_finished_later(
     tmp_path: Path, large: Path, stop: signal.Signals, workers: int
 ) -> None:
     output = tmp_path / "out"
     options = building.options(output, label_column="label", shard_size="10kB", workers=workers)
-    with start_and_wait_for_shards(building.program("build", large, *options), output, shards=5) as process:
+    with start_and_wait_for_shards(building.program("build", large, *options), output, shards=3) as process:
         process.send_signal(stop)
         stopped = time.perf_counter()
         _, said = process.communicate(timeout=60)
-        assert time.perf_counter() - stopped < 2
+        assert time.perf_counter() - stopped < 5
     assert not (output / "manifest.json").exists()
     if stop == signal.SIGINT:
         outcome = Outcome(status=process.returncode, out="", err=said)
@@ -432,7 +435,7 @@ def test_a_build_that_is_stopped_can_be_finished_later(
 
     again = building.command("build", large, "--json", *options)
     assert again.status == 0, again.err
-    assert json.loads(again.out)["shards_kept"] >= 5
+    assert json.loads(again.out)["shards_kept"] >= 3
     clean = building.built(large, label_column="label", shard_size="10kB", workers=2)
     assert building.files(output) == building.files(clean)
 

@@ -91,7 +91,7 @@ def _check_types(receipt: Receipt) -> None:
     counts = [receipt.index, shard.num_bytes, shard.num_examples, shard.num_tokens, *dict(ledger.rejected).values()]
     counts += [ledger.rows_in, ledger.rows_used, ledger.tokens_cut, *(row.row for row in receipt.first_rejected)]
     texts += [row.reason for row in receipt.first_rejected]
-    wrong = [value for value in texts if type(value) is not str]
+    wrong: list[object] = [value for value in texts if type(value) is not str]
     wrong += [value for value in counts if type(value) is not int or value < 0]
     if wrong:
         raise TypeError(f"{wrong[0]!r:.100} is not what a receipt holds there")

@@ -3,7 +3,7 @@
     split     |.......|.......|.......|.......|  equal parts, one for each cluster
     sample      ==        ==  ==           ==    a few neighbouring rows, at a seeded place in each
 
-Every fourth cluster is read first, and the others only if the rows are not so long that those were enough.
+Every fourth cluster is read first, and the others only if the rows are not so long that those are enough.
 """
 
 from __future__ import annotations
@@ -28,9 +28,11 @@ from tfrecord_io import examples, records
 
 __all__ = ["Sample", "measure"]
 
-_CLUSTERS = 256
+_ROWS = 4096
 _CLUSTER_ROWS = 16
-_CLUSTER_BYTES = 16 << 10
+# A compressed row is smaller behind others like it: rows that stay in their order are measured in longer runs.
+_MOST_CLUSTER_ROWS = 64
+_ROW_BYTES = 1 << 10
 _FIRST = 4
 # What the first clusters may hold of text and of positions in records for the others to be read too.
 _ENOUGH_BYTES = 2 << 20
@@ -83,21 +85,22 @@ def measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
     clusters = _clusters(job, split)
     parts = list(_read(job, tools, split, clusters[::_FIRST]))
     text_bytes = sum(int(rows.text_bytes.sum()) for rows, _ in parts)
-    if text_bytes <= _ENOUGH_BYTES and len(clusters) * _CLUSTER_ROWS * job.length <= _ENOUGH_POSITIONS:
+    if text_bytes <= _ENOUGH_BYTES and _ROWS * job.length <= _ENOUGH_POSITIONS:
         parts += _read(job, tools, split, [each for index, each in enumerate(clusters) if index % _FIRST])
     if not any(rows.possible.any() for rows, _ in parts):
         return None
     parts.sort(key=lambda part: int(part[0].places[0]))
     rows = _joined([rows for rows, _ in parts])
     made = _lay_out(job, tools, [encoded for _, encoded in parts], tokens=int(rows.tokens.sum()))
-    along, inside, total = (_of_concat if job.layout.name == "concat" else _of_pad)(job, rows, made)
+    stored = _stored(job, made)
+    along, inside, total = (_of_concat if job.layout.name == "concat" else _of_pad)(job, rows, made, stored)
     curve = prediction.fit(rows.text_bytes, along, total=total, rising=job.layout.name == "concat")
     return Sample(
         curve=prediction.localize(
             curve, clusters=rows.clusters, places=rows.places, text_bytes=rows.text_bytes, output_bytes=inside
         ),
         row_bytes=total / len(rows.places),
-        record_bytes=float(made.sizes.mean()) * (_stored(job, made) / made.sizes.sum()),
+        record_bytes=stored / len(made.sizes),
         row_tokens=rows.tokens,
         text_bytes=int(rows.text_bytes.sum()),
         num_tokens=min(int(made.tokens.sum()), int(rows.tokens.sum())),
@@ -106,12 +109,16 @@ def measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
 
 
 def _clusters(job: Job, split: SplitSource) -> list[tuple[int, int]]:
-    """Short runs of places, one at a seeded place in each of `_CLUSTERS` equal parts of the rows to be read."""
+    """Short runs of places, one at a seeded place in each of equal parts of the rows to be read."""
     rng = np.random.default_rng([job.seed, split_seed(split.name), 1])
-    count = max(1, min(_CLUSTERS, split.num_rows // _CLUSTER_ROWS))
+    rows, most = _CLUSTER_ROWS, _ROWS
+    if job.compression == "gzip" and not job.shuffle:
+        most = 2 * _ROWS
+        rows = min(max(split.num_rows * _MOST_CLUSTER_ROWS // most, rows), _MOST_CLUSTER_ROWS)
+    count = max(1, min(most, split.num_rows) // rows)
     edges = np.linspace(0, split.num_rows, count + 1).astype(np.int64).tolist()
-    starts = [int(rng.integers(low, max(low + 1, high - _CLUSTER_ROWS + 1))) for low, high in itertools.pairwise(edges)]
-    return [(start, min(start + _CLUSTER_ROWS, high)) for start, high in zip(starts, edges[1:], strict=True)]
+    starts = [int(rng.integers(low, max(low + 1, high - rows + 1))) for low, high in itertools.pairwise(edges)]
+    return [(start, min(start + rows, high)) for start, high in zip(starts, edges[1:], strict=True)]
 
 
 def _read(
@@ -124,7 +131,8 @@ def _read(
     first = 0
     for _, batch in batches(job, split.name, segments):
         text_bytes = sizes_of(batch, job.columns.texts)
-        within = max(1, int((np.cumsum(text_bytes) <= _CLUSTER_BYTES).sum()))
+        room = (clusters[0][1] - clusters[0][0]) * _ROW_BYTES
+        within = max(1, int((np.cumsum(text_bytes) <= room).sum()))
         rows, reasons = extract(batch.slice(0, within), job.columns)
         usable = np.flatnonzero(reasons == "")
         if len(usable):
@@ -166,12 +174,12 @@ def _lay_out(job: Job, tools: Tools, parts: Sequence[Encoded], *, tokens: int) -
     return _Records(sizes=np.concatenate(sizes), tokens=np.concatenate(counts), framed=tuple(framed))
 
 
-def _of_pad(job: Job, rows: _Rows, made: _Records) -> tuple[np.ndarray, np.ndarray, float]:
+def _of_pad(job: Job, rows: _Rows, made: _Records, stored: float) -> tuple[np.ndarray, np.ndarray, float]:
     """Stored bytes of each row as its length tells, as its cluster tells, and of all."""
     along = np.zeros(len(rows.places))
     along[rows.possible] = made.sizes
     if job.compression == "none":
-        return along, along, float(made.sizes.sum())
+        return along, along, stored
     inside = np.zeros(len(rows.places))
     record = np.cumsum(rows.possible) - 1
     cluster_edges = np.flatnonzero(np.diff(rows.clusters)) + 1
@@ -182,10 +190,10 @@ def _of_pad(job: Job, rows: _Rows, made: _Records) -> tuple[np.ndarray, np.ndarr
         packed = _packed(made.framed, [record[group[rows.possible[group]]] for group in groups])
         for group, size in zip(groups, packed, strict=True):
             values[group] = size / len(group)
-    return along, inside, _stored(job, made)
+    return along, inside, stored
 
 
-def _of_concat(job: Job, rows: _Rows, made: _Records) -> tuple[np.ndarray, np.ndarray, float]:
+def _of_concat(job: Job, rows: _Rows, made: _Records, stored: float) -> tuple[np.ndarray, np.ndarray, float]:
     """The same for rows that are joined: a row has its share of the records that its tokens are in."""
     sizes = made.sizes.astype(np.float64)
     if job.compression == "gzip":
@@ -201,8 +209,7 @@ def _of_concat(job: Job, rows: _Rows, made: _Records) -> tuple[np.ndarray, np.nd
     byte_edges = np.concatenate([[0.0], np.cumsum(sizes)])
     byte_edges = np.append(byte_edges, byte_edges[-1] + (token_edges[-1] - token_edges[-2]) * per_token)
     share = np.diff(np.interp(ends, token_edges, byte_edges), prepend=0.0)
-    level = _stored(job, made) / sizes.sum()
-    return share, share, float(per_token * ends[-1] * level)
+    return share, share, float(per_token * ends[-1] * (stored / sizes.sum()))
 
 
 def _stored(job: Job, made: _Records) -> float:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import apache_beam as beam
 import pytest
 from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import DirectOptions
@@ -123,6 +124,7 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
     assert building.files(tmp_path / "out") == building.files(reviews())
 
 
+@pytest.mark.slow
 def test_a_travelled_function_needs_nothing_of_the_process_that_sent_it(tmp_path: Path) -> None:
     """No main-session state: a fresh process unpickles the function and makes a shard, without importing TensorFlow."""
     found = resolved(tmp_path / "out")
@@ -155,8 +157,8 @@ def test_options_after_the_dashes_reach_beam(tmp_path: Path, monkeypatch: pytest
         seen.append(kwargs["options"].get_all_options())
         return made(*args, **kwargs)
 
-    made = pipeline.beam.Pipeline
-    monkeypatch.setattr(pipeline.beam, "Pipeline", spy)
+    made = beam.Pipeline
+    monkeypatch.setattr(beam, "Pipeline", spy)
     outcome = build(tmp_path / "out", "--job_name=mine", "--direct_num_workers", "3", workers=1)
     assert outcome.status == 0, outcome.err
     assert {options["job_name"] for options in seen} == {"mine"}

@@ -13,7 +13,6 @@ from pipelines.prepare import tfds
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_rows, reviews
 
-
 # TFDS asks protobuf for a field's label, which protobuf 6 and later deprecate.
 pytestmark = [
     pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning"),

@@ -1,0 +1,263 @@
+"""What a sample foretells comes true: shards are within a tenth of the size asked for, whatever the texts are like."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+
+from pipelines.prepare import build, prediction, sampling
+from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.job import resolve
+from pipelines.prepare.prediction import Curve
+from tests import texts
+from tests.tokenizers_zoo import Zoo
+from tfrecord_io.errors import OutputError
+
+ROWS = 2000
+_WORDS = " ".join(texts.sentences(100, seed=7)).split()
+_SIGNS = "".join(texts.MULTI_SCRIPT)
+
+
+def _english(words: int, rng: np.random.Generator) -> str:
+    return " ".join(_WORDS[index] for index in rng.integers(0, len(_WORDS), words))
+
+
+def _foreign(signs: int, rng: np.random.Generator) -> str:
+    return "".join(_SIGNS[index] for index in rng.integers(0, len(_SIGNS), signs))
+
+
+def _skewed(rng: np.random.Generator) -> np.ndarray:
+    return np.maximum(1, rng.lognormal(3.2, 1.0, ROWS)).astype(int)
+
+
+def _lognormal(rng: np.random.Generator) -> list[str]:
+    return [_english(words, rng) for words in _skewed(rng)]
+
+
+def _sorted(rng: np.random.Generator) -> list[str]:
+    return [_english(words, rng) for words in np.sort(_skewed(rng))]
+
+
+def _bimodal(rng: np.random.Generator) -> list[str]:
+    return [_english(3 if rng.random() < 0.5 else 120, rng) for _ in range(ROWS)]
+
+
+def _half_foreign(rng: np.random.Generator) -> list[str]:
+    """The same bytes of text give several times as many tokens in the second half."""
+    return [_english(40, rng) if row < ROWS // 2 else _foreign(90, rng) for row in range(ROWS)]
+
+
+def _alternating(rng: np.random.Generator) -> list[str]:
+    return [_english(40, rng) if row // 300 % 2 else _foreign(90, rng) for row in range(ROWS)]
+
+
+Corpus = Callable[[np.random.Generator], list[str]]
+
+
+def _request(folder: Path, zoo: Zoo, made: list[str], *, layout: LayoutConfig, **options: Any) -> PrepareConfig:
+    datasets.Dataset.from_dict({"text": made}).save_to_disk(folder / "data")
+    output = OutputConfig(root=str(folder / "out"), name="x", compression=options.pop("compression", "none"))
+    return PrepareConfig(
+        source=SourceConfig(dataset=str(folder / "data")),
+        tokenizer=TokenizerConfig(name=str(zoo.path("wordpiece_uncased"))),
+        output=output,
+        layout=layout,
+        workers=1,
+        overwrite=True,
+        **options,
+    )
+
+
+def _with_targets(request: PrepareConfig, targets: float) -> PrepareConfig:
+    """The request with a shard size of which the dataset is predicted to be so many."""
+    total = build.plan_one(resolve(request), "train", request).plan.predicted_bytes
+    return dataclasses.replace(request, output=dataclasses.replace(request.output, shard_bytes=round(total / targets)))
+
+
+def _deviations(request: PrepareConfig) -> np.ndarray:
+    """Builds, and gives each shard's size relative to the target, less 1."""
+    shards = build.build(request).manifest.splits["train"].shards
+    return np.array([shard.num_bytes for shard in shards]) / request.output.shard_bytes - 1
+
+
+def _check(folder: Path, zoo: Zoo, corpus: Corpus, *, targets: float, name: Any, **options: Any) -> None:
+    made = corpus(np.random.default_rng(1))
+    request = _request(folder, zoo, made, layout=LayoutConfig(name=name, max_length=64), **options)
+    deviations = _deviations(_with_targets(request, targets))
+    assert len(deviations) in (int(targets), int(targets) + 1)
+    assert np.abs(deviations).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("corpus", "name", "shuffle"),
+    [
+        (_lognormal, "pad", True),
+        (_sorted, "concat", False),
+        (_bimodal, "pad", True),
+        (_half_foreign, "concat", True),
+        (_half_foreign, "concat", False),
+    ],
+)
+def test_every_shard_is_within_a_tenth_of_the_target(
+    tmp_path: Path, zoo: Zoo, corpus: Corpus, name: str, shuffle: bool
+) -> None:
+    _check(tmp_path, zoo, corpus, targets=7.0, name=name, shuffle=shuffle)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "compression"), [("pad", "none"), ("pad", "gzip"), ("concat", "none")])
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("corpus", [_lognormal, _sorted, _bimodal, _half_foreign, _alternating])
+def test_every_shard_is_within_a_tenth_in_every_order_and_form(
+    tmp_path: Path, zoo: Zoo, corpus: Corpus, shuffle: bool, name: str, compression: str
+) -> None:
+    # A compressed shard as tiny as these can be is longer for beginning anew.
+    targets = 12.7 if compression == "none" else 6.2
+    _check(tmp_path, zoo, corpus, targets=targets, name=name, shuffle=shuffle, compression=compression)
+
+
+def test_rows_that_cannot_become_records_are_not_counted_on(tmp_path: Path, zoo: Zoo) -> None:
+    made = _lognormal(np.random.default_rng(0))
+    layout = LayoutConfig(max_length=32, truncation="do_not_truncate")
+    request = _with_targets(_request(tmp_path, zoo, made, layout=layout, max_error_rate=1.0), 6.0)
+    manifest = build.build(request).manifest.splits["train"]
+    assert manifest.ledger.rejected["too_long"] > ROWS / 4
+    sizes = np.array([shard.num_bytes for shard in manifest.shards])
+    assert np.abs(sizes / request.output.shard_bytes - 1).max() < 0.1
+
+
+def test_the_prediction_of_the_whole_is_within_two_percent(tmp_path: Path, zoo: Zoo) -> None:
+    layout = LayoutConfig(name="concat", max_length=64)
+    request = _request(tmp_path, zoo, _lognormal(np.random.default_rng(2)), layout=layout)
+    predicted = build.plan_one(resolve(request), "train", request).plan.predicted_bytes
+    assert build.build(request).manifest.splits["train"].num_bytes == pytest.approx(predicted, rel=0.02)
+
+
+def _measure(request: PrepareConfig) -> sampling.Sample | None:
+    resolved = resolve(request)
+    return sampling.measure(resolved.job, resolved.tools, resolved.job.splits["train"])
+
+
+def test_a_small_split_is_read_almost_whole(tmp_path: Path, zoo: Zoo) -> None:
+    sample = _measure(_request(tmp_path, zoo, ["one two", "three"] * 50, layout=LayoutConfig(max_length=16)))
+    assert sample is not None
+    assert len(sample.row_tokens) == 96  # six clusters of sixteen
+    assert sample.text_bytes == 48 * len("one twothree")
+
+
+@pytest.mark.parametrize("rows", [1, 2, 17])
+def test_a_tiny_split_is_read_whole(tmp_path: Path, zoo: Zoo, rows: int) -> None:
+    sample = _measure(_request(tmp_path, zoo, ["a text"] * rows, layout=LayoutConfig(max_length=16)))
+    assert sample is not None
+    assert len(sample.row_tokens) in (rows, 16)
+
+
+def test_a_sample_without_a_usable_row_is_none(tmp_path: Path, zoo: Zoo) -> None:
+    layout = LayoutConfig(max_length=4, truncation="do_not_truncate")
+    assert _measure(_request(tmp_path, zoo, ["far too long for four tokens"] * 20, layout=layout)) is None
+
+
+def test_long_texts_are_sampled_in_fewer_places(tmp_path: Path, zoo: Zoo) -> None:
+    rng = np.random.default_rng(0)
+    page = _english(4000, rng)
+    request = _request(tmp_path, zoo, [page] * 600, layout=LayoutConfig(name="concat", max_length=512))
+    sample = _measure(request)
+    assert sample is not None
+    assert sample.text_bytes <= 75 * len(page)
+    assert len(sample.row_tokens) < 100
+
+
+def test_a_sample_too_short_for_one_row_still_foretells_its_size(tmp_path: Path, zoo: Zoo) -> None:
+    layout = LayoutConfig(name="concat", max_length=512, remainder="drop")
+    request = _request(tmp_path, zoo, ["a few words", "and some more"], layout=layout)
+    sample = _measure(request)
+    assert sample is not None
+    assert 600 < sample.record_bytes < 2000
+    with pytest.raises(OutputError, match="no row of this shard gives an example"):
+        build.build(request)
+
+
+def test_the_sample_depends_on_the_seed_alone(tmp_path: Path, zoo: Zoo) -> None:
+    request = _request(tmp_path, zoo, _lognormal(np.random.default_rng(0)) * 4, layout=LayoutConfig(max_length=32))
+    samples = [_measure(dataclasses.replace(request, seed=seed)) for seed in (0, 0, 1)]
+    tokens = [sample.row_tokens.tolist() for sample in samples if sample]
+    assert tokens[0] == tokens[1] != tokens[2]
+
+
+def test_parts_of_a_split_are_sampled_where_they_lie(tmp_path: Path, zoo: Zoo) -> None:
+    made = ["short"] * 500 + ["x " * 40] * 500
+    request = _request(tmp_path, zoo, made, layout=LayoutConfig(max_length=64))
+    source = dataclasses.replace(request.source, splits=("train[900:]+train[600:700]",))
+    sample = _measure(dataclasses.replace(request, source=source))
+    assert sample is not None
+    assert len(sample.row_tokens) > 150
+    assert set(sample.row_tokens.tolist()) == {42}
+
+
+# The curve
+
+
+def test_a_curve_meets_the_averages_and_the_total() -> None:
+    text_bytes = np.arange(1, 1001)
+    output = np.minimum(text_bytes, 600) * 2.0
+    curve = prediction.fit(text_bytes, output, total=float(output.sum()), rising=False)
+    found = curve(text_bytes, text_bytes)
+    assert found.sum() == pytest.approx(output.sum())
+    np.testing.assert_allclose(found[50:550], output[50:550], rtol=0.02)
+    assert curve(np.array([10**9]), np.zeros(1)) == pytest.approx(1200, rel=0.01)
+
+
+def test_a_rising_curve_goes_on_in_proportion() -> None:
+    text_bytes = np.arange(1, 1001)
+    curve = prediction.fit(text_bytes, text_bytes * 3.0, total=text_bytes.sum() * 3.0, rising=True)
+    assert curve(np.array([50_000]), np.zeros(1)) == pytest.approx(150_000, rel=0.01)
+
+
+def test_rows_without_text_have_a_size_too() -> None:
+    curve = prediction.fit(np.zeros(20), np.full(20, 7.0), total=140.0, rising=True)
+    assert curve(np.zeros(2), np.zeros(2)).tolist() == [7.0, 7.0]
+
+
+def test_the_longest_rows_are_looked_at_most_closely() -> None:
+    groups = prediction.groups_of_similar(np.arange(4096)[::-1])
+    assert sorted(itertools.chain.from_iterable(groups)) == list(range(4096))
+    assert len(groups[-1]) < 16 < len(groups[0])
+    assert groups[-1].tolist() == list(range(len(groups[-1])))[::-1]  # the indices of the longest
+
+
+def _localized(factors: np.ndarray) -> tuple[Curve, np.ndarray]:
+    """A flat curve of 100 bytes and 64 clusters of 16 rows each, which lie above or below it by `factors`."""
+    places = np.arange(len(factors) * 1000).reshape(-1, 1000)[:, :16].ravel()
+    curve = Curve(np.array([0.0, 1.0]), np.array([100.0, 100.0]))
+    found = prediction.localize(
+        curve,
+        clusters=places // 1000,
+        places=places,
+        text_bytes=np.ones(len(places)),
+        output_bytes=100 * np.repeat(factors, 16),
+    )
+    return found, found(np.ones(len(factors)), np.arange(len(factors)) * 1000 + 8)
+
+
+def test_a_change_along_the_split_is_followed() -> None:
+    factors = np.repeat([1.5, 0.5], 32)
+    _, along = _localized(factors)
+    np.testing.assert_allclose(along, 100 * factors, rtol=0.05)
+
+
+def test_chance_is_not_taken_for_a_change() -> None:
+    factors = 1 + 0.2 * np.random.default_rng(0).standard_normal(64)
+    _, along = _localized(factors)
+    assert np.abs(along - 100).max() < 0.4 * np.abs(100 * factors - 100).max()
+
+
+def test_few_clusters_say_nothing_of_places() -> None:
+    curve, _ = _localized(np.array([1.5, 1.5, 0.5]))
+    assert len(curve.places) == 1
