@@ -19,7 +19,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent import futures
 from typing import Any
 
 import apache_beam as beam
@@ -38,6 +38,7 @@ from tfrecord_io.errors import ConfigError, PrepError
 __all__ = ["Commit", "CommitArguments", "WriteShard", "check", "run"]
 
 _NAMESPACE = "prep-tfrecords"
+_POLL_SECONDS = 0.25
 _EMBEDDED = (None, "DirectRunner", "FnApiRunner")
 
 
@@ -129,7 +130,7 @@ def _in_a_thread(function: Callable[[], object]) -> None:
     """Waits for a thread to do it. An interrupt then reaches the launcher at once: Beam would turn it into an error of
     the step where it struck, or go on until every thread has made all of its shards.
     """
-    done: Future[None] = Future()
+    done: futures.Future[None] = futures.Future()
 
     def work() -> None:
         try:
@@ -140,6 +141,9 @@ def _in_a_thread(function: Callable[[], object]) -> None:
             done.set_result(None)
 
     threading.Thread(target=work, name="beam", daemon=True).start()
+    # The system may hand the signal to another thread, which wakes nobody: the launcher has to look for itself.
+    while not done.done():
+        futures.wait([done], timeout=_POLL_SECONDS)
     done.result()
 
 

@@ -33,32 +33,32 @@ def _foreign(signs: int, rng: np.random.Generator) -> str:
     return "".join(_SIGNS[index] for index in rng.integers(0, len(_SIGNS), signs))
 
 
-def _skewed(rng: np.random.Generator) -> np.ndarray:
-    return np.maximum(1, rng.lognormal(3.2, 1.0, ROWS)).astype(int)
+def _skewed(rng: np.random.Generator, rows: int) -> np.ndarray:
+    return np.maximum(1, rng.lognormal(3.2, 1.0, rows)).astype(int)
 
 
-def _lognormal(rng: np.random.Generator) -> list[str]:
-    return [_english(words, rng) for words in _skewed(rng)]
+def _lognormal(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
+    return [_english(words, rng) for words in _skewed(rng, rows)]
 
 
-def _sorted(rng: np.random.Generator) -> list[str]:
-    return [_english(words, rng) for words in np.sort(_skewed(rng))]
+def _sorted(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
+    return [_english(words, rng) for words in np.sort(_skewed(rng, rows))]
 
 
-def _bimodal(rng: np.random.Generator) -> list[str]:
-    return [_english(3 if rng.random() < 0.5 else 120, rng) for _ in range(ROWS)]
+def _bimodal(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
+    return [_english(3 if rng.random() < 0.5 else 120, rng) for _ in range(rows)]
 
 
-def _half_foreign(rng: np.random.Generator) -> list[str]:
+def _half_foreign(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
     """The same bytes of text give several times as many tokens in the second half."""
-    return [_english(40, rng) if row < ROWS // 2 else _foreign(90, rng) for row in range(ROWS)]
+    return [_english(40, rng) if row < rows // 2 else _foreign(90, rng) for row in range(rows)]
 
 
-def _alternating(rng: np.random.Generator) -> list[str]:
-    return [_english(40, rng) if row // 300 % 2 else _foreign(90, rng) for row in range(ROWS)]
+def _alternating(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
+    return [_english(40, rng) if row // 300 % 2 else _foreign(90, rng) for row in range(rows)]
 
 
-Corpus = Callable[[np.random.Generator], list[str]]
+Corpus = Callable[[np.random.Generator, int], list[str]]
 
 
 def _request(folder: Path, zoo: Zoo, made: list[str], *, layout: LayoutConfig, **options: Any) -> PrepareConfig:
@@ -87,8 +87,10 @@ def _deviations(request: PrepareConfig) -> np.ndarray:
     return np.array([shard.num_bytes for shard in shards]) / request.output.shard_bytes - 1
 
 
-def _check(folder: Path, zoo: Zoo, corpus: Corpus, *, targets: float, name: Any, **options: Any) -> None:
-    made = corpus(np.random.default_rng(1))
+def _check(
+    folder: Path, zoo: Zoo, corpus: Corpus, *, targets: float, name: Any, rows: int = ROWS, **options: Any
+) -> None:
+    made = corpus(np.random.default_rng(1), rows)
     request = _request(folder, zoo, made, layout=LayoutConfig(name=name, max_length=64), **options)
     deviations = _deviations(_with_targets(request, targets))
     assert len(deviations) in (int(targets), int(targets) + 1)
@@ -112,15 +114,21 @@ def test_every_shard_is_within_a_tenth_of_the_target(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "compression"), [("pad", "none"), ("pad", "gzip"), ("concat", "none")])
+@pytest.mark.parametrize("name", ["pad", "concat"])
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("corpus", [_lognormal, _sorted, _bimodal, _half_foreign, _alternating])
-def test_every_shard_is_within_a_tenth_in_every_order_and_form(
-    tmp_path: Path, zoo: Zoo, corpus: Corpus, shuffle: bool, name: str, compression: str
+def test_every_shard_is_within_a_tenth_in_either_order(
+    tmp_path: Path, zoo: Zoo, corpus: Corpus, shuffle: bool, name: str
 ) -> None:
-    # A compressed shard as tiny as these can be is longer for beginning anew.
-    targets = 12.7 if compression == "none" else 6.2
-    _check(tmp_path, zoo, corpus, targets=targets, name=name, shuffle=shuffle, compression=compression)
+    _check(tmp_path, zoo, corpus, targets=12.7, name=name, shuffle=shuffle)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("corpus", [_sorted, _half_foreign])
+def test_every_compressed_shard_is_within_a_tenth(tmp_path: Path, zoo: Zoo, corpus: Corpus, shuffle: bool) -> None:
+    # Smaller ones are too near to the window of the compression, which every shard fills anew.
+    _check(tmp_path, zoo, corpus, targets=7.0, name="pad", rows=6000, shuffle=shuffle, compression="gzip")
 
 
 def test_rows_that_cannot_become_records_are_not_counted_on(tmp_path: Path, zoo: Zoo) -> None:
