@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from tfrecord_io.errors import ManifestError, SchemaError
+from tfrecord_io.ledger import Ledger, Shard, Split
 from tfrecord_io.schema import Feature, Schema
 
 __all__ = [
@@ -53,63 +54,6 @@ def shard_name(*, name: str, split: str, index: int, count: int, compression: Co
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Shard:
-    """One file. `num_bytes` and `sha256` are of the file as stored; `num_tokens` counts what is not padding."""
-
-    name: str
-    num_bytes: int
-    num_examples: int
-    num_tokens: int
-    sha256: str
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Ledger:
-    """Where the input went: `rows_in == rows_used + sum(rejected.values())`, by reason.
-
-    `tokens_cut` are tokens of used rows that are in no record: truncated (`pad`), or a dropped remainder (`concat`).
-    """
-
-    rows_in: int
-    rows_used: int
-    rejected: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    tokens_cut: int = 0
-
-    @property
-    def rows_rejected(self) -> int:
-        """All rejected rows, whatever the reason."""
-        return sum(self.rejected.values())
-
-    @property
-    def balanced(self) -> bool:
-        """Whether every row is accounted for."""
-        return self.rows_in == self.rows_used + self.rows_rejected
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Split:
-    """One split: its shards in order, and its ledger."""
-
-    shards: tuple[Shard, ...]
-    ledger: Ledger
-
-    @property
-    def num_examples(self) -> int:
-        """Records in all shards."""
-        return sum(shard.num_examples for shard in self.shards)
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all shards as stored."""
-        return sum(shard.num_bytes for shard in self.shards)
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens that are not padding, in all shards."""
-        return sum(shard.num_tokens for shard in self.shards)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerFacts:
     """What a trainer needs to know of the tokenizer without loading it. Ids are None where it has no such token."""
 
@@ -142,6 +86,7 @@ class Manifest:
     splits: Mapping[str, Split]
     label_names: tuple[str, ...] | None = None
     compression: Compression = "none"
+    index_stride: int | None = None
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -208,6 +153,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "layout": dict(manifest.layout),
         "tokenizer": {**dataclasses.asdict(manifest.tokenizer), "special_ids": list(manifest.tokenizer.special_ids)},
         "compression": manifest.compression,
+        "index_stride": manifest.index_stride,
         "source": dict(manifest.source),
         "options": dict(manifest.options),
         "versions": dict(manifest.versions),
@@ -254,6 +200,7 @@ def _from_json(document: Mapping[str, Any]) -> Manifest:
         splits={_text(name): _split(fields) for name, fields in document["splits"].items()},
         label_names=None if names is None else tuple(map(_text, names)),
         compression=_one_of(document["compression"], "none", "gzip"),
+        index_stride=None if document["index_stride"] is None else _count(document["index_stride"]),
         source=dict(document["source"]),
         options=dict(document["options"]),
         versions=dict(document["versions"]),
@@ -286,19 +233,12 @@ def _tokenizer(fields: Mapping[str, Any]) -> TokenizerFacts:
 
 
 def _split(fields: Mapping[str, Any]) -> Split:
-    ledger = fields["ledger"]
-    split = Split(
-        shards=tuple(_shard(shard) for shard in fields["shards"]),
-        ledger=Ledger(
-            rows_in=_count(ledger["rows_in"]),
-            rows_used=_count(ledger["rows_used"]),
-            rejected={_text(reason): _count(rows) for reason, rows in ledger["rejected"].items()},
-            tokens_cut=_count(ledger["tokens_cut"]),
-        ),
-    )
+    split = Split(shards=tuple(_shard(shard) for shard in fields["shards"]))
     for key in ("num_examples", "num_bytes", "num_tokens"):
         if fields[key] != getattr(split, key):
             raise ValueError(f"{key} is {fields[key]!r} but the shards add up to {getattr(split, key)}")
+    if _ledger(fields["ledger"]) != split.ledger:
+        raise ValueError("the ledger of a split is not the sum of its shards' ledgers")
     return split
 
 
@@ -309,6 +249,16 @@ def _shard(fields: Mapping[str, Any]) -> Shard:
         num_examples=_count(fields["num_examples"]),
         num_tokens=_count(fields["num_tokens"]),
         sha256=_text(fields["sha256"]),
+        ledger=_ledger(fields["ledger"]),
+    )
+
+
+def _ledger(fields: Mapping[str, Any]) -> Ledger:
+    return Ledger(
+        rows_in=_count(fields["rows_in"]),
+        rows_used=_count(fields["rows_used"]),
+        rejected={_text(reason): _count(rows) for reason, rows in fields["rejected"].items()},
+        tokens_cut=_count(fields["tokens_cut"]),
     )
 
 
@@ -334,16 +284,17 @@ def _check(manifest: Manifest, *, place: str) -> None:
     _check_ids(manifest.tokenizer, place=place)
     seen: set[str] = set()
     for split_name, split in manifest.splits.items():
-        if not split.ledger.balanced:
-            ledger = split.ledger
-            raise ManifestError(
-                f"{place}: split {split_name!r}: {ledger.rows_in} rows in, but {ledger.rows_used} used "
-                f"and {ledger.rows_rejected} rejected",
-                remedy=_REMAKE,
-            )
         for shard in split.shards:
-            _check_shard(shard, seen=seen, compression=manifest.compression, place=f"{place}: split {split_name!r}")
+            where = f"{place}: split {split_name!r}"
+            _check_shard(shard, seen=seen, compression=manifest.compression, place=where)
+            _check_ledger(shard, layout=manifest.layout.get("name"), place=where)
             seen.add(shard.name)
+    if manifest.index_stride == 0 or (manifest.index_stride and manifest.compression != "none"):
+        raise ManifestError(
+            f"{place}: an index of every {manifest.index_stride}th record with compression {manifest.compression!r}, "
+            "expected a stride of at least 1, and no index of compressed shards",
+            remedy=_REMAKE,
+        )
     label = manifest.schema.with_role("label")
     if manifest.label_names is not None and label is None:
         raise ManifestError(f"{place}: label names without a feature of role 'label'", remedy=_REMAKE)
@@ -372,3 +323,19 @@ def _check_shard(shard: Shard, *, seen: set[str], compression: Compression, plac
         )
     if shard.num_examples == 0:
         raise ManifestError(f"{place}: shard {shard.name}: no example, expected at least one", remedy=_REMAKE)
+
+
+def _check_ledger(shard: Shard, *, layout: Any, place: str) -> None:
+    ledger = shard.ledger
+    if not ledger.balanced:
+        raise ManifestError(
+            f"{place}: shard {shard.name}: {ledger.rows_in} rows in, but {ledger.rows_used} used "
+            f"and {ledger.rows_rejected} rejected",
+            remedy=_REMAKE,
+        )
+    if layout == "pad" and shard.num_examples != ledger.rows_used:
+        raise ManifestError(
+            f"{place}: shard {shard.name}: {shard.num_examples} examples of {ledger.rows_used} rows, "
+            "expected as many, since each row is one example",
+            remedy=_REMAKE,
+        )

@@ -22,10 +22,13 @@ from tfrecord_io._kernels import frozen
 from tfrecord_io.errors import ConfigError, CorruptRecordError
 from tfrecord_io.examples import Payloads
 
-__all__ = ["Compression", "crc32c", "frame", "masked_crc32c", "read_payloads", "scan"]
+__all__ = ["FRAME_BYTES", "Compression", "crc32c", "frame", "masked_crc32c", "read_payloads", "scan"]
 
 Compression = Literal["none", "gzip"]
 Data = bytes | bytearray | memoryview | np.ndarray
+
+# Of a record beside its data: the size, and the crcs of the size and the data.
+FRAME_BYTES = _frame_kernels.FRAME_BYTES
 
 _REMEDY = "copy the shard again from where it was made, or build it anew"
 _HEADER_BYTES = 12

@@ -50,8 +50,9 @@ class Encoded:
 
 
 class Builder(Protocol):
-    """Gathers one shard."""
+    """Gathers one shard. `rows_used` counts the rows that are in some record, once all chunks are taken."""
 
+    rows_used: int
     tokens_cut: int
 
     def add(self, encoded: Encoded) -> None:
@@ -162,6 +163,7 @@ class _PadTools:
 
 class _PadBuilder:
     def __init__(self, *, length: int, pad_id: int, pad_type: int, side: Side, dtype: np.dtype) -> None:
+        self.rows_used = 0
         self.tokens_cut = 0
         self._length = length
         self._pad_id = pad_id
@@ -202,6 +204,7 @@ class _PadBuilder:
                 pad_type=self._pad_type,
                 side=self._side,
             )
+            self.rows_used += len(chosen)
             yield {**laid_out, **{name: values[chosen] for name, values in arrays.items()}}
 
 
@@ -245,6 +248,7 @@ class _ConcatBuilder:
     def __init__(
         self, *, length: int, separator: int, bos: int | None, pad_id: int, drop: bool, dtype: np.dtype
     ) -> None:
+        self.rows_used = 0
         self.tokens_cut = 0
         self._length = length
         self._separator = separator
@@ -265,6 +269,7 @@ class _ConcatBuilder:
         left = np.empty(0, np.int32)
         for chosen in _by_tokens(order, documents.lengths):
             joined = layouts.join(documents.take(chosen), separator=self._separator, bos=self._bos)
+            self.rows_used += len(chosen)
             tokens = np.concatenate([left, joined])
             whole = len(tokens) // self._length * self._length
             left = tokens[whole:]

@@ -41,6 +41,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         splits={**(before.splits if before else {}), **splits},
         label_names=job.columns.label.names if job.columns.label else None,
         compression=job.compression,
+        index_stride=job.index_stride,
         source={**identity, "splits": ranges},
         options=items,
         versions={

@@ -21,7 +21,7 @@ from pipelines.prepare.columns import ColumnPlan, plan_columns
 from pipelines.prepare.config import Compression, LayoutConfig, PrepareConfig
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.sources import Source, SplitSource, open_source
-from tfrecord_io import manifest
+from tfrecord_io import manifest, record_index
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Schema
 
@@ -46,6 +46,11 @@ class Job:
     compression: Compression
     seed: int
     shuffle: bool
+
+    @property
+    def index_stride(self) -> int | None:
+        """Every that many records a shard's index has an offset; None for compressed shards, which have no index."""
+        return record_index.STRIDE if self.compression == "none" else None
 
     def work_path(self, *parts: str) -> str:
         """A path in the job's own folder."""

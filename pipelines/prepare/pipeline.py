@@ -69,8 +69,8 @@ class WriteShard(beam.DoFn):
         assert self._tools is not None, "Beam calls setup before process"
         with _failures.remembered():
             receipt = shards.write(task, self._job, self._tools)
-        Metrics.counter(_NAMESPACE, "rows").inc(receipt.ledger.rows_in)
-        Metrics.counter(_NAMESPACE, "rejected").inc(receipt.ledger.rows_rejected)
+        Metrics.counter(_NAMESPACE, "rows").inc(receipt.shard.ledger.rows_in)
+        Metrics.counter(_NAMESPACE, "rejected").inc(receipt.shard.ledger.rows_rejected)
         Metrics.counter(_NAMESPACE, "tokens").inc(receipt.shard.num_tokens)
         Metrics.counter(_NAMESPACE, "bytes").inc(receipt.shard.num_bytes)
         yield receipt

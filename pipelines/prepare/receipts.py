@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tfrecord_io.errors import FormatError, LedgerError
@@ -32,7 +32,6 @@ class Receipt:
     split: str
     index: int
     shard: Shard
-    ledger: Ledger
     first_rejected: tuple[RejectedRow, ...] = ()
 
 
@@ -49,8 +48,7 @@ def parse(text: bytes, *, place: str) -> Receipt:
             fingerprint=fields["fingerprint"],
             split=fields["split"],
             index=fields["index"],
-            shard=Shard(**fields["shard"]),
-            ledger=Ledger(**fields["ledger"]),
+            shard=Shard(**{**fields["shard"], "ledger": Ledger(**fields["shard"]["ledger"])}),
             first_rejected=tuple(RejectedRow(**row) for row in fields["first_rejected"]),
         )
         _check_types(receipt)
@@ -66,27 +64,21 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
 
     Raises: LedgerError if rows are missing or were counted twice.
     """
-    ordered = sorted(receipts, key=lambda receipt: receipt.index)
-    rejected: dict[str, int] = {}
-    for receipt in ordered:
-        _add(rejected, receipt.ledger.rejected)
-    ledger = Ledger(
-        rows_in=sum(receipt.ledger.rows_in for receipt in ordered),
-        rows_used=sum(receipt.ledger.rows_used for receipt in ordered),
-        rejected=rejected,
-        tokens_cut=sum(receipt.ledger.tokens_cut for receipt in ordered),
-    )
-    if not ledger.balanced or ledger.rows_in != rows_in:
+    split = Split(shards=tuple(receipt.shard for receipt in sorted(receipts, key=lambda receipt: receipt.index)))
+    unbalanced = [shard.name for shard in split.shards if not shard.ledger.balanced]
+    ledger = split.ledger
+    if unbalanced or ledger.rows_in != rows_in:
         raise LedgerError(
             f"{rows_in} rows were planned, {ledger.rows_in} read, {ledger.rows_used} used and "
-            f"{ledger.rows_rejected} rejected, expected every row to be used or rejected",
+            f"{ledger.rows_rejected} rejected{' in ' + unbalanced[0] if unbalanced else ''}, "
+            "expected every row to be used or rejected",
             remedy="please report this with the plan and the receipts in .prep/",
         )
-    return Split(shards=tuple(receipt.shard for receipt in ordered), ledger=ledger)
+    return split
 
 
 def _check_types(receipt: Receipt) -> None:
-    shard, ledger = receipt.shard, receipt.ledger
+    shard, ledger = receipt.shard, receipt.shard.ledger
     texts = [receipt.fingerprint, receipt.split, shard.name, shard.sha256, *ledger.rejected]
     counts = [receipt.index, shard.num_bytes, shard.num_examples, shard.num_tokens, *dict(ledger.rejected).values()]
     counts += [ledger.rows_in, ledger.rows_used, ledger.tokens_cut, *(row.row for row in receipt.first_rejected)]
@@ -95,8 +87,3 @@ def _check_types(receipt: Receipt) -> None:
     wrong += [value for value in counts if type(value) is not int or value < 0]
     if wrong:
         raise TypeError(f"{wrong[0]!r:.100} is not what a receipt holds there")
-
-
-def _add(total: dict[str, int], part: Mapping[str, int]) -> None:
-    for reason, rows in part.items():
-        total[reason] = total.get(reason, 0) + rows

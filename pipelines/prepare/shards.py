@@ -24,8 +24,8 @@ from pipelines.prepare.overlap import ordered_map
 from pipelines.prepare.planning import Segments, ShardTask, split_seed
 from pipelines.prepare.receipts import Receipt
 from pipelines.prepare.rejects import Rejects
-from tfrecord_io import examples, records
-from tfrecord_io.errors import OutputError
+from tfrecord_io import examples, record_index, records
+from tfrecord_io.errors import LedgerError, OutputError
 from tfrecord_io.manifest import Compression, Ledger, Shard
 
 __all__ = ["batches", "count_tokens", "write"]
@@ -48,23 +48,23 @@ def write(task: ShardTask, job: Job, tools: Tools) -> Receipt:
     rejects = Rejects(job.columns)
     builder = tools.builder()
     with _gathering:
-        _gather(task, job, tools, builder, rejects)
+        rows_in = _gather(task, job, tools, builder, rejects)
     rng = np.random.default_rng([job.seed, split_seed(task.split), task.index]) if job.shuffle else None
     stored = _Tally()
     name = job.shard_name(task)
     storage.write_atomic(storage.join(job.root, name), stored.watch(_frames(job, builder, rng, stored), place=name))
+    ledger = Ledger(
+        rows_in=rows_in, rows_used=builder.rows_used, rejected=rejects.by_reason, tokens_cut=builder.tokens_cut
+    )
+    _check(ledger, task, place=name)
+    if job.index_stride:
+        storage.write_bytes(storage.join(job.root, record_index.file_name(name)), stored.index.dump())
     rejects.write(job.rejected_path(task))
     receipt = Receipt(
         fingerprint=job.fingerprint,
         split=task.split,
         index=task.index,
-        shard=stored.shard(name),
-        ledger=Ledger(
-            rows_in=task.num_rows,
-            rows_used=task.num_rows - rejects.count,
-            rejected=rejects.by_reason,
-            tokens_cut=builder.tokens_cut,
-        ),
+        shard=stored.shard(name, ledger),
         first_rejected=tuple(rejects.first),
     )
     storage.write_bytes(job.receipt_path(task), receipts.dump(receipt))
@@ -88,11 +88,14 @@ def count_tokens(columns: dict[str, np.ndarray]) -> int:
     return int(columns["attention_mask" if "attention_mask" in columns else "num_tokens"].sum(dtype=np.int64))
 
 
-def _gather(task: ShardTask, job: Job, tools: Tools, builder: Builder, rejects: Rejects) -> None:
-    """Reads, tokenizes and collects the task's rows; what cannot be used goes to `rejects`."""
+def _gather(task: ShardTask, job: Job, tools: Tools, builder: Builder, rejects: Rejects) -> int:
+    """Reads, tokenizes and collects the task's rows; what cannot be used goes to `rejects`. Returns the rows read."""
+    rows_read = 0
 
     def usable() -> Iterator[tuple[pa.RecordBatch, np.ndarray, Rows]]:
+        nonlocal rows_read
         for first, batch in batches(job, task.split, task.segments):
+            rows_read += batch.num_rows
             rows, reasons = extract(batch, job.columns)
             # The batch is a view that is gone when the next one is read: rejected rows are copied out of it now.
             rejects.add(batch, reasons, np.arange(first, first + batch.num_rows))
@@ -110,6 +113,17 @@ def _gather(task: ShardTask, job: Job, tools: Tools, builder: Builder, rejects: 
         if tools.may_reject:
             rejects.add(batch, encoded.reasons, numbers)
         progress.add(rows=len(numbers), tokens=encoded.num_tokens)
+    return rows_read
+
+
+def _check(ledger: Ledger, task: ShardTask, *, place: str) -> None:
+    """Each number was counted at a place of its own: read, laid out, rejected. Raises: LedgerError if they disagree."""
+    if not ledger.balanced or ledger.rows_in != task.num_rows:
+        raise LedgerError(
+            f"{place}: {task.num_rows} rows were planned, {ledger.rows_in} read, {ledger.rows_used} used and "
+            f"{ledger.rows_rejected} rejected, expected every row to be used or rejected",
+            remedy="please report this with the plan in .prep/",
+        )
 
 
 def _frames(job: Job, builder: Builder, rng: np.random.Generator | None, tally: _Tally) -> Iterator[memoryview | bytes]:
@@ -120,6 +134,7 @@ def _frames(job: Job, builder: Builder, rng: np.random.Generator | None, tally: 
             payloads = examples.encode(columns, job.schema)
             tally.num_examples += len(payloads)
             tally.num_tokens += count_tokens(columns)
+            tally.index.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
             yield records.frame(payloads).data
 
     return _compressed(framed(), job.compression)
@@ -142,6 +157,7 @@ class _Tally:
     def __init__(self) -> None:
         self.num_examples = 0
         self.num_tokens = 0
+        self.index = record_index.IndexBuilder()
         self._num_bytes = 0
         self._digest = hashlib.sha256()
 
@@ -158,7 +174,7 @@ class _Tally:
                 remedy="look at why rows are rejected or too short, or choose a larger --shard-size",
             )
 
-    def shard(self, name: str) -> Shard:
+    def shard(self, name: str, ledger: Ledger) -> Shard:
         """The finished shard's entry."""
         return Shard(
             name=name,
@@ -166,4 +182,5 @@ class _Tally:
             num_examples=self.num_examples,
             num_tokens=self.num_tokens,
             sha256=self._digest.hexdigest(),
+            ledger=ledger,
         )

@@ -25,7 +25,15 @@ from tfrecord_io.manifest import Manifest
 __all__ = ["OWN_FILES", "clear", "find_receipt", "read_manifest", "read_plan", "reserve", "write_plan"]
 
 # What a dataset's folder holds beside its shards; nothing else is ever deleted.
-OWN_FILES = (manifest.FILE_NAME, "dataset_info.json", "features.json", "label.labels.txt", "tokenizer", "rejected")
+OWN_FILES = (
+    manifest.FILE_NAME,
+    "dataset_info.json",
+    "features.json",
+    "label.labels.txt",
+    "tokenizer",
+    "rejected",
+    "index",
+)
 
 
 def read_manifest(root: str) -> Manifest | None:
@@ -54,7 +62,7 @@ def reserve(resolved: Resolved, *, overwrite: bool) -> None:
         clear(root)
     elif ours:
         _refuse_another(resolved)
-    for folder in ("", "rejected", "tokenizer"):
+    for folder in ("", "index", "rejected", "tokenizer"):
         storage.sweep(storage.join(root, folder))
     job = resolved.job
     for name, content in resolved.tokenizer_files.items():

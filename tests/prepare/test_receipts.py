@@ -26,8 +26,14 @@ def _receipt(index: int = 0, *, used: int = 3, rejected: dict[str, int] | None =
         fingerprint="f" * 32,
         split="train",
         index=index,
-        shard=Shard(name=f"x-{index}.tfrecord", num_bytes=10, num_examples=used, num_tokens=5, sha256="0" * 64),
-        ledger=Ledger(**ledger),
+        shard=Shard(
+            name=f"x-{index}.tfrecord",
+            num_bytes=10,
+            num_examples=used,
+            num_tokens=5,
+            sha256="0" * 64,
+            ledger=Ledger(**ledger),
+        ),
         first_rejected=tuple(RejectedRow(row=row, reason=reason) for row, reason in enumerate(sorted(reasons))),
     )
 
@@ -52,12 +58,17 @@ def _damaged(**changes: Any) -> bytes:
     return json.dumps({**fields, **changes}).encode()
 
 
+def _damaged_shard(**changes: Any) -> bytes:
+    return _damaged(shard={**json.loads(dump(_receipt()))["shard"], **changes})
+
+
 @pytest.mark.parametrize(
     "text",
     [
         *(b"", b"\xff\xfe", b"[]", b"null", b'"receipt"', b"{}", dump(_receipt())[:-20]),
         *(_damaged(shard={}), _damaged(shard=None), _damaged(index="first"), _damaged(index=None)),
-        *(_damaged(ledger={"rows_in": 1}), _damaged(ledger=[]), _damaged(first_rejected=[1]), _damaged(shard={"a": 1})),
+        *(_damaged_shard(ledger={"rows_in": 1}), _damaged_shard(ledger=[]), _damaged_shard(a=1)),
+        *(_damaged(first_rejected=[1]), _damaged(shard={"a": 1})),
         *(_damaged(first_rejected=[{"row": 1}]), _damaged(first_rejected=None), _damaged(index=float("inf"))),
         *(_damaged(fingerprint=None), _damaged(split=3), _damaged(index=True), _damaged(index=-1), _damaged(index=1.0)),
         dump(_receipt()).replace(b'"num_bytes": 10', b'"num_bytes": "10"'),

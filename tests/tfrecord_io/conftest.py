@@ -145,10 +145,10 @@ def _write_split(
                 num_examples=len(payloads),
                 num_tokens=0,
                 sha256=hashlib.sha256(stored).hexdigest(),
+                ledger=Ledger(rows_in=len(payloads), rows_used=len(payloads)),
             )
         )
-    rows = sum(shard.num_examples for shard in written)
-    return Split(shards=tuple(written), ledger=Ledger(rows_in=rows, rows_used=rows))
+    return Split(shards=tuple(written))
 
 
 def pad_shards(*sizes: int) -> list[dict[str, np.ndarray]]:

@@ -22,12 +22,20 @@ Document = dict[str, Any]
 
 def make_shard(name: str = "tiny-train-00000-of-00002.tfrecord", **changes: Any) -> Shard:
     fields: dict[str, Any] = {"num_bytes": 100, "num_examples": 5, "num_tokens": 40, "sha256": "ab" * 32}
+    fields["ledger"] = Ledger(rows_in=5, rows_used=5)
     return Shard(name=name, **{**fields, **changes})
 
 
 def make(**changes: Any) -> Manifest:
     """A small manifest with something in every field."""
-    shards = (make_shard(), make_shard("tiny-train-00001-of-00002.tfrecord", num_examples=4))
+    shards = (
+        make_shard(ledger=Ledger(rows_in=6, rows_used=5, rejected={"text_null": 1}, tokens_cut=3)),
+        make_shard(
+            "tiny-train-00001-of-00002.tfrecord",
+            num_examples=4,
+            ledger=Ledger(rows_in=6, rows_used=4, rejected={"text_null": 2}, tokens_cut=4),
+        ),
+    )
     fields: dict[str, Any] = {
         "name": "tiny",
         "fingerprint": "0123",
@@ -50,12 +58,8 @@ def make(**changes: Any) -> Manifest:
             sep_id=1,
         ),
         "splits": {
-            "train": Split(
-                shards=shards, ledger=Ledger(rows_in=12, rows_used=9, rejected={"text_null": 3}, tokens_cut=7)
-            ),
-            "test": Split(
-                shards=(make_shard("tiny-test-00000-of-00001.tfrecord"),), ledger=Ledger(rows_in=5, rows_used=5)
-            ),
+            "train": Split(shards=shards),
+            "test": Split(shards=(make_shard("tiny-test-00000-of-00001.tfrecord"),)),
         },
         "label_names": ("no", "yes", "ünsure\n"),
         "source": {"kind": "json", "splits": {"train": [[0, 12]]}},
@@ -190,6 +194,27 @@ def _change(*path: Any, value: Any) -> Callable[[Document], None]:
 
 
 del_ = object()
+
+
+def _ledgers(key: str, more: int) -> Callable[[Document], None]:
+    """Changes a shard's ledger and the split's alike, so that they still add up."""
+
+    def change(content: Document) -> None:
+        split = content["splits"]["train"]
+        for ledger in (split["ledger"], split["shards"][0]["ledger"]):
+            ledger[key] += more
+
+    return change
+
+
+def _both(*changes: Callable[[Document], None]) -> Callable[[Document], None]:
+    def change_all(content: Document) -> None:
+        for change in changes:
+            change(content)
+
+    return change_all
+
+
 SHARD = ("splits", "train", "shards", 0)
 LEDGER = ("splits", "train", "ledger")
 
@@ -215,8 +240,14 @@ LEDGER = ("splits", "train", "ledger")
         (_change(*SHARD, "num_bytes", value=-100), "whole number"),
         (_change(*SHARD, "num_tokens", value=1.0), "whole number"),
         (_change(*SHARD, "num_tokens", value=True), "whole number"),
-        (_change(*LEDGER, "rows_in", value=13), "13 rows in, but 9 used and 3 rejected"),
-        (_change(*LEDGER, "rejected", value={"text_null": 4}), "12 rows in, but 9 used and 4 rejected"),
+        (_change(*LEDGER, "rows_in", value=13), "the ledger of a split is not the sum of its shards' ledgers"),
+        (_change(*LEDGER, "rejected", value={"text_null": 4}), "is not the sum"),
+        (_change(*SHARD, "ledger", "tokens_cut", value=4), "is not the sum"),
+        (_ledgers("rows_in", 1), "7 rows in, but 5 used and 1 rejected"),
+        (_ledgers("rows_used", -1), "6 rows in, but 4 used and 1 rejected"),
+        (_both(_ledgers("rows_in", 1), _ledgers("rows_used", 1)), "5 examples of 6 rows, expected as many"),
+        (_change("index_stride", value=0), "an index of every 0th record"),
+        (_change("index_stride", value="16"), "whole number"),
         (_change(*LEDGER, "rejected", value={"text_null": -3}), "whole number"),
         (_change(*LEDGER, "tokens_cut", value=None), "whole number"),
         (_change("features", value=[]), "without features"),
@@ -256,7 +287,7 @@ def test_a_number_that_is_too_large_to_be_one_is_refused() -> None:
 
 
 def test_a_shard_without_examples_is_refused() -> None:
-    empty = Split(shards=(make_shard(num_examples=0),), ledger=Ledger(rows_in=0, rows_used=0))
+    empty = Split(shards=(make_shard(num_examples=0, ledger=Ledger(rows_in=0, rows_used=0)),))
     with pytest.raises(ManifestError, match="no example, expected at least one"):
         manifest.parse(manifest.dump(make(splits={"train": empty})))
 

@@ -1,0 +1,90 @@
+"""What became of the input: shards, and for each of them a ledger of the rows that it was made from.
+
+    rows_in  =  rows_used  +  rejected by reason          of a shard, and so of a split
+
+Nothing is dropped silently: a row is in some record, or counted here with its reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+__all__ = ["Ledger", "Shard", "Split"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """Where the input went: `rows_in == rows_used + sum(rejected.values())`, by reason.
+
+    `tokens_cut` are tokens of used rows that are in no record: truncated (`pad`), or a dropped remainder (`concat`).
+    """
+
+    rows_in: int
+    rows_used: int
+    rejected: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    tokens_cut: int = 0
+
+    @property
+    def rows_rejected(self) -> int:
+        """All rejected rows, whatever the reason."""
+        return sum(self.rejected.values())
+
+    @classmethod
+    def total(cls, ledgers: Iterable[Ledger]) -> Ledger:
+        """The sum of several."""
+        every = tuple(ledgers)
+        rejected: dict[str, int] = {}
+        for ledger in every:
+            for reason, rows in ledger.rejected.items():
+                rejected[reason] = rejected.get(reason, 0) + rows
+        return cls(
+            rows_in=sum(ledger.rows_in for ledger in every),
+            rows_used=sum(ledger.rows_used for ledger in every),
+            rejected=rejected,
+            tokens_cut=sum(ledger.tokens_cut for ledger in every),
+        )
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every row is accounted for."""
+        return self.rows_in == self.rows_used + self.rows_rejected
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shard:
+    """One file. `num_bytes` and `sha256` are of the file as stored; `num_tokens` counts what is not padding."""
+
+    name: str
+    num_bytes: int
+    num_examples: int
+    num_tokens: int
+    sha256: str
+    ledger: Ledger
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Split:
+    """One split: its shards in order."""
+
+    shards: tuple[Shard, ...]
+
+    @property
+    def ledger(self) -> Ledger:
+        """The sum of the shards' ledgers."""
+        return Ledger.total(shard.ledger for shard in self.shards)
+
+    @property
+    def num_examples(self) -> int:
+        """Records in all shards."""
+        return sum(shard.num_examples for shard in self.shards)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all shards as stored."""
+        return sum(shard.num_bytes for shard in self.shards)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are not padding, in all shards."""
+        return sum(shard.num_tokens for shard in self.shards)
