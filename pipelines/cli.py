@@ -213,15 +213,8 @@ def verify(dataset: str, as_json: bool, verbose: bool) -> None:
 
 def _open(dataset: str) -> Any:
     from pipelines.prepare import workspace
-    from tfrecord_io.errors import ManifestError
 
-    manifest = workspace.read_manifest(dataset)
-    if manifest is None:
-        raise ManifestError(
-            f"{dataset}: no manifest.json, so there is no finished dataset here",
-            remedy="name the --output of a build that has finished, or run the build again",
-        )
-    return manifest
+    return workspace.require_manifest(dataset)
 
 
 def _config(request: dict[str, Any], *, output: str, workers: int | None, overwrite: bool) -> Any:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.prepare import progress, workspace
+from pipelines.prepare import locking, progress, workspace
 from pipelines.prepare.commit import check_error_rate, commit
 from pipelines.prepare.config import PrepareConfig
-from pipelines.prepare.job import Resolved, resolve
+from pipelines.prepare.job import WORK_FOLDER, Resolved, resolve
 from pipelines.prepare.planning import ShardTask, SplitPlan, block_rows, plan_split
 from pipelines.prepare.receipts import RejectedRow
 from pipelines.prepare.sampling import Sample, measure
@@ -57,12 +57,12 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
 
         pipeline.check(config.beam_args)
     resolved = resolve(config)
-    workspace.reserve(resolved, overwrite=config.overwrite)
-    plans = _plans(resolved, config)
-    tasks = [task for plan in plans for task in plan.tasks()]
-    missing = [task for task in tasks if workspace.find_receipt(resolved.job, task) is None]
-    with watch(missing) if watch else contextlib.nullcontext():
-        result = _make(resolved, missing, config)
+    workspace.check(resolved, overwrite=config.overwrite)
+    with locking.held(resolved.job.root, work_folder=WORK_FOLDER):
+        tasks = _planned_tasks(resolved, config)
+        missing = [task for task in tasks if workspace.find_receipt(resolved.job, task) is None]
+        with watch(missing) if watch else contextlib.nullcontext():
+            result = _make(resolved, missing, config)
     return Built(
         manifest=result,
         shards_made=len(missing),
@@ -103,21 +103,25 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     return Planned(plan=plan, sample=sample, scan=scanned)
 
 
-def _plans(resolved: Resolved, config: PrepareConfig) -> list[SplitPlan]:
-    """Every split's plan: what an earlier run left, else a new one. New plans are written when all rows are known to
-    do.
+def _planned_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
+    """The tasks of every split's plan: what an earlier run left, else a new one.
+
+    What is in the output is touched when all rows are known to do, and not before.
     """
     job = resolved.job
-    known = {split: workspace.read_plan(job, split) for split in job.splits}
+    workspace.check(resolved, overwrite=config.overwrite)
+    known = {split: None if config.overwrite else workspace.read_plan(job, split) for split in job.splits}
     fresh = {split: plan_one(resolved, split, config) for split, plan in known.items() if plan is None}
     rejected: dict[str, tuple[dict[str, int], tuple[RejectedRow, ...]]] = {
         split: (planned.scan.rejected, planned.scan.first_rejected) for split, planned in fresh.items()
     }
     rows = {split: job.splits[split].num_rows for split in job.splits}
     check_error_rate(rejected, rows=rows, limit=config.max_error_rate)
+    workspace.reserve(resolved, overwrite=config.overwrite)
     for planned in fresh.values():
         workspace.write_plan(job, planned.plan)
-    return [known[split] or fresh[split].plan for split in job.splits]
+    plans = [known[split] or fresh[split].plan for split in job.splits]
+    return [task for plan in plans for task in plan.tasks()]
 
 
 def _make(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig) -> Manifest:

@@ -12,13 +12,15 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
+import urllib.parse
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
 from pipelines.prepare import builders, storage, tokenization
 from pipelines.prepare.columns import ColumnPlan, plan_columns
-from pipelines.prepare.config import Compression, LayoutConfig, PrepareConfig
+from pipelines.prepare.config import Compression, LayoutConfig, PrepareConfig, SourceConfig
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.sources import Source, SplitSource, open_source
 from tfrecord_io import manifest, record_index
@@ -87,6 +89,7 @@ class Resolved:
     tools: builders.Tools
     tokenizer_files: tokenization.Files
     items: Mapping[str, Any]
+    place: Mapping[str, Any]
 
 
 def resolve(config: PrepareConfig) -> Resolved:
@@ -121,7 +124,26 @@ def resolve(config: PrepareConfig) -> Resolved:
         seed=config.seed,
         shuffle=config.shuffle,
     )
-    return Resolved(job=job, source=source, tokenizer=tokenizer, tools=tools, tokenizer_files=files, items=items)
+    return Resolved(
+        job=job,
+        source=source,
+        tokenizer=tokenizer,
+        tools=tools,
+        tokenizer_files=files,
+        items=items,
+        place=source_place(config.source, source),
+    )
+
+
+def source_place(config: SourceConfig, source: Source) -> dict[str, Any]:
+    """Where the dataset is, to open it again: an absolute path, an address without credentials, or a pinned hub id."""
+    dataset = config.dataset
+    if "://" in dataset:
+        parts = urllib.parse.urlsplit(dataset)
+        dataset = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    elif source.identity["kind"] != "hub":
+        dataset = os.path.abspath(os.path.expanduser(dataset))
+    return {"dataset": dataset, "config": config.config, "revision": source.identity.get("revision")}
 
 
 def tokenizer_files(job: Job) -> tokenization.Files:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare import storage
-from pipelines.prepare.columns import ColumnPlan
+from pipelines.prepare.planning import Segments
 from pipelines.prepare.receipts import NAMED_ROWS, RejectedRow
 
 __all__ = ["Rejects"]
@@ -17,12 +17,12 @@ _ROW_BYTES = 4096
 
 
 class Rejects:
-    """The rejected rows of one task."""
+    """The rejected rows of one task, which reads `segments`."""
 
-    def __init__(self, columns: ColumnPlan) -> None:
+    def __init__(self, segments: Segments) -> None:
         self.by_reason: dict[str, int] = {}
         self.first: list[RejectedRow] = []
-        self._columns = columns
+        self._segments = segments
         self._lines: list[bytes] = []
 
     @property
@@ -37,7 +37,11 @@ class Rejects:
             self.by_reason[reason] = self.by_reason.get(reason, 0) + 1
             if len(self.first) < NAMED_ROWS:
                 self.first.append(RejectedRow(row=number, reason=reason))
-            self._lines.append(_line(batch.slice(index, 1).to_pylist()[0], row=number, reason=reason))
+            content = batch.slice(index, 1).to_pylist()[0]
+            self._lines.append(_line(content, row=number, block=self._block_of(number), reason=reason))
+
+    def _block_of(self, row: int) -> list[int]:
+        return next([start, stop] for start, stop in self._segments if start <= row < stop)
 
     def write(self, path: str) -> None:
         """Writes JSON lines to `path`, or removes what an earlier run left there."""
@@ -47,7 +51,8 @@ class Rejects:
             storage.delete(path)
 
 
-def _line(content: dict[str, object], *, row: int, reason: str) -> bytes:
+def _line(content: dict[str, object], *, row: int, block: list[int], reason: str) -> bytes:
     text = json.dumps(content, ensure_ascii=False, default=str)
     shown = text.encode("utf-8", "replace")[:_ROW_BYTES].decode("utf-8", "ignore")
-    return (json.dumps({"row": row, "reason": reason, "content": shown}, ensure_ascii=False) + "\n").encode()
+    line = {"row": row, "block": block, "reason": reason, "content": shown}
+    return (json.dumps(line, ensure_ascii=False) + "\n").encode()

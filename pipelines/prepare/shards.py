@@ -16,7 +16,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare import progress, receipts, storage
+from pipelines.prepare import progress, receipts, storage, workspace
 from pipelines.prepare.builders import Builder, Encoded, Tools
 from pipelines.prepare.columns import Rows, extract, sizes_of
 from pipelines.prepare.job import Job
@@ -45,7 +45,8 @@ def write(task: ShardTask, job: Job, tools: Tools) -> Receipt:
 
     Raises: OutputError if the shard cannot be written, or would be empty; SourceError if the rows cannot be read.
     """
-    rejects = Rejects(job.columns)
+    workspace.require_own(job)
+    rejects = Rejects(task.segments)
     builder = tools.builder()
     with _gathering:
         rows_in = _gather(task, job, tools, builder, rejects)
@@ -67,6 +68,7 @@ def write(task: ShardTask, job: Job, tools: Tools) -> Receipt:
         shard=stored.shard(name, ledger),
         first_rejected=tuple(rejects.first),
     )
+    workspace.require_own(job)
     storage.write_bytes(job.receipt_path(task), receipts.dump(receipt))
     progress.add(shards=1)
     return receipt

@@ -25,8 +25,11 @@ from tfrecord_io.errors import ConfigError, OutputError, PrepError
 __all__ = [
     "delete",
     "exists",
+    "explained",
     "join",
     "list_names",
+    "local_path",
+    "make_folders",
     "read_bytes",
     "read_stream",
     "size",
@@ -41,6 +44,23 @@ PARTIAL = ".partial-"
 def join(root: str, *parts: str) -> str:
     """`root/part/part`, for local paths and URLs alike."""
     return posixpath.join(root.rstrip("/") or "/", *parts)
+
+
+def local_path(path: str) -> str | None:
+    """The path for the operating system, or None if `path` is not on a local file system."""
+    fs, inner = _open_fs(path)
+    return str(inner) if isinstance(fs, LocalFileSystem) else None
+
+
+def make_folders(folder: str) -> None:
+    """Makes a local folder and those above it, so that they outlast a loss of power as the files in them do."""
+    if os.path.isdir(folder):
+        return
+    above = os.path.dirname(folder)
+    make_folders(above)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder)
+    _sync_folder(above)
 
 
 def exists(path: str) -> bool:
@@ -107,17 +127,17 @@ def write_atomic(path: str, chunks: Iterable[Any]) -> None:
         _write_local(inner, chunks)
         return
     # An object store shows an object when its upload is committed; closing after an error would commit half of it.
-    with _writable(path):
+    with explained(path):
         stream = fs.open(inner, "wb")
     try:
         for chunk in chunks:
-            with _writable(path):
+            with explained(path):
                 stream.write(chunk)
     except BaseException:
         with contextlib.suppress(Exception):
             stream.discard()
         raise
-    with _writable(path):
+    with explained(path):
         stream.close()
 
 
@@ -125,19 +145,23 @@ def delete(path: str) -> None:
     """Deletes a file or folder with all that is in it, if it is there. Raises: OutputError."""
     fs, inner = _open_fs(path)
     if fs.exists(inner):
-        with _writable(path):
+        with explained(path):
             fs.rm(inner, recursive=True)
 
 
-def sweep(folder: str) -> None:
-    """Deletes the temporary files in `folder` that killed processes left. Raises: OutputError."""
-    fs, inner = _open_fs(folder)
-    if not isinstance(fs, LocalFileSystem) or not os.path.isdir(inner):
+def sweep(folder: str, *, below: bool = False) -> None:
+    """Deletes the temporary files that killed processes left in `folder`, and `below` it too. Raises: OutputError."""
+    local = local_path(folder)
+    if local is None:
         return
-    with _writable(folder):
-        for name in os.listdir(inner):
-            if name.startswith(PARTIAL):
-                os.unlink(os.path.join(inner, name))
+    with explained(folder):
+        for place, folders, names in os.walk(local):
+            if not below:
+                folders.clear()
+            for name in names:
+                if name.startswith(PARTIAL):
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(os.path.join(place, name))
 
 
 def _open_fs(path: str) -> tuple[Any, str]:
@@ -153,17 +177,17 @@ def _open_fs(path: str) -> tuple[Any, str]:
 def _write_local(path: str, chunks: Iterable[Any]) -> None:
     folder = os.path.dirname(path)
     partial = os.path.join(folder, f"{PARTIAL}{uuid.uuid4().hex}-{os.path.basename(path)}")
-    with _writable(path):
-        os.makedirs(folder, exist_ok=True)
+    with explained(path):
+        make_folders(folder)
         descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
     try:
         with os.fdopen(descriptor, "wb", buffering=0) as stream:
             for chunk in chunks:
-                with _writable(path):
+                with explained(path):
                     _write_all(stream, chunk)
-            with _writable(path):
+            with explained(path):
                 os.fsync(stream.fileno())
-        with _writable(path):
+        with explained(path):
             os.replace(partial, path)
             _sync_folder(folder)
     except BaseException:
@@ -214,7 +238,8 @@ def _readable(path: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _writable(path: str) -> Iterator[None]:
+def explained(path: str) -> Iterator[None]:
+    """Around writing to `path`. Raises: OutputError for whatever the file system raises."""
     try:
         yield
     except PrepError:

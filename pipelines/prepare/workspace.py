@@ -1,6 +1,8 @@
 """The output folder before, during and after a job: may we write there, what is planned, what is already made.
 
+OUT/.prep/lock                                       while a job is at work (see `locking`)
 OUT/.prep/FINGERPRINT/job.json                       what the fingerprint covers, item by item
+OUT/.prep/FINGERPRINT/source.json                    where the dataset was found: for `verify --repair` and `trace`
 OUT/.prep/FINGERPRINT/tokenizer/                     the saved tokenizer that workers load
 OUT/.prep/FINGERPRINT/SPLIT/plan.json                which rows go into which shard
 OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
@@ -11,10 +13,10 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.prepare import receipts, storage
+from pipelines.prepare import locking, receipts, storage
 from pipelines.prepare.job import WORK_FOLDER, Job, Resolved
 from pipelines.prepare.planning import ShardTask, SplitPlan
 from pipelines.prepare.receipts import Receipt
@@ -22,18 +24,28 @@ from tfrecord_io import manifest
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, ManifestError, OutputError
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["OWN_FILES", "clear", "find_receipt", "read_manifest", "read_plan", "reserve", "write_plan"]
+__all__ = [
+    "OWN_FILES",
+    "check",
+    "clear",
+    "differences",
+    "find_receipt",
+    "read_manifest",
+    "read_place",
+    "read_plan",
+    "require_manifest",
+    "require_own",
+    "reserve",
+    "write_plan",
+]
 
+JOB_FILE = "job.json"
+SOURCE_FILE = "source.json"
+_FOLDERS = ("tokenizer", "rejected", "index")
 # What a dataset's folder holds beside its shards; nothing else is ever deleted.
-OWN_FILES = (
-    manifest.FILE_NAME,
-    "dataset_info.json",
-    "features.json",
-    "label.labels.txt",
-    "tokenizer",
-    "rejected",
-    "index",
-)
+OWN_FILES = (manifest.FILE_NAME, "dataset_info.json", "features.json", "label.labels.txt", *_FOLDERS)
+# Differences that an error names.
+_LISTED = 20
 
 
 def read_manifest(root: str) -> Manifest | None:
@@ -45,10 +57,22 @@ def read_manifest(root: str) -> Manifest | None:
         return None
 
 
-def reserve(resolved: Resolved, *, overwrite: bool) -> None:
-    """Makes sure that the output may be written to by this job, and leaves the job's own files there.
+def require_manifest(root: str) -> Manifest:
+    """The manifest of the finished dataset in `root`. Raises: ManifestError if there is none, or it is damaged."""
+    found = read_manifest(root)
+    if found is None:
+        raise ManifestError(
+            f"{root}: no {manifest.FILE_NAME}, so there is no finished dataset here",
+            remedy="name the --output of a build that has finished, or run the build again",
+        )
+    return found
 
-    Raises: FingerprintMismatchError if it holds (part of) another dataset; OutputError if it holds something else.
+
+def check(resolved: Resolved, *, overwrite: bool) -> None:
+    """Makes sure that the output may be written to by this job. Changes nothing.
+
+    Raises: FingerprintMismatchError if it holds (part of) another dataset, unless that is to be overwritten;
+        OutputError if it holds something else.
     """
     root = resolved.job.root
     names = storage.list_names(root)
@@ -58,24 +82,44 @@ def reserve(resolved: Resolved, *, overwrite: bool) -> None:
             f"{root}: holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}, expected an empty or new folder",
             remedy="choose another --output",
         )
-    if ours and overwrite:
-        clear(root)
-    elif ours:
+    if ours and not overwrite:
         _refuse_another(resolved)
-    for folder in ("", "index", "rejected", "tokenizer"):
-        storage.sweep(storage.join(root, folder))
+
+
+def reserve(resolved: Resolved, *, overwrite: bool) -> None:
+    """Leaves the job's own files in the output, after `check`. Raises: as `check`."""
+    check(resolved, overwrite=overwrite)
     job = resolved.job
+    if overwrite:
+        clear(job.root)
+    storage.sweep(job.root)
+    for folder in (WORK_FOLDER, *_FOLDERS):
+        storage.sweep(storage.join(job.root, folder), below=True)
     for name, content in resolved.tokenizer_files.items():
         storage.write_bytes(job.work_path("tokenizer", name), content)
-    storage.write_bytes(job.work_path("job.json"), _dump(dict(resolved.items)))
+    storage.write_bytes(job.work_path(SOURCE_FILE), _dump(dict(resolved.place)))
+    storage.write_bytes(job.work_path(JOB_FILE), _dump(dict(resolved.items)))
+    # Where no lock keeps jobs apart, another one may have come at the same time: one of the two sees the other.
+    _refuse_another(resolved)
+
+
+def require_own(job: Job) -> None:
+    """Raises: OutputError if the job's files are not in the output any more: somebody has started over there."""
+    if not storage.exists(job.work_path(JOB_FILE)):
+        raise OutputError(
+            f"{job.work_path()}: the files of this job are gone: another job has started over, or they were deleted",
+            remedy="let one job at a time write to this folder, and run the same command again",
+        )
 
 
 def clear(root: str) -> None:
     """Deletes the dataset in `root`: the files that a build writes, and no other."""
     shards = _own_shards(root)
     # The manifest goes first: without it there is no dataset, whatever else is still there.
-    for name in (*OWN_FILES, *shards, WORK_FOLDER):
+    for name in (*OWN_FILES, *shards):
         storage.delete(storage.join(root, name))
+    for name in _work_names(root):
+        storage.delete(storage.join(root, WORK_FOLDER, name))
 
 
 def read_plan(job: Job, split: str) -> SplitPlan | None:
@@ -95,6 +139,21 @@ def read_plan(job: Job, split: str) -> SplitPlan | None:
             remedy="choose another --output, or start over with --overwrite",
         )
     return plan
+
+
+def read_place(root: str, fingerprint: str) -> Mapping[str, Any]:
+    """Where the job of a finished dataset found its source. Raises: FormatError if that is not known any more."""
+    path = storage.join(root, WORK_FOLDER, fingerprint, SOURCE_FILE)
+    try:
+        place = _load(storage.read_bytes(path), place=path)
+    except FileNotFoundError:
+        place = None
+    if not isinstance(place, dict) or not isinstance(place.get("dataset"), str):
+        raise FormatError(
+            f"{path}: not there, or damaged: it says from where the dataset was made",
+            remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
+        )
+    return place
 
 
 def write_plan(job: Job, plan: SplitPlan) -> None:
@@ -124,7 +183,7 @@ def _is_dataset(root: str) -> bool:
 
 def _own_shards(root: str) -> list[str]:
     """The shards in `root` of the datasets that its manifest and its work folder tell of, finished or not."""
-    jobs = (_read_job(root, fingerprint) for fingerprint in storage.list_names(storage.join(root, WORK_FOLDER)))
+    jobs = (_read_job(root, fingerprint) for fingerprint in _work_names(root))
     prefixes = {str(job["name"]) for job in jobs if "name" in job}
     with contextlib.suppress(ManifestError):
         if (committed := read_manifest(root)) is not None:
@@ -138,27 +197,56 @@ def _refuse_another(resolved: Resolved) -> None:
     committed = read_manifest(root)
     if committed is not None and committed.fingerprint != fingerprint:
         raise _mismatch(root, committed.options, resolved.items)
-    for name in storage.list_names(storage.join(root, WORK_FOLDER)):
+    for name in _work_names(root):
         if name != fingerprint:
             raise _mismatch(root, _read_job(root, name), resolved.items)
+
+
+def _work_names(root: str) -> list[str]:
+    """The fingerprints of the jobs that have left something in `root`."""
+    return [name for name in storage.list_names(storage.join(root, WORK_FOLDER)) if name != locking.FILE_NAME]
 
 
 def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
     """The job.json of an earlier run, or nothing if that is not there or damaged."""
     try:
-        job = json.loads(storage.read_bytes(storage.join(root, WORK_FOLDER, fingerprint, "job.json")))
+        job = json.loads(storage.read_bytes(storage.join(root, WORK_FOLDER, fingerprint, JOB_FILE)))
     except (FileNotFoundError, ValueError):
         return {}
     return job if isinstance(job, dict) else {}
 
 
 def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> FingerprintMismatchError:
-    changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-    listed = "; ".join(f"{name}: was {_short(before.get(name))}, now {_short(now.get(name))}" for name in changed)
+    listed = differences(before, now) if before else "its job is unknown"
     return FingerprintMismatchError(
-        f"{root}: holds a dataset made from something else ({listed or 'its job is unknown'})",
+        f"{root}: holds a dataset made from something else ({listed})",
         remedy="choose another --output, or start over with --overwrite",
     )
+
+
+def differences(before: Any, now: Any) -> str:
+    """Each item that differs, however deep, with its old and its new value."""
+    found = list(_differences(before, now, name=""))
+    more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    return "; ".join(found[:_LISTED]) + more
+
+
+def _differences(before: Any, now: Any, *, name: str) -> Iterator[str]:
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in sorted({*before, *now}):
+            inner = f"{name}.{key}" if name else str(key)
+            yield from _differences(before.get(key), now.get(key), name=inner)
+    elif _are_named(before) and _are_named(now):
+        old, new = ({f"[{entry['name']}]": entry for entry in entries} for entries in (before, now))
+        for key in sorted({*old, *new}):
+            yield from _differences(old.get(key), new.get(key), name=name + key)
+    elif before != now:
+        yield f"{name}: was {_short(before)}, now {_short(now)}"
+
+
+def _are_named(value: Any) -> bool:
+    """Whether `value` is a list of objects with a name, as the source's files are."""
+    return isinstance(value, list) and all(isinstance(entry, Mapping) and "name" in entry for entry in value)
 
 
 def _short(value: Any) -> str:

@@ -64,7 +64,7 @@ def test_rows_without_text_stop_the_build_with_their_number_and_the_first_three(
         "train[3] text_null, train[7] text_null, train[11] text_null; --max-error-rate 0 allows 0"
     )
     assert "--max-error-rate" in remedy
-    assert [path.name for path in (tmp_path / "out").iterdir()] == [".prep"]
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("rate", "status"), [("0.2", 0), ("0.5", 0), ("0.19", 1)])

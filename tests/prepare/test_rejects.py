@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.columns import ColumnPlan
 from pipelines.prepare.receipts import RejectedRow
 from pipelines.prepare.rejects import Rejects
 
-_PLAN = ColumnPlan(texts=("text",))
+_SEGMENTS = ((0, 60), (100, 103))
 
 
 def _rejects(columns: dict[str, Any], reasons: list[str], *, first: int = 0) -> Rejects:
-    rejects = Rejects(_PLAN)
+    rejects = Rejects(_SEGMENTS)
     batch = pa.RecordBatch.from_pydict(columns)
     rejects.add(batch, np.array(reasons, object), np.arange(first, first + len(reasons)))
     return rejects
@@ -34,6 +33,7 @@ def test_every_rejected_row_is_a_line_with_its_number_reason_and_content(tmp_pat
     rejects = _rejects(columns, ["", "text_null", "label_null"], first=100)
     lines = _written(rejects, tmp_path)
     assert [(line["row"], line["reason"]) for line in lines] == [(101, "text_null"), (102, "label_null")]
+    assert [line["block"] for line in lines] == [[100, 103], [100, 103]]
     assert [json.loads(line["content"]) for line in lines] == [
         {"text": None, "label": 2},
         {"text": "größe\n", "label": None},
@@ -73,7 +73,7 @@ def test_content_that_is_no_json_is_shown_as_text(tmp_path: Path) -> None:
 
 def test_a_slice_of_a_batch_shows_its_own_rows(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_pydict({"text": ["a", "b", "c"]}).slice(2)
-    rejects = Rejects(_PLAN)
+    rejects = Rejects(_SEGMENTS)
     rejects.add(batch, np.array(["x"], object), np.array([2]))
     assert json.loads(_written(rejects, tmp_path)[0]["content"]) == {"text": "c"}
 

@@ -224,7 +224,7 @@ def test_what_a_disk_refuses_is_explained(tmp_path: Path, number: int, cause: st
 
 def test_a_path_below_a_file_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    for path, cause in (("file/inner", "File exists"), ("file/deeper/inner", "Not a directory")):
+    for path, cause in (("file/inner", "Not a directory"), ("file/deeper/inner", "Not a directory")):
         with pytest.raises(OutputError, match=f"cannot be written: {cause}") as caught:
             storage.write_bytes(str(tmp_path / path), b"x")
         assert caught.value.remedy == "choose an --output that is a folder"

@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare import storage, workspace
+from pipelines.prepare import shards, storage, workspace
+from pipelines.prepare.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.job import resolve, source_place
+from pipelines.prepare.sources import Source
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.tokenizers_zoo import Zoo
+from tfrecord_io.errors import FingerprintMismatchError
 
 
 def build(output: Path, **changes: object) -> Outcome:
@@ -140,7 +144,90 @@ def test_another_input_is_refused(finished: Path, tmp_path: Path) -> None:
         lines.write('{"text": "one more", "label": "positive"}\n')
     options = building.options(finished, label_column="label")
     cause, _ = building.command("build", data, *options).error
-    assert "source: was " in cause
+    assert "source.files[train.jsonl].bytes: was " in cause
+    assert "source.files[train.jsonl].xxh3: was " in cause
+    assert "validation" not in cause
+
+
+def test_a_file_more_is_named(tmp_path: Path) -> None:
+    before = {"files": [{"name": "a", "bytes": 1}, {"name": "b", "bytes": 2}], "x": [1, {"y": 2}], "same": [1]}
+    now = {"files": [{"name": "b", "bytes": 3}, {"name": "c", "bytes": 4}], "x": [1, {"y": 3}], "same": [1]}
+    assert workspace.differences(before, now) == (
+        'files[a]: was {"bytes": 1, "name": "a"}, now null; files[b].bytes: was 2, now 3; '
+        'files[c]: was null, now {"bytes": 4, "name": "c"}; x: was [1, {"y": 2}], now [1, {"y": 3}]'
+    )
+
+
+def test_many_differences_are_counted() -> None:
+    listed = workspace.differences({str(index): 0 for index in range(50)}, {})
+    assert listed.count(": was 0, now null") == 20
+    assert listed.endswith("; and 30 more")
+
+
+def test_a_build_that_fails_leaves_what_is_to_be_overwritten_as_it_is(finished: Path, tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": None, "label": "x"}, {"text": "a", "label": "x"}])
+    options = building.options(finished, label_column="label", overwrite=True)
+    cause, _ = building.command("build", data, *options).error
+    assert cause.startswith("1 of 2 rows cannot be used")
+    assert building.files(finished) == building.files(reviews())
+
+
+def test_a_build_that_fails_before_it_has_made_anything_leaves_no_folder(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": None}, {"text": "a"}])
+    assert building.command("build", data, *building.options(tmp_path / "out" / "deep")).status == 1
+    assert not (tmp_path / "out" / "deep").exists()
+
+
+def test_where_the_source_was_is_written_down_without_credentials(tmp_path: Path) -> None:
+    config = SourceConfig(dataset="s3://key:secret@host/data/*.parquet?token=secret#x", config="c")
+    identity = {"kind": "parquet"}
+    source = Source(splits={}, all_splits={}, features={}, identity=identity)
+    place = source_place(config, source)
+    assert place == {"dataset": "s3://host/data/*.parquet", "config": "c", "revision": None}
+
+
+def test_where_the_source_was_is_an_absolute_path_or_a_pinned_hub_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    source = Source(splits={}, all_splits={}, features={}, identity={"kind": "json"})
+    assert source_place(SourceConfig(dataset="a/*.jsonl"), source)["dataset"] == "/a/*.jsonl"
+    source = Source(splits={}, all_splits={}, features={}, identity={"kind": "hub", "revision": "abc"})
+    found = source_place(SourceConfig(dataset="user/name", revision="main"), source)
+    assert found == {"dataset": "user/name", "config": None, "revision": "abc"}
+
+
+def test_a_worker_whose_job_was_cleared_away_stops(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def clear_first(*args: Any) -> Any:
+        workspace.clear(str(finished))
+        return written(*args)
+
+    written = shards.write
+    (finished / "manifest.json").unlink()
+    receipts(finished)[0].unlink()
+    monkeypatch.setattr(shards, "write", clear_first)
+    cause, remedy = build(finished).error
+    assert "the files of this job are gone: another job has started over" in cause
+    assert "let one job at a time write" in remedy
+    assert building.shard_bytes(finished) == {}
+
+
+def test_of_two_jobs_without_a_lock_one_sees_the_other(tmp_path: Path) -> None:
+    """As on an object store: both have found the folder free before either has written."""
+    first, second = (resolve(request(tmp_path / "out", seed=seed)) for seed in (0, 1))
+    for each in (first, second):
+        workspace.check(each, overwrite=False)
+    workspace.reserve(first, overwrite=False)
+    with pytest.raises(FingerprintMismatchError, match="seed: was 0, now 1"):
+        workspace.reserve(second, overwrite=False)
+    workspace.check(first, overwrite=False)
+
+
+def request(output: Path, *, seed: int) -> PrepareConfig:
+    return PrepareConfig(
+        source=SourceConfig(dataset=str(REVIEWS)),
+        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
+        output=OutputConfig(root=str(output), name="reviews"),
+        seed=seed,
+    )
 
 
 def test_other_rows_of_a_split_are_refused(finished: Path) -> None:

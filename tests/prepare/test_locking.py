@@ -1,0 +1,136 @@
+"""One job at a time in a folder: held while its process lives, whatever ends it, and gone without a trace."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.prepare.locking import held
+from tests import building
+from tests.building import REVIEWS, reviews
+from tfrecord_io.errors import OutputError
+
+HOLDER = """
+import sys, time
+from pipelines.prepare.locking import held
+with held(sys.argv[1], work_folder=".prep"):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def hold(root: object) -> None:
+    with held(str(root), work_folder=".prep"):
+        pass
+
+
+def holder(root: Path) -> subprocess.Popen[str]:
+    """A process that holds the lock until it is killed."""
+    command = [sys.executable, "-c", HOLDER, str(root)]
+    process = subprocess.Popen(command, env=building.environment(), stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_nothing_is_left_behind(tmp_path: Path) -> None:
+    hold(tmp_path / "new" / "out")
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_folders_that_were_there_stay(tmp_path: Path) -> None:
+    (tmp_path / ".prep").mkdir()
+    hold(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".prep"]
+
+
+def test_a_second_holder_is_refused_until_the_first_is_done(tmp_path: Path) -> None:
+    with (
+        held(str(tmp_path), work_folder=".prep"),
+        pytest.raises(OutputError, match=rf"another job is at work in this folder \(process {os.getpid()} on "),
+    ):
+        hold(tmp_path)
+    hold(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_killed_process_lets_go(tmp_path: Path) -> None:
+    process = holder(tmp_path)
+    try:
+        with pytest.raises(OutputError, match=f"process {process.pid} on "):
+            hold(tmp_path)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=30)
+    hold(tmp_path)
+
+
+@pytest.mark.slow
+def test_a_build_in_a_folder_where_a_job_is_at_work_is_refused(tmp_path: Path) -> None:
+    process = holder(tmp_path / "out")
+    try:
+        cause, remedy = building.command("build", REVIEWS, *building.options(tmp_path / "out")).error
+        assert f"another job is at work in this folder (process {process.pid} on " in cause
+        assert remedy.startswith("wait until it has ended")
+        assert building.command("build", REVIEWS, *building.options(tmp_path / "out", overwrite=True)).status == 1
+    finally:
+        process.kill()
+        process.communicate(timeout=30)
+    assert building.command("build", REVIEWS, *building.options(tmp_path / "out", label_column="label")).status == 0
+    assert building.files(tmp_path / "out") == building.files(reviews())
+
+
+def test_never_two_at_once_however_many_try(tmp_path: Path) -> None:
+    """Deleting the file when letting go must not let two in: one by the old file, one by a new one."""
+    inside, most, entered = 0, 0, 0
+    count = threading.Lock()
+
+    def work() -> None:
+        nonlocal inside, most, entered
+        for _ in range(200):
+            with contextlib.suppress(OutputError), held(str(tmp_path / "out"), work_folder=".prep"):
+                with count:
+                    inside, entered = inside + 1, entered + 1
+                    most = max(most, inside)
+                with count:
+                    inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1
+    assert entered > 10
+
+
+def test_a_file_system_without_locks_is_used_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    hold(tmp_path)
+    assert "knows no locks" in caplog.text
+
+
+def test_where_nothing_can_be_written_that_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OutputError, match="Not a directory"):
+        hold(tmp_path / "file" / "out")
+
+
+def test_other_file_systems_have_no_lock() -> None:
+    with held("memory://bucket/out", work_folder=".prep"):
+        hold("memory://bucket/out")
