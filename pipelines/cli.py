@@ -181,34 +181,74 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, ver
 
 @main.command()
 @click.argument("dataset")
+@click.option("--repair", is_flag=True, help="Make again what is damaged or missing, from the plan and the source.")
+@click.option("--source", metavar="DATASET", help="Where the source is now, with --repair, if it was moved.")
 @_common
-def verify(dataset: str, as_json: bool, verbose: bool) -> None:
+def verify(dataset: str, repair: bool, source: str | None, as_json: bool, verbose: bool) -> None:
     """Reread all of a finished DATASET folder: crcs, digests, counts, shapes, id ranges. Exit status 1 if it is
     damaged.
     """
     with _errors(verbose=verbose):
-        from pipelines.prepare import verify as verifying
+        from pipelines.prepare import locking
+        from pipelines.prepare import repair as repairing
 
         manifest = _open(dataset)
-        findings = []
-        for _, shard, finding in verifying.verify_split_files(dataset, manifest):
-            if finding is None:
-                click.echo(f"ok   {shard.name}", err=True)
-            else:
-                findings.append(finding)
-                click.echo(f"BAD  {shard.name}: {finding.problem}", err=True)
+        with locking.held(dataset, work_folder=".prep") if repair else contextlib.nullcontext():
+            damaged = _verified(dataset, manifest)
+            if damaged and repair:
+                with _quiet(verbose=verbose):
+                    for file, origin in repairing.repair(dataset, manifest, damaged, dataset=source):
+                        click.echo(f"made {file} again from {origin}", err=True)
         if as_json:
-            click.echo(json.dumps([dataclasses.asdict(finding) for finding in findings]))
+            click.echo(json.dumps([{**dataclasses.asdict(each), "repaired": repair} for each in damaged]))
+        if damaged and not repair:
+            _refuse(dataset, damaged)
         total = sum(len(split.shards) for split in manifest.splits.values())
-        if findings:
-            from tfrecord_io.errors import CorruptRecordError
-
-            raise CorruptRecordError(
-                f"{dataset}: {len(findings)} of {total} shards are damaged, the first is {findings[0].shard}",
-                remedy=verifying.REMEDY,
-            )
         num_examples = sum(split.num_examples for split in manifest.splits.values())
         click.echo(f"{total} shards with {num_examples:,} examples are as the manifest says", err=True)
+
+
+def _verified(dataset: str, manifest: Any) -> list[Any]:
+    """Says of each file what it is, and returns the damaged ones."""
+    from pipelines.prepare import verify as verifying
+
+    damaged = []
+    for checked in verifying.verify_files(dataset, manifest):
+        if checked.problem:
+            damaged.append(checked)
+            click.echo(f"BAD  {checked.file}: {checked.problem}", err=True)
+        elif checked.part == "shard":
+            click.echo(f"ok   {checked.file}", err=True)
+    return damaged
+
+
+def _refuse(dataset: str, damaged: list[Any]) -> None:
+    from tfrecord_io.errors import CorruptRecordError
+
+    raise CorruptRecordError(
+        f"{dataset}: {len(damaged)} files are damaged or missing, the first is {damaged[0].file}",
+        remedy=f"run `prep-tfrecords verify {dataset} --repair`, which makes them again",
+    )
+
+
+@main.command()
+@click.argument("dataset")
+@click.option("--split", required=True, help="Of the record.")
+@click.option("--shard", required=True, type=click.IntRange(min=0), metavar="I", help="Number in the split, from 0.")
+@click.option("--record", required=True, type=click.IntRange(min=0), metavar="J", help="Number in the shard, from 0.")
+@click.option("--source", metavar="DATASET", help="Where the source is now, if it was moved.")
+@_common
+def trace(dataset: str, split: str, shard: int, record: int, source: str | None, as_json: bool, verbose: bool) -> None:
+    """Show from which rows of the source a record of a finished DATASET folder was made."""
+    with _errors(verbose=verbose):
+        from pipelines.prepare import lineage, reopening, report
+
+        with _quiet(verbose=verbose):
+            opened = reopening.reopen(dataset, _open(dataset), dataset=source)
+            found = lineage.Tracer(opened).trace(split=split, shard=shard, record=record)
+        report.traced(found)
+        if as_json:
+            click.echo(json.dumps(dataclasses.asdict(found)))
 
 
 def _open(dataset: str) -> Any:

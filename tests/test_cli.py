@@ -57,7 +57,8 @@ OPTIONS = {
     "build": sorted([*REQUEST, "--output", "--overwrite", "--resume", "--workers"]),
     "inspect": ["--json", "--rows", "--split", "--verbose"],
     "plan": REQUEST,
-    "verify": ["--json", "--verbose"],
+    "trace": ["--json", "--record", "--shard", "--source", "--split", "--verbose"],
+    "verify": ["--json", "--repair", "--source", "--verbose"],
 }
 
 

@@ -25,7 +25,7 @@ from pipelines.prepare.tokenization import separator_id
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Feature
 
-__all__ = ["Builder", "Encoded", "Tools", "open_tools", "token_features"]
+__all__ = ["Builder", "Encoded", "Tools", "open_tools", "permuted", "token_features"]
 
 _ROWS_PER_CHUNK = 1024
 _TOKENS_PER_CHUNK = 1 << 19
@@ -132,6 +132,14 @@ def token_features(tokenizer: Any, tools: Tools, *, layout: LayoutConfig, length
     return (ids, mask, types)
 
 
+def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
+    """The order int64 [count] in which a shard takes its rows (documents): as they came, without `rng`."""
+    order = np.arange(count)
+    if rng is not None:
+        rng.shuffle(order)
+    return order
+
+
 class _PadTools:
     def __init__(
         self,
@@ -192,8 +200,7 @@ class _PadBuilder:
         order = np.flatnonzero(np.concatenate([np.zeros(0, bool), *self._usable]))
         self._arrays.clear()
         self._usable.clear()
-        if rng is not None:
-            rng.shuffle(order)
+        order = order[permuted(len(order), rng)]
         for start in range(0, len(order), _ROWS_PER_CHUNK):
             chosen = order[start : start + _ROWS_PER_CHUNK]
             laid_out = layouts.pad(
@@ -263,9 +270,7 @@ class _ConcatBuilder:
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
         documents = self._runs.take_all()
-        order = np.arange(len(documents))
-        if rng is not None:
-            rng.shuffle(order)
+        order = permuted(len(documents), rng)
         left = np.empty(0, np.int32)
         for chosen in _by_tokens(order, documents.lengths):
             joined = layouts.join(documents.take(chosen), separator=self._separator, bos=self._bos)

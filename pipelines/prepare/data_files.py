@@ -3,26 +3,48 @@
 data/train-00000-of-00002.parquet    kind parquet, split train
 data/dev.jsonl.gz                    kind json, split validation
 data/_SUCCESS, data/part-7 (empty)   no data
+data/part-8.csv (only a header)      no data
 """
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import glob
+import io
+import itertools
+import lzma
 import os
 import posixpath
 import re
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO, cast
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.prepare import hub
 from tfrecord_io.errors import SourceError
 
-__all__ = ["BUILDERS", "by_split", "find", "has_rows", "kind_of", "kind_of_all"]
+__all__ = [
+    "BUILDERS",
+    "SEPARATORS",
+    "by_split",
+    "find",
+    "has_rows",
+    "header",
+    "kind_of",
+    "kind_of_all",
+    "literal",
+    "options",
+]
 
 # What `datasets` calls the reader of each kind. Tab-separated files are a kind of their own: they take an option.
 BUILDERS = {"parquet": "parquet", "arrow": "arrow", "json": "json", "csv": "csv", "tsv": "csv", "text": "text"}
+# Of the kinds that have a header line.
+SEPARATORS = {"csv": ",", "tsv": "\t"}
 
 _KINDS = {
     ".parquet": "parquet",
@@ -37,6 +59,12 @@ _KINDS = {
 _PACKED = (".gz", ".bz2", ".xz", ".zst")
 # What `datasets` and the tools around it leave beside the data.
 _NOT_DATA = frozenset({"dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json", "metadata.json"})
+# Enough to tell a file that has rows from one that has none.
+_HEAD_LETTERS = 1 << 16
+# By default Python's CSV reader takes fields up to 128 KB.
+_MOST_LETTERS = 1 << 30
+# What a file says that cannot be unpacked, or is no CSV: opening it for its rows says it better.
+_UNREADABLE = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, csv.Error)
 # The words by which a file says its split, as separate parts of its name.
 _SPLIT_WORDS = {
     "train": "train",
@@ -97,12 +125,70 @@ def has_rows(path: str) -> bool:
         return True
     if os.path.getsize(path) == 0:
         return False
-    if kind_of(path) == "parquet":
-        try:
+    kind = kind_of(path)
+    try:
+        if kind == "parquet":
             return int(pq.read_metadata(path).num_rows) > 0
-        except (OSError, pa.ArrowException):
-            return True  # damaged: opening it says how
-    return True
+        return kind == "arrow" or kind is None or _says_rows(path, kind)
+    except (pa.ArrowException, *_UNREADABLE):
+        return True  # damaged: opening it says how
+
+
+def header(path: str, *, separator: str) -> tuple[list[str], int]:
+    """The names in the header line of a CSV file, and the number of fields in its first row; none where they cannot be
+    read.
+    """
+    try:
+        with _open_text(path) as stream, _long_fields():
+            records = _records(stream, separator=separator)
+            return next(records, []), len(next(records, []))
+    except _UNREADABLE:
+        return [], 0
+
+
+def options(kind: str) -> dict[str, Any]:
+    """What the reader of a kind is to be told."""
+    if kind == "text":
+        return {"encoding": "utf-8-sig"}  # a byte order mark is no text
+    return {"sep": SEPARATORS[kind]} if kind == "tsv" else {}
+
+
+def literal(path: str) -> str:
+    """`path` for `datasets`, which takes each path for a glob."""
+    return path if "://" in path else glob.escape(path)
+
+
+def _says_rows(path: str, kind: str) -> bool:
+    with _open_text(path) as stream:
+        head = stream.read(_HEAD_LETTERS)
+    if len(head) == _HEAD_LETTERS:
+        return True
+    if kind == "json":
+        return "".join(head.split()) not in ("", "[]")
+    if kind in SEPARATORS:
+        records = _records(io.StringIO(head, newline=""), separator=SEPARATORS[kind])
+        return len(list(itertools.islice(records, 2))) == 2
+    return head != ""
+
+
+def _records(stream: TextIO, *, separator: str) -> Iterator[list[str]]:
+    """The lines of a CSV file that are not blank, as fields."""
+    return (fields for fields in csv.reader(stream, delimiter=separator) if "".join(fields).strip() or len(fields) > 1)
+
+
+@contextlib.contextmanager
+def _long_fields() -> Iterator[None]:
+    limit = csv.field_size_limit(_MOST_LETTERS)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _open_text(path: str) -> TextIO:
+    # Letters that are not UTF-8 are somebody else's to complain of.
+    opened = fsspec.open(path, "rt", compression="infer", encoding="utf-8-sig", errors="replace", newline="")
+    return cast(TextIO, opened.open())
 
 
 def _below(folder: str) -> list[str]:

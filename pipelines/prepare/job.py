@@ -27,7 +27,7 @@ from tfrecord_io import manifest, record_index
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Schema
 
-__all__ = ["Job", "Resolved", "resolve"]
+__all__ = ["Job", "Resolved", "rejected_path", "resolve", "source_place", "tokenizer_files"]
 
 WORK_FOLDER = ".prep"
 
@@ -70,7 +70,7 @@ class Job:
 
     def rejected_path(self, task: ShardTask) -> str:
         """Where a task's rejected rows go, if there are any."""
-        return storage.join(self.root, "rejected", f"{task.split}-{task.index:05d}.jsonl")
+        return storage.join(self.root, rejected_path(task.split, task.index))
 
     def open_tools(self) -> builders.Tools:
         """Loads the tokenizer from the job's folder and makes it ready."""
@@ -90,6 +90,11 @@ class Resolved:
     tokenizer_files: tokenization.Files
     items: Mapping[str, Any]
     place: Mapping[str, Any]
+
+
+def rejected_path(split: str, index: int) -> str:
+    """The list of a shard's rejected rows, relative to the dataset's folder."""
+    return f"rejected/{split}-{index:05d}.jsonl"
 
 
 def resolve(config: PrepareConfig) -> Resolved:

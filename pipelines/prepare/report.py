@@ -16,6 +16,7 @@ from pipelines.prepare import progress
 from pipelines.prepare.build import Built
 from pipelines.prepare.estimate import Estimate
 from pipelines.prepare.inspection import DecodedRow
+from pipelines.prepare.lineage import Traced
 from pipelines.prepare.planning import ShardTask
 from tfrecord_io.manifest import Manifest
 
@@ -133,6 +134,20 @@ def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
         out.print(f"[bold]{row.split}[/bold] record {row.record} of {row.shard}: {row.num_tokens} tokens{extra}")
         text = row.text if len(row.text) <= width else f"{row.text[:width]} … ({len(row.text)} characters)"
         out.print(f"    {text}", markup=False, soft_wrap=True)
+
+
+def traced(found: Traced, *, width: int = 400) -> None:
+    """A record and the rows in it, long texts shortened."""
+    out = console()
+    rows = f"{len(found.rows)} row{'s' if len(found.rows) > 1 else ''} of {found.source}"
+    out.print(f"[bold]{found.split}[/bold] record {found.record} of {found.shard}: {rows}")
+    for row in found.rows:
+        place = f" = row {row.file_row:,} of {row.file}" if row.file else ""
+        tokens = f", tokens {row.tokens[0]} to {row.tokens[1] - 1}" if row.tokens else ""
+        out.print(f"  row {row.row:,} of the split{place}{tokens}", markup=False, soft_wrap=True)
+        for name, text in row.texts.items():
+            shown = text if len(text) <= width else f"{text[:width]} … ({len(text)} characters)"
+            out.print(f"    {name}: {shown}", markup=False, soft_wrap=True)
 
 
 def estimates(found: list[Estimate]) -> None:

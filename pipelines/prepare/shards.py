@@ -7,6 +7,7 @@ Everything random comes from (seed, split, shard), so the bytes are the same whe
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import threading
@@ -28,7 +29,7 @@ from tfrecord_io import examples, record_index, records
 from tfrecord_io.errors import LedgerError, OutputError
 from tfrecord_io.manifest import Compression, Ledger, Shard
 
-__all__ = ["batches", "count_tokens", "write"]
+__all__ = ["batches", "count_tokens", "generator", "write"]
 
 # One call of the tokenizer takes a batch: enough rows to fill the cores, few enough that the tokenizer's own record of
 # them, about 100 bytes for each token, stays small.
@@ -40,24 +41,34 @@ _THREADS = 2
 _gathering = threading.Lock()
 
 
-def write(task: ShardTask, job: Job, tools: Tools) -> Receipt:
-    """Makes one shard and its receipt.
+def write(task: ShardTask, job: Job, tools: Tools, *, expected: Shard | None = None) -> Receipt:
+    """Makes one shard and its receipt. If it does not come out as `expected`, nothing is changed.
 
-    Raises: OutputError if the shard cannot be written, or would be empty; SourceError if the rows cannot be read.
+    Raises: OutputError if the shard cannot be written, would be empty, or is not as expected; SourceError if the rows
+        cannot be read.
     """
     workspace.require_own(job)
     rejects = Rejects(task.segments)
     builder = tools.builder()
     with _gathering:
         rows_in = _gather(task, job, tools, builder, rejects)
-    rng = np.random.default_rng([job.seed, split_seed(task.split), task.index]) if job.shuffle else None
+    rng = generator(job, task)
     stored = _Tally()
     name = job.shard_name(task)
-    storage.write_atomic(storage.join(job.root, name), stored.watch(_frames(job, builder, rng, stored), place=name))
-    ledger = Ledger(
-        rows_in=rows_in, rows_used=builder.rows_used, rejected=rejects.by_reason, tokens_cut=builder.tokens_cut
-    )
-    _check(ledger, task, place=name)
+
+    def ledger() -> Ledger:
+        return Ledger(
+            rows_in=rows_in, rows_used=builder.rows_used, rejected=rejects.by_reason, tokens_cut=builder.tokens_cut
+        )
+
+    def pieces() -> Iterator[memoryview | bytes]:
+        yield from stored.watch(_frames(job, builder, rng, stored), place=name)
+        # What is raised here, before the file is complete, keeps it from ever appearing.
+        _check(ledger(), task, place=name)
+        if expected is not None:
+            _check_same(stored.shard(name, ledger()), expected)
+
+    storage.write_atomic(storage.join(job.root, name), pieces())
     if job.index_stride:
         storage.write_bytes(storage.join(job.root, record_index.file_name(name)), stored.index.dump())
     rejects.write(job.rejected_path(task))
@@ -65,13 +76,18 @@ def write(task: ShardTask, job: Job, tools: Tools) -> Receipt:
         fingerprint=job.fingerprint,
         split=task.split,
         index=task.index,
-        shard=stored.shard(name, ledger),
+        shard=stored.shard(name, ledger()),
         first_rejected=tuple(rejects.first),
     )
     workspace.require_own(job)
     storage.write_bytes(job.receipt_path(task), receipts.dump(receipt))
     progress.add(shards=1)
     return receipt
+
+
+def generator(job: Job, task: ShardTask) -> np.random.Generator | None:
+    """What decides the order of a shard's rows; None where they stay as they are."""
+    return np.random.default_rng([job.seed, split_seed(task.split), task.index]) if job.shuffle else None
 
 
 def batches(job: Job, split: str, segments: Segments) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -125,6 +141,20 @@ def _check(ledger: Ledger, task: ShardTask, *, place: str) -> None:
             f"{place}: {task.num_rows} rows were planned, {ledger.rows_in} read, {ledger.rows_used} used and "
             f"{ledger.rows_rejected} rejected, expected every row to be used or rejected",
             remedy="please report this with the plan in .prep/",
+        )
+
+
+def _check_same(made: Shard, expected: Shard) -> None:
+    if made != expected:
+        changed = [
+            f"{field.name} {getattr(made, field.name)}, expected {getattr(expected, field.name)}"
+            for field in dataclasses.fields(Shard)
+            if getattr(made, field.name) != getattr(expected, field.name)
+        ]
+        raise OutputError(
+            f"{expected.name}: made again it has {'; '.join(changed)}; the shard was left as it is",
+            remedy="install the versions of the libraries that made it (see the manifest), or build anew with "
+            "--overwrite",
         )
 
 

@@ -12,6 +12,7 @@ row ranges that were asked for, and the columns' types. Only paths travel to wor
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import glob
 import json
@@ -20,16 +21,17 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import datasets
 import pyarrow as pa
+from datasets.table import CastError
 
 from pipelines.prepare import data_files, hub
 from pipelines.prepare.arrow_files import ArrowFiles
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.content import files_digest
-from tfrecord_io.errors import SourceError, SplitNotFoundError
+from tfrecord_io.errors import ColumnError, SourceError, SplitNotFoundError
 
 __all__ = ["Source", "SplitSource", "open_source"]
 
@@ -61,13 +63,20 @@ class SplitSource:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
     """An opened dataset. `identity` is what the fingerprint and the manifest say of it; it holds no secrets and no
-    paths.
+    paths. `files` are the data files of each split in the order of its rows; none for a hub dataset.
     """
 
     splits: Mapping[str, SplitSource]
     all_splits: Mapping[str, SplitSource]
     features: Mapping[str, datasets.Features]
     identity: Mapping[str, Any]
+    files: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+
+
+class _Loaded(NamedTuple):
+    splits: Mapping[str, datasets.Dataset]
+    identity: Mapping[str, Any]
+    files: Mapping[str, Sequence[str]]
 
 
 def open_source(config: SourceConfig) -> Source:
@@ -75,7 +84,7 @@ def open_source(config: SourceConfig) -> Source:
 
     Raises: SourceError if it cannot be found or read; SplitNotFoundError if a split is not in it.
     """
-    loaded, identity = _load(config)
+    loaded, identity, data = _load(config)
     # What Arrow needed to prepare the files is of no more use, and a worker in this process will want the room.
     pa.default_memory_pool().release_unused()
     files: dict[str, ArrowFiles] = {}
@@ -94,7 +103,7 @@ def open_source(config: SourceConfig) -> Source:
             f"{config.dataset}: no rows, expected at least one", remedy="check the files for their content"
         )
     chosen = _choose(config.splits or tuple(everything), lengths=lengths, files=files, limit=config.limit)
-    return Source(splits=chosen, all_splits=everything, features=features, identity=identity)
+    return Source(splits=chosen, all_splits=everything, features=features, identity=identity, files=data)
 
 
 def _choose(
@@ -169,7 +178,7 @@ def _first_rows(ranges: Sequence[tuple[int, int]], limit: int) -> tuple[tuple[in
     return tuple(kept)
 
 
-def _load(config: SourceConfig) -> tuple[Mapping[str, datasets.Dataset], dict[str, Any]]:
+def _load(config: SourceConfig) -> _Loaded:
     dataset = os.path.expanduser(config.dataset)
     if os.path.isdir(dataset) and _is_saved(dataset):
         return _load_saved(dataset, config)
@@ -182,7 +191,7 @@ def _is_saved(folder: str) -> bool:
     return any(os.path.exists(os.path.join(folder, name)) for name in ("dataset_dict.json", "state.json"))
 
 
-def _load_saved(folder: str, config: SourceConfig) -> tuple[Mapping[str, datasets.Dataset], dict[str, Any]]:
+def _load_saved(folder: str, config: SourceConfig) -> _Loaded:
     _refuse_hub_options(config)
     with hub.explained(folder):
         if os.path.exists(os.path.join(folder, "dataset_dict.json")):
@@ -193,8 +202,9 @@ def _load_saved(folder: str, config: SourceConfig) -> tuple[Mapping[str, dataset
             splits = {_own_name(only): only}
     loaded = {name: split for name, split in splits.items() if split is not None}
     _leave_out(splits.keys() - loaded.keys(), place=folder)
-    paths = sorted({entry["filename"] for split in loaded.values() for entry in split.cache_files})
-    return loaded, {"kind": "save_to_disk", "files": files_digest(paths, root=folder)}
+    files = {name: [entry["filename"] for entry in split.cache_files] for name, split in loaded.items()}
+    paths = sorted({path for split in files.values() for path in split})
+    return _Loaded(loaded, {"kind": "save_to_disk", "files": files_digest(paths, root=folder)}, files)
 
 
 def _load_split(folder: str) -> datasets.Dataset | None:
@@ -210,32 +220,75 @@ def _own_name(split: datasets.Dataset | None) -> str:
     return (names.pop() if len(names) == 1 else "") or "train"
 
 
-def _load_files(paths: Sequence[str], config: SourceConfig) -> tuple[Mapping[str, datasets.Dataset], dict[str, Any]]:
+def _load_files(paths: Sequence[str], config: SourceConfig) -> _Loaded:
     _refuse_hub_options(config)
     kind = data_files.kind_of_all(paths, dataset=config.dataset)
     every = data_files.by_split(paths)
     filled = {name: [path for path in files if data_files.has_rows(path)] for name, files in every.items()}
     # `datasets` takes each entry for a glob.
-    entries = {name: [_literal(path) for path in files] for name, files in filled.items() if files}
+    entries = {name: [data_files.literal(path) for path in files] for name, files in filled.items() if files}
     _leave_out(every.keys() - entries.keys(), place=config.dataset)
-    options: dict[str, Any] = {"sep": "\t"} if kind == "tsv" else {}
-    with hub.explained(config.dataset, files=paths):
+    with hub.explained(config.dataset, files=paths), _told_apart(config.dataset):
+        _check_headers(filled, kind=kind, config=config)
         loaded = (
-            datasets.load_dataset(data_files.BUILDERS[kind], data_files=entries, keep_in_memory=False, **options)
+            datasets.load_dataset(
+                data_files.BUILDERS[kind], data_files=entries, keep_in_memory=False, **data_files.options(kind)
+            )
             if entries
             else {}
         )
-    return loaded, {"kind": kind, "files": files_digest(paths)}
+    return _Loaded(loaded, {"kind": kind, "files": files_digest(paths)}, filled)
 
 
-def _load_hub(config: SourceConfig) -> tuple[Mapping[str, datasets.Dataset], dict[str, Any]]:
+def _check_headers(files: Mapping[str, Sequence[str]], *, kind: str, config: SourceConfig) -> None:
+    """Looks at each split's first file; `datasets` refuses others with other columns. It would take the first of two
+    columns without a word, and of a first row with more fields than the header the first for the names of rows, so
+    that every column has the values of the one before it.
+    """
+    wanted = {*config.text_columns, config.label_column, *config.keep_columns}
+    for path in (paths[0] for paths in files.values() if paths and kind in data_files.SEPARATORS):
+        names, num_fields = data_files.header(path, separator=data_files.SEPARATORS[kind])
+        if repeated := sorted({name for name in names if name in wanted and names.count(name) > 1}):
+            raise ColumnError(
+                f"{path}: the header line names several columns {', '.join(map(repr, repeated))}, "
+                "expected one of each name",
+                remedy="rename them in the file",
+            )
+        if num_fields > len(names):
+            raise SourceError(
+                f"{path}: {num_fields} fields in the first row, but {len(names)} names in the header line",
+                remedy="name every column in the header line, and end no row with a separator",
+            )
+
+
+@contextlib.contextmanager
+def _told_apart(place: str) -> Iterator[None]:
+    """Says which columns differ, where the files of a dataset have not all the same."""
+    try:
+        yield
+    except datasets.exceptions.DatasetGenerationError as error:
+        cause = error.__cause__
+        if isinstance(cause, CastError):
+            details = cause.details()
+        elif isinstance(cause, pa.ArrowInvalid) and str(cause).startswith("Schema at index"):
+            details = "; ".join(" ".join(side.split()) for side in str(cause).partition(":")[2].split("\nvs\n"))
+        else:
+            raise
+        raise SourceError(
+            f"{place}: cannot be read: its files have not the same columns ({details})",
+            remedy="bring all files into the same columns, or name only some of them by a glob",
+        ) from error
+
+
+def _load_hub(config: SourceConfig) -> _Loaded:
     with hub.explained(config.dataset):
         revision = hub.resolve_dataset_revision(config.dataset, revision=config.revision)
         loaded = datasets.load_dataset(config.dataset, config.config, revision=revision, keep_in_memory=False)
     if revision is None:
         paths = [entry["filename"] for split in loaded.values() for entry in split.cache_files]
         revision = hub.cached_revision(paths, dataset=config.dataset, wanted=config.revision)
-    return loaded, {"kind": "hub", "name": config.dataset, "config": config.config, "revision": revision}
+    identity = {"kind": "hub", "name": config.dataset, "config": config.config, "revision": revision}
+    return _Loaded(loaded, identity, {})
 
 
 def _refuse_hub_options(config: SourceConfig) -> None:
@@ -249,7 +302,3 @@ def _refuse_hub_options(config: SourceConfig) -> None:
 def _leave_out(names: Iterable[str], *, place: str) -> None:
     for name in sorted(names):
         _log.warning("%s: split %r has no rows and is left out", place, name)
-
-
-def _literal(path: str) -> str:
-    return path if "://" in path else glob.escape(path)

@@ -2,59 +2,131 @@
 
 Of every shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features,
 shapes and dtypes, ids below the vocabulary's size, masks that are 1 on tokens and 0 on padding in one run, labels
-that have a name.
+that have a name. Beside the shards: their indexes, the lists of rejected rows, the tokenizer, and what TFDS reads.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import hashlib
+import json
 from collections.abc import Iterator
-from typing import BinaryIO, cast
+from typing import BinaryIO, Literal, cast
 
 import numpy as np
 
-from pipelines.prepare import storage
+from pipelines.prepare import storage, tfds
+from pipelines.prepare.content import bytes_digest
+from pipelines.prepare.job import rejected_path
 from pipelines.prepare.shards import count_tokens
-from tfrecord_io import examples, records
+from tfrecord_io import examples, record_index, records
 from tfrecord_io.errors import CorruptRecordError, PrepError
 from tfrecord_io.manifest import Manifest, Shard
 
-__all__ = ["Finding", "check_columns", "verify_shard", "verify_split_files"]
+__all__ = ["Checked", "Part", "check_columns", "read_folder", "verify_files", "verify_shard"]
 
-REMEDY = "build the dataset anew with --overwrite, or copy the shard again from where it was made"
+REMEDY = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
+
+Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What is wrong with one shard."""
+class Checked:
+    """A file of the dataset, and what is wrong with it: nothing if `problem` is empty. `index` is the shard's number in
+    its split, for all that belongs to a shard."""
 
-    split: str
-    shard: str
+    part: Part
+    file: str
     problem: str
+    split: str = ""
+    index: int = 0
 
 
-def verify_split_files(root: str, manifest: Manifest) -> Iterator[tuple[str, Shard, Finding | None]]:
-    """Verifies shard after shard, yielding what each turned out to be."""
+def verify_files(root: str, manifest: Manifest) -> Iterator[Checked]:
+    """Verifies file after file, yielding what each turned out to be."""
     for split_name, split in manifest.splits.items():
-        for shard in split.shards:
-            problem = _problem(root, shard, manifest)
-            finding = Finding(split=split_name, shard=shard.name, problem=problem) if problem else None
-            yield split_name, shard, finding
+        for index, shard in enumerate(split.shards):
+            parts = _Parts(root, manifest, split=split_name, index=index, shard=shard)
+            yield from parts.check()
+    problem = _tokenizer_problem(root, manifest)
+    yield Checked(part="tokenizer", file="tokenizer", problem=problem)
+    for name, content in tfds.files(manifest).items():
+        found = _content(storage.join(root, name))
+        problem = "" if found == content else "not there" if found is None else "not what the manifest gives"
+        yield Checked(part="tfds", file=name, problem=problem)
 
 
-def _problem(root: str, shard: Shard, manifest: Manifest) -> str:
+def read_folder(folder: str) -> dict[str, bytes]:
+    """The files in a folder, by name."""
+    return {name: storage.read_bytes(storage.join(folder, name)) for name in storage.list_names(folder)}
+
+
+class _Parts:
+    """One shard and what belongs to it."""
+
+    def __init__(self, root: str, manifest: Manifest, *, split: str, index: int, shard: Shard) -> None:
+        self._root = root
+        self._manifest = manifest
+        self._split = split
+        self._index = index
+        self._shard = shard
+
+    def check(self) -> Iterator[Checked]:
+        """The shard, then its index if that can be told, then its rejected rows."""
+        offsets, problem = b"", ""
+        try:
+            offsets = verify_shard(self._root, self._shard, self._manifest)
+        except PrepError as error:
+            problem = error.cause
+        except OSError as error:
+            problem = f"{storage.join(self._root, self._shard.name)}: cannot be read: {error}"
+        yield self._checked("shard", self._shard.name, problem)
+        if self._manifest.index_stride is not None and not problem:
+            name = record_index.file_name(self._shard.name)
+            found = _content(storage.join(self._root, name))
+            problem = "" if found == offsets else "not there" if found is None else "not the offsets of the records"
+            yield self._checked("index", name, problem)
+        if (problem := self._rejected_problem()) or self._shard.ledger.rejected:
+            yield self._checked("rejected", rejected_path(self._split, self._index), problem)
+
+    def _checked(self, part: Part, file: str, problem: str) -> Checked:
+        return Checked(part=part, file=file, problem=problem, split=self._split, index=self._index)
+
+    def _rejected_problem(self) -> str:
+        """The list must name as many rows for each reason as the ledger counts."""
+        lines = _content(storage.join(self._root, rejected_path(self._split, self._index)))
+        if lines is None:
+            return "not there" if self._shard.ledger.rejected else ""
+        try:
+            counts = dict(collections.Counter(json.loads(line)["reason"] for line in lines.splitlines()))
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            return f"not a list of rejected rows ({error!r:.100})"
+        expected = dict(self._shard.ledger.rejected)
+        return "" if counts == expected else f"{counts} rows by reason, expected {expected}"
+
+
+def _tokenizer_problem(root: str, manifest: Manifest) -> str:
+    folder = storage.join(root, "tokenizer")
     try:
-        verify_shard(root, shard, manifest)
-    except PrepError as error:
-        return error.cause
-    except OSError as error:
-        return f"{storage.join(root, shard.name)}: cannot be read: {error}"
-    return ""
+        digest = bytes_digest(read_folder(folder))
+    except (PrepError, OSError) as error:
+        return f"{folder}: cannot be read: {error}"
+    return "" if digest == manifest.tokenizer.content_sha256 else "not the tokenizer that the manifest names"
 
 
-def verify_shard(root: str, shard: Shard, manifest: Manifest) -> None:
-    """Rereads one shard. Raises: CorruptRecordError that names the shard and, where it can, the record."""
+def _content(path: str) -> bytes | None:
+    try:
+        return storage.read_bytes(path)
+    except (FileNotFoundError, PrepError):
+        return None
+
+
+def verify_shard(root: str, shard: Shard, manifest: Manifest) -> bytes:
+    """Rereads one shard, and returns the content that its index should have.
+
+    Raises: CorruptRecordError that names the shard and, where it can, the record.
+    """
     path = storage.join(root, shard.name)
     stored = storage.size(path)
     if stored is None:
@@ -62,8 +134,8 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> None:
     if stored != shard.num_bytes:
         raise CorruptRecordError(f"{path}: {stored} bytes, expected {shard.num_bytes}", remedy=REMEDY)
     with storage.read_stream(path) as stream:
-        counting = _Digesting(stream)
-        num_examples, num_tokens = _read(counting, path, manifest)
+        counting, offsets = _Digesting(stream), record_index.IndexBuilder()
+        num_examples, num_tokens = _read(counting, path, manifest, offsets)
         while counting.read(1 << 20):
             pass
     if counting.hexdigest() != shard.sha256:
@@ -77,6 +149,7 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> None:
             f"expected {shard.num_examples} with {shard.num_tokens}",
             remedy=REMEDY,
         )
+    return offsets.dump()
 
 
 def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, place: str, first: int) -> None:
@@ -103,11 +176,6 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, place: 
         num_tokens = columns["num_tokens"]
         expect((num_tokens >= 1) & (num_tokens <= length), f"num_tokens outside 1 to {length}")
     expect((ids == facts.pad_id) | ~padded, f"something else than the pad id {facts.pad_id} in the padding")
-    for feature in manifest.schema.features:
-        if feature.constant is not None:
-            expect(
-                columns[feature.name] == feature.constant, f"{feature.name} that is not {feature.constant} everywhere"
-            )
     label = manifest.schema.with_role("label")
     if label is not None and manifest.label_names is not None:
         names = len(manifest.label_names)
@@ -123,12 +191,13 @@ def _padding(columns: dict[str, np.ndarray], *, length: int, left: bool) -> np.n
     return np.asarray(position < length - count if left else position >= count)
 
 
-def _read(stream: _Digesting, path: str, manifest: Manifest) -> tuple[int, int]:
+def _read(stream: _Digesting, path: str, manifest: Manifest, offsets: record_index.IndexBuilder) -> tuple[int, int]:
     num_examples, num_tokens = 0, 0
     payloads_of = records.read_payloads(cast(BinaryIO, stream), compression=manifest.compression, place=path)
     for payloads in payloads_of:
         columns = examples.decode(payloads, manifest.schema, place=path)
         check_columns(columns, manifest, place=path, first=num_examples)
+        offsets.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
         num_examples += len(payloads)
         num_tokens += count_tokens(columns)
     return num_examples, num_tokens

@@ -162,14 +162,21 @@ def write_plan(job: Job, plan: SplitPlan) -> None:
 
 
 def find_receipt(job: Job, task: ShardTask) -> Receipt | None:
-    """The task's receipt, if it is there and its shard is as large as it says."""
+    """The task's receipt, if it is there, of this very task, and its shard is as large as it says."""
     path = job.receipt_path(task)
     try:
         receipt = receipts.parse(storage.read_bytes(path), place=path)
     except (FileNotFoundError, FormatError):
         return None
-    shard = storage.join(job.root, receipt.shard.name)
-    valid = receipt.fingerprint == job.fingerprint and storage.size(shard) == receipt.shard.num_bytes
+    shard = receipt.shard
+    of_task = (receipt.fingerprint, receipt.split, receipt.index, shard.name, shard.ledger.rows_in) == (
+        job.fingerprint,
+        task.split,
+        task.index,
+        job.shard_name(task),
+        task.num_rows,
+    )
+    valid = of_task and storage.size(storage.join(job.root, shard.name)) == shard.num_bytes
     return receipt if valid else None
 
 

@@ -29,16 +29,17 @@ def damaged(tmp_path: Path) -> Path:
 
 
 def problems(root: Path) -> dict[str, str]:
-    """What `verify --json` finds, by shard, after checking that the command says the same in words."""
+    """What `verify --json` finds in shards, by name, after checking that the command says the same in words."""
     outcome = building.command("verify", root, "--json")
-    found = {finding["shard"]: finding["problem"] for finding in json.loads(outcome.out)}
+    every = json.loads(outcome.out)
+    found = {finding["file"]: finding["problem"] for finding in every if finding["part"] == "shard"}
     total = sum(len(split.shards) for split in read_manifest(root).splits.values())
-    assert outcome.err.count("BAD ") == len(found)
+    assert outcome.err.count("BAD ") == len(every)
     assert outcome.err.count("ok ") == total - len(found)
-    if found:
+    if every:
         cause, remedy = outcome.error
-        assert cause == f"{root}: {len(found)} of {total} shards are damaged, the first is {next(iter(found))}"
-        assert remedy
+        assert cause == f"{root}: {len(every)} files are damaged or missing, the first is {every[0]['file']}"
+        assert remedy == f"run `prep-tfrecords verify {root} --repair`, which makes them again"
     else:
         assert outcome.status == 0
     return found
@@ -171,10 +172,12 @@ def test_every_damaged_shard_is_named_not_only_the_first(damaged: Path) -> None:
     assert problems(damaged).keys() == {shards[0].name, shards[2].name}
 
 
-@pytest.mark.parametrize("field", ["num_examples", "num_tokens"])
-def test_a_wrong_count_in_the_manifest_is_found(damaged: Path, field: str) -> None:
+@pytest.mark.parametrize(
+    "changes", [{"num_tokens": 5}, {"num_examples": 5, "ledger": manifest.Ledger(rows_in=5, rows_used=5)}]
+)
+def test_a_wrong_count_in_the_manifest_is_found(damaged: Path, changes: dict[str, object]) -> None:
     shard = train_shards(damaged)[0]
-    replace(damaged, shard.name, **{field: 5})
+    replace(damaged, shard.name, **changes)
     ((name, problem),) = problems(damaged).items()
     assert name == shard.name
     assert "examples with" in problem

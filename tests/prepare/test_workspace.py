@@ -59,7 +59,10 @@ def test_a_finished_dataset_is_not_made_again(finished: Path, num_shards: int) -
     assert building.files(finished) == building.files(reviews())
 
 
-@pytest.mark.parametrize("damage", ["shard gone", "receipt gone", "receipt damaged", "shard cut off", "wrong receipt"])
+@pytest.mark.parametrize(
+    "damage",
+    ["shard gone", "receipt gone", "receipt damaged", "shard cut off", "wrong receipt", "another shard's receipt"],
+)
 def test_only_what_is_missing_is_made_again_with_the_same_bytes(finished: Path, num_shards: int, damage: str) -> None:
     shard, receipt = sorted(finished.glob("*-train-*.tfrecord"))[1], receipts(finished)[1]
     if damage == "shard gone":
@@ -70,6 +73,8 @@ def test_only_what_is_missing_is_made_again_with_the_same_bytes(finished: Path, 
         receipt.write_bytes(receipt.read_bytes()[:-20])
     elif damage == "shard cut off":
         os.truncate(shard, 100)
+    elif damage == "another shard's receipt":
+        shutil.copy(receipts(finished)[0], receipt)
     else:
         receipt.write_text(receipt.read_text().replace('"fingerprint": "', '"fingerprint": "0'))
     assert made_and_kept(build(finished)) == (1, num_shards - 1)

@@ -1,0 +1,160 @@
+"""From a record of a shard back to the rows of the source that are in it.
+
+    plan          the rows of the shard, in the order in which they were read
+    ledger        minus those that were rejected (rejected/SPLIT-IIIII.jsonl names them)
+    seed          permuted by (seed, split, shard), as when the shard was made
+    layout        pad: record j is the j-th of them
+                  concat: record j holds tokens [j L, (j + 1) L) of all of them joined
+
+Nothing is stored for this. Only `concat` has to tokenize the shard's rows again, for their lengths.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+
+from pipelines.prepare import builders, columns, origins, shards, storage
+from pipelines.prepare.planning import ShardTask
+from pipelines.prepare.reopening import Reopened
+from tfrecord_io.errors import FormatError, ReaderError
+from tfrecord_io.manifest import Manifest, Shard
+
+__all__ = ["Contribution", "Traced", "Tracer"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Contribution:
+    """A row that is in a record: its number in the split, the file and the row there (None for a hub dataset), its
+    texts by column, and which tokens [start, stop) of the record are of it (None where the record is this one row).
+    """
+
+    row: int
+    file: str | None
+    file_row: int
+    texts: dict[str, str]
+    tokens: tuple[int, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Traced:
+    """A record, and the rows that it was made from, in order. `source` names the dataset."""
+
+    split: str
+    shard: str
+    record: int
+    source: str
+    rows: tuple[Contribution, ...]
+
+
+class Tracer:
+    """Traces records of one dataset; those of one shard, one after another, at little cost."""
+
+    def __init__(self, dataset: Reopened) -> None:
+        self._dataset = dataset
+        self._rows: tuple[ShardTask, _ShardRows] | None = None
+
+    def trace(self, *, split: str, shard: int, record: int) -> Traced:
+        """Where a record comes from; shards and records count from 0.
+
+        Raises: ReaderError if there is no such record; FormatError if the list of rejected rows is gone or damaged.
+        """
+        dataset = self._dataset
+        entry = _shard(dataset.manifest, split=split, shard=shard, record=record)
+        rows = self._shard_rows(dataset.task(split, shard), rejected=entry.ledger.rows_rejected)
+        return Traced(
+            split=split,
+            shard=entry.name,
+            record=record,
+            source=dataset.source.identity.get("name") or dataset.source.identity["kind"],
+            rows=tuple(_contribution(dataset, split, row, tokens) for row, tokens in rows.of(record)),
+        )
+
+    def _shard_rows(self, task: ShardTask, *, rejected: int) -> _ShardRows:
+        if self._rows is None or self._rows[0] != task:
+            self._rows = task, _shard_rows(self._dataset, task, rejected=rejected)
+        return self._rows[1]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _ShardRows:
+    """The rows int64 [N] of a shard in the order of its records; `stops` int64 [N] are where each ends in the shard's
+    joined tokens, which are cut at every `length`-th, or None where each row is a record.
+    """
+
+    numbers: np.ndarray
+    stops: np.ndarray | None
+    length: int
+
+    def of(self, record: int) -> list[tuple[int, tuple[int, int] | None]]:
+        """The rows in a record, with their tokens [start, stop) there."""
+        if self.stops is None:
+            return [(int(self.numbers[record]), None)]
+        starts = np.concatenate([[0], self.stops[:-1]])
+        first = record * self.length
+        last = min(first + self.length, int(self.stops[-1]))
+        inside = range(int(np.searchsorted(self.stops, first, "right")), int(np.searchsorted(starts, last, "left")))
+        return [
+            (int(self.numbers[i]), (max(int(starts[i]), first) - first, min(int(self.stops[i]), last) - first))
+            for i in inside
+        ]
+
+
+def _shard(manifest: Manifest, *, split: str, shard: int, record: int) -> Shard:
+    if split not in manifest.splits:
+        raise ReaderError(f"no split {split!r}", remedy=f"choose among {', '.join(manifest.splits)}")
+    entries = manifest.splits[split].shards
+    if not 0 <= shard < len(entries):
+        raise ReaderError(f"split {split!r} has no shard {shard}", remedy=f"choose 0 to {len(entries) - 1}")
+    if not 0 <= record < entries[shard].num_examples:
+        raise ReaderError(
+            f"{entries[shard].name} has no record {record}", remedy=f"choose 0 to {entries[shard].num_examples - 1}"
+        )
+    return entries[shard]
+
+
+def _shard_rows(dataset: Reopened, task: ShardTask, *, rejected: int) -> _ShardRows:
+    usable = _usable_rows(dataset, task, rejected=rejected)
+    order = builders.permuted(len(usable), shards.generator(dataset.job, task))
+    joined = dataset.job.layout.name == "concat"
+    stops = np.cumsum(_document_lengths(dataset, task)[order]) if joined else None
+    return _ShardRows(numbers=usable[order], stops=stops, length=dataset.job.length)
+
+
+def _usable_rows(dataset: Reopened, task: ShardTask, *, rejected: int) -> np.ndarray:
+    """Row numbers int64 [N] in reading order."""
+    rows = np.concatenate([np.arange(start, stop) for start, stop in task.segments])
+    if not rejected:
+        return rows
+    path = dataset.job.rejected_path(task)
+    try:
+        named = [json.loads(line)["row"] for line in storage.read_bytes(path).splitlines()]
+        usable = rows[~np.isin(rows, np.array(named, np.int64))]
+    except (FileNotFoundError, ValueError, KeyError, TypeError, OverflowError):
+        usable = rows
+    if len(rows) - len(usable) != rejected:
+        raise FormatError(
+            f"{path}: names {len(rows) - len(usable)} rows of this shard, but {rejected} were rejected",
+            remedy="run `prep-tfrecords verify --repair` on the dataset, which writes it again",
+        )
+    return usable
+
+
+def _document_lengths(dataset: Reopened, task: ShardTask) -> np.ndarray:
+    """Tokens of each usable row with separator and BOS, int64 [N], in reading order."""
+    tools = dataset.job.open_tools()
+    lengths = [np.zeros(0, np.int64)]
+    for _, batch in shards.batches(dataset.job, task.split, task.segments):
+        rows, _ = columns.extract(batch, dataset.job.columns)
+        lengths.append(tools.encode(rows).full_lengths)
+    return np.concatenate(lengths)
+
+
+def _contribution(dataset: Reopened, split: str, row: int, tokens: tuple[int, int] | None) -> Contribution:
+    names = dataset.job.columns.texts
+    ((_, batch),) = dataset.job.splits[split].read([(row, row + 1)], names)
+    (content,) = batch.to_pylist()
+    file, file_row = origins.locate(dataset.source, split, row)
+    return Contribution(row=row, file=file, file_row=file_row, texts=content, tokens=tokens)

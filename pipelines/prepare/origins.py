@@ -1,0 +1,55 @@
+"""Which data file a row of a split comes from. `datasets` joins the files of a split in their order and keeps no trace
+of where one ends, so that the rows of those before it are counted when somebody asks.
+"""
+
+from __future__ import annotations
+
+import datasets
+import pyarrow.parquet as pq
+
+from pipelines.prepare import data_files
+from pipelines.prepare.arrow_files import MappedFile
+from pipelines.prepare.sources import Source
+from tfrecord_io.errors import SourceError
+
+__all__ = ["locate"]
+
+
+def locate(source: Source, split: str, row: int) -> tuple[str | None, int]:
+    """The file with row `row` of a split, and the row's number there, from 0; for a hub dataset None and `row`.
+
+    Raises: SourceError if the files have fewer rows.
+    """
+    paths = source.files.get(split, ())
+    if not paths:
+        return None, row
+    if len(paths) == 1:
+        return paths[0], row
+    first = 0
+    for path in paths:
+        count = _num_rows(path)
+        if row < first + count:
+            return path, row - first
+        first += count
+    raise SourceError(
+        f"split {split!r}: row {row} is asked for, but its files have only {first} rows",
+        remedy="the source has changed; build the dataset anew",
+    )
+
+
+def _num_rows(path: str) -> int:
+    """Rows of one file, read as `datasets` read it with the others."""
+    kind = data_files.kind_of(path)
+    assert kind is not None, "it was opened with the others"
+    if kind == "parquet" and "://" not in path:
+        return int(pq.read_metadata(path).num_rows)
+    if kind == "arrow" and "://" not in path:
+        return MappedFile(path).num_rows
+    loaded = datasets.load_dataset(
+        data_files.BUILDERS[kind],
+        data_files=[data_files.literal(path)],
+        split="train",
+        keep_in_memory=False,
+        **data_files.options(kind),
+    )
+    return int(loaded.num_rows)

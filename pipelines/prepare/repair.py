@@ -1,0 +1,79 @@
+"""Making again what is damaged in a finished dataset, and nothing else.
+
+    a shard, its list of rejected rows     from the plan and the source, byte for byte
+    the index of a sound shard             from the shard
+    the tokenizer                          from the copy that the workers used, or the other way round
+    the files for TFDS                     from the manifest
+
+The manifest is the measure and is never written: what is made again must have the digest that it names, or does not
+appear at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pipelines.prepare import shards, storage, tfds
+from pipelines.prepare.content import bytes_digest
+from pipelines.prepare.job import WORK_FOLDER
+from pipelines.prepare.reopening import Reopened, reopen
+from pipelines.prepare.verify import Checked, read_folder, verify_shard
+from tfrecord_io.errors import FormatError
+from tfrecord_io.manifest import Manifest
+
+__all__ = ["repair"]
+
+
+def repair(
+    root: str, manifest: Manifest, damaged: Sequence[Checked], *, dataset: str | None = None
+) -> Iterator[tuple[str, str]]:
+    """Repairs the files that `verify_files` found, yielding the name of each and what it was made from.
+
+    `dataset` says where the source is now, if it was moved.
+
+    Raises, before anything is changed: FingerprintMismatchError if the source has changed; FormatError if the work
+        folder is gone. OutputError if a shard does not come out as it was; what was repaired before stays.
+    """
+    remade = sorted({(each.split, each.index) for each in damaged if each.part in ("shard", "rejected")})
+    reopened = reopen(root, manifest, dataset=dataset) if remade else None
+    if remade or any(each.part == "tokenizer" for each in damaged):
+        yield from _restore_tokenizer(root, manifest)
+    if reopened is not None:
+        yield from _remake(root, reopened, remade)
+    for each in damaged:
+        if each.part == "tfds":
+            storage.write_bytes(storage.join(root, each.file), tfds.files(manifest)[each.file])
+            yield each.file, "the manifest"
+        elif each.part == "index" and (each.split, each.index) not in remade:
+            shard = manifest.splits[each.split].shards[each.index]
+            storage.write_bytes(storage.join(root, each.file), verify_shard(root, shard, manifest))
+            yield each.file, "its shard"
+
+
+def _remake(root: str, reopened: Reopened, remade: Sequence[tuple[str, int]]) -> Iterator[tuple[str, str]]:
+    tools = reopened.job.open_tools()
+    for split, index in remade:
+        expected = reopened.manifest.splits[split].shards[index]
+        shards.write(reopened.task(split, index), reopened.job, tools, expected=expected)
+        verify_shard(root, expected, reopened.manifest)
+        yield expected.name, "the source"
+
+
+def _restore_tokenizer(root: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Of the two copies, the sound one replaces the other."""
+    places = ("tokenizer", storage.join(WORK_FOLDER, manifest.fingerprint, "tokenizer"))
+    copies = {place: read_folder(storage.join(root, place)) for place in places}
+    sound = [place for place in places if bytes_digest(copies[place]) == manifest.tokenizer.content_sha256]
+    if not sound:
+        raise FormatError(
+            f"{root}: neither {places[0]}/ nor {places[1]}/ holds the tokenizer that the manifest names",
+            remedy="copy one of them again from where the dataset was made",
+        )
+    for place in (place for place in places if place not in sound):
+        folder = storage.join(root, place)
+        wanted = copies[sound[0]]
+        for name in copies[place].keys() - wanted.keys():
+            storage.delete(storage.join(folder, name))
+        for name in (name for name, content in wanted.items() if copies[place].get(name) != content):
+            storage.write_bytes(storage.join(folder, name), wanted[name])
+        yield place, f"{sound[0]}/"

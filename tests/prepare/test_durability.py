@@ -1,0 +1,115 @@
+"""What a loss of power leaves: nothing counts before all that it counts on would be found again on the disk."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import building
+
+pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs /proc to tell what is synced")
+
+
+class Disk:
+    """Follows what would outlast a loss of power at each moment, by the rules of POSIX.
+
+    The content of a file does once the file is synced; a name in a folder (a new file, a rename, a new folder) does
+    once that folder is synced, if all folders above have lasting names too.
+    """
+
+    def __init__(self, top: Path, patch: pytest.MonkeyPatch) -> None:
+        self.top = str(top)
+        self.moments: list[tuple[str, set[str]]] = []
+        self._synced_files: set[int] = set()
+        self._lasting = {str(top)}
+        self._fsync, self._replace = os.fsync, os.replace
+        patch.setattr(os, "fsync", self.fsync)
+        patch.setattr(os, "replace", self.replace)
+
+    def fsync(self, descriptor: int) -> None:
+        self._fsync(descriptor)
+        found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            folder = os.readlink(f"/proc/self/fd/{descriptor}")
+            self._lasting |= {os.path.join(folder, name) for name in os.listdir(folder)}
+        else:
+            self._synced_files.add(found.st_ino)
+
+    def replace(self, source: str, target: str) -> None:
+        assert os.stat(source).st_ino in self._synced_files, f"{target} appears before its content is on the disk"
+        self.moments.append((target, {path for path in self._lasting if self.would_be_found(path)}))
+        self._replace(source, target)
+        self._lasting.discard(target)
+
+    def would_be_found(self, path: str) -> bool:
+        while path != self.top:
+            if path not in self._lasting:
+                return False
+            path = os.path.dirname(path)
+        return True
+
+    def when(self, name: str) -> dict[str, set[str]]:
+        """For each file whose name holds `name`: what would be found at the moment before it appears."""
+        return {target: found for target, found in self.moments if name in os.path.basename(target)}
+
+
+@pytest.fixture
+def built_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Disk, Path]:
+    rows = [{"text": None if row % 9 == 0 else f"this is row {row}"} for row in range(200)]
+    data = building.source(tmp_path / "data", train=rows)
+    disk = Disk(tmp_path, monkeypatch)
+    output = tmp_path / "deep" / "out"
+    options = building.options(output, max_error_rate=0.5, shard_size="10kB")
+    assert building.command("build", data, *options).status == 0
+    return disk, output
+
+
+def test_a_receipt_appears_when_its_shard_and_rejected_rows_would_last(built_on: tuple[Disk, Path]) -> None:
+    disk, output = built_on
+    receipts = disk.when("receipt-")
+    assert len(receipts) > 2
+    for path, found in receipts.items():
+        number = os.path.basename(path).split("-")[1]
+        (shard,) = output.glob(f"*-{number}-of-*")
+        wanted = {str(shard), f"{output}/index/{shard.name}.offsets", f"{output}/rejected/train-{number}.jsonl"}
+        assert wanted <= found, wanted - found
+
+
+def test_a_shard_appears_when_its_plan_would_last(built_on: tuple[Disk, Path]) -> None:
+    disk, output = built_on
+    (plan,) = output.glob(".prep/*/train/plan.json")
+    for found in disk.when(".tfrecord").values():
+        assert str(plan) in found
+        assert str(plan.parents[1] / "job.json") in found
+
+
+def test_the_manifest_appears_when_everything_would_last(built_on: tuple[Disk, Path]) -> None:
+    disk, output = built_on
+    (found,) = disk.when("manifest.json").values()
+    every = {str(path) for path in output.rglob("*") if path.is_file()} - {str(output / "manifest.json")}
+    assert every <= found, every - found
+
+
+def test_the_rules_would_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file renamed without a sync is caught, and a name whose folder was not synced does not last."""
+    disk = Disk(tmp_path, monkeypatch)
+    (tmp_path / "a").write_bytes(b"x")
+    with pytest.raises(AssertionError, match="before its content"):
+        os.replace(tmp_path / "a", tmp_path / "b")
+    (tmp_path / "deep").mkdir()
+    sync(tmp_path / "a")
+    os.replace(str(tmp_path / "a"), str(tmp_path / "deep" / "b"))
+    sync(tmp_path / "deep")
+    assert not disk.would_be_found(str(tmp_path / "deep" / "b")), "its folder has no lasting name"
+    sync(tmp_path)
+    assert disk.would_be_found(str(tmp_path / "deep" / "b"))
+
+
+def sync(path: Any) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
