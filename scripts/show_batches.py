@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _repair(root: str) -> str:
-    return f"see what is damaged with `prep-tfrecords verify {root}`, and build it again with --overwrite"
+    return f"run `prep-tfrecords verify {root} --repair`, which finds what is damaged and makes it again"
 
 
 def _fail(cause: str, *, remedy: str) -> int:

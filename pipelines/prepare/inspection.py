@@ -34,7 +34,7 @@ def load_tokenizer(root: str) -> Any:
     folder = storage.join(root, "tokenizer")
     names = storage.list_names(folder)
     if not names:
-        raise ReaderError(f"{folder}: no tokenizer", remedy="copy the folder again from where the dataset was made")
+        raise ReaderError(f"{folder}: no tokenizer", remedy=f"run `prep-tfrecords verify {root} --repair`")
     return tokenization.load({name: storage.read_bytes(storage.join(folder, name)) for name in names})
 
 
@@ -65,7 +65,7 @@ def _opened(path: str) -> Iterator[BinaryIO]:
             yield stream
     except FileNotFoundError as error:
         raise CorruptRecordError(
-            f"{path}: no such file", remedy="run `prep-tfrecords verify` to see all that is missing"
+            f"{path}: no such file", remedy="run `prep-tfrecords verify --repair` on the dataset, which makes it again"
         ) from error
 
 
