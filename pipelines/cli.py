@@ -11,7 +11,9 @@ import dataclasses
 import json
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
@@ -324,7 +326,8 @@ def _built(built: Any) -> dict[str, Any]:
 def _errors(*, verbose: bool) -> Iterator[None]:
     """Two lines for an error that a user can cause; status 2 for a wrong option, 1 for the rest."""
     try:
-        yield
+        with _terminable():
+            yield
     except PrepError as error:
         if verbose:
             logging.exception("traceback")
@@ -336,6 +339,23 @@ def _errors(*, verbose: bool) -> Iterator[None]:
         click.echo("error: interrupted before the dataset was complete", err=True)
         click.echo("remedy: run the same command again; finished shards are kept", err=True)
         raise SystemExit(1) from None
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Takes SIGTERM, by which schedulers stop a job, for Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _one_line(text: str) -> str:
