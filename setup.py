@@ -14,6 +14,7 @@ assert VERSION is not None, "tfrecord_io/__init__.py carries the version"
 TRAIN = ["tensorflow>=2.19"]
 DEV = [
     "hypothesis>=6.100",
+    "jsonschema>=4.20",
     "mypy>=1.15",
     "pytest>=8.3",
     "pytest-timeout>=2.3",

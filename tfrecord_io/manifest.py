@@ -194,16 +194,16 @@ def _from_json(document: Mapping[str, Any]) -> Manifest:
     return Manifest(
         name=_text(document["name"]),
         fingerprint=_text(document["fingerprint"]),
-        schema=Schema(tuple(_feature(fields) for fields in document["features"])),
-        layout=dict(document["layout"]),
+        schema=Schema(tuple(_feature(fields) for fields in _list(document["features"]))),
+        layout=_layout(document["layout"]),
         tokenizer=_tokenizer(document["tokenizer"]),
-        splits={_text(name): _split(fields) for name, fields in document["splits"].items()},
-        label_names=None if names is None else tuple(map(_text, names)),
+        splits={_text(name): _split(fields) for name, fields in _object(document["splits"]).items()},
+        label_names=None if names is None else tuple(map(_text, _list(names))),
         compression=_one_of(document["compression"], "none", "gzip"),
         index_stride=None if document["index_stride"] is None else _count(document["index_stride"]),
-        source=dict(document["source"]),
-        options=dict(document["options"]),
-        versions=dict(document["versions"]),
+        source=_object(document["source"]),
+        options=_object(document["options"]),
+        versions=_object(document["versions"]),
     )
 
 
@@ -225,7 +225,7 @@ def _tokenizer(fields: Mapping[str, Any]) -> TokenizerFacts:
         kind=_text(fields["kind"]),
         vocab_size=_count(fields["vocab_size"]),
         content_sha256=_text(fields["content_sha256"]),
-        special_ids=tuple(map(_count, fields["special_ids"])),
+        special_ids=tuple(map(_count, _list(fields["special_ids"]))),
         padding_side=_one_of(fields["padding_side"], "left", "right"),
         pad_id=_count(fields["pad_id"]),
         **{key: None if fields[key] is None else _count(fields[key]) for key in optional},
@@ -233,9 +233,9 @@ def _tokenizer(fields: Mapping[str, Any]) -> TokenizerFacts:
 
 
 def _split(fields: Mapping[str, Any]) -> Split:
-    split = Split(shards=tuple(_shard(shard) for shard in fields["shards"]))
+    split = Split(shards=tuple(_shard(shard) for shard in _list(fields["shards"])))
     for key in ("num_examples", "num_bytes", "num_tokens"):
-        if fields[key] != getattr(split, key):
+        if _count(fields[key]) != getattr(split, key):
             raise ValueError(f"{key} is {fields[key]!r} but the shards add up to {getattr(split, key)}")
     if _ledger(fields["ledger"]) != split.ledger:
         raise ValueError("the ledger of a split is not the sum of its shards' ledgers")
@@ -260,6 +260,25 @@ def _ledger(fields: Mapping[str, Any]) -> Ledger:
         rejected={_text(reason): _count(rows) for reason, rows in fields["rejected"].items()},
         tokens_cut=_count(fields["tokens_cut"]),
     )
+
+
+def _layout(fields: Any) -> dict[str, Any]:
+    layout = _object(fields)
+    _text(layout["name"])
+    _count(layout["max_length"])
+    return layout
+
+
+def _object(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r:.100} where an object is expected")
+    return value
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r:.100} where a list is expected")
+    return value
 
 
 def _text(value: Any) -> str:

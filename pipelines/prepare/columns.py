@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.prepare import data_files
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.sources import Source, SplitSource
 from tfrecord_io.errors import ColumnError, SourceError
@@ -89,6 +90,9 @@ def plan_columns(config: SourceConfig, source: Source) -> ColumnPlan:
     for split in splits:
         _require(config, source=source, split=split)
     labels = {split: _plan_label(config.label_column, source=source, split=split) for split in splits}
+    if source.identity["kind"] in data_files.SEPARATORS:
+        for name in filter(None, (config.label_column, *config.keep_columns)):
+            _refuse_gaps(name, source=source)
     return ColumnPlan(
         texts=config.text_columns,
         label=_named(_same(labels, column=config.label_column, source=source), source=source),
@@ -146,9 +150,34 @@ def _require(config: SourceConfig, *, source: Source, split: str) -> None:
     for name in config.text_columns:
         if not _is_text(schema.field(name).type):
             raise ColumnError(
-                f"split {split!r}: column {name!r} holds {schema.field(name).type}, expected text",
+                f"split {split!r}: column {name!r} holds {_shown(schema.field(name).type)}, expected text",
                 remedy=f"choose a text column with --text-column: {_listing(schema, _is_text)}",
             )
+
+
+def _refuse_gaps(name: str, *, source: Source) -> None:
+    """In a CSV file an empty cell makes floats of a column of integers: classes would become regression targets, and
+    large numbers would be rounded.
+    """
+    for split in source.splits:
+        is_float = pa.types.is_floating(source.features[split].arrow_schema.field(name).type)
+        if is_float and _has_whole_numbers_and_gaps(name, split=source.all_splits[split]):
+            raise ColumnError(
+                f"column {name!r} in split {split!r} holds whole numbers and empty cells, which `datasets` reads "
+                "as floats, expected integers or fractions",
+                remedy="fill the empty cells, or convert the files to Parquet with the type that is meant",
+            )
+
+
+def _has_whole_numbers_and_gaps(name: str, *, split: SplitSource) -> bool:
+    has_numbers = has_gaps = False
+    for _, batch in split.read(split.ranges, [name]):
+        values = batch.column(0).drop_null().to_numpy(zero_copy_only=False)
+        if not np.all(np.isfinite(values) & (values == np.floor(values))):
+            return False
+        has_numbers |= bool(len(values))
+        has_gaps |= len(values) < batch.num_rows
+    return has_numbers and has_gaps
 
 
 def _same(plans: Mapping[str, Plan], *, column: str | None, source: Source) -> Plan:
@@ -179,7 +208,7 @@ def _plan_label(column: str | None, *, source: Source, split: str) -> LabelPlan 
     if pa.types.is_floating(kind):
         return LabelPlan(column=column, kind="float")
     raise ColumnError(
-        f"label column {column!r} holds {kind}, expected class labels, strings, or numbers",
+        f"label column {column!r} holds {_shown(kind)}, expected class labels, strings, or numbers",
         remedy="choose another --label-column, or keep a vector with --keep-column",
     )
 
@@ -220,7 +249,8 @@ def _plan_kept(name: str, *, source: Source, split: str) -> Feature:
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return Feature(name=name, dtype="int64", shape=shape, role="column", meaning="column of the source")
     raise ColumnError(
-        f"column {name!r} holds {schema.field(name).type}, expected numbers or vectors of numbers of one length",
+        f"column {name!r} holds {_shown(schema.field(name).type)}, "
+        "expected numbers or vectors of numbers of one length",
         remedy=f"leave --keep-column {name} out, or keep one of: {_listing(schema, _is_number)}",
     )
 
@@ -306,6 +336,11 @@ def _kept_values(column: pa.Array, feature: Feature) -> np.ndarray:
     values = column.flatten() if feature.shape else column
     dtype = np.float32 if feature.dtype == "float32" else np.int64
     return np.asarray(values.to_numpy(zero_copy_only=False)).astype(dtype).reshape(len(column), *feature.shape)
+
+
+def _shown(kind: pa.DataType) -> str:
+    # What `datasets` makes of a JSON column whose values are of several types.
+    return "JSON values of several types" if str(kind) == "extension<arrow.json>" else str(kind)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -185,10 +185,10 @@ def _long_fields() -> Iterator[None]:
         csv.field_size_limit(limit)
 
 
-def _open_text(path: str) -> TextIO:
+def _open_text(path: str) -> contextlib.AbstractContextManager[TextIO]:
     # Letters that are not UTF-8 are somebody else's to complain of.
     opened = fsspec.open(path, "rt", compression="infer", encoding="utf-8-sig", errors="replace", newline="")
-    return cast(TextIO, opened.open())
+    return cast("contextlib.AbstractContextManager[TextIO]", opened)
 
 
 def _below(folder: str) -> list[str]:

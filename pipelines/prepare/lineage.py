@@ -132,7 +132,7 @@ def _usable_rows(dataset: Reopened, task: ShardTask, *, rejected: int) -> np.nda
     try:
         named = [json.loads(line)["row"] for line in storage.read_bytes(path).splitlines()]
         usable = rows[~np.isin(rows, np.array(named, np.int64))]
-    except (FileNotFoundError, ValueError, KeyError, TypeError, OverflowError):
+    except (FileNotFoundError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
         usable = rows
     if len(rows) - len(usable) != rejected:
         raise FormatError(

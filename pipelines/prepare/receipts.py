@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from tfrecord_io.errors import FormatError, LedgerError
 from tfrecord_io.manifest import Ledger, Shard, Split
 
 __all__ = ["Receipt", "RejectedRow", "dump", "parse", "to_split"]
+
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 
 # How many rejected rows a receipt names; all of them are in rejected/.
 NAMED_ROWS = 3
@@ -52,6 +55,7 @@ def parse(text: bytes, *, place: str) -> Receipt:
             first_rejected=tuple(RejectedRow(**row) for row in fields["first_rejected"]),
         )
         _check_types(receipt)
+        _check_shard(receipt.shard)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(
             f"{place}: not a receipt ({error!r})", remedy="delete the file; its shard is remade"
@@ -79,11 +83,20 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
 
 def _check_types(receipt: Receipt) -> None:
     shard, ledger = receipt.shard, receipt.shard.ledger
+    if not isinstance(ledger.rejected, dict):
+        raise TypeError(f"{ledger.rejected!r:.100} where rows by reason are expected")
     texts = [receipt.fingerprint, receipt.split, shard.name, shard.sha256, *ledger.rejected]
-    counts = [receipt.index, shard.num_bytes, shard.num_examples, shard.num_tokens, *dict(ledger.rejected).values()]
+    counts = [receipt.index, shard.num_bytes, shard.num_examples, shard.num_tokens, *ledger.rejected.values()]
     counts += [ledger.rows_in, ledger.rows_used, ledger.tokens_cut, *(row.row for row in receipt.first_rejected)]
     texts += [row.reason for row in receipt.first_rejected]
     wrong: list[object] = [value for value in texts if type(value) is not str]
     wrong += [value for value in counts if type(value) is not int or value < 0]
     if wrong:
         raise TypeError(f"{wrong[0]!r:.100} is not what a receipt holds there")
+    "".join(texts).encode()  # half a surrogate pair, spelt by an escape, could not be written into a manifest
+
+
+def _check_shard(shard: Shard) -> None:
+    """What a manifest refuses must not come into one: the shard is remade instead."""
+    if not _SHA256.match(shard.sha256) or not shard.num_examples or not shard.ledger.balanced:
+        raise ValueError("a digest of another length, no example, or rows that are neither used nor rejected")

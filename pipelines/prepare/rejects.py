@@ -37,7 +37,7 @@ class Rejects:
             self.by_reason[reason] = self.by_reason.get(reason, 0) + 1
             if len(self.first) < NAMED_ROWS:
                 self.first.append(RejectedRow(row=number, reason=reason))
-            content = batch.slice(index, 1).to_pylist()[0]
+            content = _content(batch.slice(index, 1))
             self._lines.append(_line(content, row=number, block=self._block_of(number), reason=reason))
 
     def _block_of(self, row: int) -> list[int]:
@@ -49,6 +49,22 @@ class Rejects:
             storage.write_bytes(path, b"".join(self._lines))
         else:
             storage.delete(path)
+
+
+def _content(row: pa.RecordBatch) -> dict[str, object]:
+    try:
+        content: dict[str, object] = row.to_pylist()[0]
+    except UnicodeDecodeError:  # a text that is no UTF-8, in a row that is rejected for another reason
+        content = {name: _shown(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
+    return content
+
+
+def _shown(column: pa.Array) -> object:
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        large = pa.types.is_large_string(column.type)
+        text: bytes | None = column.cast(pa.large_binary() if large else pa.binary())[0].as_py()
+        return None if text is None else text.decode("utf-8", "backslashreplace")
+    return column[0].as_py()
 
 
 def _line(content: dict[str, object], *, row: int, block: list[int], reason: str) -> bytes:

@@ -132,6 +132,10 @@ def read_plan(job: Job, split: str) -> SplitPlan | None:
         plan = SplitPlan.from_json(_load(storage.read_bytes(path), place=path), place=path)
     except FileNotFoundError:
         return None
+    if plan.split != split:
+        raise FormatError(
+            f"{path}: the plan of split {plan.split!r}, expected {split!r}", remedy="start over with --overwrite"
+        )
     if plan.ranges != job.splits[split].ranges:
         raise FingerprintMismatchError(
             f"{job.root}: split {split!r} was planned for the rows {_spans(plan.ranges)}, "
@@ -218,7 +222,7 @@ def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
     """The job.json of an earlier run, or nothing if that is not there or damaged."""
     try:
         job = json.loads(storage.read_bytes(storage.join(root, WORK_FOLDER, fingerprint, JOB_FILE)))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
     return job if isinstance(job, dict) else {}
 
@@ -272,5 +276,5 @@ def _dump(document: dict[str, Any]) -> bytes:
 def _load(text: bytes, *, place: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FormatError(f"{place}: not JSON ({error})", remedy="start over with --overwrite") from error

@@ -96,6 +96,18 @@ def test_shards_of_small_blocks_are_within_a_tenth_of_the_target_wherever_equal_
         assert deviation <= 0.1 + 2 * row
 
 
+@settings(max_examples=150, deadline=None)
+@given(blocks=_layouts(), shard_bytes=st.integers(1, 10**6), seed=st.integers(0, 1000), shuffle=st.booleans())
+def test_shards_of_any_blocks_are_equal_to_two_rows_unless_one_row_is_more_than_a_share(
+    blocks: Blocks, shard_bytes: int, seed: int, shuffle: bool
+) -> None:
+    plan = _plan(blocks, shard_bytes=shard_bytes, seed=seed, shuffle=shuffle)
+    share = float(blocks.predicted_bytes.sum()) / len(plan.shards)
+    row = float((blocks.predicted_bytes / (blocks.stops - blocks.starts)).max())
+    if row <= share:
+        assert max(abs(size - share) for size in _predicted(plan, blocks)) <= 2 * row + 1e-3
+
+
 @pytest.mark.parametrize(
     ("targets", "count"), [(0.01, 1), (1.0, 1), (1.3, 1), (1.34, 2), (2.0, 2), (4.6, 5), (10.47, 10), (10.48, 11)]
 )
@@ -239,11 +251,46 @@ _GOOD = {"split": "train", "ranges": [[0, 10]], "predicted_bytes": 5, "shards": 
         *({"ranges": None}, {"ranges": [[0]]}, {"ranges": [[0, "x"]]}, {"ranges": []}, {"ranges": [[0, 1, 2]]}),
         *({"shards": [[]]}, {"shards": []}, {"shards": [[[4, 0]], [[4, 10]]]}, {"shards": [[[-4, 6]]]}, {"shards": 3}),
         *({"shards": [[[0, 4]]]}, {"predicted_bytes": "many"}, {"predicted_bytes": float("inf")}),
+        *({"predicted_bytes": -1}, {"predicted_bytes": 5.0}, {"predicted_bytes": None}, {"split": 3}, {"split": None}),
+        *({"ranges": [[0, 10.0]]}, {"ranges": [["0", "10"]]}, {"ranges": [[False, 10]]}, {"ranges": "ab"}),
     ],
 )
 def test_a_damaged_plan_is_a_format_error_that_names_it(damage: dict[str, Any]) -> None:
     with pytest.raises(FormatError, match=r"OUT/plan\.json: not a plan .*--overwrite"):
         SplitPlan.from_json({**_GOOD, **damage}, place="OUT/plan.json")
+
+
+@pytest.mark.parametrize(
+    ("shards", "row"),
+    [
+        ([[[0, 5]], [[0, 5]]], 0),  # rows twice, and others not at all
+        ([[[0, 6], [4, 8]]], 4),
+        ([[[0, 4]], [[4, 9]], [[20, 21]]], 9),  # a row outside the ranges
+        ([[[0, 4]], [[5, 11]]], 4),
+        ([[[1, 11]]], 0),
+        ([[[0, 4]], [[4, 10]], [[7, 8]]], 7),
+    ],
+)
+def test_a_plan_whose_shards_have_other_rows_than_its_ranges_is_refused(shards: Any, row: int) -> None:
+    with pytest.raises(FormatError, match=rf"the shards have not the rows of the ranges, from row {row} on"):
+        SplitPlan.from_json({**_GOOD, "shards": shards}, place="plan.json")
+
+
+def test_rows_that_joined_slices_have_in_common_are_planned_twice() -> None:
+    document = {**_GOOD, "ranges": [[0, 6], [4, 10]], "shards": [[[4, 10]], [[0, 6]]]}
+    assert SplitPlan.from_json(document, place="plan.json").shards == (((4, 10),), ((0, 6),))
+    with pytest.raises(FormatError, match="from row 4 on"):
+        SplitPlan.from_json({**document, "shards": [[[0, 10]]]}, place="plan.json")
+
+
+def test_a_plan_of_a_hundred_thousand_blocks_is_read_in_a_second() -> None:
+    order = np.random.default_rng(0).permutation(100_000).tolist()
+    shards = [
+        [[block * 10, block * 10 + 10] for block in order[first : first + 100]] for first in range(0, 100_000, 100)
+    ]
+    began = time.perf_counter()
+    SplitPlan.from_json({**_GOOD, "ranges": [[0, 10**6]], "shards": shards}, place="plan.json")
+    assert time.perf_counter() - began < 3  # 0.2 s when nothing else runs
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def _receipt(index: int = 0, *, used: int = 3, rejected: dict[str, int] | None =
 
 @given(
     index=st.integers(0, 10**6),
-    used=st.integers(0, 10**9),
+    used=st.integers(1, 10**9),
     rejected=st.dictionaries(st.text(max_size=5), st.integers(1, 99), max_size=4),
     cut=st.integers(0, 10**12),
 )
@@ -62,6 +62,10 @@ def _damaged_shard(**changes: Any) -> bytes:
     return _damaged(shard={**json.loads(dump(_receipt()))["shard"], **changes})
 
 
+def _damaged_ledger(**changes: Any) -> bytes:
+    return _damaged_shard(ledger={**json.loads(dump(_receipt()))["shard"]["ledger"], **changes})
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -73,12 +77,27 @@ def _damaged_shard(**changes: Any) -> bytes:
         *(_damaged(fingerprint=None), _damaged(split=3), _damaged(index=True), _damaged(index=-1), _damaged(index=1.0)),
         dump(_receipt()).replace(b'"num_bytes": 10', b'"num_bytes": "10"'),
         dump(_receipt(rejected={"x": 1})).replace(b'"x": 1', b'"x": null'),
+        dump(_receipt(rejected={"x": 1})).replace(b'"x"', b'"\\ud800"'),
+        *(_damaged_ledger(rejected=[]), _damaged_ledger(rejected=""), _damaged_ledger(rejected=[["x", 1]])),
         b"[" * 100_000,
     ],
 )
 def test_a_damaged_receipt_is_a_format_error_that_names_it(text: bytes) -> None:
     with pytest.raises(FormatError, match=r"OUT/receipt\.json: not a receipt .*its shard is remade"):
         parse(text, place="OUT/receipt.json")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(_damaged_shard(sha256=digest) for digest in ("", "0" * 63, "0" * 64 + "\n", "G" * 64)),
+        _damaged_shard(num_examples=0),
+        *(_damaged_ledger(rows_in=4), _damaged_ledger(rows_used=2), _damaged_ledger(rejected={"text_null": 1})),
+    ],
+)
+def test_a_receipt_that_no_manifest_could_take_over_is_refused_so_that_its_shard_is_remade(text: bytes) -> None:
+    with pytest.raises(FormatError, match=r"receipt\.json: not a receipt"):
+        parse(text, place="receipt.json")
 
 
 def test_a_split_has_its_shards_in_order_and_the_sum_of_all_ledgers() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from pipelines.prepare.receipts import RejectedRow
 from pipelines.prepare.rejects import Rejects
@@ -69,6 +70,16 @@ def test_content_that_is_no_json_is_shown_as_text(tmp_path: Path) -> None:
     columns = {"text": ["a"], "when": pa.array([0], pa.timestamp("s")), "raw": pa.array([b"\xff"])}
     (line,) = _written(_rejects(columns, ["x"]), tmp_path)
     assert json.loads(line["content"]) == {"text": "a", "when": "1970-01-01 00:00:00", "raw": "b'\\xff'"}
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+def test_text_that_is_no_utf8_is_shown_with_its_bytes(tmp_path: Path, kind: pa.DataType) -> None:
+    raw = pa.array([b"caf\xe9", None], pa.large_binary() if pa.types.is_large_string(kind) else pa.binary())
+    batch = pa.RecordBatch.from_arrays([raw.view(kind), pa.array([None, 1])], names=["text", "label"])
+    rejects = Rejects(_SEGMENTS)
+    rejects.add(batch, np.array(["label_null", "text_null"], object), np.arange(2))
+    contents = [json.loads(line["content"]) for line in _written(rejects, tmp_path)]
+    assert contents == [{"text": "caf\\xe9", "label": None}, {"text": None, "label": 1}]
 
 
 def test_a_slice_of_a_batch_shows_its_own_rows(tmp_path: Path) -> None:

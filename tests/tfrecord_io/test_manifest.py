@@ -223,7 +223,7 @@ LEDGER = ("splits", "train", "ledger")
     ("change", "problem"),
     [
         (_change("splits", "train", "num_examples", value=10), "num_examples is 10 but the shards add up to 9"),
-        (_change("splits", "train", "num_bytes", value="200"), "num_bytes is '200' but"),
+        (_change("splits", "train", "num_bytes", value="200"), "'200' where a whole number"),
         (_change("splits", "train", "num_tokens", value=del_), "num_tokens"),
         (_change(*SHARD, "num_examples", value=0), "num_examples is 9 but"),
         (_change(*SHARD, "name", value="../x.tfrecord"), "plain file name"),

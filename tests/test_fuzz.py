@@ -1,0 +1,380 @@
+"""Whatever bytes lie on the disk, a parser gives a sound object or an error of ours: no other exception, no hang, and
+no room made on the word of a file.
+
+    documents    receipts, plans, the files of the work folder: any bytes, any JSON, and valid ones with damage in them
+    binaries     gzip shards, sizes that are not true, Examples read with another schema
+
+Manifests, record indices, uncompressed shards, and Examples with their own schema are fuzzed beside their own tests.
+"""
+
+from __future__ import annotations
+
+import collections
+import copy
+import dataclasses
+import gzip
+import io
+import itertools
+import json
+import struct
+import tracemalloc
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from pipelines.prepare import receipts, workspace
+from pipelines.prepare.planning import SplitPlan
+from pipelines.prepare.receipts import Receipt, RejectedRow
+from tests.tfrecord_io.test_manifest import JSON, make, make_shard, places
+from tfrecord_io import examples, manifest, records
+from tfrecord_io.errors import CorruptRecordError, PrepError
+from tfrecord_io.examples import Payloads
+from tfrecord_io.manifest import Ledger, Split
+from tfrecord_io.schema import Feature, Schema
+
+Parsed = TypeVar("Parsed")
+
+FUZZ = settings(
+    max_examples=150, deadline=timedelta(seconds=5), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+DEEP = b"[" * 100_000
+MANY_DIGITS = b'{"index": ' + b"9" * 10_000 + b"}"
+
+
+def refused_or(parse: Callable[[], Parsed]) -> Parsed | None:
+    """What `parse` gives, or None where it raises an error of ours, with a cause and a remedy."""
+    try:
+        return parse()
+    except PrepError as error:
+        refused = error
+    assert refused.cause
+    assert refused.remedy
+    return None
+
+
+# Damage to JSON documents
+
+HOSTILE_VALUES: st.SearchStrategy[Any] = st.sampled_from(
+    [None, True, False, 0, -1, 1.0, 1e300, 2**63, 10**400, float("nan"), float("inf"), "", "\ud800", "../x", [], {}]
+) | st.builds(lambda depth: json.loads("[" * depth + "]" * depth), st.integers(1, 200))
+
+
+@st.composite
+def edited_values(draw: st.DrawFn, document: Any) -> Any:
+    """The document with one to three values replaced, swapped, or taken out."""
+    edited = {"": copy.deepcopy(document)}
+    for _ in range(draw(st.integers(1, 3))):
+        path = draw(st.sampled_from(places(edited)))
+        if draw(st.booleans()) or len(path) == 1:
+            put(edited, path, draw(HOSTILE_VALUES | JSON))
+        else:
+            other = draw(st.sampled_from(places(edited)))
+            put(edited, path, copy.deepcopy(get(edited, other)))
+    return edited[""]
+
+
+@st.composite
+def edited_bytes(draw: st.DrawFn, text: bytes) -> bytes:
+    """The text with one to four pieces flipped, cut out, put in or doubled; or with a key doubled."""
+    edited = bytearray(text)
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, len(edited)))
+        stop = start + draw(st.integers(0, 30))
+        kind = draw(st.sampled_from(["flip", "cut", "insert", "double", "key", "end"]))
+        if kind == "flip" and start < len(edited):
+            edited[start] ^= 1 << draw(st.integers(0, 7))
+        elif kind == "cut":
+            del edited[start:stop]
+        elif kind == "insert":
+            edited[start:start] = draw(st.binary(max_size=8))
+        elif kind == "double":
+            edited[start:start] = edited[start:stop]
+        elif kind == "key":
+            at = edited.find(b'"', start)
+            edited[at:at] = b'"index": 7, "split": "x", "shards": [], '
+        else:
+            del edited[start:]
+    return bytes(edited)
+
+
+def get(content: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        content = content[key]
+    return content
+
+
+def put(content: Any, path: tuple[Any, ...], value: Any) -> None:
+    get(content, path[:-1])[path[-1]] = value
+
+
+def texts_like(document: Any) -> st.SearchStrategy[bytes]:
+    """Any bytes, any JSON, and damaged forms of `document`."""
+    text = json.dumps(document).encode()
+    return st.one_of(
+        st.binary(max_size=100),
+        JSON.map(lambda value: json.dumps(value).encode()),
+        edited_values(document).map(lambda value: json.dumps(value).encode()),
+        edited_bytes(text),
+    )
+
+
+# Receipts
+
+RECEIPT = Receipt(
+    fingerprint="f" * 32,
+    split="train",
+    index=0,
+    shard=make_shard(ledger=Ledger(rows_in=7, rows_used=5, rejected={"text_null": 2}, tokens_cut=3)),
+    first_rejected=(RejectedRow(row=3, reason="text_null"),),
+)
+RECEIPT_DOCUMENT = json.loads(receipts.dump(RECEIPT))
+
+
+@FUZZ
+@given(texts_like(RECEIPT_DOCUMENT))
+@example(receipts.dump(RECEIPT))
+@example(DEEP)
+@example(MANY_DIGITS)
+def test_any_receipt_is_refused_or_fit_for_a_manifest(text: bytes) -> None:
+    receipt = refused_or(lambda: receipts.parse(text, place="receipt.json"))
+    if receipt is None:
+        return
+    assert receipts.parse(receipts.dump(receipt), place="") == receipt
+    # The name is compared with the task's own where receipts are looked for.
+    shard = dataclasses.replace(receipt.shard, name=make_shard().name)
+    committed = make(layout={"name": "concat", "max_length": 8}, splits={"train": Split(shards=(shard,))})
+    assert manifest.parse(manifest.dump(committed)) == committed
+
+
+# Plans
+
+PLAN_DOCUMENT = {
+    "split": "train",
+    "ranges": [[0, 40], [60, 90]],
+    "predicted_bytes": 900,
+    "shards": [[[0, 10], [70, 90]], [[10, 40]], [[60, 70]]],
+}
+
+
+@FUZZ
+@given(texts_like(PLAN_DOCUMENT))
+@example(json.dumps(PLAN_DOCUMENT).encode())
+@example(DEEP)
+@example(MANY_DIGITS)
+def test_any_plan_is_refused_or_can_be_carried_out(tmp_path: Path, text: bytes) -> None:
+    job = job_in(tmp_path, ranges=((0, 40), (60, 90)))
+    path = tmp_path / "train" / "plan.json"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(text)
+    plan = refused_or(lambda: workspace.read_plan(job, "train"))
+    if plan is None:
+        return
+    rows = collections.Counter(row for task in plan.tasks() for row in rows_of(task.segments))
+    assert rows == collections.Counter(rows_of(((0, 40), (60, 90))))
+    assert SplitPlan.from_json(json.loads(json.dumps(plan.to_json())), place="") == plan
+
+
+def job_in(folder: Path, *, ranges: tuple[tuple[int, int], ...]) -> Any:
+    """As much of a job as reading its plan takes."""
+    return SimpleNamespace(
+        root=str(folder),
+        splits={"train": SimpleNamespace(ranges=ranges)},
+        work_path=lambda *parts: str(folder.joinpath(*parts)),
+    )
+
+
+def rows_of(segments: Any) -> Iterator[int]:
+    return itertools.chain.from_iterable(range(start, stop) for start, stop in segments)
+
+
+SEGMENT = st.tuples(st.integers(0, 8), st.integers(1, 4)).map(lambda pair: [pair[0], sum(pair)])
+
+
+@st.composite
+def ranges_and_shards(draw: st.DrawFn) -> tuple[list[list[int]], list[list[list[int]]]]:
+    """Ranges that may overlap, and shards that are mostly made of their rows, cut anywhere."""
+    ranges = draw(st.lists(SEGMENT, min_size=1, max_size=3))
+    parts = []
+    for start, stop in ranges:
+        cuts = sorted({start, stop, *draw(st.lists(st.integers(start, stop), max_size=2))})
+        parts += [list(pair) for pair in itertools.pairwise(cuts)]
+    parts = draw(st.permutations(parts))
+    change = draw(st.sampled_from(["none", "none", "out", "twice", "other"]))
+    at = draw(st.integers(0, len(parts) - 1))
+    if change == "out":
+        del parts[at]
+    elif change == "twice":
+        parts.append(parts[at])
+    elif change == "other":
+        parts[at] = draw(SEGMENT)
+    edge = draw(st.integers(0, len(parts)))
+    return ranges, [shard for shard in (parts[:edge], parts[edge:]) if shard]
+
+
+@FUZZ
+@given(ranges_and_shards())
+@example(([[0, 10]], [[[0, 5]], [[0, 5]]]))  # as many rows, but others
+@example(([[0, 10]], [[[0, 6], [4, 8]]]))
+@example(([[0, 4], [2, 6]], [[[0, 6]], [[2, 4]]]))  # slices that have rows in common give them twice
+def test_a_plan_is_taken_exactly_if_its_shards_have_the_rows_of_its_ranges(
+    made: tuple[list[list[int]], list[list[list[int]]]],
+) -> None:
+    ranges, shards = made
+    document = {"split": "train", "ranges": ranges, "predicted_bytes": 1, "shards": shards}
+    plan = refused_or(lambda: SplitPlan.from_json(document, place="plan.json"))
+    planned = collections.Counter(rows_of(itertools.chain.from_iterable(shards)))
+    assert (plan is not None) == (planned == collections.Counter(rows_of(ranges)))
+
+
+def test_a_plan_of_many_rows_takes_no_room_for_them() -> None:
+    document = {**PLAN_DOCUMENT, "ranges": [[0, 2**60]], "shards": [[[0, 2**59]], [[2**59, 2**60]]]}
+    assert peak_bytes_of(lambda: SplitPlan.from_json(document, place="plan.json")) < 100_000
+
+
+# The other files of the work folder
+
+JOB_DOCUMENT = {"name": "tiny", "seed": 0, "source": {"files": [{"name": "a", "bytes": 1}]}}
+PLACE_DOCUMENT = {"dataset": "data", "config": None, "revision": None}
+
+
+@FUZZ
+@given(job=texts_like(JOB_DOCUMENT), committed=st.none() | texts_like(json.loads(manifest.dump(make()))))
+@example(job=DEEP, committed=DEEP)
+def test_clearing_a_folder_leaves_what_is_not_ours_whatever_its_own_files_say(
+    tmp_path_factory: pytest.TempPathFactory, job: bytes, committed: bytes | None
+) -> None:
+    root = tmp_path_factory.mktemp("out")
+    work = root / ".prep" / ("f" * 32)
+    work.mkdir(parents=True)
+    (work / "job.json").write_bytes(job)
+    (root / "mine.tfrecord").write_bytes(b"mine")
+    if committed is not None:
+        (root / manifest.FILE_NAME).write_bytes(committed)
+    refused_or(lambda: workspace.clear(str(root)))
+    assert (root / "mine.tfrecord").read_bytes() == b"mine"
+
+
+@FUZZ
+@given(texts_like(PLACE_DOCUMENT))
+@example(json.dumps(PLACE_DOCUMENT).encode())
+@example(DEEP)
+def test_any_note_of_the_source_is_refused_or_names_a_dataset(tmp_path: Path, text: bytes) -> None:
+    work = tmp_path / ".prep" / "f"
+    work.mkdir(parents=True, exist_ok=True)
+    (work / "source.json").write_bytes(text)
+    place = refused_or(lambda: workspace.read_place(str(tmp_path), "f"))
+    assert place is None or isinstance(place["dataset"], str)
+
+
+# Shards and records
+
+MESSAGES = [b"first", b"", b"the third, of more than sixteen bytes", bytes(300)]
+
+
+def payloads_of(messages: list[bytes]) -> Payloads:
+    offsets = np.cumsum([0, *map(len, messages)], dtype=np.int64)
+    return Payloads(np.frombuffer(b"".join(messages), np.uint8), offsets)
+
+
+def read(data: bytes, *, compression: records.Compression, batch_bytes: int = 8 << 20) -> list[bytes]:
+    stream = io.BytesIO(data)
+    batches = records.read_payloads(stream, compression=compression, place="shard", batch_bytes=batch_bytes)
+    return [message for batch in batches for message in batch]
+
+
+@FUZZ
+@given(
+    data=edited_bytes(gzip.compress(records.frame(payloads_of(MESSAGES)).tobytes(), mtime=0)), batch=st.integers(1, 400)
+)
+def test_a_damaged_gzip_shard_is_refused_or_holds_the_same_records(data: bytes, batch: int) -> None:
+    """The same: gzip's header has fields that no checksum covers."""
+    found = refused_or(lambda: read(data, compression="gzip", batch_bytes=batch))
+    assert found is None or found == MESSAGES
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("size", [2**30, 2**62, 2**64 - 1])
+def test_no_room_is_made_for_a_record_that_only_says_it_is_large(compression: records.Compression, size: int) -> None:
+    header = struct.pack("<Q", size)
+    data = header + struct.pack("<I", records.masked_crc32c(header)) + bytes(1_000)
+    stored = gzip.compress(data) if compression == "gzip" else data
+
+    def cut_off() -> None:
+        with pytest.raises(CorruptRecordError, match="cut off"):
+            read(stored, compression=compression, batch_bytes=4_096)
+
+    cut_off()  # what the first call compiles and imports is not counted
+    assert peak_bytes_of(cut_off) < 1_000_000
+
+
+def test_gzip_data_that_unpacks_to_much_is_refused_at_its_first_record() -> None:
+    bomb = gzip.compress(bytes(200_000_000))
+    assert len(bomb) < 250_000
+
+    def refused() -> None:
+        with pytest.raises(CorruptRecordError, match="record 0 at byte 0: size crc"):
+            read(bomb, compression="gzip", batch_bytes=100_000)
+
+    refused()
+    assert peak_bytes_of(refused) < 2_000_000
+
+
+def feature(name: str, dtype: Any = "int64", shape: tuple[int, ...] = ()) -> Feature:
+    return Feature(name=name, dtype=dtype, shape=shape, role="column")
+
+
+SCHEMAS = [
+    Schema(features)
+    for features in [
+        (feature("a"),),
+        (feature("a", shape=(3,)),),
+        (feature("a", "float32"),),
+        (feature("a"), feature("b", "float32", (2,))),
+        (feature("b", "float32", (2,)), feature("a")),
+        (feature("ab"), feature("a")),
+        (feature("a", shape=(2**30,)), feature("b")),
+        (feature("a", shape=(2**30, 2**30)),),
+    ]
+]
+
+
+@st.composite
+def encoded(draw: st.DrawFn) -> list[bytes]:
+    """Records of one of the smaller schemas, and perhaps damage in one of them."""
+    schema = draw(st.sampled_from(SCHEMAS[:6]))
+    columns = {
+        each.name: np.array(
+            draw(st.lists(st.integers(-(2**31), 2**31), min_size=2 * each.num_values, max_size=2 * each.num_values))
+        )
+        .astype(each.dtype)
+        .reshape(2, *each.shape)
+        for each in schema.features
+    }
+    messages = list(examples.encode(columns, schema))
+    if draw(st.booleans()):
+        messages[1] = draw(edited_bytes(messages[1]))
+    return messages
+
+
+@FUZZ
+@given(messages=encoded(), schema=st.sampled_from(SCHEMAS))
+def test_records_of_another_schema_are_refused_or_are_of_this_one_too(messages: list[bytes], schema: Schema) -> None:
+    found = refused_or(lambda: examples.decode(payloads_of(messages), schema, place="shard"))
+    assert found is None or list(examples.encode(found, schema)) == messages
+
+
+def peak_bytes_of(run: Callable[[], object]) -> int:
+    """The most that `run` held of Python's and NumPy's memory at a time."""
+    tracemalloc.start()
+    try:
+        run()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
