@@ -27,7 +27,7 @@ from tfrecord_io.schema import Feature, Schema
 
 __all__ = ["Payloads", "decode", "encode"]
 
-_REMEDY = "copy the shard again from where it was made, or build it anew"
+_REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
 _INT_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 
 

@@ -1,156 +1,108 @@
-"""The graph behind `tfrecord_io.reader`: from shards to batches of features, in `tf.data` operations alone.
+"""The graph behind `tfrecord_io.reader`: from a split's shards to batches of features, in `tf.data` operations alone.
 
-    training (endless)                                              evaluation (every example once)
-    epoch ─► shards in this epoch's order ─► interleave             shards in order
-                                                │ records              │ records, then fill rows
-                        windows of W records, each permuted            │
-                                                └──► batch of B strings ◄┘
-                                                            │ one parse for all of them
-                                                  dict of [B, *shape] ─► objective ─► (inputs, labels, weights)
+    shards ─► serialized records in their order ─► batch of B strings          (input_source, input_records)
+                                                        │ one parse for all of them
+                                              dict of [B, *shape] ─► objective ─► (inputs, labels, weights)
 
 Records are shuffled and batched as strings: these are a quarter of the size of parsed rows, and one call parses them
 all. Every random choice is a stateless function of (seed, purpose, host, epoch or batch), so the same seed gives the
-same batches, and what a batch holds depends on nothing that was read before its epoch.
+same batches, what a batch holds depends on nothing that was read before its epoch, and a run can start at any batch.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from typing import Any
 
 import tensorflow as tf
 
-from tfrecord_io import input_plan
+from tfrecord_io import input_plan, input_records
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_plan import Host, Shuffle
+from tfrecord_io.input_source import Source
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import BoundObjective
 from tfrecord_io.schema import Feature
 
 __all__ = ["Request", "build"]
 
-# Large sequential reads: an object store answers a request for 8 MiB about as fast as one for 256 KiB.
-_READ_BYTES = 8 * 1024 * 1024
-# Keep the random streams of one seed apart.
-_SHARD_ORDER, _WINDOW_ORDER, _OBJECTIVE = range(3)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is to be read, already checked, the same on every host. Shard j has `rows[j]` records in `paths[j]`."""
+    """What is to be read, already checked, the same on every host."""
 
     manifest: Manifest
     split: str
-    paths: tuple[str, ...]
-    rows: tuple[int, ...]
+    source: Source
     global_batch_size: int
     seed: int
     objective: BoundObjective | None
     training: bool
     shuffle: Shuffle
     deterministic: bool
+    start_step: int
 
 
 def build(request: Request, host: Host) -> tf.data.Dataset:
     """One host's input: elements of one replica's rows each.
 
-    Raises: ReaderError if the global batch cannot be divided by the replicas, or there is no example for some host.
+    Raises: ReaderError if the global batch cannot be divided by the replicas, there is no example for some host, or
+        the index of a shard to start in is missing. CorruptRecordError if it is damaged.
     """
     batch_rows = input_plan.element_rows(request.global_batch_size, host)
+    first = request.start_step * host.replicas
     if request.training:
         real_rows = None
-        batches = _training_batches(request, batch_rows, host=host)
+        batches = _training_batches(request, batch_rows, host=host, first=first)
     else:
-        share = input_plan.evaluation_share(request.rows, global_batch_size=request.global_batch_size, host=host)
+        share = input_plan.evaluation_share(request.source.rows, global_batch_size=request.global_batch_size, host=host)
         real_rows = share.rows
-        batches = _evaluation_batches(request, batch_rows, share=share, host=host)
+        batches = _evaluation_batches(request, batch_rows, share=share, host=host, first=first)
 
     def finish(index: tf.Tensor, serialized_B: tf.Tensor) -> Any:
         features = _parse(serialized_B, request.manifest)
         features[input_plan.WEIGHT] = _weights(index, batch_rows, real_rows=real_rows)
         if request.objective is None:
             return features
-        return request.objective(features, seed=_stream(request.seed, _OBJECTIVE, host.index, index))
+        stream = input_records.random_stream(request.seed, input_records.OBJECTIVE, host.index, index)
+        return request.objective(features, seed=stream)
 
     options = tf.data.Options()
     options.deterministic = request.deterministic
     # A strategy that is handed this dataset deals out batches; it cannot deal out files that it does not see.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    elements = batches.enumerate().map(finish, num_parallel_calls=tf.data.AUTOTUNE)
+    elements = batches.enumerate(start=first).map(finish, num_parallel_calls=tf.data.AUTOTUNE)
     return elements.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
-def _training_batches(request: Request, batch_rows: int, *, host: Host) -> tf.data.Dataset:
-    """Serialized records, string [B], without end. Batches may cross epochs; windows never do."""
-    if sum(request.rows) < host.count:
+def _training_batches(request: Request, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
+    """Serialized records, string [B], without end, from batch `first` on."""
+    rows = request.source.rows
+    if sum(rows) < host.count:
         raise ReaderError(
-            f"split {request.split!r} has {sum(request.rows)} examples, expected at least one for each of the "
+            f"split {request.split!r} has {sum(rows)} examples, expected at least one for each of the "
             f"{host.count} hosts",
             remedy="train on fewer hosts",
         )
-    windows = tf.data.Dataset.counter().flat_map(lambda epoch: _epoch_windows(request, epoch, host=host))
-    batches = windows.rebatch(batch_rows, drop_remainder=True)
-    return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-
-
-def _epoch_windows(request: Request, epoch: tf.Tensor, *, host: Host) -> tf.data.Dataset:
-    """One pass over the host's records as windows, string [at most W], each permuted."""
-
-    def permute(index: tf.Tensor, serialized_W: tf.Tensor) -> tf.Tensor:
-        return _permuted(serialized_W, _stream(request.seed, _WINDOW_ORDER, host.index, epoch, index))
-
-    windows = _epoch_blocks(request, epoch, host=host).rebatch(request.shuffle.window)
-    return windows.enumerate().map(permute, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def _epoch_blocks(request: Request, epoch: tf.Tensor, *, host: Host) -> tf.data.Dataset:
-    """One pass over the host's records as blocks, string [at most block_length], in an order that the epoch decides."""
-    by_shard = input_plan.dealt_by_shard(request.rows, host)
-    order = _permuted(tf.range(len(request.paths)), _stream(request.seed, _SHARD_ORDER, epoch))
-    if by_shard:
-        # Dealt anew in each epoch: a host with fewer shards sees its examples sooner again, but not the same ones.
-        order = order[host.index :: host.count]
-    first_rows = list(itertools.accumulate(request.rows[:-1], initial=0))
-    columns = (request.paths, request.rows, first_rows)
-    shards = tuple(
-        tf.gather(tf.constant(column, dtype), order)
-        for column, dtype in zip(columns, (tf.string, tf.int64, tf.int64), strict=True)
+    training = input_records.Training(
+        source=request.source,
+        host=host,
+        deal=input_plan.deal(rows, host),
+        shuffle=request.shuffle,
+        seed=request.seed,
     )
-
-    def read(path: tf.Tensor, num_rows: tf.Tensor, first_row: tf.Tensor) -> tf.data.Dataset:
-        records = _records(path, num_rows, request=request)
-        if not by_shard:
-            records = records.shard(host.count, (host.index - first_row) % host.count)
-        # Interleaving blocks instead of records saves 2 of the 7 microseconds that a record takes up to its batch.
-        return records.batch(request.shuffle.block_length)
-
-    return tf.data.Dataset.from_tensor_slices(shards).interleave(
-        read,
-        cycle_length=min(request.shuffle.cycle_length, len(request.paths)),
-        num_parallel_calls=tf.data.AUTOTUNE,
-    )
+    return training.batches(batch_rows, first_row=first * batch_rows)
 
 
-def _evaluation_batches(request: Request, batch_rows: int, *, share: input_plan.Share, host: Host) -> tf.data.Dataset:
-    """Serialized records, string [B]: the host's own in order, then fill rows."""
-    by_shard = input_plan.dealt_by_shard(request.rows, host)
-    mine = slice(host.index, None, host.count) if by_shard else slice(None)
-    records = _records(request.paths[mine], sum(request.rows[mine]), request=request)
-    if not by_shard:
-        records = records.shard(host.count, host.index)
-    fill = tf.data.Dataset.from_tensors(input_plan.filler(request.manifest)).repeat(share.fill_rows)
+def _evaluation_batches(
+    request: Request, batch_rows: int, *, share: input_plan.Share, host: Host, first: int
+) -> tf.data.Dataset:
+    """Serialized records, string [B], from batch `first` on: the host's own in order, then fill rows."""
+    first_row = min(first, share.elements) * batch_rows
+    records = input_records.evaluation_records(request.source, host=host, first_row=min(first_row, share.rows))
+    fill_rows = share.rows + share.fill_rows - max(first_row, share.rows)
+    fill = tf.data.Dataset.from_tensors(input_plan.filler(request.manifest)).repeat(fill_rows)
     return records.concatenate(fill).batch(batch_rows, drop_remainder=True)
-
-
-def _records(paths: Any, num_rows: Any, *, request: Request) -> tf.data.Dataset:
-    """Serialized records of the shards. Reading fails where there are more or fewer than the manifest says."""
-    records = tf.data.TFRecordDataset(
-        tf.constant(paths, tf.string) if isinstance(paths, tuple) else paths,
-        compression_type="GZIP" if request.manifest.compression == "gzip" else "",
-        buffer_size=_READ_BYTES,
-    )
-    return records.apply(tf.data.experimental.assert_cardinality(num_rows))
 
 
 def _parse(serialized_B: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
@@ -207,16 +159,3 @@ def _weights(index: tf.Tensor, batch_rows: int, *, real_rows: int | None) -> tf.
         return tf.ones([batch_rows], tf.float32)
     row_B = index * batch_rows + tf.range(batch_rows, dtype=tf.int64)
     return tf.cast(row_B < real_rows, tf.float32)
-
-
-def _stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Tensor:
-    """A stateless seed, int64 [2], distinct for each purpose and position."""
-    state = tf.constant([seed, purpose], tf.int64)
-    for position in positions:
-        # The algorithm is named since the default may differ from device to device.
-        state = tf.random.experimental.stateless_fold_in(state, tf.cast(position, tf.int64), alg="philox")
-    return state
-
-
-def _permuted(values: tf.Tensor, stream: tf.Tensor) -> tf.Tensor:
-    return tf.random.experimental.stateless_shuffle(values, stream, alg="philox")

@@ -20,10 +20,12 @@ from tfrecord_io.schema import Schema
 
 __all__ = [
     "WEIGHT",
+    "Deal",
     "Host",
     "Share",
     "Shuffle",
     "check_positive",
+    "deal",
     "dealt_by_shard",
     "element_rows",
     "evaluation_share",
@@ -76,6 +78,21 @@ class Share:
     elements: int
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Deal:
+    """What a host reads of each shard: its rows first_rows, first_rows + step, ...; of these, there are `rows`.
+
+    first_rows, rows: int64 [number of shards]. by_shard: the host is dealt some of the shards as a whole, others in
+    each epoch of a training. rows_per_epoch: None if it varies with the shards.
+    """
+
+    by_shard: bool
+    step: int
+    first_rows: np.ndarray
+    rows: np.ndarray
+    rows_per_epoch: int | None
+
+
 def check_positive(name: str, value: int) -> None:
     """Raises: ReaderError if `value` is not a whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
@@ -109,6 +126,23 @@ def host_rows(shard_rows: Sequence[int], host: Host) -> int:
     if dealt_by_shard(shard_rows, host):
         return sum(shard_rows[host.index :: host.count])
     return len(range(host.index, sum(shard_rows), host.count))
+
+
+def deal(shard_rows: Sequence[int], host: Host) -> Deal:
+    """What a host reads of shards that have `shard_rows` records."""
+    rows = np.array(shard_rows, np.int64)
+    by_shard = dealt_by_shard(shard_rows, host)
+    step = 1 if by_shard else host.count
+    # Of the split's records one after the other, the host's are those whose number leaves its index as the remainder.
+    first_rows = (host.index - (np.cumsum(rows) - rows)) % step
+    varies = by_shard and host.count > 1 and len(set(shard_rows)) > 1
+    return Deal(
+        by_shard=by_shard,
+        step=step,
+        first_rows=first_rows,
+        rows=(rows - first_rows + step - 1) // step,
+        rows_per_epoch=None if varies else host_rows(shard_rows, host),
+    )
 
 
 def evaluation_steps(shard_rows: Sequence[int], *, global_batch_size: int, num_hosts: int) -> int:

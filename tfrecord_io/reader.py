@@ -4,9 +4,10 @@
     data.input_fn("train", global_batch_size=1024, seed=0)        for strategy.distribute_datasets_from_function
     data.dataset("validation", global_batch_size=1024)            for Keras fit and evaluate
 
-Training is endless and shuffled, and the same seed gives the same batches. Evaluation gives every example exactly
-once, in order, and fills up the last batches with rows of weight 0 so that all hosts take equally many steps. Nothing
-in the graph runs Python, so it can be sent to a machine that sees only the bucket (see `input_graph`).
+Training is endless and shuffled, and the same seed gives the same batches; `start_step` continues at any of them.
+Evaluation gives every example exactly once, in order, and fills up the last batches with rows of weight 0 so that all
+hosts take equally many steps. Nothing in the graph runs Python, so it can be sent to a machine that sees only the
+bucket (see `input_graph`).
 
 An element without objective is a dict with fully static shapes: every feature as int32 or float32 [B, *shape];
 `attention_mask` int32 [B, L], made from the number of tokens where no mask is stored; `example_weight` float32 [B],
@@ -16,15 +17,18 @@ An element without objective is a dict with fully static shapes: every feature a
 from __future__ import annotations
 
 import dataclasses
+import operator
 import os
 from collections.abc import Callable, Mapping
+from typing import SupportsIndex
 
 import tensorflow as tf
 
-from tfrecord_io import input_graph, input_plan
+from tfrecord_io import input_graph, input_plan, input_source
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_plan import Host, Shuffle
+from tfrecord_io.input_source import Source
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.objectives import Objective
 
@@ -34,15 +38,17 @@ __all__ = ["Data", "Shuffle", "open"]
 def open(root: str | os.PathLike[str]) -> Data:
     """The dataset in folder `root`, local or of any scheme that `tf.io.gfile` knows.
 
-    Reads manifest.json and lists the folder once; opens no shard.
+    Reads manifest.json, lists the folder once, and asks for the size of each shard; opens none.
 
-    Raises: ReaderError if there is no manifest, a shard is missing, or a feature has a name that elements need.
+    Raises: ReaderError if there is no manifest, a shard is missing or of another size than the manifest says, or a
+        feature has a name that elements need.
         ManifestError if the manifest is not valid.
     """
     folder = os.fspath(root).rstrip("/") or "/"
-    path = _join(folder, manifests.FILE_NAME)
+    path = input_source.join(folder, manifests.FILE_NAME)
     manifest = manifests.parse(_read(path), place=path)
     _check_shards_exist(manifest, folder)
+    _check_shard_sizes(manifest, folder)
     _check_names(manifest, place=path)
     return Data(root=folder, manifest=manifest)
 
@@ -88,6 +94,7 @@ class Data:
         training: bool | None = None,
         shuffle: Shuffle | None = None,
         deterministic: bool = True,
+        start_step: SupportsIndex = 0,
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
         """For `strategy.distribute_datasets_from_function`: an element is one replica's part of the global batch.
 
@@ -100,8 +107,13 @@ class Data:
                 split that is named "train", False for any other.
             shuffle: the sizes of the levels of shuffling; of no effect on an evaluation.
             deterministic: False gives up the order: batches come as they are ready, none is lost.
+            start_step: the number of global batches that are left out. All others are, bit for bit, those of a run
+                that starts at 0 with the same arguments, hosts and replicas. However late the step, less is read in
+                vain than a window, a block and 16 records of each open shard, and of the indexes only those of these
+                shards. Only shards without index (gzip) are read from their beginning.
 
-        Raises: ReaderError, here or from the input function, for what cannot be served.
+        Raises: ReaderError, here or from the input function, for what cannot be served. CorruptRecordError, from the
+            input function, for a damaged index.
         """
         request = self._request(
             split,
@@ -111,6 +123,7 @@ class Data:
             training=training,
             shuffle=shuffle,
             deterministic=deterministic,
+            start_step=start_step,
         )
         return lambda context: input_graph.build(request, _host(context))
 
@@ -124,6 +137,7 @@ class Data:
         training: bool | None = None,
         shuffle: Shuffle | None = None,
         deterministic: bool = True,
+        start_step: SupportsIndex = 0,
     ) -> tf.data.Dataset:
         """For Keras `fit` and `evaluate` in one process: an element is a global batch. Arguments as in `input_fn`."""
         request = self._request(
@@ -134,6 +148,7 @@ class Data:
             training=training,
             shuffle=shuffle,
             deterministic=deterministic,
+            start_step=start_step,
         )
         return input_graph.build(request, Host())
 
@@ -152,6 +167,7 @@ class Data:
         training: bool | None,
         shuffle: Shuffle | None,
         deterministic: bool,
+        start_step: SupportsIndex,
     ) -> input_graph.Request:
         shards = self._split(split).shards
         if not shards:
@@ -165,14 +181,19 @@ class Data:
         return input_graph.Request(
             manifest=self.manifest,
             split=split,
-            paths=tuple(_join(self.root, shard.name) for shard in shards),
-            rows=tuple(shard.num_examples for shard in shards),
+            source=Source(
+                root=self.root,
+                shards=shards,
+                compression=self.manifest.compression,
+                index_stride=self.manifest.index_stride,
+            ),
             global_batch_size=global_batch_size,
             seed=seed,
             objective=None if objective is None else objective.bind(self.manifest),
             training=split == "train" if training is None else training,
             shuffle=shuffle or Shuffle(),
             deterministic=deterministic,
+            start_step=_whole_step(start_step, global_batch_size=global_batch_size, deterministic=deterministic),
         )
 
 
@@ -183,8 +204,25 @@ def _host(context: tf.distribute.InputContext) -> Host:
     return Host(index=context.input_pipeline_id, count=hosts, replicas=replicas // hosts)
 
 
-def _join(folder: str, name: str) -> str:
-    return folder.rstrip("/") + "/" + name
+def _whole_step(start_step: SupportsIndex, *, global_batch_size: int, deterministic: bool) -> int:
+    try:
+        # An optimizer counts its steps in a NumPy integer.
+        step = -1 if isinstance(start_step, bool) else operator.index(start_step)
+    except TypeError:
+        step = -1
+    if step < 0:
+        raise ReaderError(f"start_step is {start_step!r}, expected a whole number of at least 0")
+    if step * global_batch_size >= 2**63:
+        raise ReaderError(
+            f"start_step is {step}, expected fewer than 2**63 examples before it in batches of {global_batch_size}"
+        )
+    if step and not deterministic:
+        raise ReaderError(
+            f"start_step is {step} with deterministic=False, expected 0: without an order it is not known which "
+            "batches come before a step",
+            remedy="leave out deterministic=False in the run that is to be continued, and in this one",
+        )
+    return step
 
 
 def _read(path: str) -> bytes:
@@ -213,8 +251,31 @@ def _check_shards_exist(manifest: Manifest, folder: str) -> None:
         raise ReaderError(
             f"{folder}: shard {missing[0]} of split {expected[missing[0]]!r} is missing{more}, "
             f"expected the {len(expected)} shards of the manifest",
-            remedy="run the build again, which makes what is missing, or copy the folder again as a whole",
+            remedy=f"run `prep-tfrecords verify {folder} --repair`, which makes what is missing, or copy the folder "
+            "again as a whole",
         )
+
+
+def _check_shard_sizes(manifest: Manifest, folder: str) -> None:
+    """A shard that is cut off or was replaced would otherwise come to light after hours of training."""
+    expected = {shard.name: shard.num_bytes for split in manifest.splits.values() for shard in split.shards}
+    sizes = input_source.in_parallel(lambda name: _size(input_source.join(folder, name)), expected)
+    for (name, num_bytes), got in zip(expected.items(), sizes, strict=True):
+        if got != num_bytes:
+            raise ReaderError(
+                f"{folder}: shard {name} has {got} bytes, expected {num_bytes} by the manifest",
+                remedy=f"run `prep-tfrecords verify {folder} --repair`, which makes it again, or copy it again",
+            )
+
+
+def _size(path: str) -> int:
+    try:
+        return int(tf.io.gfile.stat(path).length)
+    except tf.errors.OpError as error:
+        raise ReaderError(
+            f"{path}: listed, but its size cannot be read ({type(error).__name__}: {error.message})",
+            remedy="check that this machine may read it, and that it is no link to a file that is gone",
+        ) from error
 
 
 def _check_names(manifest: Manifest, *, place: str) -> None:

@@ -21,7 +21,7 @@ FOLDER = "index"
 STRIDE = 16
 
 _DTYPE = np.dtype("<u8")
-_REMEDY = "run `prep-tfrecords verify --repair` on the dataset, which makes it again"
+_REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes it again"
 
 
 def file_name(shard_name: str) -> str:

@@ -30,7 +30,7 @@ Data = bytes | bytearray | memoryview | np.ndarray
 # Of a record beside its data: the size, and the crcs of the size and the data.
 FRAME_BYTES = _frame_kernels.FRAME_BYTES
 
-_REMEDY = "copy the shard again from where it was made, or build it anew"
+_REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
 _HEADER_BYTES = 12
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrecord_io import examples
+from tfrecord_io import examples, record_index, records
 from tfrecord_io import manifest as manifests
 from tfrecord_io.manifest import Compression, Ledger, Manifest, Shard, Split, TokenizerFacts
 from tfrecord_io.schema import Feature, Schema
@@ -73,7 +73,7 @@ def make_manifest(schema: Schema = PAD_SCHEMA, **changes: Any) -> Manifest:
         "name": "tiny",
         "fingerprint": "f" * 64,
         "schema": schema,
-        "layout": {"kind": "pad"},
+        "layout": {"name": "pad", "max_length": LENGTH},
         "tokenizer": tokenizer_facts(),
         "splits": {},
     }
@@ -81,7 +81,10 @@ def make_manifest(schema: Schema = PAD_SCHEMA, **changes: Any) -> Manifest:
 
 
 class WriteDataset(Protocol):
-    """Writes a dataset and returns its folder; `splits` maps a split's name to the columns of each of its shards."""
+    """Writes a dataset and returns its folder; `splits` maps a split's name to the columns of each of its shards.
+
+    index: whether uncompressed shards have one.
+    """
 
     def __call__(
         self,
@@ -90,6 +93,7 @@ class WriteDataset(Protocol):
         schema: Schema = ...,
         tokenizer: TokenizerFacts | None = ...,
         compression: Compression = ...,
+        index: bool = ...,
     ) -> pathlib.Path: ...
 
 
@@ -103,6 +107,7 @@ def write_dataset(tmp_path: pathlib.Path) -> WriteDataset:
         schema: Schema = PAD_SCHEMA,
         tokenizer: TokenizerFacts | None = None,
         compression: Compression = "none",
+        index: bool = True,
     ) -> pathlib.Path:
         folder = tmp_path / f"dataset-{len(list(tmp_path.iterdir()))}"
         folder.mkdir()
@@ -111,8 +116,14 @@ def write_dataset(tmp_path: pathlib.Path) -> WriteDataset:
             for name, shards in splits.items()
         }
         manifest = make_manifest(
-            schema, splits=written, tokenizer=tokenizer or tokenizer_facts(), compression=compression
+            schema,
+            splits=written,
+            tokenizer=tokenizer or tokenizer_facts(),
+            compression=compression,
+            index_stride=record_index.STRIDE if index and compression == "none" else None,
         )
+        if manifest.index_stride is not None:
+            _write_indexes(folder, manifest)
         (folder / manifests.FILE_NAME).write_bytes(manifests.dump(manifest))
         return folder
 
@@ -151,6 +162,31 @@ def _write_split(
     return Split(shards=tuple(written))
 
 
+def _write_indexes(folder: pathlib.Path, manifest: Manifest) -> None:
+    (folder / record_index.FOLDER).mkdir()
+    for shard in (shard for split in manifest.splits.values() for shard in split.shards):
+        payloads = records.scan((folder / shard.name).read_bytes(), place=shard.name)
+        builder = record_index.IndexBuilder()
+        builder.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
+        (folder / record_index.file_name(shard.name)).write_bytes(builder.dump())
+
+
 def pad_shards(*sizes: int) -> list[dict[str, np.ndarray]]:
     """Shards of these sizes whose rows are numbered through."""
     return [pad_rows(size, first=sum(sizes[:index])) for index, size in enumerate(sizes)]
+
+
+def context(*, hosts: int = 1, index: int = 0, replicas: int = 1) -> tf.distribute.InputContext:
+    """Host `index` of `hosts`, of `replicas` replicas in all."""
+    return tf.distribute.InputContext(num_input_pipelines=hosts, input_pipeline_id=index, num_replicas_in_sync=replicas)
+
+
+def graph_ops(dataset: tf.data.Dataset) -> set[str]:
+    """The operations in a dataset's graph as it would be sent to another machine."""
+    graph = tf.compat.v1.GraphDef.FromString(dataset._as_serialized_graph().numpy())
+    return {node.op for node in [*graph.node, *(node for f in graph.library.function for node in f.node_def)]}
+
+
+def impure(ops: set[str]) -> set[str]:
+    """Those that need this process."""
+    return {op for op in ops if "Py" in op or "Generator" in op or "LookupTable" in op}

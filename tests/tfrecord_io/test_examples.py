@@ -270,7 +270,7 @@ def test_what_else_means_the_same_or_nothing_is_named(record: bytes, words: str)
 def test_the_first_damaged_record_is_named_whatever_its_feature() -> None:
     good = examples.encode({"a": np.array([[1, 2]]), "b": np.array([3])}, A2)[0]
     late, early = good.replace(b"\1b", b"\1c"), good.replace(b"\1a", b"\1c")
-    with pytest.raises(CorruptRecordError, match=r"record 1, byte 15: expected feature 'b'.*build it anew"):
+    with pytest.raises(CorruptRecordError, match=r"record 1, byte 15: expected feature 'b'.*verify DATASET --repair"):
         examples.decode(as_payloads([good, late, early]), A2, place="here")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 import os
 import pathlib
@@ -21,12 +22,17 @@ from tests.tfrecord_io.conftest import (
     LENGTH,
     PAD_SCHEMA,
     WriteDataset,
+    context,
+    graph_ops,
+    impure,
     pad_rows,
     pad_shards,
     tokenizer_facts,
 )
 from tfrecord_io import input_plan, objectives, reader
+from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ManifestError, ReaderError
+from tfrecord_io.manifest import Ledger, Split
 from tfrecord_io.reader import Data, Shuffle
 from tfrecord_io.schema import Feature, Schema
 
@@ -37,11 +43,6 @@ SMALL = Shuffle(cycle_length=2, block_length=2, window=8)
 def data(write_dataset: WriteDataset) -> Data:
     """40 examples in 4 unequal shards for training, 10 in 3 for validation."""
     return reader.open(write_dataset({"train": pad_shards(13, 9, 11, 7), "validation": pad_shards(4, 3, 3)}))
-
-
-def context(*, hosts: int = 1, index: int = 0, replicas: int = 1) -> tf.distribute.InputContext:
-    """Host `index` of `hosts`, of `replicas` replicas in all."""
-    return tf.distribute.InputContext(num_input_pipelines=hosts, input_pipeline_id=index, num_replicas_in_sync=replicas)
 
 
 def rows_of(elements: Iterable[Any]) -> list[int]:
@@ -88,7 +89,27 @@ class TestOpen:
 
     def test_a_missing_shard_is_named(self, data: Data) -> None:
         pathlib.Path(data.root, "tiny-train-00002-of-00004.tfrecord").unlink()
-        with pytest.raises(ReaderError, match=r"tiny-train-00002-of-00004\.tfrecord of split 'train' is missing"):
+        with pytest.raises(
+            ReaderError, match=r"tiny-train-00002-of-00004\.tfrecord of split 'train' is missing"
+        ) as caught:
+            reader.open(data.root)
+        assert f"prep-tfrecords verify {data.root} --repair" in caught.value.remedy
+
+    @pytest.mark.parametrize("change", [-1, 1])
+    def test_a_shard_of_another_size_is_named(self, data: Data, change: int) -> None:
+        path = pathlib.Path(data.root, "tiny-validation-00001-of-00003.tfrecord")
+        content = path.read_bytes()
+        path.write_bytes((content + b"x")[: len(content) + change])
+        with pytest.raises(ReaderError) as caught:
+            reader.open(data.root)
+        assert f"shard {path.name} has {len(content) + change} bytes, expected {len(content)}" in caught.value.cause
+        assert f"prep-tfrecords verify {data.root} --repair" in caught.value.remedy
+
+    def test_a_shard_that_links_to_nothing_is_named(self, data: Data) -> None:
+        path = pathlib.Path(data.root, "tiny-train-00000-of-00004.tfrecord")
+        path.unlink()
+        path.symlink_to("nowhere")
+        with pytest.raises(ReaderError, match=str(path)):
             reader.open(data.root)
 
     @pytest.mark.parametrize("name", ["example_weight", "attention_mask"])
@@ -297,10 +318,13 @@ class TestEvaluation:
     def test_a_shard_with_another_number_of_records_fails_loudly(
         self, write_dataset: WriteDataset, training: bool, records: int
     ) -> None:
-        root = write_dataset({"test": pad_shards(3)})
-        other = write_dataset({"test": pad_shards(records)})
-        name = "tiny-test-00000-of-00001.tfrecord"
-        (root / name).write_bytes((other / name).read_bytes())
+        root = write_dataset({"test": pad_shards(records)})
+        path = root / "manifest.json"
+        manifest = manifests.parse(path.read_bytes())
+        (shard,) = manifest.splits["test"].shards
+        shard = dataclasses.replace(shard, num_examples=3, ledger=Ledger(rows_in=3, rows_used=3))
+        claimed = dataclasses.replace(manifest, splits={"test": Split(shards=(shard,))})
+        path.write_bytes(manifests.dump(claimed))
         ds = reader.open(root).dataset("test", global_batch_size=1, training=training)
         with pytest.raises(tf.errors.FailedPreconditionError, match="expected to contain"):
             list(ds.take(8))
@@ -356,13 +380,9 @@ class TestGraph:
     @pytest.mark.parametrize("hosts", [1, 8])
     def test_runs_no_python(self, data: Data, training: bool, hosts: int) -> None:
         fn = data.input_fn("train", global_batch_size=8, training=training, objective=objectives.masked_lm())
-        graph = tf.compat.v1.GraphDef.FromString(
-            fn(context(hosts=hosts, replicas=hosts))._as_serialized_graph().numpy()
-        )
-        nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-        ops = {node.op for node in nodes}
+        ops = graph_ops(fn(context(hosts=hosts, replicas=hosts)))
         assert "ParseExampleV2" in ops
-        assert not {op for op in ops if "Py" in op or "Generator" in op or "LookupTable" in op}
+        assert not impure(ops)
 
     def test_does_not_keep_the_data(self, data: Data) -> None:
         small = data.dataset("train", global_batch_size=8)._as_serialized_graph().numpy()

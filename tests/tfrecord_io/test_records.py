@@ -209,7 +209,10 @@ def test_a_shard_cut_anywhere_but_between_records_is_found() -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (shard(THREE)[:25], r"record 1 at byte 21: cut off, at least 8 bytes are missing; copy the shard again"),
+        (
+            shard(THREE)[:25],
+            r"record 1 at byte 21: cut off, at least 8 bytes are missing; run `prep-tfrecords verify DATASET --repair`",
+        ),
         (shard(THREE)[:-10], r"record 2 at byte 37: cut off, 10 bytes are missing"),
         (shard(THREE) + b"\0" * 12, r"record 3 at byte 90: size crc 0x[0-9a-f]{8}, expected 0x00000000"),
         (shard(THREE)[:-1] + b"\0", r"record 2 at byte 37: data crc 0x([0-9a-f]{8}), expected 0x00\1|expected 0x00"),

@@ -1,0 +1,117 @@
+"""The index of a shard: what is built while records are written, and what is taken for one when it is read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tfrecord_io import record_index, records
+from tfrecord_io.errors import CorruptRecordError, PrepError
+from tfrecord_io.examples import Payloads
+from tfrecord_io.ledger import Ledger, Shard
+from tfrecord_io.record_index import IndexBuilder
+
+MESSAGE_BYTES = st.lists(st.integers(0, 40), max_size=100)
+
+
+def shard(*, num_examples: int, num_bytes: int) -> Shard:
+    return Shard(
+        name="s.tfrecord",
+        num_bytes=num_bytes,
+        num_examples=num_examples,
+        num_tokens=0,
+        sha256="0" * 64,
+        ledger=Ledger(rows_in=num_examples, rows_used=num_examples),
+    )
+
+
+def framed(message_bytes: list[int]) -> bytes:
+    offsets = np.concatenate([[0], np.cumsum(np.array(message_bytes, np.int64))])
+    return records.frame(Payloads(np.zeros(offsets[-1], np.uint8), offsets)).tobytes()
+
+
+def starts_of_records(content: bytes) -> list[int]:
+    """Found by going from frame to frame."""
+    starts, at = [], 0
+    while at < len(content):
+        starts.append(at)
+        at += int.from_bytes(content[at : at + 8], "little") + 16
+    return starts
+
+
+@given(message_bytes=MESSAGE_BYTES, cuts=st.lists(st.integers(0, 100), max_size=6))
+def test_the_index_holds_where_every_16th_record_begins_in_whatever_pieces_it_is_built(
+    message_bytes: list[int], cuts: list[int]
+) -> None:
+    content = framed(message_bytes)
+    builder = IndexBuilder()
+    for piece in np.split(np.array(message_bytes, np.int64) + records.FRAME_BYTES, sorted(cuts)):
+        builder.add(piece)
+    expected = starts_of_records(content)[::16]
+    assert np.frombuffer(builder.dump(), "<u8").tolist() == expected
+    described = shard(num_examples=len(message_bytes), num_bytes=len(content))
+    offsets = record_index.parse(builder.dump(), shard=described, stride=16, place="here")
+    assert offsets.dtype == np.int64
+    assert offsets.tolist() == expected
+
+
+def test_of_no_record_it_is_empty() -> None:
+    assert IndexBuilder().dump() == b""
+
+
+def test_it_lies_in_a_folder_beside_the_shards() -> None:
+    assert record_index.file_name("a-train-00000-of-00001.tfrecord") == "index/a-train-00000-of-00001.tfrecord.offsets"
+
+
+def dumped(*offsets: int) -> bytes:
+    return np.array(offsets, "<u8").tobytes()
+
+
+def test_another_stride_is_read() -> None:
+    described = shard(num_examples=5, num_bytes=100)
+    assert record_index.parse(dumped(0, 40, 80), shard=described, stride=2, place="").tolist() == [0, 40, 80]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        dumped(0, 100),
+        dumped(0, 100, 200, 300),
+        dumped(0, 100, 200)[:-1],
+        dumped(1, 100, 200),
+        dumped(0, 100, 100),
+        dumped(0, 200, 100),
+        dumped(0, 100, 1000),
+        dumped(0, 100, 2**64 - 1),
+        dumped(0, 2**63, 2**63 + 1),
+        b"",
+    ],
+    ids=[
+        "too short", "too long", "cut off", "not from 0", "the same twice", "descending", "at the end of the shard",
+        "the largest number", "negative as int64", "empty",
+    ],
+)  # fmt: skip
+def test_what_cannot_be_the_index_of_the_shard_is_refused_with_a_remedy(content: bytes) -> None:
+    with pytest.raises(CorruptRecordError) as caught:
+        record_index.parse(content, shard=shard(num_examples=40, num_bytes=1000), stride=16, place="index/x")
+    assert caught.value.cause.startswith("index/x: ")
+    assert "prep-tfrecords verify DATASET --repair" in caught.value.remedy
+
+
+@given(
+    content=st.binary(max_size=64) | st.lists(st.integers(0, 300), max_size=8).map(lambda offsets: dumped(*offsets)),
+    num_examples=st.integers(1, 100),
+    num_bytes=st.integers(1, 300),
+)
+def test_any_bytes_are_an_index_or_an_error_of_ours(content: bytes, num_examples: int, num_bytes: int) -> None:
+    described = shard(num_examples=num_examples, num_bytes=num_bytes)
+    try:
+        offsets = record_index.parse(content, shard=described, stride=16, place="here")
+    except PrepError:
+        return
+    assert len(offsets) == -(-num_examples // 16)
+    assert offsets[0] == 0
+    assert np.all(np.diff(offsets) > 0)
+    assert offsets[-1] < num_bytes

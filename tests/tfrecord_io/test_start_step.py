@@ -1,0 +1,297 @@
+"""A run that starts at a step gives what a run from the beginning gives from there on, and reads little else."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import pathlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_shards
+from tfrecord_io import manifest as manifests
+from tfrecord_io import objectives, reader, record_index, records
+from tfrecord_io.errors import CorruptRecordError, ReaderError
+from tfrecord_io.reader import Data, Shuffle
+
+SMALL = Shuffle(cycle_length=2, block_length=2, window=8)
+INDEXED = Shuffle(cycle_length=2, block_length=16, window=32)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """One host's input, and how many steps of it to look at."""
+
+    sizes: tuple[int, ...]
+    batch: int
+    steps: int
+    shuffle: Shuffle = SMALL
+    hosts: int = 1
+    host: int = 0
+    replicas: int = 1
+    training: bool = True
+    objective: Any = None
+
+    def digests(self, data: Data, start_step: int = 0) -> list[str]:
+        """Of each element from `start_step` on."""
+        fn = data.input_fn(
+            "train",
+            global_batch_size=self.batch,
+            seed=7,
+            shuffle=self.shuffle,
+            training=self.training,
+            objective=self.objective,
+            start_step=start_step,
+        )
+        elements = fn(context(hosts=self.hosts, index=self.host, replicas=self.replicas))
+        return digests(elements.take((self.steps - start_step) * self.elements_per_step))
+
+    @property
+    def elements_per_step(self) -> int:
+        return self.replicas // self.hosts
+
+
+def digests(elements: Iterable[Any]) -> list[str]:
+    return [
+        hashlib.sha256(b"".join(leaf.numpy().tobytes() for leaf in tf.nest.flatten(element))).hexdigest()
+        for element in elements
+    ]
+
+
+def assert_continues(data: Data, run: Run, starts: Iterable[int]) -> None:
+    whole = run.digests(data)
+    for start in starts:
+        assert run.digests(data, start) == whole[start * run.elements_per_step :], (run, start)
+
+
+# Steps in front of, at and behind the borders of windows and epochs; all runs see more than two epochs.
+RUNS = {
+    "masked": (Run(sizes=(13, 9, 11, 7), batch=4, steps=22, objective=objectives.masked_lm(0.5)), (2, 10, 13)),
+    "hosts dealt shards": (
+        Run(sizes=(13, 9, 11, 7, 30), batch=8, steps=22, hosts=2, host=1, replicas=4),
+        (1, 8, 17),
+    ),
+    "hosts dealt records": (Run(sizes=(80, 43), batch=6, steps=45, hosts=3, host=2, replicas=3), (13, 21, 37)),
+    "smaller than a batch": (Run(sizes=(3, 4), batch=16, steps=6, shuffle=INDEXED), (1, 2)),
+    "by the index": (Run(sizes=(70, 40, 55, 90), batch=16, steps=34, shuffle=INDEXED), (7, 15, 17)),
+    "between entries of the index": (
+        Run(sizes=(70, 40, 55), batch=5, steps=68, shuffle=Shuffle(cycle_length=3, block_length=7, window=9)),
+        (11, 45),
+    ),
+}
+
+
+@pytest.mark.parametrize(("run", "starts"), RUNS.values(), ids=list(RUNS))
+def test_training_continues(write_dataset: WriteDataset, run: Run, starts: tuple[int, ...]) -> None:
+    assert_continues(reader.open(write_dataset({"train": pad_shards(*run.sizes)})), run, starts)
+
+
+def test_training_continues_on_gzip_shards(write_dataset: WriteDataset) -> None:
+    root = write_dataset({"train": pad_shards(70, 40)}, compression="gzip")
+    assert_continues(reader.open(root), Run(sizes=(70, 40), batch=11, steps=25, shuffle=INDEXED), [4, 17])
+
+
+def test_training_continues_on_shards_without_index(write_dataset: WriteDataset) -> None:
+    root = write_dataset({"train": pad_shards(70, 40)}, index=False)
+    assert_continues(reader.open(root), Run(sizes=(70, 40), batch=11, steps=25, shuffle=INDEXED), [8])
+
+
+@pytest.mark.slow
+def test_training_continues_at_every_step(write_dataset: WriteDataset) -> None:
+    run = Run(sizes=(13, 9, 11, 7), batch=7, steps=13)
+    assert_continues(reader.open(write_dataset({"train": pad_shards(*run.sizes)})), run, range(14))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_training_continues_whatever_the_sizes(write_dataset: WriteDataset, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    sizes = tuple(random.integers(1, random.choice([6, 40, 80]), random.integers(3, 9)).tolist())
+    hosts, per_host = int(random.integers(1, 4)), int(random.integers(1, 3))
+    batch = hosts * per_host * int(random.integers(1, 7))
+    shuffle = Shuffle(
+        cycle_length=int(random.integers(1, 11)),
+        block_length=int(random.choice([1, 3, 16])),
+        window=int(random.choice([1, 7, 32, 500])),
+    )
+    run = Run(
+        sizes=sizes,
+        batch=batch,
+        steps=sum(sizes) * 9 // 4 // batch + 2,
+        shuffle=shuffle,
+        hosts=hosts,
+        host=int(random.integers(hosts)),
+        replicas=hosts * per_host,
+    )
+    data = reader.open(write_dataset({"train": pad_shards(*sizes)}))
+    assert_continues(data, run, random.integers(0, run.steps, 3).tolist())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batch", "hosts", "replicas"),
+    [((20, 30, 7), 4, 1, 1), ((20, 30, 7), 8, 2, 4), ((40, 37), 9, 3, 3)],
+    ids=["one host", "hosts dealt shards", "hosts dealt records"],
+)
+def test_evaluation_continues(
+    write_dataset: WriteDataset, sizes: tuple[int, ...], batch: int, hosts: int, replicas: int
+) -> None:
+    data = reader.open(write_dataset({"train": pad_shards(*sizes)}))
+    steps = data.evaluation_steps("train", global_batch_size=batch, num_hosts=hosts)
+    run = Run(sizes=sizes, batch=batch, steps=steps, hosts=hosts, host=hosts - 1, replicas=replicas, training=False)
+    assert_continues(data, run, [1, steps // 2, steps - 1, steps])
+
+
+def test_evaluation_that_continues_announces_what_is_left(write_dataset: WriteDataset) -> None:
+    data = reader.open(write_dataset({"test": pad_shards(20, 30)}))
+    left = [data.dataset("test", global_batch_size=4, start_step=step).cardinality() for step in (0, 3, 12, 13, 99)]
+    assert left == [13, 10, 1, 0, 0]
+
+
+def test_a_step_far_away_is_there_at_once(write_dataset: WriteDataset) -> None:
+    # 5 steps are an epoch.
+    run = Run(sizes=(13, 9, 11, 7), batch=8, steps=10**7 + 5, objective=objectives.masked_lm())
+    data = reader.open(write_dataset({"train": pad_shards(*run.sizes)}))
+    epoch = run.digests(data, 10**7)
+    assert len(set(epoch)) == 5
+    assert run.digests(data, 10**7 + 2) == epoch[2:]
+
+
+def test_hosts_that_are_dealt_other_shards_in_each_epoch_continue_after_many(write_dataset: WriteDataset) -> None:
+    run = Run(sizes=(3, 9, 1), batch=8, steps=302, hosts=2, host=1, replicas=2)
+    assert_continues(reader.open(write_dataset({"train": pad_shards(*run.sizes)})), run, [300])
+
+
+def rows_of(data: Data, *, batches: int, start_step: int = 0, training: bool = True) -> list[int]:
+    ds = data.dataset("train", global_batch_size=8, shuffle=INDEXED, training=training, start_step=start_step)
+    return [int(row) for element in ds.take(batches) for row in element["row"].numpy()]
+
+
+def damage(root: pathlib.Path, rows: set[int]) -> None:
+    """Overwrites the records of these rows, which are numbered through all shards; sizes remain."""
+    first = 0
+    for shard in manifests.parse((root / "manifest.json").read_bytes()).splits["train"].shards:
+        content = bytearray((root / shard.name).read_bytes())
+        ends = np.cumsum(np.diff(records.scan(bytes(content), place="").offsets) + records.FRAME_BYTES)
+        for row, (start, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True), first):
+            if row in rows:
+                content[start:end] = b"\xff" * (end - start)
+        (root / shard.name).write_bytes(content)
+        first += shard.num_examples
+
+
+class TestReadsLittle:
+    """Shards of 96, 64, 128, 64 and 96 examples in batches of 8; of 448 examples, 4 batches are a window of 32."""
+
+    @pytest.fixture
+    def root(self, write_dataset: WriteDataset) -> pathlib.Path:
+        return write_dataset({"train": pad_shards(96, 64, 128, 64, 96)})
+
+    @pytest.mark.parametrize("start", [3, 4, 39])
+    def test_of_windows_before_the_step_no_record_is_read(self, root: pathlib.Path, start: int) -> None:
+        data = reader.open(root)
+        rows = rows_of(data, batches=56)
+        assert sorted(rows) == list(range(448))
+        damage(root, set(rows[: start // 4 * 32]))
+        assert rows_of(data, batches=56 - start, start_step=start) == rows[start * 8 :]
+
+    def test_damage_would_have_come_to_light(self, root: pathlib.Path) -> None:
+        data = reader.open(root)
+        damage(root, {rows_of(data, batches=4)[-1]})
+        with pytest.raises(tf.errors.DataLossError):
+            rows_of(data, batches=4, start_step=3)
+
+    def test_an_evaluation_reads_nothing_before_the_step(self, root: pathlib.Path) -> None:
+        data = reader.open(root)
+        damage(root, set(range(96 + 48)))
+        assert rows_of(data, batches=38, start_step=18, training=False) == list(range(144, 448))
+
+    def test_only_indexes_of_shards_that_are_open_are_read(self, root: pathlib.Path) -> None:
+        data = reader.open(root)
+        rows = rows_of(data, batches=8)
+        first_rows = np.array([0, 96, 160, 288, 352, 448])
+        begun = set(np.searchsorted(first_rows, rows, side="right") - 1)
+        assert len(begun) == 2
+        for index, shard in enumerate(data.splits["train"].shards):
+            if index not in begun:
+                (root / record_index.file_name(shard.name)).unlink()
+        assert rows_of(data, batches=4, start_step=4) == rows[32:]
+
+
+class TestRefusals:
+    @pytest.fixture
+    def root(self, write_dataset: WriteDataset) -> pathlib.Path:
+        return write_dataset({"train": pad_shards(100)})
+
+    @pytest.mark.parametrize("step", [-1, 1.0, True, "3", None])
+    def test_what_is_no_step(self, root: pathlib.Path, step: Any) -> None:
+        with pytest.raises(ReaderError, match=r"start_step is .*expected a whole number of at least 0"):
+            reader.open(root).dataset("train", global_batch_size=1, start_step=step)
+
+    def test_a_step_that_tensorflow_cannot_count(self, root: pathlib.Path) -> None:
+        with pytest.raises(ReaderError, match=r"2\*\*63"):
+            reader.open(root).dataset("train", global_batch_size=2, start_step=2**62)
+
+    def test_a_step_without_an_order(self, root: pathlib.Path) -> None:
+        with pytest.raises(ReaderError, match="deterministic=False"):
+            reader.open(root).dataset("train", global_batch_size=1, deterministic=False, start_step=1)
+
+    def test_a_missing_index(self, root: pathlib.Path) -> None:
+        path = root / record_index.file_name("tiny-train-00000-of-00001.tfrecord")
+        path.unlink()
+        with pytest.raises(ReaderError) as caught:
+            reader.open(root).dataset("train", global_batch_size=50, training=False, start_step=1)
+        assert str(path) in caught.value.cause
+        assert f"prep-tfrecords verify {root} --repair" in caught.value.remedy
+
+    def test_a_damaged_index(self, root: pathlib.Path) -> None:
+        path = root / record_index.file_name("tiny-train-00000-of-00001.tfrecord")
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(CorruptRecordError) as caught:
+            reader.open(root).dataset("train", global_batch_size=50, training=False, start_step=1)
+        assert str(path) in caught.value.cause
+        assert "prep-tfrecords verify DATASET --repair" in caught.value.remedy
+
+    def test_an_index_that_points_between_records_fails_loudly(self, root: pathlib.Path) -> None:
+        path = root / record_index.file_name("tiny-train-00000-of-00001.tfrecord")
+        offsets = np.frombuffer(path.read_bytes(), "<u8").copy()
+        offsets[1:] += 1
+        path.write_bytes(offsets.tobytes())
+        ds = reader.open(root).dataset("train", global_batch_size=50, training=False, start_step=1)
+        with pytest.raises(tf.errors.DataLossError):
+            next(iter(ds))
+
+
+def test_a_step_may_be_what_an_optimizer_counts_in(write_dataset: WriteDataset) -> None:
+    data = reader.open(write_dataset({"train": pad_shards(40)}))
+    assert rows_of(data, batches=1, start_step=np.int64(2), training=False) == list(range(16, 24))
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("hosts", [1, 2, 8])
+def test_a_graph_that_continues_runs_no_python(write_dataset: WriteDataset, training: bool, hosts: int) -> None:
+    data = reader.open(write_dataset({"train": pad_shards(60, 70, 90)}))
+    fn = data.input_fn(
+        "train", global_batch_size=8, shuffle=SMALL, training=training, objective=objectives.masked_lm(), start_step=17
+    )
+    ops = graph_ops(fn(context(hosts=hosts, replicas=hosts)))
+    assert "TFRecordDatasetV2" in ops
+    assert not impure(ops)
+
+
+def test_training_that_continues_is_known_to_be_endless(write_dataset: WriteDataset) -> None:
+    data = reader.open(write_dataset({"train": pad_shards(40)}))
+    assert data.dataset("train", global_batch_size=8, start_step=3).cardinality() == tf.data.INFINITE_CARDINALITY
+
+
+def test_where_a_run_continues_is_known_even_while_a_graph_is_built(write_dataset: WriteDataset) -> None:
+    run = Run(sizes=(30, 40, 50), batch=8, steps=20, hosts=2, replicas=2)
+    data = reader.open(write_dataset({"train": pad_shards(*run.sizes)}))
+    fn = data.input_fn("train", global_batch_size=8, seed=7, shuffle=SMALL, start_step=19)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        batch = tf.compat.v1.data.make_one_shot_iterator(fn(context(hosts=2, replicas=2))).get_next()
+        arrays = session.run(batch)
+    assert digests([{name: tf.constant(value) for name, value in arrays.items()}]) == run.digests(data)[19:]
