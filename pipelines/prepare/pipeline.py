@@ -1,4 +1,4 @@
-"""The Beam graph, and nothing else that knows of Beam.
+"""The Beam graph and its options. Only `waiting` and `failures` know of Beam too: how its jobs end.
 
     Create(tasks) | Reshuffle | WriteShard | ToList | Commit
 
@@ -14,32 +14,36 @@ import contextlib
 import dataclasses
 import io
 import os
-import re
 import shutil
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent import futures
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
 from apache_beam.metrics import Metrics
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions, StandardOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.job_server import ExternalJobServer
 
-from pipelines.prepare import commit, shards
+from pipelines.prepare import commit, failures, shards, storage, waiting, workspace
 from pipelines.prepare.builders import Tools
 from pipelines.prepare.job import Job
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.receipts import Receipt
-from tfrecord_io import errors
-from tfrecord_io.errors import ConfigError, PrepError
+from tfrecord_io.errors import ConfigError, OutputError, PrepError
 
 __all__ = ["Commit", "CommitArguments", "WriteShard", "check", "run"]
 
 _NAMESPACE = "prep-tfrecords"
-_POLL_SECONDS = 0.25
 _EMBEDDED = (None, "DirectRunner", "FnApiRunner")
+_PORTABLE = "PortableRunner"
+_CONNECT_SECONDS = 20
+# Beam ends the wait for a job after --job_server_timeout, which it means for single requests: 300 seconds if not given.
+_JOB_SECONDS = 30 * 24 * 3600
+# The temporary file of a worker's first sign, swept away by the next run if nobody else does.
+_FIRST_SIGN = f"{storage.PARTIAL}first-sign"
+
+_failures = failures.Failures()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,13 +59,16 @@ class WriteShard(beam.DoFn):
     """Makes one shard from its task. The job travels; the tokenizer is loaded where it is used, once for all threads
     of a process if it can serve several at once."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, *, give_sign: bool = False) -> None:
         self._job = job
+        self._give_sign = give_sign
         self._tools: Tools | None = None
 
     def setup(self) -> None:
         """Loads the tokenizer, once for each worker."""
         with _failures.remembered():
+            if self._give_sign:
+                storage.write_bytes(self._job.work_path(_FIRST_SIGN), b"")
             self._tools = _shared_tools(self._job)
 
     def process(self, task: ShardTask) -> Iterator[Receipt]:
@@ -97,71 +104,84 @@ class Commit(beam.DoFn):
 
 
 def check(beam_args: Sequence[str]) -> None:
-    """Raises: ConfigError for options that Beam or its runner does not take, before there is any work to lose."""
-    pipeline = _pipeline(beam_args, workers=None, tasks=1)
-    shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
+    """Before there is any work to lose.
+
+    Raises: ConfigError for options that Beam or its runner does not take; PrepError if no job service answers.
+    """
+    options = _options(beam_args, workers=None, tasks=1)
+    shutil.rmtree(_pipeline(options).local_tempdir, ignore_errors=True)
+    endpoint = options.view_as(PortableOptions).job_endpoint
+    if _runner_name(options) == _PORTABLE and not endpoint:
+        raise ConfigError(
+            "--runner=PortableRunner without --job_endpoint", remedy="say where its job service is, as HOST:PORT"
+        )
+    if endpoint and endpoint != "embed":
+        _reach(endpoint)
+
+
+def _reach(endpoint: str) -> None:
+    try:
+        ExternalJobServer(endpoint, timeout=_CONNECT_SECONDS).start()
+    except Exception as error:
+        raise PrepError(
+            f"no job service answers at {endpoint} within {_CONNECT_SECONDS} seconds",
+            remedy="start it, or correct --job_endpoint",
+        ) from error
 
 
 def run(
     job: Job, tasks: Sequence[ShardTask], arguments: CommitArguments, *, workers: int | None, beam_args: Sequence[str]
 ) -> None:
-    """Makes the shards of `tasks` and commits. Raises: the PrepError of a worker as it was, where that can be known."""
-    pipeline = _pipeline(beam_args, workers=workers, tasks=len(tasks))
+    """Makes the shards of `tasks` and commits.
+
+    Raises: the PrepError of a worker as it was; PrepError for whatever else ends a job of other processes.
+    """
+    options = _options(beam_args, workers=workers, tasks=len(tasks))
+    pipeline = _pipeline(options)
+    # Runners of other systems see to it themselves that workers begin, and may take their time.
+    signs = _runner_name(options) == _PORTABLE
     _ = (
         pipeline
         | "Tasks" >> beam.Create(list(tasks), reshuffle=False)
         | "Reshuffle" >> beam.Reshuffle()
-        | "WriteShard" >> beam.ParDo(WriteShard(job))
+        | "WriteShard" >> beam.ParDo(WriteShard(job, give_sign=signs))
         | "Collect" >> beam.combiners.ToList()
         | "Commit" >> beam.ParDo(Commit(job, arguments))
     )
-    with _failures.watched() as failures:
-        try:
-            if isinstance(pipeline.runner, FnApiRunner):
-                with _held_back():
-                    _in_a_thread(pipeline.run)
-            else:
-                pipeline.run().wait_until_finish()
-        except Exception as error:
-            raise (failures[0] if failures else _from_text(error)) from error
-
-
-def _in_a_thread(function: Callable[[], object]) -> None:
-    """Waits for a thread to do it. An interrupt then reaches the launcher at once: Beam would turn it into an error of
-    the step where it struck, or go on until every thread has made all of its shards.
-    """
-    done: futures.Future[None] = futures.Future()
-
-    def work() -> None:
-        try:
-            function()
-        except BaseException as error:
-            done.set_exception(error)
-        else:
-            done.set_result(None)
-
-    threading.Thread(target=work, name="beam", daemon=True).start()
-    # The system may hand the signal to another thread, which wakes nobody: the launcher has to look for itself.
-    while not done.done():
-        futures.wait([done], timeout=_POLL_SECONDS)
-    done.result()
+    sign = job.work_path(_FIRST_SIGN)
+    try:
+        with waiting.held_back(), _explained(in_threads=_in_threads(options)):
+            waiting.until_done(pipeline.run, has_begun=(lambda: storage.exists(sign)) if signs else None)
+    finally:
+        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
+        if signs:
+            storage.delete(sign)
+    if workspace.read_manifest(job.root) is None:
+        raise OutputError(
+            f"{job.root}: the job is done, but there is no manifest.json here",
+            remedy="workers on other machines need an --output that they share with this one, such as gs://",
+        )
 
 
 @contextlib.contextmanager
-def _held_back() -> Iterator[None]:
-    """Holds back what is printed to stderr, and drops it if the work fails in a way that will be reported.
-
-    Beam prints the traceback of a failed worker there, whatever its logger is set to.
-    """
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
+def _explained(*, in_threads: bool) -> Iterator[None]:
+    """Turns what Beam raises into the error behind it. A bug stays what it is where its traceback comes through."""
+    with _failures.watched() as seen:
+        try:
             yield
-    except Exception:
-        if not _failures.seen:
-            sys.stderr.write(said.getvalue())
-        raise
-    sys.stderr.write(said.getvalue())
+        except PrepError:
+            raise
+        except Exception as error:
+            if seen:
+                raise seen[0] from error
+            if in_threads:
+                raise
+            raise failures.from_text(str(error)) from error
+
+
+def _in_threads(options: PipelineOptions) -> bool:
+    mode = options.view_as(DirectOptions).direct_running_mode
+    return _runner_name(options) in _EMBEDDED and mode != "multi_processing"
 
 
 _tools_lock = threading.Lock()
@@ -180,8 +200,7 @@ def _shared_tools(job: Job) -> Tools:
         return opened
 
 
-def _pipeline(beam_args: Sequence[str], *, workers: int | None, tasks: int) -> beam.Pipeline:
-    options = _options(beam_args, workers=workers, tasks=tasks)
+def _pipeline(options: PipelineOptions) -> beam.Pipeline:
     # Beam's own DirectRunner would look for a Go binary to download.
     runner = FnApiRunner() if _runner_name(options) in _EMBEDDED else None
     try:
@@ -202,6 +221,8 @@ def _options(beam_args: Sequence[str], *, workers: int | None, tasks: int) -> Pi
         "--direct_num_workers": str(threads),
         "--direct_running_mode": "multi_threading" if threads > 1 else "in_memory",
     }
+    if "--job_endpoint" in given and "--job-server-timeout" not in given:
+        defaults["--job_server_timeout"] = str(_JOB_SECONDS)
     added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
     said = io.StringIO()
     try:
@@ -225,54 +246,3 @@ def _unknown(options: PipelineOptions, beam_args: Sequence[str]) -> list[str]:
     parsers: list[argparse.ArgumentParser] = []
     options.get_all_options(add_extra_args_fn=parsers.append)
     return parsers[0].parse_known_args(list(beam_args))[1]
-
-
-class _Failures:
-    """A runner hands a worker's exception on as text. Where workers are threads of the launcher's process, the error
-    itself is remembered here, and when one has failed, the others stop at their next shard.
-
-    In other processes nobody watches and nothing is remembered: there, a shard that failed may be tried again.
-    """
-
-    def __init__(self) -> None:
-        self.seen: list[PrepError] = []
-        self._is_watched = False
-
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[list[PrepError]]:
-        """For the launcher: the errors of its threads, in the order in which they came."""
-        self.seen, self._is_watched = [], True
-        try:
-            yield self.seen
-        except KeyboardInterrupt:
-            self.seen.append(PrepError("interrupted"))  # threads are still at work, and stop at their next shard
-            raise
-        except Exception:
-            self._is_watched = False
-            raise
-        self._is_watched = False
-
-    @contextlib.contextmanager
-    def remembered(self) -> Iterator[None]:
-        """For the workers, around their work."""
-        if self._is_watched and self.seen:
-            raise self.seen[0]
-        try:
-            yield
-        except PrepError as error:
-            if self._is_watched:
-                self.seen.append(error)
-            raise
-
-
-_failures = _Failures()
-
-
-def _from_text(error: Exception) -> Exception:
-    """The PrepError that a worker in another process raised, read back from the runner's message."""
-    found = re.search(r"tfrecord_io\.errors\.(\w+): (.+)", str(error))
-    kind = getattr(errors, found.group(1), None) if found else None
-    if found is None or not (isinstance(kind, type) and issubclass(kind, PrepError)):
-        return error
-    cause, _, remedy = found.group(2).partition(" [while running")[0].rpartition("; ")
-    return kind(cause or remedy, remedy=remedy if cause else "")

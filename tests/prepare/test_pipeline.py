@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import socket
 import subprocess
 import sys
 import time
@@ -14,15 +15,17 @@ from typing import Any
 import apache_beam as beam
 import pytest
 from apache_beam.internal import pickler
-from apache_beam.options.pipeline_options import DirectOptions
+from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
+from apache_beam.runners.runner import PipelineResult
 
-from pipelines.prepare import commit, job, pipeline, shards, workspace
+from pipelines.prepare import commit, failures, job, pipeline, shards, waiting, workspace
 from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.failures import Failures, Reported
 from pipelines.prepare.planning import ShardTask
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
 from tfrecord_io import errors, manifest
-from tfrecord_io.errors import ConfigError, CorruptRecordError, OutputError, RowsRejectedError
+from tfrecord_io.errors import ConfigError, CorruptRecordError, OutputError, PrepError, RowsRejectedError
 
 
 def build(output: object, *beam_args: str, **changes: object) -> Outcome:
@@ -56,15 +59,6 @@ def test_workers_and_runners_change_no_byte(tmp_path: Path, workers: int | None,
     assert outcome.status == 0, outcome.err
     assert building.files(tmp_path / "out") == building.files(reviews())
     assert json.loads(outcome.out)["manifest_sha256"] == manifest.digest(read_manifest(reviews()))
-
-
-@pytest.mark.slow
-def test_processes_change_no_byte(tmp_path: Path) -> None:
-    """In a process of its own: Beam's workers write to its stderr whatever they have to say."""
-    options = building.options(tmp_path / "out", label_column="label", workers=2)
-    command = building.program("build", REVIEWS, *options, "--", "--direct_running_mode=multi_processing")
-    subprocess.run(command, env=building.environment(), check=True, capture_output=True, timeout=120)
-    assert building.files(tmp_path / "out") == building.files(reviews())
 
 
 @pytest.mark.slow
@@ -256,22 +250,89 @@ def test_a_bug_in_a_worker_keeps_its_traceback(tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize("kind", [RowsRejectedError, OutputError, CorruptRecordError, ConfigError])
 def test_an_error_is_read_back_from_a_runners_text(kind: type[errors.PrepError]) -> None:
-    error = kind("train[3]: a; b", remedy="do this")
-    text = f"Traceback:\n  File x\ntfrecord_io.errors.{kind.__name__}: {error} [while running 'WriteShard']\n\nmore"
-    found = pipeline._from_text(RuntimeError(text))
+    error = kind("train[3]: a; b\n  [while running 'x'] \u2014 {}", remedy='do "this"; and that')
+    text = f"Traceback:\n  File x\nfailures.Reported: {Reported.of(error)} [while running 'WriteShard']\n\nmore"
+    found = failures.from_text(text)
     assert type(found) is kind
     assert (found.cause, found.remedy) == (error.cause, error.remedy)
 
 
-def test_an_error_without_a_remedy_is_read_back_whole() -> None:
-    found = pipeline._from_text(RuntimeError("tfrecord_io.errors.SchemaError: only a cause [while running 'x']"))
-    assert isinstance(found, errors.SchemaError)
-    assert (found.cause, found.remedy) == ("only a cause", "")
+def test_a_worker_in_another_process_reports_its_error_as_text() -> None:
+    error = OutputError("cause", remedy="remedy")
+    with pytest.raises(Reported, match="OutputError") as caught, Failures().remembered():
+        raise error
+    assert caught.value.__cause__ is error
+
+
+def test_a_report_that_was_cut_off_is_still_an_error_in_two_lines() -> None:
+    cut = str(Reported.of(OutputError("a long cause", remedy="x")))[:60]
+    found = failures.from_text(cut)
+    assert "the job failed: " in found.cause
+    assert failures.AGAIN in found.remedy
 
 
 @pytest.mark.parametrize(
-    "text", ["some other failure", "tfrecord_io.errors.NoSuchError: x", "tfrecord_io.errors.Any: x"]
+    ("text", "cause", "remedy"),
+    [
+        ("x\nModuleNotFoundError: No module named 'pipelines' [while", "a worker has no module pipelines", "install"),
+        ("x\nRuntimeError: Channel closed prematurely.\n", "a worker process died", failures.AGAIN),
+        (
+            '<Rpc terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = "Socket closed"\n>',
+            "the connection to the job service or to a worker broke: Socket closed",
+            failures.AGAIN,
+        ),
+        ("status = StatusCode.DEADLINE_EXCEEDED\n", "not done within --job_server_timeout", "give a larger one"),
+        ("Traceback\n  x\nKeyError: 'beam:env:process:v1'\n\n", "the job failed: KeyError: 'beam:env:", "--verbose"),
+        ("", "the job failed: no reason was given", "--verbose"),
+    ],
 )
-def test_any_other_error_stays_what_it_is(text: str) -> None:
-    error = RuntimeError(text)
-    assert pipeline._from_text(error) is error
+def test_what_else_a_runner_says_gets_a_cause_and_a_remedy(text: str, cause: str, remedy: str) -> None:
+    found = failures.from_text(text)
+    assert cause in found.cause
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "FAILED", "UPDATED", "DRAINED"])
+def test_a_job_that_ends_in_another_state_than_done_is_an_error(state: str) -> None:
+    with pytest.raises(PrepError, match=f"ended in the state {state}, expected DONE"):
+        waiting.until_done(lambda: PipelineResult(state))
+
+
+def test_a_job_that_is_done_without_a_manifest_here_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where workers on other machines have written to disks of their own."""
+    monkeypatch.setattr(commit, "commit", lambda *args, **kwargs: None)
+    outcome = build(tmp_path / "out")
+    assert outcome.error[0].endswith("the job is done, but there is no manifest.json here")
+    assert "gs://" in outcome.error[1]
+
+
+class TestJobService:
+    """What --job_endpoint leads to."""
+
+    ARGS = ("--runner=PortableRunner", "--environment_type=LOOPBACK")
+
+    def test_the_portable_runner_needs_an_endpoint(self, tmp_path: Path) -> None:
+        outcome = build(tmp_path / "out", *self.ARGS)
+        assert (outcome.status, outcome.error[0]) == (2, "--runner=PortableRunner without --job_endpoint")
+
+    def test_a_service_that_does_not_answer_is_an_error_before_any_work(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pipeline, "_CONNECT_SECONDS", 1)
+        with socket.socket() as taken:  # bound, but nobody listens
+            taken.bind(("localhost", 0))
+            endpoint = f"localhost:{taken.getsockname()[1]}"
+            outcome = build(tmp_path / "out", *self.ARGS, f"--job_endpoint={endpoint}")
+        assert outcome.status == 1
+        assert outcome.error[0] == f"no job service answers at {endpoint} within 1 seconds"
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize(
+        ("given", "seconds"), [([], 30 * 24 * 3600), (["--job_server_timeout=7"], 7), (["--job-server-timeout=7"], 7)]
+    )
+    def test_beams_limit_for_requests_does_not_end_a_long_job(self, given: list[str], seconds: int) -> None:
+        args = [*self.ARGS, "--job_endpoint=localhost:1", *given]
+        options = pipeline._options(args, workers=None, tasks=1)
+        assert options.view_as(PortableOptions).job_server_timeout == seconds

@@ -1,0 +1,123 @@
+"""How a worker's error comes back to the launcher.
+
+    where the worker runs                what comes back
+    a thread of the launcher's process   the error itself, remembered here
+    another process, here or elsewhere   the runner's text, with the error in it as one line of JSON
+    nowhere any more                     what Beam says of a connection that broke
+
+Whatever happens in another process ends as a PrepError. Its traceback was printed there, or is in the runner's log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+
+from tfrecord_io import errors
+from tfrecord_io.errors import PrepError
+
+__all__ = ["AGAIN", "Failures", "Reported", "from_text", "reported_in"]
+
+AGAIN = "run the same command again; finished shards are kept"
+
+_MARK = "prep-tfrecords error "
+
+# What a runner says of things that no code of ours could report: a pattern, the cause, the remedy.
+_KNOWN = (
+    (
+        r"ModuleNotFoundError: No module named '([^']+)'",
+        "a worker has no module {0}",
+        "install prep-tfrecords, in the version used here, where the workers run",
+    ),
+    (
+        r"StatusCode\.DEADLINE_EXCEEDED()",
+        "the job was not done within --job_server_timeout",
+        "leave it out, or give a larger one; the job itself may be at work still",
+    ),
+    (
+        r"StatusCode\.\w+\s+details = \"([^\"\n]*)",
+        "the connection to the job service or to a worker broke: {0}",
+        f"see in their logs why, start them again if they are gone, and {AGAIN}",
+    ),
+    (
+        r"RuntimeError: Channel closed prematurely()",
+        "a worker process died in the middle of its work",
+        f"{AGAIN}; if the machine ran out of memory, use fewer workers",
+    ),
+)
+
+
+class Reported(Exception):
+    """A PrepError on its way through a runner that hands on nothing but text."""
+
+    @classmethod
+    def of(cls, error: PrepError) -> Reported:
+        """The error as a text that `from_text` finds in any other."""
+        facts = {"kind": type(error).__name__, "cause": error.cause, "remedy": error.remedy}
+        return cls(_MARK + json.dumps(facts))
+
+
+def from_text(text: str) -> PrepError:
+    """What is behind a runner's message about a failed job."""
+    if (reported := reported_in(text)) is not None:
+        return reported
+    for pattern, cause, remedy in _KNOWN:
+        if found := re.search(pattern, text):
+            return PrepError(cause.format(*found.groups()), remedy=remedy)
+    last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason was given")
+    return PrepError(
+        f"the job failed: {last}", remedy=f"look into the runner's log, or add --verbose; when it is mended, {AGAIN}"
+    )
+
+
+def reported_in(text: str) -> PrepError | None:
+    """The error that a worker raised and a runner's message holds, or None."""
+    _, mark, rest = text.partition(_MARK)
+    if not mark:
+        return None
+    try:
+        facts, _ = json.JSONDecoder().raw_decode(rest)
+    except json.JSONDecodeError:  # a runner may cut long messages
+        return None
+    return getattr(errors, facts["kind"])(facts["cause"], remedy=facts["remedy"])
+
+
+class Failures:
+    """Remembers the errors of workers that are threads of the launcher's process. When one has failed, the others stop
+    at their next shard.
+
+    In other processes nobody watches and nothing is remembered: there, a shard that failed may be tried again.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[PrepError] = []
+        self._is_watched = False
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[list[PrepError]]:
+        """For the launcher: the errors of its threads, in the order in which they came."""
+        self.seen, self._is_watched = [], True
+        try:
+            yield self.seen
+        except KeyboardInterrupt:
+            self.seen.append(PrepError("interrupted"))  # threads are still at work, and stop at their next shard
+            raise
+        except Exception:
+            self._is_watched = False
+            raise
+        self._is_watched = False
+
+    @contextlib.contextmanager
+    def remembered(self) -> Iterator[None]:
+        """For the workers, around their work. Raises: Reported in another process, in place of a PrepError."""
+        if self._is_watched and self.seen:
+            raise self.seen[0]
+        try:
+            yield
+        except PrepError as error:
+            if not self._is_watched:
+                raise Reported.of(error) from error
+            self.seen.append(error)
+            raise

@@ -1,0 +1,128 @@
+"""Waiting for a Beam job, and noticing the ends that Beam waits beyond.
+
+what ends                            who notices
+the job                              Beam
+the launcher, by an interrupt        the main thread, which only waits; Beam has a thread of its own
+a worker process on this machine     the thread that waits for that process; Beam's own runner would first let
+                                     the other workers finish all of their shards, or wait forever
+a worker that never begins           a time limit: Beam's job service waits forever for it
+the job service                      Beam: the connection breaks
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import Any
+
+from pipelines.prepare.failures import AGAIN, reported_in
+from tfrecord_io.errors import PrepError
+
+__all__ = ["held_back", "until_done"]
+
+_POLL_SECONDS = 0.25
+# A worker's own report of what went wrong is worth waiting for, when its process has ended.
+_LAST_WORDS_SECONDS = 2.0
+# Beam's name for the thread that waits for the end of a worker process, or is a worker itself.
+_WORKER_THREAD = "run_worker"
+_FIRST_SIGN_SECONDS = 600.0
+
+
+def until_done(start: Callable[[], Any], *, has_begun: Callable[[], bool] | None = None) -> None:
+    """Starts a job (`start` gives Beam's result) and waits for its end. `has_begun` tells whether a worker has given
+    its first sign.
+
+    Raises: whatever the job raises; PrepError if it ends otherwise than done, loses a worker, or never begins.
+    """
+    job = _in_a_thread(lambda: _check_state(start()))
+    started = time.monotonic()
+    with _lost_workers() as lost:
+        # The system may hand a signal to another thread, which wakes nobody: this one has to look for itself.
+        while not job.done() and not lost:
+            futures.wait([job], timeout=_POLL_SECONDS)
+            if has_begun and time.monotonic() - started > _FIRST_SIGN_SECONDS:
+                _check_begun(has_begun)
+                has_begun = None
+        if lost:
+            futures.wait([job], timeout=_LAST_WORDS_SECONDS)
+    error = job.exception() if job.done() else None
+    if lost and (not job.done() or (error is not None and reported_in(str(error)) is None)):
+        raise PrepError(
+            f"a worker process died in the middle of its work ({lost[0]})",
+            remedy=f"{AGAIN}; if the machine ran out of memory, use fewer --workers",
+        ) from error
+    job.result()
+
+
+def _in_a_thread(function: Callable[[], None]) -> futures.Future[None]:
+    """Lets a thread do it that nobody has to wait for. Beam would turn an interrupt into an error of the step where it
+    struck, or go on until every thread has made all of its shards.
+    """
+    done: futures.Future[None] = futures.Future()
+
+    def work() -> None:
+        try:
+            function()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=work, name="beam", daemon=True).start()
+    return done
+
+
+def _check_state(result: Any) -> None:
+    """Waits, and does not take a runner's silence for success."""
+    state = result.wait_until_finish() or result.state
+    if state != "DONE":
+        raise PrepError(f"the job ended in the state {state}, expected DONE", remedy=AGAIN)
+
+
+def _check_begun(has_begun: Callable[[], bool]) -> None:
+    if not has_begun():
+        raise PrepError(
+            f"no worker has begun {_FIRST_SIGN_SECONDS:.0f} seconds after the job was started",
+            remedy=f"look into the logs of the job service and its workers; when that is mended, {AGAIN}",
+        )
+
+
+@contextlib.contextmanager
+def _lost_workers() -> Iterator[list[str]]:
+    """What Beam's threads say of worker processes that end with an error. It goes nowhere else."""
+    lost: list[str] = []
+    before = threading.excepthook
+
+    def note(ended: threading.ExceptHookArgs) -> None:
+        if ended.thread is not None and ended.thread.name == _WORKER_THREAD:
+            lost.append(str(ended.exc_value))
+        before(ended)
+
+    threading.excepthook = note
+    try:
+        yield lost
+    finally:
+        threading.excepthook = before
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Holds back what is printed to stderr, and drops it if a PrepError comes, which says it all in two lines.
+
+    Beam prints the traceback of a failed worker there, whatever its logger is set to.
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            yield
+    except PrepError:
+        raise
+    except Exception:
+        sys.stderr.write(said.getvalue())
+        raise
+    sys.stderr.write(said.getvalue())

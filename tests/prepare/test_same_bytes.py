@@ -1,0 +1,75 @@
+"""One dataset, the same bytes: in the launcher's process, in worker processes, and through Beam's portable runner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.prepare import shards
+from tests import building, servers
+from tests.building import REVIEWS, read_manifest
+from tests.servers import Cluster
+from tfrecord_io import manifest
+
+# Small enough that each of seven workers gets shards.
+SHARD_SIZE = "6kB"
+LAYOUTS: dict[str, dict[str, Any]] = {"pad": {"label_column": "label"}, "concat": {"layout": "concat"}}
+
+
+def check_same(output: Path, *beam_args: str, layout: str, workers: int) -> None:
+    """Builds, and compares every file with those of a plain build."""
+    changes = {**LAYOUTS[layout], "shard_size": SHARD_SIZE}
+    options = building.options(output, workers=workers, **changes)
+    outcome = building.command("build", REVIEWS, "--json", *options, "--", *beam_args)
+    assert outcome.status == 0, outcome.err
+    plain = building.built(REVIEWS, **changes)
+    assert len(building.shard_bytes(plain)) >= 7
+    assert building.files(output) == building.files(plain)
+    assert json.loads(outcome.out)["manifest_sha256"] == manifest.digest(read_manifest(plain))
+
+
+@pytest.fixture
+def helpless_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process cannot make a shard: whatever gets made was made by another one."""
+    for layout in LAYOUTS.values():
+        building.built(REVIEWS, **layout, shard_size=SHARD_SIZE)
+
+    def fail(*args: object) -> None:
+        raise AssertionError("made in the launcher's process")
+
+    monkeypatch.setattr(shards, "write", fail)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with servers.cluster(tmp_path_factory.mktemp("cluster") / "servers") as started:
+        yield started
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    ("mode", "workers"), [("in_memory", 1), ("multi_threading", 1), ("multi_threading", 2), ("multi_threading", 7)]
+)
+def test_threads_change_no_byte(tmp_path: Path, layout: str, mode: str, workers: int) -> None:
+    check_same(tmp_path / "out", f"--direct_running_mode={mode}", layout=layout, workers=workers)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("helpless_launcher")
+@pytest.mark.parametrize(("workers", "layout"), [(1, "concat"), (2, "pad"), (7, "pad")])
+def test_processes_change_no_byte(tmp_path: Path, workers: int, layout: str) -> None:
+    check_same(tmp_path / "out", "--direct_running_mode=multi_processing", layout=layout, workers=workers)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("helpless_launcher")
+@pytest.mark.parametrize(("workers", "layout"), [(1, "pad"), (2, "concat"), (7, "pad")])
+def test_the_portable_runner_changes_no_byte(tmp_path: Path, cluster: Cluster, workers: int, layout: str) -> None:
+    before = cluster.worker_pids()
+    check_same(tmp_path / "out", *cluster.beam_args, layout=layout, workers=workers)
+    assert len(set(cluster.worker_pids()) - set(before)) == workers, "each in a process of its own"
+    assert "with state DONE" in cluster.service.log.read_text()

@@ -1,0 +1,155 @@
+"""Beam's job service and worker pool, as processes on this machine, for Beam's portable runner.
+
+    launcher ──► job service ──► worker pool ──► workers        (each arrow is a connection on loopback)
+
+Everything a server starts is in its process group, and ends with it when the test is done. Run as a program, this
+module is the job service.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests import building
+
+__all__ = ["Cluster", "Server", "cluster", "descendants"]
+
+_START_SECONDS = 60
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Server:
+    """A running server, where it can be reached, and what it writes."""
+
+    process: subprocess.Popen[bytes]
+    address: str
+    log: Path
+
+    def kill(self) -> None:
+        """Ends the server, and nothing that it has started."""
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A job service and the worker pool that it is told to use."""
+
+    service: Server
+    pool: Server
+    pid_file: Path
+
+    @property
+    def beam_args(self) -> list[str]:
+        """What a command has to say after its -- to run here. Its --workers is the number of worker processes."""
+        return [
+            "--runner=PortableRunner",
+            f"--job_endpoint={self.service.address}",
+            "--environment_type=EXTERNAL",
+            f"--environment_config={self.pool.address}",
+        ]
+
+    def worker_pids(self) -> list[int]:
+        """The process of every worker that was started so far."""
+        return [int(line) for line in self.pid_file.read_text().split()]
+
+
+@contextlib.contextmanager
+def cluster(folder: Path, *, worker: str = sys.executable) -> Iterator[Cluster]:
+    """Starts both in a new `folder`, which gets their logs. `worker` is the program that runs the workers."""
+    folder.mkdir()
+    pid_file = folder / "workers.pids"
+    pid_file.touch()
+    # The pool starts its workers as `python`, whatever that is: here it is `worker`, and says who it is.
+    python = folder / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(f'#!/bin/sh\necho $$ >> "{pid_file}"\nexec "{worker}" "$@"\n')
+    python.chmod(0o755)
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+
+    port_file = folder / "port"
+    service_words = ["tests.servers", "--port=0", f"--port_file={port_file}"]
+    pool_words = ["apache_beam.runners.worker.worker_pool_main", "--service_port=0"]
+    with (
+        _server(service_words, folder / "service.log", lambda _: _read(port_file)) as service,
+        _server(pool_words, folder / "pool.log", _logged_port, PATH=path) as pool,
+    ):
+        yield Cluster(service=service, pool=pool, pid_file=pid_file)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, those that they have started, and so on."""
+    parents: dict[int, int] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
+    children = sorted(child for child, parent in parents.items() if parent == pid)
+    return children + [below for child in children for below in descendants(child)]
+
+
+@contextlib.contextmanager
+def _server(words: list[str], log: Path, find_port: Callable[[str], str | None], **changes: str) -> Iterator[Server]:
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *words],
+            env={**building.environment(), **changes},
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
+    try:
+        give_up = time.monotonic() + _START_SECONDS
+        while (port := find_port(log.read_text())) is None:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < give_up, log.read_text()
+            time.sleep(0.05)
+        yield Server(process=process, address=f"localhost:{port}", log=log)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def _logged_port(log: str) -> str | None:
+    found = re.search(r"worker pool servicer at port: localhost:(\d+)", log)
+    return found.group(1) if found else None
+
+
+def _serve() -> None:
+    """Beam's job service with two changes: it uses as many workers as --direct_num_workers says, where Beam's own uses
+    one for every job; and it gives workers an address on loopback, where Beam's own gives the machine's full name.
+    """
+    import logging
+
+    from apache_beam.options.pipeline_options import DirectOptions
+    from apache_beam.runners.portability import local_job_service_main
+    from apache_beam.runners.portability.fn_api_runner import fn_runner
+
+    class Runner(fn_runner.FnApiRunner):
+        def run_via_runner_api(self, pipeline_proto: Any, options: Any) -> Any:
+            self._num_workers = int(options.view_as(DirectOptions).direct_num_workers)
+            return super().run_via_runner_api(pipeline_proto, options)
+
+    fn_runner.FnApiRunner = Runner
+    socket.getfqdn = lambda name="": "localhost"
+    logging.getLogger().setLevel(logging.INFO)
+    local_job_service_main.run(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    _serve()
