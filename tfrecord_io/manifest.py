@@ -1,7 +1,8 @@
 """The commit record of a dataset: dataclasses on one side, the text of manifest.json on the other.
 
 `parse` accepts any bytes and either returns a manifest that is consistent in itself or raises ManifestError;
-`dump` is canonical: equal manifests give equal bytes, on every machine. docs/format.md specifies each field.
+`dump` is canonical: equal manifests give equal bytes, on every machine. docs/format.md specifies each field. A manifest
+carries the digest of its own text, so that no change of it goes unnoticed, be it in an id that nothing else repeats.
 
 Versions are MAJOR.MINOR. A newer minor version may add fields anywhere, and `parse` passes over what it does not know;
 whatever an older reader would get wrong needs a newer major version, which `parse` refuses.
@@ -107,7 +108,8 @@ def digest(manifest: Manifest) -> str:
 
 def dump(manifest: Manifest) -> bytes:
     """The canonical UTF-8 text of manifest.json: sorted keys, two spaces, one newline at the end."""
-    return (json.dumps(_to_json(manifest), indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    document = _to_json(manifest)
+    return _canonical({**document, _SEAL: _seal(document)})
 
 
 def parse(text: bytes | str, *, place: str = FILE_NAME) -> Manifest:
@@ -126,10 +128,31 @@ def parse(text: bytes | str, *, place: str = FILE_NAME) -> Manifest:
             f"{place}: {type(error).__name__} {error}, expected the fields of format {FORMAT_VERSION}", remedy=_REMAKE
         ) from error
     _check(manifest, place=place)
+    _check_seal(document, place=place)
     return manifest
 
 
+# The digest of everything else in the document, of fields that this version does not know too.
+_SEAL = "sha256"
+
 _REMAKE = "copy the manifest again from where the dataset was made, or build it anew"
+
+
+def _canonical(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def _seal(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_canonical({name: value for name, value in document.items() if name != _SEAL})).hexdigest()
+
+
+def _check_seal(document: Mapping[str, Any], *, place: str) -> None:
+    """Raises: ManifestError if the text was changed since it was written. Without a digest there is nothing to check."""
+    if _SEAL in document and document[_SEAL] != (found := _seal(document)):
+        raise ManifestError(
+            f"{place}: its sha256 is {found}, expected {document[_SEAL]!r:.80}: it was damaged or changed by hand",
+            remedy=_REMAKE,
+        )
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
@@ -214,7 +237,7 @@ def _feature(fields: Mapping[str, Any]) -> Feature:
         shape=tuple(fields["shape"]),
         role=fields["role"],
         meaning=_text(fields["meaning"]),
-        constant=fields.get("constant"),
+        constant=fields["constant"],
     )
 
 

@@ -7,26 +7,50 @@ so that a worker would slowly come to hold its whole input. `release` gives them
     split rows   0 ........................ 4,200
     files        a.arrow: 0 .. 2,500   b.arrow: 2,500 .. 4,200
     batches      [0,1000) [1000,2000) [2000,2500) | [2500,3500) [3500,4200)
+
+A file that changes while a job reads it would end up in shards that say they are of another content, and one that
+shrinks ends the process (SIGBUS). Size and time of change are compared whenever a batch is read.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import mmap
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from tfrecord_io.errors import SourceError
 
-__all__ = ["ArrowFiles", "MappedFile"]
+__all__ = ["ArrowFiles", "MappedFile", "Stamp", "stamps_of"]
+
+# Size in bytes and time of the last change in nanoseconds.
+Stamp = tuple[int, int]
+
+
+def stamps_of(paths: Sequence[str]) -> dict[str, Stamp]:
+    """What files are known by while a job lasts; only of those that are local, and there."""
+    return {path: _stamp(path) for path in paths if os.path.exists(path)}
+
+
+def _stamp(path: str) -> Stamp:
+    found = os.stat(path)
+    return found.st_size, found.st_mtime_ns
 
 
 class MappedFile:
-    """One memory-mapped Arrow IPC file, stream or file format, as record batches that are views of the mapping."""
+    """One memory-mapped Arrow IPC file, stream or file format, as record batches that are views of the mapping.
 
-    def __init__(self, path: str) -> None:
+    Raises: SourceError if it cannot be read, or is not the file of that `stamp`.
+    """
+
+    def __init__(self, path: str, *, stamp: Stamp | None = None) -> None:
+        self._path = path
+        self._stamp = stamp
+        self.require_unchanged()
         try:
             with open(path, "rb") as stream:
                 self._map = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
@@ -36,6 +60,23 @@ class MappedFile:
                 f"{path}: cannot be read as Arrow ({error})", remedy="run the same command again; the cache is remade"
             ) from error
         self.num_rows = sum(batch.num_rows for batch in self.batches)
+
+    def require_unchanged(self) -> None:
+        """Raises: SourceError if the file is not what it was when the job began."""
+        if self._stamp is None:
+            return
+        try:
+            unchanged = self._stamp == _stamp(self._path)
+        except OSError as error:
+            raise SourceError(
+                f"{self._path}: cannot be read any more ({error.strerror})",
+                remedy="put the file back as it was, and run the same command again; finished shards are kept",
+            ) from error
+        if not unchanged:
+            raise SourceError(
+                f"{self._path}: was changed while the job was reading it",
+                remedy="put the file back as it was to go on, or start over with --overwrite",
+            )
 
     def release(self) -> None:
         """Lets go of the pages read so far; reading them again brings them back."""
@@ -54,9 +95,21 @@ def _batches(buffer: pa.Buffer) -> list[pa.RecordBatch]:
 
 @dataclasses.dataclass(frozen=True)
 class ArrowFiles:
-    """The rows of several files, one after another. Travels to workers as paths."""
+    """The rows of several files, one after another. Travels to workers as paths, and what each file is known by."""
 
     paths: tuple[str, ...]
+    stamps: tuple[Stamp, ...] = ()
+
+    @classmethod
+    def of(cls, paths: Sequence[str], *, known: Mapping[str, Stamp]) -> ArrowFiles:
+        """The files with what they are `known` by, or else as they are now. Raises: SourceError if one is not there."""
+        try:
+            return cls(tuple(paths), tuple(known.get(path) or _stamp(path) for path in paths))
+        except OSError as error:
+            raise SourceError(
+                f"{error.filename}: cannot be read ({error.strerror})",
+                remedy="check that the source is complete, and run the same command again",
+            ) from error
 
     def read(self, segments: Sequence[tuple[int, int]], columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row number, record batch) for the given ascending [start, stop) row ranges.
@@ -65,15 +118,18 @@ class ArrowFiles:
         """
         first = 0
         pending = list(segments)
-        for path in self.paths:
+        for path, stamp in itertools.zip_longest(self.paths, self.stamps):
             if not pending:
                 return
-            file = MappedFile(path)
+            file = MappedFile(path, stamp=stamp)
             last = first + file.num_rows
             inside = [(max(start, first), min(stop, last)) for start, stop in pending if start < last]
             pending = [(max(start, last), stop) for start, stop in pending if stop > last]
             for row, batch in _cut(file.batches, first, inside):
+                # Before, so that no byte is read that is not there, and after, for what was read meanwhile.
+                file.require_unchanged()
                 yield row, batch.select(list(columns))
+                file.require_unchanged()
                 file.release()
             first = last
         if pending:

@@ -40,6 +40,7 @@ def repair(
         yield from _restore_tokenizer(root, manifest)
     if reopened is not None:
         yield from _remake(root, reopened, remade)
+        yield from ((each.file, "the source") for each in damaged if each.part == "rejected")
     for each in damaged:
         if each.part == "tfds":
             storage.write_bytes(storage.join(root, each.file), tfds.files(manifest)[each.file])

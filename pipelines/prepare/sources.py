@@ -28,7 +28,7 @@ import pyarrow as pa
 from datasets.table import CastError
 
 from pipelines.prepare import data_files, hub
-from pipelines.prepare.arrow_files import ArrowFiles
+from pipelines.prepare.arrow_files import ArrowFiles, Stamp, stamps_of
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.content import files_digest
 from tfrecord_io.errors import ColumnError, SourceError, SplitNotFoundError
@@ -77,6 +77,7 @@ class _Loaded(NamedTuple):
     splits: Mapping[str, datasets.Dataset]
     identity: Mapping[str, Any]
     files: Mapping[str, Sequence[str]]
+    stamps: Mapping[str, Stamp]
 
 
 def open_source(config: SourceConfig) -> Source:
@@ -84,7 +85,7 @@ def open_source(config: SourceConfig) -> Source:
 
     Raises: SourceError if it cannot be found or read; SplitNotFoundError if a split is not in it.
     """
-    loaded, identity, data = _load(config)
+    loaded, identity, data, stamps = _load(config)
     # What Arrow needed to prepare the files is of no more use, and a worker in this process will want the room.
     pa.default_memory_pool().release_unused()
     files: dict[str, ArrowFiles] = {}
@@ -92,7 +93,7 @@ def open_source(config: SourceConfig) -> Source:
     lengths: dict[str, int] = {}
     for name, split in loaded.items():
         _check_name(str(name), dataset=config.dataset)
-        files[str(name)] = ArrowFiles(tuple(entry["filename"] for entry in split.cache_files))
+        files[str(name)] = ArrowFiles.of([entry["filename"] for entry in split.cache_files], known=stamps)
         features[str(name)] = split.features
         lengths[str(name)] = split.num_rows
     everything = {
@@ -204,7 +205,9 @@ def _load_saved(folder: str, config: SourceConfig) -> _Loaded:
     _leave_out(splits.keys() - loaded.keys(), place=folder)
     files = {name: [entry["filename"] for entry in split.cache_files] for name, split in loaded.items()}
     paths = sorted({path for split in files.values() for path in split})
-    return _Loaded(loaded, {"kind": "save_to_disk", "files": files_digest(paths, root=folder)}, files)
+    # Before the digest: workers then notice whatever changes after it.
+    stamps = stamps_of(paths)
+    return _Loaded(loaded, {"kind": "save_to_disk", "files": files_digest(paths, root=folder)}, files, stamps)
 
 
 def _load_split(folder: str) -> datasets.Dataset | None:
@@ -228,6 +231,7 @@ def _load_files(paths: Sequence[str], config: SourceConfig) -> _Loaded:
     # `datasets` takes each entry for a glob.
     entries = {name: [data_files.literal(path) for path in files] for name, files in filled.items() if files}
     _leave_out(every.keys() - entries.keys(), place=config.dataset)
+    before = stamps_of(paths)
     with hub.explained(config.dataset, files=paths), _told_apart(config.dataset):
         _check_headers(filled, kind=kind, config=config)
         loaded = (
@@ -237,7 +241,10 @@ def _load_files(paths: Sequence[str], config: SourceConfig) -> _Loaded:
             if entries
             else {}
         )
-    return _Loaded(loaded, {"kind": kind, "files": files_digest(paths)}, filled)
+    identity = {"kind": kind, "files": files_digest(paths)}
+    if changed := sorted(path for path, stamp in stamps_of(paths).items() if stamp != before.get(path)):
+        raise SourceError(f"{changed[0]}: was changed while it was read", remedy="run the same command again")
+    return _Loaded(loaded, identity, filled, {})
 
 
 def _check_headers(files: Mapping[str, Sequence[str]], *, kind: str, config: SourceConfig) -> None:
@@ -288,7 +295,7 @@ def _load_hub(config: SourceConfig) -> _Loaded:
         paths = [entry["filename"] for split in loaded.values() for entry in split.cache_files]
         revision = hub.cached_revision(paths, dataset=config.dataset, wanted=config.revision)
     identity = {"kind": "hub", "name": config.dataset, "config": config.config, "revision": revision}
-    return _Loaded(loaded, identity, {})
+    return _Loaded(loaded, identity, {}, {})
 
 
 def _refuse_hub_options(config: SourceConfig) -> None:

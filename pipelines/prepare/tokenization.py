@@ -43,9 +43,7 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
         tokenizer.init_kwargs.pop(key, None)
     if tokenizer.pad_token_id is None:
         _borrow_pad_token(tokenizer, config.name)
-    with tempfile.TemporaryDirectory() as folder:
-        tokenizer.save_pretrained(folder)
-        files = {name: Path(folder, name).read_bytes() for name in sorted(os.listdir(folder))}
+    files = _saved(tokenizer, config.name)
     return load(files), files
 
 
@@ -110,6 +108,18 @@ def no_bos(name: str) -> TokenizerError:
         f"--add-bos was given, but tokenizer {name!r} has no BOS token",
         remedy="leave --add-bos out, or set bos_token in its tokenizer_config.json",
     )
+
+
+def _saved(tokenizer: Any, name: str) -> Files:
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            tokenizer.save_pretrained(folder)
+            return {name: Path(folder, name).read_bytes() for name in sorted(os.listdir(folder))}
+    except Exception as error:  # the tokenizer's Rust code raises a bare Exception where the disk is full
+        raise TokenizerError(
+            f"tokenizer {name!r} cannot be saved to a temporary folder: {error}",
+            remedy=f"free some space in {tempfile.gettempdir()}, or set TMPDIR to a folder with room",
+        ) from error
 
 
 def _vocab_size(tokenizer: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.arrow_files import ArrowFiles, MappedFile
+from pipelines.prepare.arrow_files import ArrowFiles, MappedFile, stamps_of
 from tfrecord_io.errors import SourceError
 
 ROWS = 60
@@ -132,3 +133,41 @@ def test_reading_a_file_does_not_make_the_process_grow_by_its_size(tmp_path: Pat
     read, grown = map(int, done.stdout.split())
     assert read == rows * len(text) == 50_000_000
     assert grown < 15_000_000
+
+
+def _known(path: str) -> ArrowFiles:
+    return ArrowFiles.of([path], known={})
+
+
+@pytest.mark.parametrize("when", ["before", "between two batches"])
+@pytest.mark.parametrize("change", ["touched", "cut off", "longer", "gone"])
+def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path: Path, when: str, change: str) -> None:
+    path = Path(_write(tmp_path / "a.arrow", TABLE))
+    reading = _known(str(path)).read([(0, ROWS)], ["text"])
+    if when != "before":
+        next(reading)
+    if change == "touched":
+        path.write_bytes(path.read_bytes())
+    elif change == "cut off":
+        os.truncate(path, 100)
+    elif change == "longer":
+        path.write_bytes(path.read_bytes() + b"\0")
+    else:
+        path.unlink()
+    with pytest.raises(SourceError, match="cannot be read any more" if change == "gone" else "was changed while"):
+        list(reading)
+
+
+def test_what_is_known_of_a_file_is_compared_however_late_it_is_opened(tmp_path: Path) -> None:
+    path = Path(_write(tmp_path / "a.arrow", TABLE))
+    stamps = stamps_of([str(path), str(tmp_path / "not there")])
+    assert stamps.keys() == {str(path)}
+    path.write_bytes(path.read_bytes())
+    with pytest.raises(SourceError, match="was changed while"):
+        list(ArrowFiles.of([str(path)], known=stamps).read([(0, ROWS)], ["text"]))
+    assert _read(_known(str(path)), [(0, 1)]) == [(0, TABLE.slice(0, 1).to_pylist()[0])]
+
+
+def test_a_file_that_is_not_there_is_an_error() -> None:
+    with pytest.raises(SourceError, match="no such file: cannot be read"):
+        _known("no such file")

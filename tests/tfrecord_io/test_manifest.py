@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
@@ -70,8 +71,10 @@ def make(**changes: Any) -> Manifest:
 
 
 def document(**changes: Any) -> Document:
-    """The JSON of `make()`."""
-    return {**json.loads(manifest.dump(make())), **changes}
+    """The JSON of `make()`, without the digest of its text, so that tests may change it."""
+    content = json.loads(manifest.dump(make()))
+    del content["sha256"]
+    return {**content, **changes}
 
 
 def parsed(content: Document) -> Manifest:
@@ -94,6 +97,34 @@ def test_the_text_is_canonical() -> None:
     assert not text.endswith(b"\n\n")
     assert "ünsure\\n".encode() in text, "UTF-8, not escapes"
     assert json.dumps(json.loads(text), indent=2, sort_keys=True, ensure_ascii=False).encode() + b"\n" == text
+
+
+@pytest.mark.parametrize("path", [("tokenizer", "mask_id"), ("tokenizer", "special_ids", 0), ("options", "seed")])
+def test_a_change_that_contradicts_nothing_is_noticed_too(path: tuple[str | int, ...]) -> None:
+    content = json.loads(manifest.dump(make()))
+    at: Any = content
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = 5
+    with pytest.raises(ManifestError, match=r"its sha256 is .* it was damaged or changed by hand"):
+        parsed(content)
+    del content["sha256"]
+    parsed(content)
+
+
+@pytest.mark.parametrize("digest", ["", "0" * 64, None, 5])
+def test_a_wrong_digest_is_noticed(digest: object) -> None:
+    with pytest.raises(ManifestError, match="its sha256 is"):
+        parsed({**document(), "sha256": digest})
+
+
+def test_the_digest_covers_fields_of_newer_versions() -> None:
+    content = {**document(), "new": {"a": [1.5, "ü"]}}
+    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+    sealed = {**content, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    assert parsed(sealed) == make()
+    with pytest.raises(ManifestError, match="its sha256 is"):
+        parsed({**sealed, "new": {"a": [1.5, "u"]}})
 
 
 def test_the_order_in_which_things_were_put_in_changes_no_byte() -> None:
