@@ -315,7 +315,8 @@ def _built(built: Any) -> dict[str, Any]:
                 "tokens": split.num_tokens,
                 "bytes": split.num_bytes,
                 "shards": len(split.shards),
-                "rejected": dict(split.ledger.rejected),
+                **dataclasses.asdict(split.ledger),
+                "ledgers": [{"shard": shard.name, **dataclasses.asdict(shard.ledger)} for shard in split.shards],
             }
             for name, split in built.manifest.splits.items()
         },

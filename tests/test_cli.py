@@ -153,7 +153,20 @@ class TestJson:
                     "tokens": split.num_tokens,
                     "bytes": split.num_bytes,
                     "shards": len(split.shards),
+                    "rows_in": split.num_examples,
+                    "rows_used": split.num_examples,
                     "rejected": {},
+                    "tokens_cut": split.ledger.tokens_cut,
+                    "ledgers": [
+                        {
+                            "shard": shard.name,
+                            "rows_in": shard.num_examples,
+                            "rows_used": shard.num_examples,
+                            "rejected": {},
+                            "tokens_cut": shard.ledger.tokens_cut,
+                        }
+                        for shard in split.shards
+                    ],
                 }
                 for name, split in facts.splits.items()
             },

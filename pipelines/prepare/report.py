@@ -24,6 +24,8 @@ __all__ = ["estimates", "manifest_tables", "rows", "size", "summary", "watch"]
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
+# Shards with rejected rows that are named.
+_LISTED = 5
 
 
 def console() -> Console:
@@ -195,4 +197,6 @@ def _print_rejected(out: Console, manifest: Manifest) -> None:
     for name, split in manifest.splits.items():
         if split.ledger.rejected:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(split.ledger.rejected.items()))
-            out.print(f"rejected in {name}: {reasons} (rows in rejected/)")
+            where = [f"{shard.name} {shard.ledger.rows_rejected:,}" for shard in split.shards if shard.ledger.rejected]
+            more = f" and {len(where) - _LISTED} shards more" if len(where) > _LISTED else ""
+            out.print(f"rejected in {name}: {reasons} (rows in rejected/; {', '.join(where[:_LISTED])}{more})")

@@ -81,7 +81,11 @@ def test_rejected_rows_are_counted_and_written_down(with_nulls: Path, tmp_path: 
     options = building.options(output, max_error_rate=0.5, keep_column="row", shard_size=shard_size)
     outcome = building.command("build", with_nulls, *options)
     assert outcome.status == 0, outcome.err
-    assert "rejected in train: 4 text_null" in outcome.err
+    shards = [shard for shard in read_manifest(output).splits["train"].shards if shard.ledger.rejected]
+    named = ", ".join(f"{shard.name} {shard.ledger.rows_rejected}" for shard in shards)
+    said = " ".join(outcome.err.split())
+    assert f"rejected in train: 4 text_null (rows in rejected/; {named})" in said
+    assert sum(shard.ledger.rows_rejected for shard in shards) == 4
     ledger = read_manifest(output).splits["train"].ledger
     assert (ledger.rows_in, ledger.rows_used, ledger.rejected) == (20, 16, {"text_null": 4})
     assert sorted(read_rows(output, "train")["row"]) == [row for row in range(20) if row not in NULLS]
