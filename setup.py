@@ -13,6 +13,7 @@ assert VERSION is not None, "tfrecord_io/__init__.py carries the version"
 
 TRAIN = ["tensorflow>=2.19"]
 DEV = [
+    "gcp-storage-emulator>=2026.7",
     "hypothesis>=6.100",
     "jsonschema>=4.20",
     "mypy>=1.15",
@@ -22,6 +23,7 @@ DEV = [
     "ruff>=0.11",
     "sentencepiece>=0.2",
     "tensorflow-datasets>=4.9.9",
+    "trustme>=1.1",
 ]
 
 setup(
@@ -36,11 +38,14 @@ setup(
     packages=find_packages(include=["pipelines", "pipelines.*", "tfrecord_io", "tfrecord_io.*"]),
     package_data={"pipelines": ["py.typed"], "tfrecord_io": ["py.typed"]},
     install_requires=[
+        "aiohttp>=3.9",
         "apache-beam>=2.65",
         "click>=8.1",
         "datasets>=4.0",
         "fsspec>=2024.6",
         "gcsfs>=2024.6",
+        "google-auth>=2.30",
+        "google-crc32c>=1.5",
         "numba>=0.61",
         "numpy>=1.26",
         "pyarrow>=18",

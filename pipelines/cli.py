@@ -9,18 +9,13 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import logging
-import os
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 import tfrecord_io
-from tfrecord_io.errors import ConfigError, PrepError
+from pipelines.console import Program, common, errors, quiet
 
 __all__ = ["main"]
 
@@ -87,31 +82,7 @@ def _request(command: Command) -> Command:
     return command
 
 
-def _common(command: Command) -> Command:
-    """What every command takes, with errors as two lines."""
-    command = click.option("--verbose", is_flag=True, help="Show the libraries' logs, and a traceback on errors.")(
-        command
-    )
-    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")(command)
-
-
-class _Program(click.Group):
-    """Called as the program, it ends the process at once after an error: threads of a runner may still be at work, and
-    nobody waits for them. Called as a function (`main.main(args)`), it raises SystemExit and no more.
-    """
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return self.main(*args, **kwargs)
-        except SystemExit as error:
-            if error.code:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(int(error.code))
-            raise
-
-
-@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(tfrecord_io.__version__, prog_name="prep-tfrecords")
 def main() -> None:
     """From a Hugging Face dataset to TFRecord shards with static shapes."""
@@ -122,20 +93,20 @@ def main() -> None:
 @click.option("--output", required=True, metavar="OUT", help="Folder or gs:// address.")
 @click.option("--workers", type=int, metavar="N", help="Threads. Default: every core. Never changes a byte.")
 @click.option("--resume/--overwrite", default=True, help="Go on where a run stopped (default), or start over.")
-@_common
+@common
 @click.argument("beam_args", nargs=-1, type=click.UNPROCESSED)
 def build(output: str, workers: int | None, resume: bool, as_json: bool, verbose: bool, **request: Any) -> None:
     """Make a dataset from DATASET: a hub id, files by path or glob, or a folder.
 
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
-    with _errors(verbose=verbose):
+    with errors(verbose=verbose):
         config = _config(request, output=output, workers=workers, overwrite=not resume)
         from pipelines.prepare import build as building
         from pipelines.prepare import report
         from tfrecord_io import manifest
 
-        with _quiet(verbose=verbose):
+        with quiet(verbose=verbose):
             built = building.build(config, watch=report.watch)
         report.summary(built)
         if as_json:
@@ -144,14 +115,14 @@ def build(output: str, workers: int | None, resume: bool, as_json: bool, verbose
 
 @main.command()
 @_request
-@_common
+@common
 def plan(as_json: bool, verbose: bool, **request: Any) -> None:
     """Show from a sample what `build` with the same arguments would make. Writes nothing."""
-    with _errors(verbose=verbose):
+    with errors(verbose=verbose):
         config = _config(request, output=".", workers=None, overwrite=False)
         from pipelines.prepare import estimate, report
 
-        with _quiet(verbose=verbose):
+        with quiet(verbose=verbose):
             found = estimate.estimate(config)
         report.estimates(found)
         if as_json:
@@ -162,13 +133,13 @@ def plan(as_json: bool, verbose: bool, **request: Any) -> None:
 @click.argument("dataset")
 @click.option("--split", "splits", multiple=True, help="Repeatable. Default: every split.")
 @click.option("--rows", type=click.IntRange(min=0), default=2, show_default=True, help="Rows to decode of each split.")
-@_common
+@common
 def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, verbose: bool) -> None:
     """Show the manifest of a finished DATASET folder as a table, and rows decoded back to text."""
-    with _errors(verbose=verbose):
+    with errors(verbose=verbose):
         from pipelines.prepare import inspection, report
 
-        with _quiet(verbose=verbose):
+        with quiet(verbose=verbose):
             manifest = _open(dataset)
             decoded = [
                 row
@@ -185,12 +156,12 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, ver
 @click.argument("dataset")
 @click.option("--repair", is_flag=True, help="Make again what is damaged or missing, from the plan and the source.")
 @click.option("--source", metavar="DATASET", help="Where the source is now, with --repair, if it was moved.")
-@_common
+@common
 def verify(dataset: str, repair: bool, source: str | None, as_json: bool, verbose: bool) -> None:
     """Reread all of a finished DATASET folder: crcs, digests, counts, shapes, id ranges. Exit status 1 if it is
     damaged.
     """
-    with _errors(verbose=verbose):
+    with errors(verbose=verbose):
         from pipelines.prepare import locking
         from pipelines.prepare import repair as repairing
 
@@ -198,7 +169,7 @@ def verify(dataset: str, repair: bool, source: str | None, as_json: bool, verbos
         with locking.held(dataset, work_folder=".prep") if repair else contextlib.nullcontext():
             damaged = _verified(dataset, manifest)
             if damaged and repair:
-                with _quiet(verbose=verbose):
+                with quiet(verbose=verbose):
                     for file, origin in repairing.repair(dataset, manifest, damaged, dataset=source):
                         click.echo(f"made {file} again from {origin}", err=True)
         if as_json:
@@ -239,18 +210,47 @@ def _refuse(dataset: str, damaged: list[Any]) -> None:
 @click.option("--shard", required=True, type=click.IntRange(min=0), metavar="I", help="Number in the split, from 0.")
 @click.option("--record", required=True, type=click.IntRange(min=0), metavar="J", help="Number in the shard, from 0.")
 @click.option("--source", metavar="DATASET", help="Where the source is now, if it was moved.")
-@_common
+@common
 def trace(dataset: str, split: str, shard: int, record: int, source: str | None, as_json: bool, verbose: bool) -> None:
     """Show from which rows of the source a record of a finished DATASET folder was made."""
-    with _errors(verbose=verbose):
+    with errors(verbose=verbose):
         from pipelines.prepare import lineage, reopening, report
 
-        with _quiet(verbose=verbose):
+        with quiet(verbose=verbose):
             opened = reopening.reopen(dataset, _open(dataset), dataset=source)
             found = lineage.Tracer(opened).trace(split=split, shard=shard, record=record)
         report.traced(found)
         if as_json:
             click.echo(json.dumps(dataclasses.asdict(found)))
+
+
+@main.command()
+@click.option("--output", required=True, metavar="OUT", help="Folder or gs:// address that a build is to write to.")
+@click.option(
+    "--region", metavar="REGION", help="Where the TPU or the workers are, to compare with the bucket's place."
+)
+@click.option("--source", metavar="DATASET", help="Files by path or glob, to see whether they can be read.")
+@common
+def doctor(output: str, region: str | None, source: str | None, as_json: bool, verbose: bool) -> None:
+    """Try in OUT, on a small object, all that a build does there: write, read, list, delete; and say who we are."""
+    with errors(verbose=verbose):
+        from pipelines.prepare import doctor as doctoring
+
+        with quiet(verbose=verbose):
+            checks = doctoring.diagnose(output, region=region, dataset=source)
+        for check in checks:
+            mark = {True: "ok  ", False: "BAD ", None: "?   "}[check.ok]
+            click.echo(f"{mark} {check.name}: {check.found}", err=True)
+            if check.remedy:
+                click.echo(f"       {check.remedy}", err=True)
+        if as_json:
+            click.echo(json.dumps([dataclasses.asdict(check) for check in checks]))
+        if failed := [check.name for check in checks if check.ok is False]:
+            from tfrecord_io.errors import OutputError
+
+            raise OutputError(
+                f"{output}: not ready for a dataset: {', '.join(failed)}", remedy="do what stands below each BAD line"
+            )
 
 
 def _open(dataset: str) -> Any:
@@ -321,77 +321,6 @@ def _built(built: Any) -> dict[str, Any]:
             for name, split in built.manifest.splits.items()
         },
     }
-
-
-@contextlib.contextmanager
-def _errors(*, verbose: bool) -> Iterator[None]:
-    """Two lines for an error that a user can cause; status 2 for a wrong option, 1 for the rest."""
-    try:
-        with _terminable():
-            yield
-    except PrepError as error:
-        if verbose:
-            logging.exception("traceback")
-        click.echo(f"error: {_one_line(error.cause)}", err=True)
-        if error.remedy:
-            click.echo(f"remedy: {_one_line(error.remedy)}", err=True)
-        raise SystemExit(2 if isinstance(error, ConfigError) else 1) from None
-    except KeyboardInterrupt:
-        click.echo("error: interrupted before the dataset was complete", err=True)
-        click.echo("remedy: run the same command again; finished shards are kept", err=True)
-        raise SystemExit(1) from None
-
-
-@contextlib.contextmanager
-def _terminable() -> Iterator[None]:
-    """Takes SIGTERM, by which schedulers stop a job, for Ctrl-C."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
-@contextlib.contextmanager
-def _quiet(*, verbose: bool) -> Iterator[None]:
-    """Keeps the libraries' chatter off the terminal; our own warnings stay."""
-    if verbose:
-        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
-        yield
-        return
-    ours = logging.StreamHandler()
-    ours.setFormatter(_LowerCase("%(levelname)s: %(message)s"))
-    logging.getLogger("pipelines").addHandler(ours)
-    # A root logger without any handler would print warnings after all, and a runner's threads outlive an error.
-    logging.getLogger().addHandler(logging.NullHandler())
-    # transformers says at import what it will not be able to do without PyTorch, which nothing here needs.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    import datasets
-
-    datasets.disable_progress_bars()
-    try:
-        yield
-    finally:
-        logging.getLogger("pipelines").removeHandler(ours)
-
-
-class _LowerCase(logging.Formatter):
-    """warning: …, as error: … and remedy: … are written."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        record.levelname = record.levelname.lower()
-        return super().format(record)
 
 
 if __name__ == "__main__":

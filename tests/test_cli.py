@@ -55,6 +55,7 @@ REQUEST = [
 ]
 OPTIONS = {
     "build": sorted([*REQUEST, "--output", "--overwrite", "--resume", "--workers"]),
+    "doctor": ["--json", "--output", "--region", "--source", "--verbose"],
     "inspect": ["--json", "--rows", "--split", "--verbose"],
     "plan": REQUEST,
     "trace": ["--json", "--record", "--shard", "--source", "--split", "--verbose"],

@@ -55,12 +55,13 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
     if config.beam_args:
         from pipelines.prepare import pipeline  # Beam takes a second to import, which a finished dataset need not pay
 
-        pipeline.check(config.beam_args)
+        pipeline.check(config.beam_args, root=config.output.root)
     resolved = resolve(config)
     workspace.check(resolved, overwrite=config.overwrite)
     with locking.held(resolved.job.root, work_folder=WORK_FOLDER):
         tasks = _planned_tasks(resolved, config)
-        missing = [task for task in tasks if workspace.find_receipt(resolved.job, task) is None]
+        found = workspace.find_receipts(resolved.job, tasks)
+        missing = [task for task, receipt in zip(tasks, found, strict=True) if receipt is None]
         with watch(missing) if watch else contextlib.nullcontext():
             result = _make(resolved, missing, config)
     return Built(

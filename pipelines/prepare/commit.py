@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import Any
 
 import tfrecord_io
-from pipelines.prepare import receipts, storage, tfds, workspace
+from pipelines.prepare import receipts, staging, storage, tfds, workspace
 from pipelines.prepare.job import Job, tokenizer_files
 from pipelines.prepare.receipts import Receipt, RejectedRow
 from tfrecord_io import manifest
@@ -50,6 +50,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         },
     )
     _write(job, result)
+    staging.remove(job)
     return result
 
 
@@ -79,14 +80,14 @@ def check_error_rate(
 def _receipts(job: Job, split: str) -> list[Receipt]:
     plan = workspace.read_plan(job, split)
     tasks = plan.tasks() if plan else []
-    found = {task.index: workspace.find_receipt(job, task) for task in tasks}
-    missing = [job.shard_name(task) for task in tasks if found[task.index] is None]
+    found = workspace.find_receipts(job, tasks)
+    missing = [job.shard_name(task) for task, receipt in zip(tasks, found, strict=True) if receipt is None]
     if missing or not tasks:
         raise OutputError(
             f"{job.root}: {len(missing)} shards of split {split!r} are not there ({', '.join(missing[:3])})",
             remedy="run the same command again; only what is missing is made",
         )
-    return [receipt for receipt in found.values() if receipt is not None]
+    return [receipt for receipt in found if receipt is not None]
 
 
 def _ledgers(splits: Mapping[str, Split]) -> dict[str, manifest.Ledger]:

@@ -32,6 +32,21 @@ _KNOWN = (
         "install prep-tfrecords, in the version used here, where the workers run",
     ),
     (
+        r"already (?:an )?active job named ([\w-]+)",
+        "a Dataflow job of the name {0} is at work: another launcher has started this very build",
+        "wait for it, or end it with `gcloud dataflow jobs cancel`; then run the same command again",
+    ),
+    (
+        r"Dataflow pipeline failed\. State: (CANCELLED|CANCELLING|DRAINED|DRAINING|STOPPED|UPDATED)",
+        "the Dataflow job ended in the state {0}, expected DONE",
+        AGAIN,
+    ),
+    (
+        r"Dataflow pipeline failed\. State: (\w+), Error:\s+None",
+        "the Dataflow job ended in the state {0}, and no reason was given",
+        f"look at the job's page for one; when it is mended, {AGAIN}",
+    ),
+    (
         r"StatusCode\.DEADLINE_EXCEEDED()",
         "the job was not done within --job_server_timeout",
         "leave it out, or give a larger one; the job itself may be at work still",

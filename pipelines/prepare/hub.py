@@ -14,10 +14,10 @@ import zlib
 from collections.abc import Iterator, Sequence
 
 import datasets
-import fsspec
 import huggingface_hub
 from huggingface_hub import errors as hub_errors
 
+from pipelines.prepare import storage
 from tfrecord_io.errors import OutputError, PrepError, SourceError
 
 __all__ = ["cached_revision", "expand_url", "explained", "resolve_dataset_revision"]
@@ -60,8 +60,10 @@ def cached_revision(paths: Sequence[str], *, dataset: str, wanted: str | None) -
 
 def expand_url(pattern: str) -> list[str]:
     """The files of a URL with or without a glob, as URLs. Raises: SourceError if there is none."""
-    fs, inner = fsspec.core.url_to_fs(pattern)
-    found = fs.glob(inner) if "*" in inner or "?" in inner else [inner] if fs.exists(inner) else []
+    fs, inner = storage.file_system(pattern)
+    found: list[str] = []
+    with contextlib.suppress(FileNotFoundError), storage.source_explained(pattern):
+        found = fs.glob(inner) if "*" in inner or "?" in inner else [inner] if fs.exists(inner) else []
     if not found:
         raise SourceError(f"{pattern}: no such file", remedy="check the address, and that you may list and read it")
     return sorted(fs.unstrip_protocol(path) for path in found)

@@ -1,10 +1,11 @@
-"""The Beam graph and its options. Only `waiting` and `failures` know of Beam too: how its jobs end.
+"""The Beam graph and its options. Beside it `waiting` and `failures` know how Beam's jobs end, and `dataflow` and
+`packaging` what workers on machines of their own need.
 
-    Create(tasks) | Reshuffle | WriteShard | ToList | Commit
+    Create(keys) | Reshuffle | WriteShard | ToList | Commit
 
-A DoFn adapts: it unpickles a job, opens the tools where it runs, and calls plain functions. The embedded default is
-Beam's own in-process runner with one thread for each core: the work releases the GIL, and a pool of processes would
-import and load everything once for each of them.
+A key names a task, whose rows the worker looks up in the plan. A DoFn adapts: it unpickles a job, opens the tools
+where it runs, and calls plain functions. The embedded default is Beam's own in-process runner with one thread for
+each core: the work releases the GIL, and a pool of processes would import and load everything once for each of them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import dataclasses
 import io
 import os
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,16 +27,29 @@ from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions,
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.job_server import ExternalJobServer
 
-from pipelines.prepare import commit, failures, shards, storage, waiting, workspace
+from pipelines.prepare import (
+    commit,
+    dataflow,
+    failures,
+    job_servers,
+    packaging,
+    plans,
+    shards,
+    staging,
+    storage,
+    waiting,
+    workspace,
+)
 from pipelines.prepare.builders import Tools
 from pipelines.prepare.job import Job
 from pipelines.prepare.planning import ShardTask
+from pipelines.prepare.plans import TaskKey
 from pipelines.prepare.receipts import Receipt
+from pipelines.prepare.timing import Stopwatch
 from tfrecord_io.errors import ConfigError, OutputError, PrepError
 
 __all__ = ["Commit", "CommitArguments", "WriteShard", "check", "run"]
 
-_NAMESPACE = "prep-tfrecords"
 _EMBEDDED = (None, "DirectRunner", "FnApiRunner")
 _PORTABLE = "PortableRunner"
 _CONNECT_SECONDS = 20
@@ -59,28 +74,43 @@ class WriteShard(beam.DoFn):
     """Makes one shard from its task. The job travels; the tokenizer is loaded where it is used, once for all threads
     of a process if it can serve several at once."""
 
-    def __init__(self, job: Job, *, give_sign: bool = False) -> None:
+    def __init__(self, job: Job, *, versions: Mapping[str, str] | None = None, give_sign: bool = False) -> None:
         self._job = job
+        self._versions = versions or {}
         self._give_sign = give_sign
         self._tools: Tools | None = None
 
     def setup(self) -> None:
         """Loads the tokenizer, once for each worker."""
         with _failures.remembered():
+            packaging.require_versions(self._versions)
             if self._give_sign:
                 storage.write_bytes(self._job.work_path(_FIRST_SIGN), b"")
             self._tools = _shared_tools(self._job)
 
-    def process(self, task: ShardTask) -> Iterator[Receipt]:
-        """One task in, one receipt out."""
+    def process(self, key: TaskKey) -> Iterator[Receipt]:
+        """One task's key in, one receipt out."""
         assert self._tools is not None, "Beam calls setup before process"
+        clock = Stopwatch()
         with _failures.remembered():
-            receipt = shards.write(task, self._job, self._tools)
-        Metrics.counter(_NAMESPACE, "rows").inc(receipt.shard.ledger.rows_in)
-        Metrics.counter(_NAMESPACE, "rejected").inc(receipt.shard.ledger.rows_rejected)
-        Metrics.counter(_NAMESPACE, "tokens").inc(receipt.shard.num_tokens)
-        Metrics.counter(_NAMESPACE, "bytes").inc(receipt.shard.num_bytes)
+            receipt = shards.write(plans.task_of(self._job, key), self._job, self._tools, clock=clock)
+        _count(receipt, clock)
         yield receipt
+
+
+def _count(receipt: Receipt, clock: Stopwatch) -> None:
+    """Beam's metrics of a shard: counters, and the milliseconds of each stage as distributions."""
+    shard = receipt.shard
+    for name, number in (
+        ("rows", shard.ledger.rows_in),
+        ("rejected", shard.ledger.rows_rejected),
+        ("tokens", shard.num_tokens),
+        ("bytes", shard.num_bytes),
+        ("shards", 1),
+    ):
+        Metrics.counter(dataflow.NAMESPACE, name).inc(number)
+    for stage, seconds in clock.seconds.items():
+        Metrics.distribution(dataflow.NAMESPACE, f"{stage}_ms").update(round(1000 * seconds))
 
 
 class Commit(beam.DoFn):
@@ -103,12 +133,15 @@ class Commit(beam.DoFn):
         yield self._job.fingerprint
 
 
-def check(beam_args: Sequence[str]) -> None:
+def check(beam_args: Sequence[str], *, root: str) -> None:
     """Before there is any work to lose.
 
-    Raises: ConfigError for options that Beam or its runner does not take; PrepError if no job service answers.
+    Raises: ConfigError for options that Beam or its runner does not take, or for an output in `root` that it does not
+        reach; PrepError if no job service answers.
     """
     options = _options(beam_args, workers=None, tasks=1)
+    if dataflow.is_chosen(options):
+        dataflow.check(options, root=root)
     shutil.rmtree(_pipeline(options).local_tempdir, ignore_errors=True)
     endpoint = options.view_as(PortableOptions).job_endpoint
     if _runner_name(options) == _PORTABLE and not endpoint:
@@ -137,30 +170,66 @@ def run(
     Raises: the PrepError of a worker as it was; PrepError for whatever else ends a job of other processes.
     """
     options = _options(beam_args, workers=workers, tasks=len(tasks))
-    pipeline = _pipeline(options)
-    # Runners of other systems see to it themselves that workers begin, and may take their time.
-    signs = _runner_name(options) == _PORTABLE
-    _ = (
-        pipeline
-        | "Tasks" >> beam.Create(list(tasks), reshuffle=False)
-        | "Reshuffle" >> beam.Reshuffle()
-        | "WriteShard" >> beam.ParDo(WriteShard(job, give_sign=signs))
-        | "Collect" >> beam.combiners.ToList()
-        | "Commit" >> beam.ParDo(Commit(job, arguments))
-    )
-    sign = job.work_path(_FIRST_SIGN)
-    try:
-        with waiting.held_back(), _explained(in_threads=_in_threads(options)):
-            waiting.until_done(pipeline.run, has_begun=(lambda: storage.exists(sign)) if signs else None)
-    finally:
-        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
-        if signs:
-            storage.delete(sign)
+    plans.forget()
+    if _is_staged(job, options):
+        job = staging.stage(job)
+    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
+        if dataflow.is_chosen(options):
+            dataflow.prepare(options, job, folder=folder)
+        _run(_pipeline(options), options, job, tasks, arguments)
     if workspace.read_manifest(job.root) is None:
         raise OutputError(
             f"{job.root}: the job is done, but there is no manifest.json here",
             remedy="workers on other machines need an --output that they share with this one, such as gs://",
         )
+
+
+def _is_staged(job: Job, options: PipelineOptions) -> bool:
+    """Whether workers on other machines, which have no disk in common with this one, are to read the source."""
+    return _runner_name(options) not in _EMBEDDED and storage.local_path(job.root) is None
+
+
+def _run(
+    pipeline: beam.Pipeline, options: PipelineOptions, job: Job, tasks: Sequence[ShardTask], arguments: CommitArguments
+) -> None:
+    # Runners of other systems see to it themselves that workers begin, and may take their time.
+    signs = _runner_name(options) == _PORTABLE
+    _add_steps(pipeline, job, tasks, arguments, give_sign=signs)
+    sign = job.work_path(_FIRST_SIGN)
+    monitor = dataflow.Monitor(options) if dataflow.is_chosen(options) else None
+    try:
+        with (
+            waiting.held_back(),
+            job_servers.running(pipeline, options),
+            _explained(in_threads=_in_threads(options)),
+        ):
+            waiting.until_done(
+                lambda: monitor.started(pipeline.run()) if monitor else pipeline.run(),
+                has_begun=(lambda: storage.exists(sign)) if signs else None,
+            )
+    except KeyboardInterrupt:
+        if monitor and (error := monitor.interrupted()):
+            raise error from None
+        raise
+    finally:
+        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
+        if monitor:
+            monitor.close()
+        if signs:
+            storage.delete(sign)
+
+
+def _add_steps(
+    pipeline: beam.Pipeline, job: Job, tasks: Sequence[ShardTask], arguments: CommitArguments, *, give_sign: bool
+) -> None:
+    _ = (
+        pipeline
+        | "Tasks" >> beam.Create([plans.key_of(task) for task in tasks], reshuffle=False)
+        | "Reshuffle" >> beam.Reshuffle()
+        | "WriteShard" >> beam.ParDo(WriteShard(job, versions=packaging.versions(), give_sign=give_sign))
+        | "Collect" >> beam.combiners.ToList()
+        | "Commit" >> beam.ParDo(Commit(job, arguments))
+    )
 
 
 @contextlib.contextmanager
@@ -221,7 +290,7 @@ def _options(beam_args: Sequence[str], *, workers: int | None, tasks: int) -> Pi
         "--direct_num_workers": str(threads),
         "--direct_running_mode": "multi_threading" if threads > 1 else "in_memory",
     }
-    if "--job_endpoint" in given and "--job-server-timeout" not in given:
+    if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
         defaults["--job_server_timeout"] = str(_JOB_SECONDS)
     added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
     said = io.StringIO()

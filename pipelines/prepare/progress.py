@@ -1,7 +1,8 @@
 """What is done so far, counted where the work is done, for whoever wants to watch.
 
 Workers that are threads of the launcher add to the process's own counters, which the launcher reads. Workers
-elsewhere count into their process, where nobody looks; the launcher then sees finished shards only, by their receipts.
+elsewhere count into their process, where nobody looks; where a service tells of them, the launcher adds what it hears
+(see `dataflow`). What is to be said by the way, such as where the service shows the job, is left here too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 
-__all__ = ["Counts", "add", "read", "reset"]
+__all__ = ["Counts", "add", "read", "reset", "tell", "told"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,7 @@ class Counts:
 
 _lock = threading.Lock()
 _counts = Counts()
+_notes: list[str] = []
 
 
 def add(*, rows: int = 0, tokens: int = 0, num_bytes: int = 0, shards: int = 0) -> None:
@@ -49,3 +51,18 @@ def reset() -> None:
     global _counts
     with _lock:
         _counts = Counts()
+        _notes.clear()
+
+
+def tell(note: str) -> None:
+    """Leaves a line for whoever watches."""
+    with _lock:
+        _notes.append(note)
+
+
+def told() -> list[str]:
+    """The lines that were left since the last call."""
+    with _lock:
+        notes = list(_notes)
+        _notes.clear()
+        return notes

@@ -43,10 +43,10 @@ class Rejects:
     def _block_of(self, row: int) -> list[int]:
         return next([start, stop] for start, stop in self._segments if start <= row < stop)
 
-    def write(self, path: str) -> None:
-        """Writes JSON lines to `path`, or removes what an earlier run left there."""
+    def write(self, path: str, *, inside: str | None = None) -> None:
+        """Writes JSON lines to `path`, or removes what an earlier run left there. `inside` as in `storage`."""
         if self._lines:
-            storage.write_bytes(path, b"".join(self._lines))
+            storage.write_bytes(path, b"".join(self._lines), inside=inside)
         else:
             storage.delete(path)
 

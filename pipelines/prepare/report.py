@@ -67,30 +67,37 @@ def _bar(out: Console, total: int) -> Iterator[None]:
     )
     with Progress(*columns, console=out, transient=True) as bar:
         shown = bar.add_task("", total=total)
-        with _polling(lambda text, rows: bar.update(shown, completed=rows, description=text), _POLL_SECONDS):
+        with _polling(
+            lambda text, rows: bar.update(shown, completed=rows, description=text),
+            out=bar.console,
+            seconds=_POLL_SECONDS,
+        ):
             yield
 
 
 @contextlib.contextmanager
 def _lines(out: Console, total: int) -> Iterator[None]:
-    with _polling(lambda text, rows: out.print(f"{rows / total:4.0%}  {text}"), _LINE_SECONDS):
+    with _polling(lambda text, rows: out.print(f"{rows / total:4.0%}  {text}"), out=out, seconds=_LINE_SECONDS):
         yield
 
 
 @contextlib.contextmanager
-def _polling(show: Callable[[str, int], None], seconds: float) -> Iterator[None]:
+def _polling(show: Callable[[str, int], None], *, out: Console, seconds: float) -> Iterator[None]:
+    """Shows the counters every so many seconds, and what is told by the way at once."""
     began = time.perf_counter()
     done = threading.Event()
 
+    def say() -> None:
+        for note in progress.told():
+            out.print(note, markup=False, soft_wrap=True)
+
     def poll() -> None:
-        while not done.wait(seconds):
-            counts = progress.read()
-            passed = max(time.perf_counter() - began, 1e-9)
-            show(
-                f"{counts.rows / passed:,.0f} rows/s  {counts.tokens / passed:,.0f} tokens/s  "
-                f"{counts.shards} shards, {size(counts.num_bytes)}",
-                counts.rows,
-            )
+        due = began + seconds
+        while not done.wait(min(seconds, _POLL_SECONDS)):
+            say()
+            if time.perf_counter() >= due:
+                due += seconds
+                show(*_speed(time.perf_counter() - began))
 
     thread = threading.Thread(target=poll, name="progress", daemon=True)
     thread.start()
@@ -99,6 +106,18 @@ def _polling(show: Callable[[str, int], None], seconds: float) -> Iterator[None]
     finally:
         done.set()
         thread.join()
+        say()
+
+
+def _speed(seconds: float) -> tuple[str, int]:
+    """The counters after so many seconds as a text, and the rows of them."""
+    counts = progress.read()
+    passed = max(seconds, 1e-9)
+    text = (
+        f"{counts.rows / passed:,.0f} rows/s  {counts.tokens / passed:,.0f} tokens/s  "
+        f"{counts.shards} shards, {size(counts.num_bytes)}"
+    )
+    return text, counts.rows
 
 
 def summary(built: Built) -> None:

@@ -25,6 +25,7 @@ from pipelines.prepare.overlap import ordered_map
 from pipelines.prepare.planning import Segments, ShardTask, split_seed
 from pipelines.prepare.receipts import Receipt
 from pipelines.prepare.rejects import Rejects
+from pipelines.prepare.timing import Stopwatch
 from tfrecord_io import examples, record_index, records
 from tfrecord_io.errors import LedgerError, OutputError
 from tfrecord_io.manifest import Compression, Ledger, Shard
@@ -41,17 +42,21 @@ _THREADS = 2
 _gathering = threading.Lock()
 
 
-def write(task: ShardTask, job: Job, tools: Tools, *, expected: Shard | None = None) -> Receipt:
-    """Makes one shard and its receipt. If it does not come out as `expected`, nothing is changed.
+def write(
+    task: ShardTask, job: Job, tools: Tools, *, expected: Shard | None = None, clock: Stopwatch | None = None
+) -> Receipt:
+    """Makes one shard and its receipt. If it does not come out as `expected`, nothing is changed. `clock` is told of
+    the stages read, tokenize and write.
 
     Raises: OutputError if the shard cannot be written, would be empty, or is not as expected; SourceError if the rows
         cannot be read.
     """
     workspace.require_own(job)
+    clock = clock or Stopwatch()
     rejects = Rejects(task.segments)
     builder = tools.builder()
     with _gathering:
-        rows_in = _gather(task, job, tools, builder, rejects)
+        rows_in = _gather(task, job, tools, builder, rejects, clock=clock)
     rng = generator(job, task)
     stored = _Tally()
     name = job.shard_name(task)
@@ -68,10 +73,12 @@ def write(task: ShardTask, job: Job, tools: Tools, *, expected: Shard | None = N
         if expected is not None:
             _check_same(stored.shard(name, ledger()), expected)
 
-    storage.write_atomic(storage.join(job.root, name), pieces())
+    with clock.stage("write"):
+        storage.write_atomic(storage.join(job.root, name), pieces(), inside=job.root)
     if job.index_stride:
-        storage.write_bytes(storage.join(job.root, record_index.file_name(name)), stored.index.dump())
-    rejects.write(job.rejected_path(task))
+        place = storage.join(job.root, record_index.file_name(name))
+        storage.write_bytes(place, stored.index.dump(), inside=job.root)
+    rejects.write(job.rejected_path(task), inside=job.root)
     receipt = Receipt(
         fingerprint=job.fingerprint,
         split=task.split,
@@ -80,7 +87,7 @@ def write(task: ShardTask, job: Job, tools: Tools, *, expected: Shard | None = N
         first_rejected=tuple(rejects.first),
     )
     workspace.require_own(job)
-    storage.write_bytes(job.receipt_path(task), receipts.dump(receipt))
+    storage.write_bytes(job.receipt_path(task), receipts.dump(receipt), inside=job.work_path())
     progress.add(shards=1)
     return receipt
 
@@ -106,13 +113,13 @@ def count_tokens(columns: dict[str, np.ndarray]) -> int:
     return int(columns["attention_mask" if "attention_mask" in columns else "num_tokens"].sum(dtype=np.int64))
 
 
-def _gather(task: ShardTask, job: Job, tools: Tools, builder: Builder, rejects: Rejects) -> int:
+def _gather(task: ShardTask, job: Job, tools: Tools, builder: Builder, rejects: Rejects, *, clock: Stopwatch) -> int:
     """Reads, tokenizes and collects the task's rows; what cannot be used goes to `rejects`. Returns the rows read."""
     rows_read = 0
 
     def usable() -> Iterator[tuple[pa.RecordBatch, np.ndarray, Rows]]:
         nonlocal rows_read
-        for first, batch in batches(job, task.split, task.segments):
+        for first, batch in clock.waiting("read", batches(job, task.split, task.segments)):
             rows_read += batch.num_rows
             rows, reasons = extract(batch, job.columns)
             # The batch is a view that is gone when the next one is read: rejected rows are copied out of it now.
@@ -123,7 +130,8 @@ def _gather(task: ShardTask, job: Job, tools: Tools, builder: Builder, rejects: 
 
     def encode(item: tuple[pa.RecordBatch, np.ndarray, Rows]) -> tuple[pa.RecordBatch, np.ndarray, Encoded]:
         batch, numbers, rows = item
-        return batch, numbers, tools.encode(rows)
+        with clock.stage("tokenize"):
+            return batch, numbers, tools.encode(rows)
 
     threads = _THREADS if tools.concurrent else 1
     for batch, numbers, encoded in ordered_map(encode, usable(), threads=threads):

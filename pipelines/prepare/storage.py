@@ -1,44 +1,53 @@
 """The one module that speaks to storage: local folders and every fsspec scheme, behind paths that are plain strings.
 
-Writes are atomic: a file appears whole or not at all. On a local file system that is a temporary name in the same
-folder, fsync, rename, and fsync of the folder; object stores make an object visible only when its upload is complete.
-A process that is killed leaves its temporary file behind: no listing shows it, and the next run sweeps it away.
+    storage ──┬── local_storage               a temporary name, fsync, rename, fsync of the folder
+              └── object_storage ── gcs_upload an object is there when all of it is, and found to be what was sent
 
-Every file system has errors of its own. What passes here is FileNotFoundError, from reading; the rest is explained.
+Writes are atomic: a file appears whole or not at all. What may pass by itself (`persistence`) is tried again.
+
+Every file system has errors of its own. What passes here is FileNotFoundError, from reading; the rest is explained
+(`storage_errors`).
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import posixpath
-import uuid
-from collections.abc import Iterable, Iterator
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, BinaryIO, cast
 
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
-from tfrecord_io.errors import ConfigError, OutputError, PrepError
+from pipelines.prepare import local_storage, object_storage, storage_errors
+from pipelines.prepare.local_storage import PARTIAL, make_folders
+from pipelines.prepare.storage_errors import explained
+from tfrecord_io.errors import SourceError
 
 __all__ = [
+    "PARTIAL",
     "delete",
     "exists",
     "explained",
+    "file_system",
     "join",
     "list_names",
     "local_path",
     "make_folders",
     "read_bytes",
+    "read_many",
     "read_stream",
     "size",
+    "sizes",
+    "source_explained",
     "sweep",
     "write_atomic",
     "write_bytes",
 ]
 
-PARTIAL = ".partial-"
+# Small objects are a matter of round trips, of which a service takes many at once.
+_READERS = 32
 
 
 def join(root: str, *parts: str) -> str:
@@ -46,209 +55,145 @@ def join(root: str, *parts: str) -> str:
     return posixpath.join(root.rstrip("/") or "/", *parts)
 
 
+def file_system(path: str) -> tuple[Any, str]:
+    """The fsspec file system of an address, and the path in it, for what this module has no function for.
+
+    Raises: ConfigError if there is none.
+    """
+    return object_storage.open_fs(path)
+
+
 def local_path(path: str) -> str | None:
     """The path for the operating system, or None if `path` is not on a local file system."""
-    fs, inner = _open_fs(path)
+    fs, inner = file_system(path)
     return str(inner) if isinstance(fs, LocalFileSystem) else None
 
 
-def make_folders(folder: str) -> None:
-    """Makes a local folder and those above it, so that they outlast a loss of power as the files in them do."""
-    if os.path.isdir(folder):
-        return
-    above = os.path.dirname(folder)
-    make_folders(above)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(folder)
-    _sync_folder(above)
-
-
 def exists(path: str) -> bool:
-    """Whether a file or folder is at `path`."""
-    fs, inner = _open_fs(path)
-    return bool(fs.exists(inner))
+    """Whether a file or folder is at `path`. Raises: OutputError."""
+    fs, inner = file_system(path)
+    if isinstance(fs, LocalFileSystem):
+        return os.path.exists(inner)
+    try:
+        object_storage.info(fs, inner, path=path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def size(path: str) -> int | None:
     """Bytes of the file at `path`, or None if there is none. Raises: OutputError."""
-    fs, inner = _open_fs(path)
+    fs, inner = file_system(path)
     try:
-        with _readable(path):
-            return int(fs.info(inner)["size"])
+        return int(object_storage.info(fs, inner, path=path)["size"])
     except FileNotFoundError:
         return None
+
+
+def sizes(folder: str) -> dict[str, int]:
+    """Bytes of each file in `folder` by name, sorted, from one listing; none if there is no such folder.
+
+    Half-written files never count. Raises: OutputError.
+    """
+    fs, inner = file_system(folder)
+    try:
+        if isinstance(fs, LocalFileSystem):
+            with storage_errors.reading(folder):
+                found = local_storage.sizes(inner)
+        else:
+            files = (entry for entry in object_storage.entries(fs, inner, path=folder) if entry["type"] == "file")
+            found = {posixpath.basename(str(entry["name"])): int(entry["size"]) for entry in files}
+    except FileNotFoundError:
+        return {}
+    return {name: found[name] for name in sorted(found) if not name.startswith(PARTIAL)}
 
 
 def list_names(folder: str) -> list[str]:
     """Names in `folder`, sorted; empty if there is no such folder. Half-written files never count.
 
-    Raises: OutputError.
+    Raises: OutputError, also if there is not even such a bucket.
     """
-    fs, inner = _open_fs(folder)
+    fs, inner = file_system(folder)
     try:
-        with _readable(folder):
-            entries = [str(entry).rstrip("/") for entry in fs.ls(inner, detail=False)]
+        found = object_storage.entries(fs, inner, path=folder)
     except FileNotFoundError:
         return []
-    # Asked for a file, or for a folder with a marker object, `ls` names what it was asked for.
-    names = (posixpath.basename(entry) for entry in entries if entry != inner.rstrip("/"))
+    names = (posixpath.basename(str(entry["name"]).rstrip("/")) for entry in found)
     return sorted(name for name in names if not name.startswith(PARTIAL))
 
 
 def read_bytes(path: str) -> bytes:
     """The whole file. Raises: FileNotFoundError; OutputError."""
-    fs, inner = _open_fs(path)
-    with _readable(path):
-        content: bytes = fs.cat_file(inner)
-    return content
+    fs, inner = file_system(path)
+    return object_storage.read(fs, inner, path=path)
+
+
+def read_many(paths: Sequence[str]) -> list[bytes | None]:
+    """The whole of each file, None for one that is not there; many at a time where they are far away.
+
+    Raises: OutputError.
+    """
+    if not paths or local_path(paths[0]) is not None:
+        return [_content(path) for path in paths]
+    with ThreadPoolExecutor(min(_READERS, len(paths))) as readers:
+        return list(readers.map(_content, paths))
 
 
 @contextlib.contextmanager
 def read_stream(path: str) -> Iterator[BinaryIO]:
     """The file, to be read from the start. Raises: FileNotFoundError; OutputError."""
-    fs, inner = _open_fs(path)
-    with _readable(path):
+    fs, inner = file_system(path)
+    if not isinstance(fs, LocalFileSystem):
+        with object_storage.stream(fs, inner, path=path) as blocks:
+            yield cast("BinaryIO", blocks)
+        return
+    with storage_errors.reading(path):
         stream = fs.open(inner, "rb")
     with stream:
         yield stream
 
 
-def write_bytes(path: str, content: bytes) -> None:
-    """Writes a file atomically, with its folders. Raises: OutputError."""
-    write_atomic(path, [content])
+def write_bytes(path: str, content: bytes, *, inside: str | None = None) -> None:
+    """Writes a file atomically, with its folders. `inside` as for `write_atomic`. Raises: OutputError."""
+    write_atomic(path, [content], inside=inside)
 
 
-def write_atomic(path: str, chunks: Iterable[Any]) -> None:
-    """Writes buffers to a file that appears whole or not at all. Raises: OutputError; whatever `chunks` raises
-    passes.
+def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None) -> None:
+    """Writes buffers to a file that appears whole or not at all. Of its folders only those below `inside` are made, if
+    that is given: a local folder that was deleted in the middle of a job does not come back with half of its content.
+
+    Raises: OutputError; whatever `chunks` raises passes.
     """
-    fs, inner = _open_fs(path)
+    fs, inner = file_system(path)
     if isinstance(fs, LocalFileSystem):
-        _write_local(inner, chunks)
-        return
-    # An object store shows an object when its upload is committed; closing after an error would commit half of it.
-    with explained(path):
-        stream = fs.open(inner, "wb")
-    try:
-        for chunk in chunks:
-            with explained(path):
-                stream.write(chunk)
-    except BaseException:
-        with contextlib.suppress(Exception):
-            stream.discard()
-        raise
-    with explained(path):
-        stream.close()
+        local_storage.write(inner, chunks, inside=None if inside is None else local_path(inside))
+    else:
+        object_storage.write(fs, inner, chunks, path=path)
 
 
 def delete(path: str) -> None:
     """Deletes a file or folder with all that is in it, if it is there. Raises: OutputError."""
-    fs, inner = _open_fs(path)
-    if fs.exists(inner):
-        with explained(path):
-            fs.rm(inner, recursive=True)
+    fs, inner = file_system(path)
+    object_storage.delete(fs, inner, path=path)
 
 
 def sweep(folder: str, *, below: bool = False) -> None:
     """Deletes the temporary files that killed processes left in `folder`, and `below` it too. Raises: OutputError."""
     local = local_path(folder)
-    if local is None:
-        return
-    with explained(folder):
-        for place, folders, names in os.walk(local):
-            if not below:
-                folders.clear()
-            for name in names:
-                if name.startswith(PARTIAL):
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(os.path.join(place, name))
-
-
-def _open_fs(path: str) -> tuple[Any, str]:
-    try:
-        fs, inner = fsspec.core.url_to_fs(path)
-    except (ValueError, ImportError) as error:
-        raise ConfigError(
-            f"{path}: no way to open such an address: {error}", remedy="give a local folder or a gs:// address"
-        ) from error
-    return fs, inner
-
-
-def _write_local(path: str, chunks: Iterable[Any]) -> None:
-    folder = os.path.dirname(path)
-    partial = os.path.join(folder, f"{PARTIAL}{uuid.uuid4().hex}-{os.path.basename(path)}")
-    with explained(path):
-        make_folders(folder)
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-    try:
-        with os.fdopen(descriptor, "wb", buffering=0) as stream:
-            for chunk in chunks:
-                with explained(path):
-                    _write_all(stream, chunk)
-            with explained(path):
-                os.fsync(stream.fileno())
-        with explained(path):
-            os.replace(partial, path)
-            _sync_folder(folder)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        raise
-
-
-def _write_all(stream: Any, chunk: Any) -> None:
-    # An unbuffered write may take less than it was given: on a full disk, or above 2 GiB.
-    view = memoryview(chunk).cast("B")
-    while view:
-        view = view[stream.write(view) :]
-
-
-def _sync_folder(folder: str) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-_REMEDIES = {
-    errno.ENOSPC: "free some space, or choose an --output on another disk, and run the same command again to go on",
-    errno.EDQUOT: "free some of your quota, and run the same command again to go on",
-    errno.EFBIG: "choose a smaller --shard-size, or an --output on another file system",
-    errno.EACCES: "choose an --output that you may write to",
-    errno.EPERM: "choose an --output that you may write to",
-    errno.EROFS: "choose an --output on a file system that is not read-only",
-    errno.ENOENT: "choose an --output in a place where folders can be made",
-    errno.ENOTDIR: "choose an --output that is a folder",
-    errno.EEXIST: "choose an --output that is a folder",
-    errno.ENAMETOOLONG: "choose a shorter --output or --name",
-}
+    if local is not None:
+        with explained(folder):
+            local_storage.sweep(local, below=below)
 
 
 @contextlib.contextmanager
-def _readable(path: str) -> Iterator[None]:
-    try:
+def source_explained(path: str) -> Iterator[None]:
+    """Around reading the user's own data from `path`. Raises: FileNotFoundError; SourceError for the rest."""
+    with object_storage.reading(path, SourceError):
         yield
-    except (FileNotFoundError, PrepError):
-        raise
-    except NotADirectoryError as error:
-        raise FileNotFoundError(error.errno, error.strerror, path) from error
-    except Exception as error:
-        raise _explanation(path, "read", error) from error
 
 
-@contextlib.contextmanager
-def explained(path: str) -> Iterator[None]:
-    """Around writing to `path`. Raises: OutputError for whatever the file system raises."""
+def _content(path: str) -> bytes | None:
     try:
-        yield
-    except PrepError:
-        raise
-    except Exception as error:
-        raise _explanation(path, "written", error) from error
-
-
-def _explanation(path: str, done: str, error: Exception) -> OutputError:
-    number, text = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
-    remedy = _REMEDIES.get(number or 0, "run the same command again to go on")
-    return OutputError(f"{path}: cannot be {done}: {text or error or type(error).__name__}", remedy=remedy)
+        return read_bytes(path)
+    except FileNotFoundError:
+        return None

@@ -21,7 +21,7 @@ from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.job import rejected_path
 from pipelines.prepare.shards import count_tokens
 from tfrecord_io import examples, record_index, records
-from tfrecord_io.errors import CorruptRecordError, PrepError
+from tfrecord_io.errors import CorruptRecordError, OutputError, PrepError
 from tfrecord_io.manifest import Manifest, Shard
 
 __all__ = ["Checked", "Part", "check_columns", "read_folder", "verify_files", "verify_shard"]
@@ -77,6 +77,8 @@ class _Parts:
         offsets, problem = b"", ""
         try:
             offsets = verify_shard(self._root, self._shard, self._manifest)
+        except OutputError:
+            raise  # it cannot be read now, which says nothing of what is in it
         except PrepError as error:
             problem = error.cause
         except OSError as error:
@@ -108,17 +110,14 @@ class _Parts:
 
 def _tokenizer_problem(root: str, manifest: Manifest) -> str:
     folder = storage.join(root, "tokenizer")
-    try:
-        digest = bytes_digest(read_folder(folder))
-    except (PrepError, OSError) as error:
-        return f"{folder}: cannot be read: {error}"
+    digest = bytes_digest(read_folder(folder))
     return "" if digest == manifest.tokenizer.content_sha256 else "not the tokenizer that the manifest names"
 
 
 def _content(path: str) -> bytes | None:
     try:
         return storage.read_bytes(path)
-    except (FileNotFoundError, PrepError):
+    except FileNotFoundError:
         return None
 
 

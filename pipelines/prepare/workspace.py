@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pipelines.prepare import locking, receipts, storage
@@ -29,7 +29,7 @@ __all__ = [
     "check",
     "clear",
     "differences",
-    "find_receipt",
+    "find_receipts",
     "read_manifest",
     "read_place",
     "read_plan",
@@ -165,12 +165,34 @@ def write_plan(job: Job, plan: SplitPlan) -> None:
     storage.write_bytes(job.work_path(plan.split, "plan.json"), _dump(plan.to_json()))
 
 
-def find_receipt(job: Job, task: ShardTask) -> Receipt | None:
-    """The task's receipt, if it is there, of this very task, and its shard is as large as it says."""
-    path = job.receipt_path(task)
+def find_receipts(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
+    """Each task's receipt, if it is there, of this very task, and its shard is as large as it says.
+
+    Listings and reads many at a time, since there may be thousands of them far away.
+    """
+    sizes = storage.sizes(job.root)
+    there = {
+        storage.join(job.work_path(split), name)
+        for split in sorted({task.split for task in tasks})
+        for name in storage.list_names(job.work_path(split))
+    }
+    wanted = [job.receipt_path(task) for task in tasks]
+    found = [path for path in wanted if path in there]
+    contents = dict(zip(found, storage.read_many(found), strict=True))
+    return [
+        _valid_receipt(job, task, contents.get(path), sizes=sizes, place=path)
+        for task, path in zip(tasks, wanted, strict=True)
+    ]
+
+
+def _valid_receipt(
+    job: Job, task: ShardTask, content: bytes | None, *, sizes: Mapping[str, int], place: str
+) -> Receipt | None:
+    if content is None:
+        return None
     try:
-        receipt = receipts.parse(storage.read_bytes(path), place=path)
-    except (FileNotFoundError, FormatError):
+        receipt = receipts.parse(content, place=place)
+    except FormatError:
         return None
     shard = receipt.shard
     of_task = (receipt.fingerprint, receipt.split, receipt.index, shard.name, shard.ledger.rows_in) == (
@@ -180,8 +202,7 @@ def find_receipt(job: Job, task: ShardTask) -> Receipt | None:
         job.shard_name(task),
         task.num_rows,
     )
-    valid = of_task and storage.size(storage.join(job.root, shard.name)) == shard.num_bytes
-    return receipt if valid else None
+    return receipt if of_task and sizes.get(shard.name) == shard.num_bytes else None
 
 
 def _is_dataset(root: str) -> bool:

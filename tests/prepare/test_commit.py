@@ -154,14 +154,14 @@ def test_nothing_is_committed_while_something_is_missing(finished: Path, missing
 
 
 def test_rows_that_do_not_add_up_are_never_committed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = workspace.find_receipt
+    find = workspace.find_receipts
     (finished / "manifest.json").unlink()
     (receipt,) = finished.glob(".prep/*/validation/receipt-*.json")
     found = receipts.parse(receipt.read_bytes(), place="")
     ledger = dataclasses.replace(found.shard.ledger, rows_in=79, rows_used=79)
     lost = dataclasses.replace(found, shard=dataclasses.replace(found.shard, ledger=ledger))
     monkeypatch.setattr(
-        workspace, "find_receipt", lambda job, task: lost if task.split == "validation" else find(job, task)
+        workspace, "find_receipts", lambda job, tasks: [lost] if tasks[0].split == "validation" else find(job, tasks)
     )
     with pytest.raises(LedgerError, match="80 rows were planned, 79 read, 79 used and 0 rejected"):
         committed(resolved(finished))

@@ -18,7 +18,7 @@ from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.prepare import commit, failures, job, pipeline, shards, waiting, workspace
+from pipelines.prepare import commit, failures, job, pipeline, plans, shards, waiting, workspace
 from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.failures import Failures, Reported
 from pipelines.prepare.planning import ShardTask
@@ -105,11 +105,12 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
         (plan_file,) = reviews().glob(f".prep/*/{split}/plan.json")
         Path(found.job.work_path(split)).mkdir()
         Path(found.job.work_path(split, "plan.json")).write_bytes(plan_file.read_bytes())
-    plans = [workspace.read_plan(found.job, split) for split in found.job.splits]
+    planned = [workspace.read_plan(found.job, split) for split in found.job.splits]
+    keys = [plans.key_of(task) for plan in planned if plan for task in plan.tasks()]
 
     write = travel(pipeline.WriteShard(found.job))
     write.setup()
-    receipts = [receipt for plan in plans if plan for task in plan.tasks() for receipt in write.process(travel(task))]
+    receipts = [receipt for key in keys for receipt in write.process(travel(key))]
     assert [travel(receipt) for receipt in receipts] == receipts
 
     arguments = pipeline.CommitArguments(items=found.items, identity=found.source.identity, max_error_rate=0.0)
@@ -128,14 +129,15 @@ def test_a_travelled_function_needs_nothing_of_the_process_that_sent_it(tmp_path
     Path(found.job.work_path("validation", "plan.json")).write_bytes(plan_file.read_bytes())
     plan = workspace.read_plan(found.job, "validation")
     assert plan is not None
-    (tmp_path / "sent").write_bytes(pickle.dumps((pickler.dumps(pipeline.WriteShard(found.job)), plan.tasks())))
+    keys = [plans.key_of(task) for task in plan.tasks()]
+    (tmp_path / "sent").write_bytes(pickle.dumps((pickler.dumps(pipeline.WriteShard(found.job)), keys)))
     program = (
         "import pickle, sys\n"
         "from apache_beam.internal import pickler\n"
-        "function, tasks = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "function, keys = pickle.load(open(sys.argv[1], 'rb'))\n"
         "function = pickler.loads(function)\n"
         "function.setup()\n"
-        "[list(function.process(task)) for task in tasks]\n"
+        "[list(function.process(key)) for key in keys]\n"
         "assert 'tensorflow' not in sys.modules\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "sent")]
@@ -170,7 +172,7 @@ def test_options_after_the_dashes_reach_beam(tmp_path: Path, monkeypatch: pytest
         (["--direct_num_workers=many"], "Beam: argument --direct_num_workers: invalid int value: 'many'"),
         (["--direct_running_mode=fast"], "Beam: argument --direct_running_mode: invalid choice: 'fast'"),
         (["--runner=NoSuchRunner"], "Beam: Unexpected pipeline runner: NoSuchRunner"),
-        (["--runner=DataflowRunner"], "Missing required option: project. Missing required option: region."),
+        (["--runner=DataflowRunner"], "--runner=DataflowRunner without --project and --temp_location"),
     ],
 )
 def test_options_that_beam_does_not_take_are_an_error_before_any_work(
@@ -226,12 +228,12 @@ def test_after_a_failure_the_other_threads_stop_at_their_next_shard(
     assert len(read_manifest(reviews(shard_size="3kB")).splits["train"].shards) > 20
     tried: list[int] = []
 
-    def fail_first(task: ShardTask, *args: Any) -> Any:
+    def fail_first(task: ShardTask, *args: Any, **kwargs: Any) -> Any:
         tried.append(task.index)
         if len(tried) == 1:
             raise OutputError("x", remedy="y")
         time.sleep(0.05)
-        return written(task, *args)
+        return written(task, *args, **kwargs)
 
     written = shards.write
     monkeypatch.setattr(shards, "write", fail_first)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.prepare.arrow_files import ArrowFiles
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.sources import Source, SplitSource, open_source
 from tfrecord_io.errors import SourceError, SplitNotFoundError
@@ -147,7 +148,9 @@ def test_a_saved_dataset_is_read_from_its_own_files(tmp_path: Path) -> None:
     _dataset().save_to_disk(tmp_path / "saved", num_shards=3)
     source = _open(tmp_path / "saved")
     assert _texts(source.splits["train"]) == TEXTS
-    assert all(path.startswith(str(tmp_path)) for path in source.splits["train"].files.paths)
+    files = source.splits["train"].files
+    assert isinstance(files, ArrowFiles)
+    assert all(path.startswith(str(tmp_path)) for path in files.paths)
 
 
 def test_a_dataset_that_was_shuffled_and_filtered_before_saving_keeps_that_order(tmp_path: Path) -> None:

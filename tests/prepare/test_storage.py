@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import stat
 import threading
@@ -14,7 +15,7 @@ from unittest import mock
 import fsspec
 import pytest
 
-from pipelines.prepare import storage
+from pipelines.prepare import local_storage, object_storage, storage
 from tfrecord_io.errors import ConfigError, OutputError
 
 
@@ -35,7 +36,7 @@ def broken(chunk: bytes) -> Iterator[bytes]:
 
 def failing_write(number: int) -> Any:
     """Makes every write to a file descriptor fail, as the operating system would."""
-    return mock.patch.object(storage, "_write_all", side_effect=OSError(number, os.strerror(number)))
+    return mock.patch.object(local_storage, "_write_all", side_effect=OSError(number, os.strerror(number)))
 
 
 @pytest.mark.parametrize("parts", [("a", "b.json"), ("b",), ()])
@@ -90,6 +91,42 @@ def test_below_a_file_there_is_nothing(tmp_path: Path) -> None:
         storage.read_bytes(path)
 
 
+def test_sizes_are_those_of_files_and_not_of_folders(root: str) -> None:
+    for name in ("b", "a/inner", "c"):
+        storage.write_bytes(storage.join(root, name), b"x" * ord(name[0]))
+    assert storage.sizes(root) == {"b": 98, "c": 99}
+    assert storage.sizes(storage.join(root, "nothing")) == storage.sizes(storage.join(root, "b")) == {}
+
+
+def test_half_written_files_have_no_size(tmp_path: Path) -> None:
+    (tmp_path / f"{storage.PARTIAL}0-shard").write_bytes(b"x")
+    assert storage.sizes(str(tmp_path)) == {}
+
+
+def test_many_files_are_read_in_the_order_asked_for(root: str) -> None:
+    paths = [storage.join(root, str(number)) for number in range(40)]
+    for number in range(0, 40, 2):
+        storage.write_bytes(paths[number], str(number).encode())
+    assert storage.read_many(paths) == [None if number % 2 else str(number).encode() for number in range(40)]
+    assert storage.read_many([]) == []
+
+
+def test_what_is_longer_than_a_block_is_read_in_any_steps(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_storage, "BLOCK_BYTES", 1000)
+    content = bytes(number % 251 for number in range(10_500))
+    path = storage.join(root, "file")
+    storage.write_atomic(path, [content[:1], content[1:4000], content[4000:]])
+    for step in (1, 999, 1000, 1001, 20_000):
+        with storage.read_stream(path) as stream:
+            assert b"".join(iter(functools.partial(stream.read, step), b"")) == content
+
+
+def test_a_folder_cannot_be_read_as_a_file() -> None:
+    storage.write_bytes("memory://folder-test/folder/file", b"x")
+    with pytest.raises(FileNotFoundError), storage.read_stream("memory://folder-test/folder"):
+        pass
+
+
 def test_a_write_replaces_the_file(root: str) -> None:
     path = storage.join(root, "file")
     storage.write_bytes(path, b"the first, longer one")
@@ -103,6 +140,14 @@ def test_delete_takes_files_and_whole_folders_and_nothing_else(root: str) -> Non
     for name in ("file", "folder", "never there"):
         storage.delete(storage.join(root, name))
     assert storage.list_names(root) == ["kept"]
+
+
+def test_delete_takes_no_name_for_a_pattern(root: str) -> None:
+    for name in ("a*", "ab", "[a]b/inner", "?b"):
+        storage.write_bytes(storage.join(root, name), b"x")
+    for name in ("a*", "[a]b", "?b"):
+        storage.delete(storage.join(root, name))
+    assert list(storage.sizes(root)) == ["ab"]
 
 
 def test_an_error_in_the_chunks_passes_and_leaves_nothing(tmp_path: Path) -> None:
@@ -120,15 +165,26 @@ def test_an_error_in_the_chunks_keeps_the_file_that_was_there(tmp_path: Path) ->
 
 
 def test_an_upload_that_fails_is_discarded_and_never_closed() -> None:
-    """Closing is what makes an object of an upload."""
-    stream = mock.Mock(spec=["write", "discard", "close"])
+    """Closing is what makes an object of an upload, and what the garbage collector does to a file that is open."""
+    stream = mock.Mock(spec=["write", "discard", "close"], closed=False)
     fs = mock.Mock(spec=["open"], **{"open.return_value": stream})
     with (
         mock.patch("fsspec.core.url_to_fs", return_value=(fs, "bucket/file")),
         pytest.raises(ArithmeticError),
     ):
-        storage.write_atomic("gs://bucket/file", broken(b"x"))
+        storage.write_atomic("other://bucket/file", broken(b"x" * (object_storage.BLOCK_BYTES + 1)))
     assert [call[0] for call in stream.method_calls] == ["write", "discard"]
+    assert stream.closed
+
+
+def test_an_object_that_arrives_shorter_than_it_was_sent_is_deleted() -> None:
+    fs = mock.Mock(**{"info.return_value": {"name": "bucket/file", "type": "file", "size": 2}})
+    with (
+        mock.patch("fsspec.core.url_to_fs", return_value=(fs, "bucket/file")),
+        pytest.raises(OutputError, match="3 bytes were sent, but the service has 2; it was deleted"),
+    ):
+        storage.write_bytes("other://bucket/file", b"abc")
+    fs.rm.assert_called_once()
 
 
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
@@ -199,7 +255,7 @@ def test_a_write_that_takes_only_part_of_a_chunk_is_continued(tmp_path: Path) ->
             return min(len(chunk), 3)
 
     stream = Slow()
-    storage._write_all(stream, b"0123456789")
+    local_storage._write_all(stream, b"0123456789")
     assert stream.taken == b"0123456789"
 
 
@@ -265,6 +321,6 @@ def test_an_error_of_a_remote_file_system_is_explained(operation: str) -> None:
     }
     with (
         mock.patch("fsspec.core.url_to_fs", return_value=(fs, "bucket/file")),
-        pytest.raises(OutputError, match=r"gs://bucket/file: cannot be (read|written): 403: forbidden"),
+        pytest.raises(OutputError, match=r"other://bucket/file: cannot be (read|written): 403: forbidden"),
     ):
-        uses[operation]("gs://bucket/file")
+        uses[operation]("other://bucket/file")

@@ -201,9 +201,9 @@ def test_where_the_source_was_is_an_absolute_path_or_a_pinned_hub_id(monkeypatch
 
 
 def test_a_worker_whose_job_was_cleared_away_stops(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def clear_first(*args: Any) -> Any:
+    def clear_first(*args: Any, **kwargs: Any) -> Any:
         workspace.clear(str(finished))
-        return written(*args)
+        return written(*args, **kwargs)
 
     written = shards.write
     (finished / "manifest.json").unlink()

@@ -1,0 +1,115 @@
+"""How a command talks: errors as two lines, the libraries quiet, an interrupt as an end and not a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+
+from tfrecord_io.errors import ConfigError, PrepError
+
+__all__ = ["Program", "common", "errors", "quiet"]
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def common(command: Command) -> Command:
+    """What every command takes, with errors as two lines."""
+    command = click.option("--verbose", is_flag=True, help="Show the libraries' logs, and a traceback on errors.")(
+        command
+    )
+    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")(command)
+
+
+class Program(click.Group):
+    """Called as the program, it ends the process at once after an error: threads of a runner may still be at work, and
+    nobody waits for them. Called as a function (`main.main(args)`), it raises SystemExit and no more.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self.main(*args, **kwargs)
+        except SystemExit as error:
+            if error.code:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(int(error.code))
+            raise
+
+
+@contextlib.contextmanager
+def errors(*, verbose: bool) -> Iterator[None]:
+    """Two lines for an error that a user can cause; status 2 for a wrong option, 1 for the rest."""
+    try:
+        with _terminable():
+            yield
+    except PrepError as error:
+        if verbose:
+            logging.exception("traceback")
+        click.echo(f"error: {_one_line(error.cause)}", err=True)
+        if error.remedy:
+            click.echo(f"remedy: {_one_line(error.remedy)}", err=True)
+        raise SystemExit(2 if isinstance(error, ConfigError) else 1) from None
+    except KeyboardInterrupt:
+        click.echo("error: interrupted before the dataset was complete", err=True)
+        click.echo("remedy: run the same command again; finished shards are kept", err=True)
+        raise SystemExit(1) from None
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Takes SIGTERM, by which schedulers stop a job, for Ctrl-C."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+@contextlib.contextmanager
+def quiet(*, verbose: bool) -> Iterator[None]:
+    """Keeps the libraries' chatter off the terminal; our own warnings stay."""
+    if verbose:
+        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
+        yield
+        return
+    ours = logging.StreamHandler()
+    ours.setFormatter(_LowerCase("%(levelname)s: %(message)s"))
+    logging.getLogger("pipelines").addHandler(ours)
+    # A root logger without any handler would print warnings after all, and a runner's threads outlive an error.
+    logging.getLogger().addHandler(logging.NullHandler())
+    # transformers says at import what it will not be able to do without PyTorch, which nothing here needs.
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        yield
+    finally:
+        logging.getLogger("pipelines").removeHandler(ours)
+
+
+class _LowerCase(logging.Formatter):
+    """warning: …, as error: … and remedy: … are written."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.levelname = record.levelname.lower()
+        return super().format(record)

@@ -1,0 +1,59 @@
+"""Job servers that Beam starts by itself, as for `--runner=FlinkRunner` without a --job_endpoint.
+
+    launcher ──► job server (a process of Java or Go, which may hold all of the other system) ──► workers
+
+Beam would start it inside of `Pipeline.run` and end it when Python exits. It sets a handler for interrupts then, which
+Python allows in the main thread only, but our pipelines run in another one. So it is started before, and ends with the
+job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions, PortableOptions, StandardOptions
+from apache_beam.runners.portability.portable_runner import PortableRunner
+
+from tfrecord_io.errors import PrepError
+
+__all__ = ["running"]
+
+
+@contextlib.contextmanager
+def running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
+    """Starts the job server that the pipeline's runner would start, if any. For the main thread.
+
+    Raises: PrepError if it does not start.
+    """
+    runner = pipeline.runner
+    if not isinstance(runner, PortableRunner) or options.view_as(PortableOptions).job_endpoint:
+        yield
+        return
+    server = _start(runner, options)
+    runner.default_job_server = lambda _: server
+    try:
+        yield
+    finally:
+        server.stop()
+
+
+def _start(runner: PortableRunner, options: PipelineOptions) -> Any:
+    on_interrupt = signal.getsignal(signal.SIGINT)
+    try:
+        server = runner.default_job_server(options)
+        server.start()  # once: the runner's own call finds it at work
+    except Exception as error:
+        name = options.view_as(StandardOptions).runner
+        raise PrepError(
+            f"the job server for --runner={name} did not start: {error or type(error).__name__}",
+            remedy="see what it says with --verbose (Flink's and Spark's need Java), or start one, and name it by "
+            "--job_endpoint",
+        ) from error
+    finally:
+        # Beam's would end the server before anybody else hears of the interrupt.
+        signal.signal(signal.SIGINT, on_interrupt)
+    return server

@@ -1,0 +1,233 @@
+"""What goes wrong with storage: which errors pass by themselves, and what to say of those that don't.
+
+Every file system has exceptions of its own, and the same one for several causes. They are told apart by the status of
+the answer (401, 403, 404, 429, 5xx), by the errno of the system, and where both are silent by the service's own words.
+
+No message shows what grants access: queries of addresses (signatures, upload sessions) and tokens are left out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import NoReturn
+
+from tfrecord_io.errors import OutputError, PrepError, SourceError
+
+__all__ = [
+    "bucket_of",
+    "explained",
+    "grant",
+    "is_transient",
+    "login_remedy",
+    "no_bucket",
+    "raise_as",
+    "reading",
+    "scrubbed",
+    "status_of",
+]
+
+_AGAIN = "run the same command again to go on"
+_REMEDIES = {
+    errno.ENOSPC: "free some space, or choose an --output on another disk, and run the same command again to go on",
+    errno.EDQUOT: "free some of your quota, and run the same command again to go on",
+    errno.EFBIG: "choose a smaller --shard-size, or an --output on another file system",
+    errno.EACCES: "choose an --output that you may write to",
+    errno.EPERM: "choose an --output that you may write to",
+    errno.EROFS: "choose an --output on a file system that is not read-only",
+    errno.ENOENT: "choose an --output in a place where folders can be made",
+    errno.ENOTDIR: "choose an --output that is a folder",
+    errno.EEXIST: "choose an --output that is a folder",
+    errno.ENAMETOOLONG: "choose a shorter --output or --name",
+}
+_TRANSIENT = frozenset(
+    {
+        errno.ECONNABORTED,
+        errno.ECONNREFUSED,
+        errno.ECONNRESET,
+        errno.EHOSTUNREACH,
+        errno.ENETUNREACH,
+        errno.EPIPE,
+        errno.ETIMEDOUT,
+    }
+)
+# Errors of these packages that carry no status are about the connection.
+_CLIENTS = ("aiohttp", "botocore", "requests", "urllib3")
+_TOO_OFTEN = 429
+
+_QUERY = re.compile(r"(https?://[^\s'\"?]*)\?[^\s'\"]*")
+_TOKEN = re.compile(r"\bya29\.[\w.-]+|\bBearer\s+\S+|\b(?:upload_id|access_token|X-Goog-Signature)=[^\s&'\"]+")
+_JSON_CODE = re.compile(r"\"code\":\s*(\d{3})\b")
+_DENIED = re.compile(r"(\S+@\S+?)\s+does not have (storage\.[\w.]+) access")
+
+
+def scrubbed(text: str) -> str:
+    """`text` without what grants access."""
+    return _QUERY.sub(r"\1?...", _TOKEN.sub("...", text))
+
+
+def bucket_of(path: str) -> str | None:
+    """The bucket of a Google Cloud Storage address, or None."""
+    scheme, separator, rest = path.partition("://")
+    return rest.partition("/")[0] if separator and scheme in ("gs", "gcs") else None
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status that an error stands for, or None."""
+    for name in ("code", "status"):
+        if isinstance(found := getattr(error, name, None), int | str) and str(found).isdecimal():
+            return int(found)
+    if type(error).__name__ == "ProxyError":
+        return 502  # what gcsfs makes of it
+    if isinstance(error, FileNotFoundError):
+        return 404
+    text = str(error)
+    if text.startswith("Forbidden"):
+        return 403
+    if text.startswith("Bad Request") or "requester pays" in text:
+        return 400
+    found = _JSON_CODE.search(text)
+    return int(found.group(1)) if found else None
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same request may well succeed a little later."""
+    if (status := status_of(error)) is not None:
+        return status in (408, _TOO_OFTEN) or 500 <= status < 600
+    if isinstance(error, ssl.SSLCertVerificationError) or "Certificate" in type(error).__name__:
+        return False
+    if isinstance(error, ConnectionError | TimeoutError | socket.gaierror):
+        return True
+    kind = type(error)
+    if kind.__name__ in ("TimeoutError", "FSTimeoutError", "TransportError"):
+        return True  # of asyncio before Python 3.11, of fsspec, of google.auth
+    if kind.__module__.partition(".")[0] in _CLIENTS and not isinstance(error, ValueError):
+        return True
+    return isinstance(error, OSError) and error.errno in _TRANSIENT
+
+
+@contextlib.contextmanager
+def explained(path: str) -> Iterator[None]:
+    """Around writing to `path`. Raises: OutputError for whatever the file system raises."""
+    try:
+        yield
+    except PrepError:
+        raise
+    except Exception as error:
+        raise_as(OutputError, path, error, done="written")
+
+
+@contextlib.contextmanager
+def reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
+    """Around reading from `path`. Raises: FileNotFoundError; `kind` for whatever else the file system raises."""
+    try:
+        yield
+    except (FileNotFoundError, PrepError):
+        raise
+    except NotADirectoryError as error:
+        raise FileNotFoundError(error.errno, error.strerror, path) from error
+    except Exception as error:
+        raise_as(kind, path, error, done="read")
+
+
+def raise_as(kind: type[PrepError], path: str, error: Exception, *, done: str) -> NoReturn:
+    """Raises: `kind`, which says why `path` cannot be `done` ("read" or "written"), and what to do about it."""
+    cause, remedy = _explanation(path, done, error)
+    if kind is SourceError:
+        remedy = remedy.replace("choose an --output that you may write to", "read it as a user who may")
+    explanation = kind(f"{path}: cannot be {done}: {cause}", remedy=remedy)
+    # A traceback shows the causes too: not one that holds a secret.
+    secret = scrubbed(str(error)) != str(error)
+    raise explanation from (None if secret else error)
+
+
+def no_bucket(bucket: str) -> tuple[str, str]:
+    """Cause and remedy."""
+    return (
+        f"there is no bucket gs://{bucket}",
+        f"correct the name, or make it where the TPU is: gcloud storage buckets create gs://{bucket} --location=REGION",
+    )
+
+
+def grant(bucket: str, account: str | None, *, role: str) -> str:
+    """The command that gives an account a role on a bucket."""
+    member = "user:YOUR_ACCOUNT"
+    if account:
+        member = f"{'serviceAccount' if account.endswith('gserviceaccount.com') else 'user'}:{account}"
+    return f"gcloud storage buckets add-iam-policy-binding gs://{bucket} --member={member} --role=roles/{role}"
+
+
+def login_remedy() -> str:
+    """What to do without credentials, wherever that is."""
+    return (
+        "run `gcloud auth application-default login`, or let GOOGLE_APPLICATION_CREDENTIALS name a service account's "
+        "key file; on a VM give it a service account and the scope cloud-platform"
+    )
+
+
+def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
+    bucket, status = bucket_of(path), status_of(error)
+    if bucket and status in _BY_STATUS:
+        return _BY_STATUS[status](bucket, done, error)
+    if is_transient(error):
+        often = " (too many requests)" if status == _TOO_OFTEN else ""
+        said = f"the service answers with status {status}{often}" if status else f"no connection ({_words(error)})"
+        return f"{said}, however often it is asked", f"check the network and the service, and {_AGAIN}"
+    number, text = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
+    return text or _words(error), _REMEDIES.get(number or 0, _AGAIN)
+
+
+def _words(error: BaseException) -> str:
+    """What the error says, in one line."""
+    return " ".join(scrubbed(str(error)).split()) or type(error).__name__
+
+
+def _bad_request(bucket: str, done: str, error: Exception) -> tuple[str, str]:
+    said = _words(error)
+    if "requester pays" in said:
+        return (
+            f"the bucket gs://{bucket} lets those pay who read it, and no project is named",
+            "name one that you may bill: export FSSPEC_GS_REQUESTER_PAYS=PROJECT",
+        )
+    if "project" in said.lower():
+        return said, "name an existing project that you may use, in FSSPEC_GS_REQUESTER_PAYS or FSSPEC_GS_PROJECT"
+    return said, f"correct the address, or {_AGAIN}"
+
+
+def _unauthorized(bucket: str, done: str, error: Exception) -> tuple[str, str]:
+    if "nonymous" in str(error):
+        return f"no credentials were found, and gs://{bucket} is not open to everybody", login_remedy()
+    return "the credentials are not valid, or no longer", login_remedy()
+
+
+def _forbidden(bucket: str, done: str, error: Exception) -> tuple[str, str]:
+    said = _words(error).partition("Forbidden: ")[2] or _words(error)
+    lowered = said.lower()
+    if "scope" in lowered:
+        return (
+            "the VM's service account was given too narrow a scope",
+            "stop the VM, then: gcloud compute instances set-service-account VM --zone=ZONE --scopes=cloud-platform",
+        )
+    if "billing" in lowered or "delinquent" in lowered:
+        return (
+            f"the project of gs://{bucket} has no billing account that is in order ({said})",
+            "gcloud billing projects link PROJECT --billing-account=ACCOUNT",
+        )
+    if "requester pays" in lowered:
+        return _bad_request(bucket, done, error)
+    role = "storage.objectViewer" if done == "read" else "storage.objectAdmin"
+    if found := _DENIED.search(said):
+        account, permission = found.groups()
+        return f"{account} lacks {permission} on gs://{bucket}", grant(bucket, account, role=role)
+    return f"access to gs://{bucket} is denied ({said})", grant(bucket, None, role=role)
+
+
+def _missing(bucket: str, done: str, error: Exception) -> tuple[str, str]:
+    return no_bucket(bucket)
+
+
+_BY_STATUS = {400: _bad_request, 401: _unauthorized, 403: _forbidden, 404: _missing}

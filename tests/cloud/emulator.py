@@ -1,0 +1,197 @@
+"""A Google Cloud Storage of our own: an emulator in a process of its own, in memory, on a free port of loopback.
+
+    test ──► gcsfs ──► http://127.0.0.1:PORT (this module as a program) ──► objects in its memory
+
+The process ends when the test run lets go of its standard input, by leaving `running()` or by dying itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from typing import IO, Any
+from urllib.parse import quote
+
+from tests import building
+
+__all__ = ["Gcs", "environment", "process", "running"]
+
+_START_SECONDS = 30
+_REQUEST_SECONDS = 30
+_STOP_SECONDS = 5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gcs:
+    """A running emulator, spoken to without gcsfs. Object names are those below the bucket."""
+
+    endpoint: str
+
+    def bucket(self) -> str:
+        """Makes a bucket that nobody else has; its name."""
+        name = f"bucket-{uuid.uuid4().hex}"
+        self._ask("POST", "/storage/v1/b?project=test", json.dumps({"name": name}).encode())
+        return name
+
+    def environment(self, **changes: str) -> dict[str, str]:
+        """For processes that a test starts: gs:// is this emulator, and this repository's packages are there."""
+        return environment(self.endpoint, **changes)
+
+    def names(self, bucket: str, prefix: str = "") -> list[str]:
+        """The names of all objects that begin with `prefix`, sorted."""
+        listing = json.loads(self._ask("GET", f"/storage/v1/b/{bucket}/o?prefix={quote(prefix, safe='')}"))
+        return sorted(item["name"] for item in listing.get("items", ()))
+
+    def objects(self, bucket: str, prefix: str = "") -> dict[str, bytes]:
+        """Each object that begins with `prefix`, by the rest of its name."""
+        return {name.removeprefix(prefix): self.read(bucket, name) for name in self.names(bucket, prefix)}
+
+    def read(self, bucket: str, name: str) -> bytes:
+        """The content of an object."""
+        return self._ask("GET", f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}?alt=media")
+
+    def write(self, bucket: str, name: str, content: bytes) -> None:
+        """Makes an object, or replaces it."""
+        self._ask("POST", f"/upload/storage/v1/b/{bucket}/o?uploadType=media&name={quote(name, safe='')}", content)
+
+    def delete(self, bucket: str, name: str) -> None:
+        """Deletes an object that is there."""
+        self._ask("DELETE", f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}")
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        headers = {"Content-Type": "application/json" if path.startswith("/storage") else "application/octet-stream"}
+        request = urllib.request.Request(self.endpoint + path, method=method, data=body, headers=headers)
+        # Whatever proxy the environment names has nothing to do with loopback.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=_REQUEST_SECONDS) as response:
+            content: bytes = response.read()
+        return content
+
+
+def environment(endpoint: str, **changes: str) -> dict[str, str]:
+    """For processes that a test starts: gs:// is `endpoint`, and this repository's packages are there."""
+    # The emulator has nothing to say about zonal and hierarchical buckets, which gcsfs asks of another service.
+    ours = {"STORAGE_EMULATOR_HOST": endpoint, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+    return {**building.environment(), **ours, **changes}
+
+
+@contextlib.contextmanager
+def running() -> Iterator[Gcs]:
+    """Starts the emulator, and ends it whatever happens."""
+    with process("tests.cloud.emulator") as port:
+        yield Gcs(endpoint=f"http://127.0.0.1:{port}")
+
+
+@contextlib.contextmanager
+def process(*words: str) -> Iterator[int]:
+    """Starts `python -m WORDS`, a server that writes its port as its first line and ends with its standard input."""
+    with tempfile.TemporaryFile() as log, _started(words, log) as server:
+        port = _first_line(server)
+        if not port.strip().isdigit():
+            server.kill()
+            server.wait()
+            log.seek(0)
+            raise RuntimeError(f"{' '.join(words)} did not start: {log.read().decode(errors='replace')}")
+        yield int(port)
+
+
+@contextlib.contextmanager
+def _started(words: tuple[str, ...], log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", *words]
+    server = subprocess.Popen(
+        command, env=building.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+    )
+    assert server.stdin is not None
+    assert server.stdout is not None
+    try:
+        yield server
+    finally:
+        server.stdin.close()
+        try:
+            server.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+        server.stdout.close()
+
+
+def _first_line(server: subprocess.Popen[bytes]) -> bytes:
+    # A server that hangs before it has written is killed, which ends its output and the wait for it.
+    assert server.stdout is not None
+    limit = threading.Timer(_START_SECONDS, server.kill)
+    limit.start()
+    try:
+        return server.stdout.readline()
+    finally:
+        limit.cancel()
+
+
+def _serve() -> None:
+    from gcp_storage_emulator import server as emulator  # type: ignore[import-untyped]
+
+    read_data = emulator._read_data
+
+    class WholeBodies(emulator.RequestHandler):
+        """Where a body breaks off, the emulator would store what came as the whole object, and the service nothing."""
+
+        rfile: Any
+
+        def setup(self) -> None:
+            super().setup()
+            self.rfile = _Whole(self.rfile)
+
+    def exact_data(handler: Any, query: Any) -> Any:
+        """As the emulator's, which reads an upload as an e-mail: a content that ends in \\r would lose it."""
+        content_type = handler.headers.get("Content-Type") or ""
+        if query.get("uploadType") == ["media"]:
+            return read_data(handler, query) or b""  # and not None, of which it wants to know the length
+        if not content_type.startswith("multipart/related"):
+            return read_data(handler, query)
+        boundary = content_type.partition("boundary=")[2].strip('"').encode()
+        return _two_parts(handler.rfile.read(int(handler.headers["Content-Length"])), boundary)
+
+    emulator.RequestHandler = WholeBodies
+    emulator._read_data = exact_data
+    with emulator.create_server("127.0.0.1", 0, in_memory=True) as server:
+        print(server._api._httpd.server_address[1], flush=True)
+        sys.stdin.buffer.read()
+
+
+class _Whole:
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def read(self, size: int) -> bytes:
+        content: bytes = self._stream.read(size)
+        if len(content) < size:
+            raise ConnectionError(f"a body ended after {len(content)} bytes, expected {size}")
+        return content
+
+
+def _two_parts(body: bytes, boundary: bytes) -> dict[str, Any]:
+    """What an object is uploaded with in one request: its metadata, and its content. Lines end as the first does."""
+    newline = b"\r\n" if body.partition(b"\n")[0].endswith(b"\r") else b"\n"
+    delimiter = newline + b"--" + boundary
+    _, metadata, rest = (newline + body).split(delimiter + newline, maxsplit=2)
+    headers, _, content = rest[: rest.rindex(delimiter + b"--")].partition(newline * 2)
+    content_type = headers.decode().partition(":")[2].strip()
+    return {
+        "meta": json.loads(metadata.partition(newline * 2)[2]),
+        "content": content,
+        "content-type": content_type or "application/octet-stream",
+    }
+
+
+if __name__ == "__main__":
+    _serve()

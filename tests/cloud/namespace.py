@@ -1,0 +1,94 @@
+"""A network in which Google is this machine, for clients that know no other address: TensorFlow's for gs://.
+
+    in the namespace   a client ──► https://storage.googleapis.com:443, by /etc/hosts 127.0.0.1 ─┐ a socket that was
+    on the machine     the proxy of tests.cloud.proxy ◄──────────────────────────────────────────┘ handed over
+
+The namespace has its own loopback and nothing else, and its own view of /etc/hosts, and goes with its last process:
+nothing on the machine is changed, and whatever is not on this machine cannot be reached.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import shutil
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import building
+from tests.cloud.proxy import HOSTS, Proxy
+
+__all__ = ["run"]
+
+_PROBE_SECONDS = 30
+_ADOPTION_SECONDS = 30
+
+# <linux/sockios.h> and <linux/if.h>
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
+
+
+def run(
+    arguments: list[str], proxy: Proxy, folder: Path, *, seconds: int = 120, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs `python ARGUMENTS` in a new namespace in which `proxy`, with TLS, is Google Cloud Storage. Skips where the
+    platform has no such namespaces.
+    """
+    if not _entering():
+        pytest.skip("neither root nor user namespaces here: no namespace with a network and an /etc/hosts of its own")
+    hosts = folder / "hosts"
+    hosts.write_text("127.0.0.1 localhost " + " ".join(HOSTS) + "\n")
+    script = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
+    inside = [sys.executable, "-m", "tests.cloud.namespace", str(proxy.adopting), sys.executable, *arguments]
+    without = {name for name in os.environ if name.lower().endswith("_proxy")}
+    return subprocess.run(
+        [*_entering(), "sh", "-c", script, "sh", str(hosts), *inside],
+        env={
+            **{name: value for name, value in building.environment().items() if name not in without},
+            "CURL_CA_BUNDLE": str(proxy.ca_file),
+            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "nobody",
+            "NO_GCE_CHECK": "true",
+            **environment,
+        },
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+    )
+
+
+@functools.cache
+def _entering() -> tuple[str, ...]:
+    for words in (("unshare", "-mn"), ("unshare", "-Urmn")):
+        attempt = [*words, "mount", "--bind", "/etc/hosts", "/etc/hosts"]
+        if (
+            shutil.which("unshare")
+            and subprocess.run(attempt, capture_output=True, timeout=_PROBE_SECONDS).returncode == 0
+        ):
+            return words
+    return ()
+
+
+def _bring_up_loopback() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
+
+
+def _hand_over(adopting: str) -> None:
+    with socket.create_server(("127.0.0.1", 443)) as listening, socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_ADOPTION_SECONDS)
+        connection.connect(adopting)
+        socket.send_fds(connection, [b"."], [listening.fileno()])
+        assert connection.recv(1) == b".", "the proxy has not adopted the socket"
+
+
+if __name__ == "__main__":
+    _bring_up_loopback()
+    _hand_over(sys.argv[1])
+    os.execv(sys.argv[2], sys.argv[2:])

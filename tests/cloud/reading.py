@@ -1,0 +1,98 @@
+"""What a trainer does with a dataset, as a program: nothing of the library that prepares is imported.
+
+    python -m tests.cloud.reading gs://BUCKET LOCAL_COPY_OF_OUT PART ...
+
+The bucket has a dataset as out/, and damaged copies of it as missing/ and short/. Writes JSON: digests of what it read,
+part by part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import tensorflow as tf
+
+from tfrecord_io import reader
+from tfrecord_io.errors import ReaderError
+
+BATCH = 32
+STEPS = 25  # of training: more than two epochs
+START = 13  # in the middle of the second
+WRITTEN = b"\r\n".join([b"checkpoint"] * 100_000)
+
+
+def digests(elements: Iterable[Any]) -> list[str]:
+    """Of each element, with names, dtypes and shapes."""
+    return [_digest(element) for element in elements]
+
+
+def _digest(element: dict[str, tf.Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(element.items()):
+        array = tensor.numpy()
+        digest.update(f"{name} {array.dtype} {array.shape} ".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def batches(root: str) -> dict[str, list[str]]:
+    """Training from its beginning, as a host among two, and continued; evaluation."""
+    data = reader.open(root)
+    context = tf.distribute.InputContext(num_input_pipelines=2, input_pipeline_id=1, num_replicas_in_sync=2)
+    host = data.input_fn("train", global_batch_size=BATCH, seed=7)(context)
+    whole = data.dataset("train", global_batch_size=BATCH, seed=7)
+    continued = data.dataset("train", global_batch_size=BATCH, seed=7, start_step=START)
+    return {
+        "training": digests(itertools.islice(whole, STEPS)),
+        "training of one host": digests(itertools.islice(host, STEPS)),
+        "training from a step on": digests(itertools.islice(continued, STEPS - START)),
+        "evaluation": digests(data.dataset("validation", global_batch_size=BATCH)),
+    }
+
+
+def records(root: str) -> dict[str, list[str]]:
+    """The records of each shard, as TensorFlow reads them by itself."""
+    return {
+        name: [
+            hashlib.sha256(record).hexdigest()
+            for record in tf.data.TFRecordDataset(f"{root}/{name}").as_numpy_iterator()
+        ]
+        for name in sorted(tf.io.gfile.listdir(root))
+        if name.endswith(".tfrecord")
+    }
+
+
+def refusal(root: str) -> str:
+    """What opening a damaged dataset says."""
+    try:
+        reader.open(root)
+    except ReaderError as error:
+        return str(error)
+    return "nothing"
+
+
+def write(path: str) -> None:
+    """As much as takes more than one piece of a connection's buffers."""
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(WRITTEN)
+
+
+def main(bucket: str, local: str, *parts: str) -> None:
+    """Reads and writes, and reports."""
+    out = f"{bucket}/out"
+    make: dict[str, Callable[[], Any]] = {
+        "written": lambda: write(f"{bucket}/written"),
+        "records": lambda: {"gs": records(out), "local": records(local)},
+        "batches": lambda: {"gs": batches(out), "local": batches(local)},
+        "refusals": lambda: {name: refusal(f"{bucket}/{name}") for name in ("missing", "short", "absent")},
+        "modules": lambda: sorted({name.partition(".")[0] for name in sys.modules}),
+    }
+    print(json.dumps({part: make[part]() for part in parts}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,473 @@
+"""Objects on Google Cloud Storage: whole or not there, what was sent, and what is there now.
+
+Faults happen in a proxy before the emulator, and in an answering machine for what an emulator never says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import io
+import os
+import random
+import threading
+import traceback
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import aiohttp
+import google.auth
+import google_crc32c
+import pytest
+from gcsfs import retry
+from google.auth.exceptions import DefaultCredentialsError
+
+from pipelines.prepare import gcs as connection
+from pipelines.prepare import gcs_upload, object_storage, persistence, storage
+from tests.cloud import proxy
+from tests.cloud.answering import Answer, Machine, answering, refusal
+from tests.cloud.emulator import Gcs
+from tests.cloud.faults import Faults
+from tests.cloud.proxy import Proxy
+from tfrecord_io.errors import ConfigError, OutputError, SourceError
+
+# The service keeps whole units of 256 KiB of an upload that was cut off: of a block, none to two.
+BLOCK_BYTES = 3 << 18
+EDGES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES, 3 * BLOCK_BYTES + 7]
+
+
+@pytest.fixture(autouse=True)
+def _small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that are as small as they may be, and pauses that are short."""
+    monkeypatch.setattr(object_storage, "BLOCK_BYTES", BLOCK_BYTES)
+    monkeypatch.setattr(persistence, "_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(retry, "asyncio", types.SimpleNamespace(sleep=lambda _: asyncio.sleep(0.001)))
+
+
+@pytest.fixture
+def bucket(gcs: Gcs) -> str:
+    return gcs.bucket()
+
+
+def content_of(num_bytes: int) -> bytes:
+    return random.Random(num_bytes).randbytes(num_bytes)
+
+
+def pieces(content: bytes, *, size: int = 300_000) -> Iterator[bytes]:
+    yield from (content[start : start + size] for start in range(0, len(content), size))
+
+
+@contextlib.contextmanager
+def through(gcs: Gcs, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """gs:// is the emulator behind a proxy."""
+    with proxy.running(gcs.endpoint, faults=faults) as running, monkeypatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", running.endpoint)
+        yield running
+
+
+@pytest.mark.parametrize("num_bytes", EDGES)
+def test_what_is_written_is_read(gcs: Gcs, bucket: str, num_bytes: int) -> None:
+    content = content_of(num_bytes)
+    path = f"gs://{bucket}/deep/file"
+    storage.write_atomic(path, pieces(content))
+    assert gcs.objects(bucket) == {"deep/file": content}
+    assert storage.read_bytes(path) == content
+    assert storage.size(path) == num_bytes
+    with storage.read_stream(path) as stream:
+        assert stream.read(10) + stream.read() == content
+
+
+def test_names_with_any_signs_are_themselves(gcs: Gcs, bucket: str) -> None:
+    names = ["a b", "#1", "a*?[x]", "50%", "ü", "a&b=c", "+"]
+    for name in names:
+        storage.write_bytes(f"gs://{bucket}/folder/{name}", name.encode())
+    assert storage.list_names(f"gs://{bucket}/folder") == sorted(names)
+    assert storage.read_many([f"gs://{bucket}/folder/{name}" for name in names]) == [name.encode() for name in names]
+    for name in names:
+        storage.delete(f"gs://{bucket}/folder/{name}")
+    assert gcs.names(bucket) == []
+
+
+def test_a_folder_is_what_its_objects_say(gcs: Gcs, bucket: str) -> None:
+    for name in ("out/a", "out/deep/b", "outer"):
+        gcs.write(bucket, name, name.encode())
+    root = f"gs://{bucket}/out"
+    assert storage.list_names(root) == storage.list_names(f"{root}/") == ["a", "deep"]
+    assert storage.sizes(root) == {"a": 5}
+    assert storage.list_names(f"gs://{bucket}") == ["out", "outer"]
+    assert (storage.exists(root), storage.exists(f"{root}/deep"), storage.exists(f"{root}/de")) == (True, True, False)
+    assert storage.size(f"{root}/none") is None
+    assert storage.list_names(f"{root}/none") == []
+    assert storage.sizes(f"{root}/none") == {}
+    storage.delete(root)
+    storage.delete(root)
+    assert gcs.names(bucket) == ["outer"], "and nothing that only begins like it"
+
+
+def test_a_bucket_can_be_emptied_and_never_deleted(gcs: Gcs, bucket: str) -> None:
+    gcs.write(bucket, "deep/file", b"x")
+    for _ in range(2):
+        storage.delete(f"gs://{bucket}")
+        assert gcs.names(bucket) == [], "which asks the bucket itself"
+    assert storage.exists(f"gs://{bucket}")
+
+
+def test_what_others_do_is_seen_at_once(gcs: Gcs, bucket: str) -> None:
+    folder = f"gs://{bucket}/out"
+    assert storage.list_names(folder) == []
+    gcs.write(bucket, "out/file", b"first")
+    assert (storage.list_names(folder), storage.size(f"{folder}/file")) == (["file"], 5)
+    gcs.write(bucket, "out/file", b"second")
+    assert (storage.sizes(folder), storage.read_bytes(f"{folder}/file")) == ({"file": 6}, b"second")
+    gcs.delete(bucket, "out/file")
+    assert (storage.list_names(folder), storage.exists(f"{folder}/file"), storage.exists(folder)) == ([], False, False)
+
+
+@pytest.mark.parametrize("num_bytes", [10, 3 * BLOCK_BYTES])
+def test_a_write_that_breaks_off_leaves_what_was_there(gcs: Gcs, bucket: str, num_bytes: int) -> None:
+    def broken() -> Iterator[bytes]:
+        yield from pieces(content_of(num_bytes))
+        raise ArithmeticError
+
+    gcs.write(bucket, "before", b"before")
+    for name in ("before", "new"):
+        with pytest.raises(ArithmeticError):
+            storage.write_atomic(f"gs://{bucket}/{name}", broken())
+    gc.collect()
+    assert gcs.objects(bucket) == {"before": b"before"}
+
+
+def test_an_object_is_seen_when_all_of_it_is_there(gcs: Gcs, bucket: str) -> None:
+    seen: list[list[str]] = []
+
+    def spying() -> Iterator[bytes]:
+        for piece in pieces(content_of(3 * BLOCK_BYTES)):
+            seen.append(gcs.names(bucket))
+            yield piece
+
+    storage.write_atomic(f"gs://{bucket}/file", spying())
+    assert len(seen) > 3
+    assert not any(seen)
+
+
+def test_threads_share_one_connection(gcs: Gcs, bucket: str) -> None:
+    systems: list[Any] = []
+
+    def write(number: int) -> None:
+        systems.append(storage.file_system(f"gs://{bucket}/x")[0])
+        storage.write_bytes(f"gs://{bucket}/{number}", content_of(BLOCK_BYTES * 2 + number))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert gcs.objects(bucket) == {str(number): content_of(BLOCK_BYTES * 2 + number) for number in range(8)}
+    assert len(set(map(id, systems))) == 1
+
+
+def test_small_objects_and_whole_listings_cost_one_request(
+    gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with through(gcs, Faults(), monkeypatch) as running:
+        for number in range(10):
+            storage.write_bytes(f"gs://{bucket}/out/{number}", b"x")
+        assert running.counts()["requests"] == 10
+        assert len(storage.sizes(f"gs://{bucket}/out")) == 10
+        assert running.counts()["requests"] == 11
+        storage.read_many([f"gs://{bucket}/out/{number}" for number in range(10)])
+        assert running.counts()["requests"] == 21
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        Faults(seed=1, unavailable=0.25),
+        Faults(seed=1, cut_uploads=0.34),
+        Faults(seed=1, lost_answers=0.34),
+        Faults(seed=1, cut_downloads=0.34),
+        Faults(seed=1, unavailable=0.1, cut_uploads=0.1, lost_answers=0.1, cut_downloads=0.1),
+    ],
+)
+def test_faults_change_no_byte(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch, faults: Faults) -> None:
+    with through(gcs, faults, monkeypatch) as running:
+        for num_bytes in EDGES:
+            path = f"gs://{bucket}/{num_bytes}"
+            storage.write_atomic(path, pieces(content_of(num_bytes)))
+            with storage.read_stream(path) as stream:
+                assert stream.read() == content_of(num_bytes)
+            assert storage.read_bytes(path) == content_of(num_bytes)
+        assert storage.sizes(f"gs://{bucket}") == {str(num_bytes): num_bytes for num_bytes in EDGES}
+        counts = running.counts()
+        assert sum(counts[fault] for fault in ("unavailable", "cut_uploads", "lost_answers", "cut_downloads")) > 2
+    assert gcs.objects(bucket) == {str(num_bytes): content_of(num_bytes) for num_bytes in EDGES}
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (refusal(410), "knows its session no longer"),
+        (refusal(404), "knows its"),
+        (Answer(status=308), "no more than 0"),
+    ],
+)
+def test_an_upload_that_the_service_drops_is_an_error_and_shows_no_session(
+    bucket: str, machine: Machine, answer: Answer, why: str
+) -> None:
+    machine.answer = lambda number, method, path: answer if method == "PUT" else None
+    with pytest.raises(OutputError, match=f"the upload broke off: .*{why}") as caught:
+        storage.write_bytes(f"gs://{bucket}/file", content_of(2 * BLOCK_BYTES))
+    assert "run the same command again" in caught.value.remedy
+    assert "upload_id" not in "".join(traceback.format_exception(caught.value))
+    assert storage.list_names(f"gs://{bucket}") == []
+
+
+@pytest.mark.parametrize("stall_at", [1, 2, 4])
+def test_a_connection_that_stalls_is_given_up_and_made_again(
+    gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch, stall_at: int
+) -> None:
+    monkeypatch.setattr(connection, "_SILENCE_SECONDS", 0.3)
+    content = content_of(2 * BLOCK_BYTES + 1)
+    with through(gcs, Faults(stall_at=stall_at, stall_seconds=2), monkeypatch) as running:
+        storage.write_bytes(f"gs://{bucket}/file", content)
+        assert storage.read_bytes(f"gs://{bucket}/file") == content
+        assert running.counts()["stalls"] == 1
+
+
+@pytest.mark.parametrize("num_bytes", [10, 2 * BLOCK_BYTES])
+def test_what_is_changed_on_the_way_is_found_and_does_not_stay(
+    gcs: Gcs, bucket: str, num_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Changed(io.BytesIO):
+        def __init__(self, content: bytes) -> None:
+            place = content.find(content_of(num_bytes)[5:9]) if num_bytes == 10 else 7
+            super().__init__(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :] if content else b"")
+
+        def close(self) -> None:
+            self.seek(0)
+
+    monkeypatch.setattr(gcs_upload, "_Body", Changed)
+    sent = gcs_upload.Sum()
+    sent.update(content_of(num_bytes))
+    with pytest.raises(OutputError, match="were sent, but") as caught:
+        storage.write_bytes(f"gs://{bucket}/file", content_of(num_bytes))
+    assert caught.value.cause.count(sent.text) >= 1, "the sum of what was sent"
+    assert len(set(caught.value.cause.split()) & {f"{sent.text},", sent.text}) == 1
+    assert gcs.names(bucket) == []
+
+
+def test_an_object_that_is_replaced_while_it_is_read_gives_no_mixture(
+    gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    fs = storage.file_system(f"gs://{bucket}/x")[0]
+    original = fs.cat_file
+
+    def cat_file(*arguments: Any, **options: Any) -> Any:
+        asked.append(options["generation"])
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(fs, "cat_file", cat_file)
+    monkeypatch.setattr(persistence, "_PATIENCE_SECONDS", 0.1)
+    gcs.write(bucket, "file", content_of(2 * BLOCK_BYTES))
+    with storage.read_stream(f"gs://{bucket}/file") as stream:
+        stream.read(1)
+        gcs.write(bucket, "file", b"short")
+        with pytest.raises(OutputError, match="cannot be read"):
+            stream.read()
+    assert len(asked) > 1
+    assert len(set(asked)) == 1, "each range is asked of the version that was opened"
+
+
+def test_an_object_that_is_deleted_while_it_is_read_is_an_error(bucket: str, machine: Machine) -> None:
+    """The service has no older versions, unless the bucket keeps them."""
+    storage.write_bytes(f"gs://{bucket}/file", content_of(2 * BLOCK_BYTES))
+    with storage.read_stream(f"gs://{bucket}/file") as stream:
+        stream.read(1)
+        machine.answer = lambda number, method, path: refusal(404)
+        with pytest.raises(OutputError, match="deleted or replaced while it was read"):
+            stream.read()
+
+
+@pytest.mark.parametrize("num_bytes", [10, 2 * BLOCK_BYTES])
+def test_where_crc32c_would_be_slow_md5_is_compared(
+    gcs: Gcs, bucket: str, num_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(google_crc32c, "implementation", "python")
+    storage.write_bytes(f"gs://{bucket}/file", content_of(num_bytes))
+    assert gcs.read(bucket, "file") == content_of(num_bytes)
+    monkeypatch.setattr(gcs_upload.Sum, "text", "another sum")
+    with pytest.raises(OutputError, match="md5Hash another sum were sent, but"):
+        storage.write_bytes(f"gs://{bucket}/file", content_of(num_bytes))
+
+
+def test_no_bucket_is_said_whatever_is_asked_of_it(gcs: Gcs, bucket: str) -> None:
+    path = f"gs://{bucket}-not-there/out"
+    uses: list[Any] = [
+        storage.read_bytes,
+        storage.list_names,
+        storage.sizes,
+        storage.size,
+        storage.exists,
+        lambda path: storage.write_bytes(path, b"x"),
+        lambda path: storage.write_bytes(path, content_of(2 * BLOCK_BYTES)),
+    ]
+    for use in uses:
+        with pytest.raises(OutputError, match=f"there is no bucket gs://{bucket}-not-there") as caught:
+            use(path)
+        assert f"gcloud storage buckets create gs://{bucket}-not-there --location=" in caught.value.remedy
+    storage.delete(path)
+
+
+def test_an_address_without_a_bucket_is_a_wrong_option() -> None:
+    for path in ("gs://", "gs:///"):
+        with pytest.raises(ConfigError, match="no bucket"):
+            storage.list_names(path)
+
+
+@pytest.fixture
+def machine(gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    with answering(gcs.endpoint) as answers, monkeypatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", answers.endpoint)
+        yield answers
+
+
+def test_an_outage_longer_than_that_of_the_library_is_sat_out(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine.answer = lambda number, method, path: refusal(503) if number <= 20 else Answer(content=b"content")
+    assert storage.read_bytes("gs://bucket/file") == b"content"
+    assert len(machine.requests) == 21
+    assert "trying again" in caplog.text
+
+
+def test_an_outage_without_an_end_is_an_error(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(persistence, "_PATIENCE_SECONDS", 0.2)
+    machine.answer = lambda number, method, path: refusal(429)
+    for use in (
+        storage.list_names,
+        storage.delete,
+        lambda path: storage.write_bytes(path, content_of(BLOCK_BYTES + 1)),
+    ):
+        with pytest.raises(OutputError, match=r"status 429 \(too many requests\), however often") as caught:
+            use("gs://bucket/file")
+        assert "run the same command again" in caught.value.remedy
+
+
+def test_a_connection_that_nobody_takes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(persistence, "_PATIENCE_SECONDS", 0.2)
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
+    with pytest.raises(OutputError, match=r"gs://bucket/file: cannot be read: no connection .*127\.0\.0\.1:9"):
+        storage.read_bytes("gs://bucket/file")
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "cause", "remedy"),
+    [
+        (401, "Anonymous caller does not have storage.objects.list access", "no credentials", "application-default"),
+        (
+            403,
+            "a@b.iam.gserviceaccount.com does not have storage.objects.list access to it.",
+            "lacks",
+            "serviceAccount",
+        ),
+        (400, "Bucket is a requester pays bucket but no user project provided.", "lets those pay", "REQUESTER_PAYS"),
+        (418, "ya29.hush-hush and upload_id=hush-hush", "cannot be", "again"),
+    ],
+)
+def test_a_refusal_is_not_tried_again_and_is_explained(
+    machine: Machine, status: int, message: str, cause: str, remedy: str
+) -> None:
+    machine.answer = lambda number, method, path: refusal(status, message)
+    uses: list[Any] = [
+        storage.read_bytes,
+        storage.list_names,
+        storage.size,
+        lambda path: storage.write_bytes(path, b"x"),
+        lambda path: storage.write_bytes(path, content_of(2 * BLOCK_BYTES)),
+    ]
+    for use in uses:
+        with pytest.raises(OutputError) as caught:
+            use("gs://bucket/file")
+        assert cause in caught.value.cause
+        assert remedy in caught.value.remedy
+        assert "hush" not in str(caught.value)
+    assert len(machine.requests) <= 2 * len(uses)
+
+
+def test_the_users_own_data_is_a_source(machine: Machine) -> None:
+    message = "me@example.com does not have storage.objects.get access to it."
+    machine.answer = lambda number, method, path: refusal(403, message)
+    with pytest.raises(SourceError) as caught, storage.source_explained("gs://bucket/data.jsonl"):
+        storage.file_system("gs://bucket/data.jsonl")[0].cat_file("bucket/data.jsonl")
+    assert "--member=user:me@example.com --role=roles/storage.objectViewer" in caught.value.remedy
+
+
+def test_who_pays_is_what_fsspec_was_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fsspec.config import conf
+
+    monkeypatch.setitem(conf, "gs", {"requester_pays": "my-project"})
+    assert storage.file_system("gs://bucket/file")[0].requester_pays == "my-project"
+
+
+@pytest.fixture
+def outside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As if there were no emulator; nothing is sent."""
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    connection.forget()
+    yield
+    connection.forget()
+
+
+def no_default(**_: object) -> Any:
+    raise DefaultCredentialsError("File /nowhere/key.json was not found.")
+
+
+def test_without_credentials_requests_are_anonymous(outside: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GOOGLE_APPLICATION_CREDENTIALS", raising=False)
+    monkeypatch.setattr(google.auth, "default", no_default)
+    fs = storage.file_system("gs://bucket/file")[0]
+    assert fs.credentials.token == "anon"
+    assert fs.credentials.credentials is None
+
+
+def test_credentials_that_are_named_and_not_there_are_an_error(outside: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
+    monkeypatch.setattr(google.auth, "default", no_default)
+    with pytest.raises(ConfigError, match=r"GOOGLE_APPLICATION_CREDENTIALS=/nowhere/key\.json: no credentials"):
+        storage.list_names("gs://bucket")
+
+
+def test_credentials_are_looked_for_again_when_they_were_missing(machine: Machine) -> None:
+    """The metadata server of a VM may be silent for a moment; a worker is not to be anonymous for ever."""
+    message = "Anonymous caller does not have storage.objects.get access"
+    machine.answer = lambda number, method, path: refusal(401, message)
+    before = storage.file_system("gs://bucket/file")[0]
+    with pytest.raises(OutputError):
+        storage.read_bytes("gs://bucket/file")
+    assert storage.file_system("gs://bucket/file")[0] is not before
+
+
+def test_nothing_is_told_to_an_emulator(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(**_: object) -> Any:
+        raise AssertionError("credentials were looked for")
+
+    monkeypatch.setattr(google.auth, "default", never)
+    machine.answer = lambda number, method, path: Answer(content=b"content")
+    assert storage.read_bytes("gs://bucket/file") == b"content"
+    assert not any("Authorization" in headers for headers in machine.requests)
+
+
+def test_every_request_has_a_time_limit(gcs: Gcs) -> None:
+    limits = storage.file_system("gs://bucket/file")[0].requests_timeout
+    assert isinstance(limits, aiohttp.ClientTimeout)
+    assert limits.total
+    assert limits.sock_connect
+    assert limits.sock_read
+
+
+def test_a_process_that_was_forked_has_a_connection_of_its_own(gcs: Gcs, bucket: str) -> None:
+    mine = storage.file_system(f"gs://{bucket}/x")[0]
+    assert connection._file_system(os.getpid() + 1, os.environ["STORAGE_EMULATOR_HOST"], "") is not mine

@@ -1,0 +1,108 @@
+"""TensorFlow's own gs:// client reads what was built into a bucket: it shares no code with the client that wrote it.
+
+It takes no other address than Google's, so it runs where that is this machine: see tests.cloud.namespace.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import building
+from tests.building import REVIEWS
+from tests.cloud import namespace, proxy, reading
+from tests.cloud.emulator import Gcs
+from tests.cloud.faults import Faults
+from tests.cloud.proxy import HOSTS
+
+pytestmark = pytest.mark.slow
+
+TRAIN = "reviews-train-00001-of-00003.tfrecord"
+
+
+@pytest.fixture(scope="module")
+def bucket(gcs: Gcs) -> str:
+    """With a build as out/, and copies of it: missing/ is without a shard, and in short/ one lacks its last bytes."""
+    bucket = gcs.bucket()
+    outcome = building.command("build", REVIEWS, *building.options(f"gs://{bucket}/out", label_column="label"))
+    assert outcome.status == 0, outcome.err
+    for name, content in gcs.objects(bucket, "out/").items():
+        if name != TRAIN:
+            gcs.write(bucket, f"missing/{name}", content)
+        gcs.write(bucket, f"short/{name}", content[:-16] if name == TRAIN else content)
+    return bucket
+
+
+class Seen:
+    """What the reading program reported, and what the proxy counted meanwhile."""
+
+    def __init__(self, report: dict[str, Any], counts: Counter[str]) -> None:
+        self.report = report
+        self.counts = counts
+
+    def __getitem__(self, part: str) -> Any:
+        return self.report[part]
+
+
+def read(gcs: Gcs, bucket: str, folder: Path, *, parts: list[str], faults: Faults | None = None) -> Seen:
+    """In a process of its own, with TensorFlow and the reader only."""
+    arguments = ["-m", reading.__name__, f"gs://{bucket}", str(building.reviews()), *parts]
+    with proxy.running(gcs.endpoint, faults=faults, tls=True) as google:
+        done = namespace.run(arguments, google, folder)
+        assert done.returncode == 0, done.stderr
+        return Seen(json.loads(done.stdout), google.counts())
+
+
+@pytest.fixture(scope="module")
+def seen(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """Without faults."""
+    parts = ["written", "records", "batches", "refusals", "modules"]
+    return read(gcs, bucket, tmp_path_factory.mktemp("seen"), parts=parts)
+
+
+class TestRecords:
+    def test_tensorflow_reads_the_records_of_the_local_shards(self, seen: Seen) -> None:
+        assert len(seen["records"]["gs"]) == 4
+        assert seen["records"]["gs"] == seen["records"]["local"]
+
+    def test_they_came_through_both_names_of_google(self, seen: Seen) -> None:
+        assert all(seen.counts[f"host {host}"] > 0 for host in HOSTS)
+
+    def test_what_tensorflow_writes_arrives_whole(self, seen: Seen, gcs: Gcs, bucket: str) -> None:
+        assert gcs.read(bucket, "written") == reading.WRITTEN
+
+    def test_faults_on_the_way_change_nothing(self, gcs: Gcs, bucket: str, tmp_path: Path) -> None:
+        faults = Faults(unavailable=0.1, cut_downloads=0.25, cut_uploads=0.5)
+        seen = read(gcs, bucket, tmp_path, parts=["written", "records"], faults=faults)
+        assert all(seen.counts[kind] for kind in ("unavailable", "cut_downloads", "cut_uploads")), seen.counts
+        assert seen["records"]["gs"] == seen["records"]["local"]
+        assert gcs.read(bucket, "written") == reading.WRITTEN
+
+
+class TestReader:
+    @pytest.mark.parametrize("case", ["training", "training of one host", "evaluation"])
+    def test_batches_are_those_of_a_local_copy(self, seen: Seen, case: str) -> None:
+        assert len(seen["batches"]["gs"][case]) >= 3
+        assert seen["batches"]["gs"][case] == seen["batches"]["local"][case]
+
+    def test_training_continues_with_the_batches_that_would_have_come(self, seen: Seen) -> None:
+        expected = seen["batches"]["local"]["training"][reading.START :]
+        assert seen["batches"]["gs"]["training from a step on"] == expected
+
+    def test_a_missing_shard_is_named_at_open(self, seen: Seen, bucket: str) -> None:
+        assert f"gs://{bucket}/missing: shard {TRAIN} of split 'train' is missing" in seen["refusals"]["missing"]
+
+    def test_a_shard_of_another_size_is_named_at_open(self, seen: Seen, bucket: str, gcs: Gcs) -> None:
+        whole = len(gcs.read(bucket, f"out/{TRAIN}"))
+        expected = f"gs://{bucket}/short: shard {TRAIN} has {whole - 16} bytes, expected {whole} by the manifest"
+        assert expected in seen["refusals"]["short"]
+
+    def test_a_folder_without_dataset_is_named_at_open(self, seen: Seen, bucket: str) -> None:
+        assert f"gs://{bucket}/absent/manifest.json: there is no manifest" in seen["refusals"]["absent"]
+
+    def test_it_needs_nothing_of_what_wrote_the_bucket(self, seen: Seen) -> None:
+        assert not {"apache_beam", "datasets", "fsspec", "gcsfs", "pipelines"} & set(seen["modules"])

@@ -1,0 +1,195 @@
+"""A build into a bucket: the files of a local build, byte for byte, however often it is interrupted or mended."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import building
+from tests.building import Outcome
+from tests.cloud.emulator import Gcs
+
+LAYOUTS: list[dict[str, object]] = [{"label_column": "label"}, {"layout": "concat", "max_length": 64}]
+_SECONDS = 120
+
+
+@pytest.fixture
+def bucket(gcs: Gcs) -> str:
+    return gcs.bucket()
+
+
+def build(bucket: str, dataset: object = building.REVIEWS, **changes: object) -> Outcome:
+    return building.command("build", dataset, *building.options(f"gs://{bucket}/out", **changes))
+
+
+def done(outcome: Outcome) -> Outcome:
+    assert outcome.status == 0, outcome.err
+    return outcome
+
+
+def made_and_kept(outcome: Outcome) -> tuple[int, int]:
+    told = json.loads(done(outcome).out)
+    return told["shards_made"], told["shards_kept"]
+
+
+def shards(gcs: Gcs, bucket: str) -> list[str]:
+    return [name for name in gcs.names(bucket, "out/") if name.endswith(".tfrecord")]
+
+
+@pytest.mark.parametrize("changes", LAYOUTS, ids=["pad", "concat"])
+def test_a_bucket_gets_the_files_of_a_local_build(gcs: Gcs, bucket: str, changes: dict[str, Any]) -> None:
+    done(build(bucket, **changes))
+    assert gcs.objects(bucket, "out/") == building.files(building.built(building.REVIEWS, **changes))
+
+
+def test_a_dataset_in_a_bucket_is_verified_shown_and_traced_like_a_local_one(gcs: Gcs, bucket: str) -> None:
+    done(build(bucket, **LAYOUTS[0]))
+    local = building.built(building.REVIEWS, **LAYOUTS[0])
+    trace = ("--split", "train", "--shard", 1, "--record", 2)
+    for words in (
+        ("verify", "{}"),
+        ("inspect", "{}"),
+        ("trace", "{}", *trace),
+        ("trace", "{}", *trace, "--source", "SOURCE"),
+    ):
+        named = [building.REVIEWS if word == "SOURCE" else word for word in words]
+        there = done(building.command(*(f"gs://{bucket}/out" if word == "{}" else word for word in named), "--json"))
+        here = done(building.command(*(local if word == "{}" else word for word in named), "--json"))
+        assert there.out == here.out
+
+
+def test_a_second_run_makes_nothing(gcs: Gcs, bucket: str) -> None:
+    made, _ = made_and_kept(build(bucket, **LAYOUTS[0], json=True))
+    before = gcs.objects(bucket)
+    assert made > 2
+    assert made_and_kept(build(bucket, **LAYOUTS[0], json=True)) == (0, made)
+    assert gcs.objects(bucket) == before
+
+
+def test_only_what_is_missing_is_made_again(gcs: Gcs, bucket: str) -> None:
+    done(build(bucket, **LAYOUTS[0]))
+    before = gcs.objects(bucket)
+    gcs.delete(bucket, "out/manifest.json")
+    gone, changed, *kept = shards(gcs, bucket)
+    gcs.delete(bucket, gone)
+    gcs.write(bucket, changed, b"shorter")
+    assert made_and_kept(build(bucket, **LAYOUTS[0], json=True)) == (2, len(kept))
+    assert gcs.objects(bucket) == before
+
+
+@pytest.mark.slow
+def test_a_build_that_is_killed_goes_on_where_it_stopped(gcs: Gcs, bucket: str, tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": f"this is row {row}"} for row in range(1500)])
+    changes: dict[str, Any] = {"shard_size": "10kB", "max_length": 16}
+    options = building.options(f"gs://{bucket}/out", **changes)
+    process = subprocess.Popen(
+        building.program("build", data, *options),
+        env=gcs.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    give_up = time.monotonic() + _SECONDS
+    while not (receipts := [name for name in gcs.names(bucket, "out/.prep/") if "receipt-" in name]):
+        assert process.poll() is None
+        assert time.monotonic() < give_up
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert "out/manifest.json" not in gcs.names(bucket)
+    made, kept = made_and_kept(build(bucket, data, **changes, json=True))
+    assert kept >= len(receipts)
+    assert made
+    assert gcs.objects(bucket, "out/") == building.files(building.built(data, **changes))
+
+
+def test_what_is_damaged_in_a_bucket_is_found_and_made_again(gcs: Gcs, bucket: str) -> None:
+    done(build(bucket, **LAYOUTS[0]))
+    before = gcs.objects(bucket)
+    first, second, third, *_ = shards(gcs, bucket)
+    index = f"out/index/{third.removeprefix('out/')}.offsets"
+    gcs.delete(bucket, first)
+    gcs.write(bucket, second, before[second][:-1] + b"?")
+    gcs.delete(bucket, index)
+    found = building.command("verify", f"gs://{bucket}/out", "--json")
+    assert found.status == 1
+    damaged = {f"out/{each['file']}" for each in json.loads(found.out)}
+    assert {first, second, index} <= damaged
+    done(building.command("verify", f"gs://{bucket}/out", "--repair"))
+    assert gcs.objects(bucket) == before
+    done(building.command("verify", f"gs://{bucket}/out"))
+
+
+def test_another_dataset_is_refused_and_with_overwrite_replaces_it(gcs: Gcs, bucket: str) -> None:
+    gcs.write(bucket, "outer", b"not of this dataset")
+    done(build(bucket, **LAYOUTS[0]))
+    before = gcs.objects(bucket)
+    cause, remedy = build(bucket, **LAYOUTS[1]).error
+    assert "holds a dataset made from something else" in cause
+    assert "--overwrite" in remedy
+    assert gcs.objects(bucket) == before
+    done(build(bucket, **LAYOUTS[1], overwrite=True))
+    assert gcs.objects(bucket, "out/") == building.files(building.built(building.REVIEWS, **LAYOUTS[1]))
+    assert gcs.read(bucket, "outer") == b"not of this dataset"
+
+
+def test_what_is_not_ours_is_left_alone(gcs: Gcs, bucket: str) -> None:
+    gcs.write(bucket, "out/model.ckpt", b"weeks of work")
+    for overwrite in (None, True):
+        cause, _ = build(bucket, overwrite=overwrite).error
+        assert "holds model.ckpt, expected an empty or new folder" in cause
+    assert gcs.objects(bucket) == {"out/model.ckpt": b"weeks of work"}
+
+
+def test_a_bucket_that_is_not_there_is_said_before_any_work(bucket: str) -> None:
+    there = f"gs://{bucket}-none/out"
+    commands = [
+        building.command("build", building.REVIEWS, *building.options(there)),
+        building.command("verify", there),
+        building.command("inspect", there),
+        building.command("trace", there, "--split", "train", "--shard", 0, "--record", 0),
+    ]
+    for outcome in commands:
+        cause, remedy = outcome.error
+        assert outcome.status == 1
+        assert f"there is no bucket gs://{bucket}-none" in cause
+        assert f"gcloud storage buckets create gs://{bucket}-none" in remedy
+
+
+@pytest.mark.slow
+def test_the_source_may_be_in_a_bucket_too(gcs: Gcs, bucket: str) -> None:
+    for split in ("train", "validation"):
+        gcs.write(bucket, f"data/{split}.jsonl", (building.REVIEWS / f"{split}.jsonl").read_bytes())
+    data, output = f"gs://{bucket}/data/*.jsonl", f"gs://{bucket}/out"
+    options = {"label_column": "label", "shard_size": "20kB"}
+    commands = [
+        ("plan", data, *building.options("", **options, workers=None)[2:]),
+        ("build", data, *building.options(output, **options, name="reviews")),
+        ("trace", output, "--split", "train", "--shard", 0, "--record", 0, "--json"),
+    ]
+    program = (
+        "import json, sys\n"
+        "from pipelines import cli\n"
+        "for command in json.loads(sys.argv[1]):\n"
+        "    try:\n"
+        "        cli.main.main(command)\n"
+        "    except SystemExit as ended:\n"
+        "        assert not ended.code, command\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(commands, default=str)],
+        # `datasets` takes what is behind an address for out of reach while HF_HUB_OFFLINE is set.
+        env=gcs.environment(HF_HUB_OFFLINE="0"),
+        capture_output=True,
+        text=True,
+        timeout=_SECONDS,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert f"gs://{bucket}/data/train.jsonl" in ended.stdout, "where the record came from"
+    local = building.shard_bytes(building.reviews())
+    assert {name: gcs.read(bucket, f"out/{name}") for name in local} == local

@@ -1,0 +1,110 @@
+"""The doctor tells what is wrong with a folder before a build does, and leaves nothing there."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import types
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+from pipelines.prepare import doctor, local_storage
+from pipelines.prepare.doctor import Check
+from tfrecord_io.errors import ConfigError
+
+
+def found(output: object, **options: Any) -> dict[str, Check]:
+    checks = doctor.diagnose(str(output), **options)
+    assert len({check.name for check in checks}) == len(checks)
+    return {check.name: check for check in checks}
+
+
+def verdicts(checks: dict[str, Check]) -> dict[str, bool | None]:
+    return {name: check.ok for name, check in checks.items()}
+
+
+def test_a_good_folder_passes_and_stays_as_it_was(tmp_path: Path) -> None:
+    assert verdicts(found(tmp_path)) == {"folder": True, "write and fsync": True, "locks": True, "space": True}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
+    checks = found(tmp_path / "new" / "out")
+    assert all(verdicts(checks).values())
+    assert checks["folder"].found == f"not there yet, to be made in {tmp_path}"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_below_a_file_there_can_be_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    for output in ("file", "file/out"):
+        checks = found(tmp_path / output)
+        assert verdicts(checks) == {"folder": False, "all else": None}
+        assert checks["folder"].remedy == "choose an --output that is one"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
+def test_a_folder_that_cannot_be_written_says_why(tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(local_storage, "_write_all", refuse)
+    checks = found(tmp_path)
+    assert verdicts(checks) == {"folder": True, "write and fsync": False, "all else": None}
+    assert os.strerror(number) in checks["write and fsync"].found
+    assert checks["write and fsync"].remedy
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_locks_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    locks = found(tmp_path)["locks"]
+    assert locks.ok is None
+    assert locks.remedy == "run one job at a time in this folder"
+
+
+def test_a_full_disk_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: types.SimpleNamespace(free=10_000_000))
+    space = found(tmp_path)["space"]
+    assert (space.ok, space.found) == (False, "0.0 GB free")
+    assert "free some space" in space.remedy
+
+
+def test_any_other_store_is_written_read_listed_and_deleted() -> None:
+    assert verdicts(found("memory://doctor/out")) == dict.fromkeys(("write", "read", "list", "delete"), True)
+    assert not any("doctor/out/" in name for name in fsspec.filesystem("memory").store)
+
+
+def test_an_address_that_nothing_can_open_is_a_wrong_option() -> None:
+    with pytest.raises(ConfigError, match="no way to open"):
+        doctor.diagnose("nothing://bucket/out")
+
+
+@pytest.mark.parametrize(
+    ("dataset", "ok", "says"),
+    [
+        ("{}/data", True, "2 files"),
+        ("{}/data/*.jsonl", True, "1 files"),
+        ("{}/data/*.csv", False, "no such file"),
+        ("{}/empty", False, "no such file"),
+        ("{}/none.jsonl", False, "no such file"),
+        ("memory://doctor/none.jsonl", False, "no such file"),
+        ("user/name", None, "a name on the hub"),
+    ],
+)
+def test_the_source_is_looked_at_too(tmp_path: Path, dataset: str, ok: bool | None, says: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "data").mkdir()
+    for name in ("train.jsonl", "train.txt"):
+        (tmp_path / "data" / name).write_text("{}")
+    check = found(tmp_path, dataset=dataset.format(tmp_path))["dataset"]
+    assert check.ok is ok
+    assert says in check.found

@@ -1,0 +1,172 @@
+"""Errors of storage services are told apart, each with its remedy, and none shows a secret."""
+
+from __future__ import annotations
+
+import errno
+import os
+import ssl
+import traceback
+
+import aiohttp
+import pytest
+from gcsfs.retry import HttpError, validate_response
+from google.auth.exceptions import TransportError
+
+from pipelines.prepare import persistence, storage_errors
+from tfrecord_io.errors import OutputError, SourceError
+
+ACCOUNT = "trainer@project.iam.gserviceaccount.com"
+# As Google Cloud Storage words them.
+NOT_ALLOWED = (
+    f"{ACCOUNT} does not have storage.objects.create access to the Google Cloud Storage object. Permission "
+    "'storage.objects.create' denied on resource (or it may not exist)."
+)
+ANONYMOUS = "Anonymous caller does not have storage.objects.get access to the Google Cloud Storage object."
+REQUESTER_PAYS = "Bucket is a requester pays bucket but no user project provided."
+NO_SCOPE = "Request had insufficient authentication scopes."
+NO_BILLING = "The project to be billed is associated with an absent billing account."
+
+
+def answered(status: int, message: str = "") -> Exception:
+    """What gcsfs makes of an answer of the service."""
+    content = f'{{"error": {{"code": {status}, "message": "{message}"}}}}'
+    try:
+        validate_response(status, content, "b/bucket/o")
+    except Exception as error:
+        return error
+    raise AssertionError("no error")
+
+
+def explained(error: Exception, path: str = "gs://bucket/out/file") -> OutputError:
+    with pytest.raises(OutputError) as caught, storage_errors.explained(path):
+        raise error
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "cause", "remedy"),
+    [
+        (404, "The specified bucket does not exist.", "no bucket gs://bucket", "gcloud storage buckets create gs://bu"),
+        (401, ANONYMOUS, "no credentials were found", "gcloud auth application-default login"),
+        (401, "Invalid Credentials", "not valid, or no longer", "gcloud auth application-default login"),
+        (403, NO_SCOPE, "too narrow a scope", "--scopes=cloud-platform"),
+        (403, NO_BILLING, "no billing account that is in order", "gcloud billing projects link"),
+        (400, REQUESTER_PAYS, "lets those pay who read it", "FSSPEC_GS_REQUESTER_PAYS=PROJECT"),
+        (400, "User project specified in the request is invalid.", "User project", "existing project"),
+        (403, "Request is prohibited by organization's policy.", "organization's policy", "add-iam-policy-binding"),
+        (412, "", "gs://bucket/out/file", "run the same command again"),
+        (429, "Slow down.", "too many requests", "run the same command again"),
+        (503, "Backend error", "status 503", "run the same command again"),
+        (502, "", "status 502", "run the same command again"),
+    ],
+)
+def test_what_the_service_refuses_is_explained(status: int, message: str, cause: str, remedy: str) -> None:
+    error = explained(answered(status, message))
+    assert cause in error.cause
+    assert remedy in error.remedy
+
+
+def test_who_lacks_what_is_named_with_the_command_that_gives_it() -> None:
+    error = explained(answered(403, NOT_ALLOWED))
+    assert f"{ACCOUNT} lacks storage.objects.create on gs://bucket" in error.cause
+    assert error.remedy == (
+        "gcloud storage buckets add-iam-policy-binding gs://bucket "
+        f"--member=serviceAccount:{ACCOUNT} --role=roles/storage.objectAdmin"
+    )
+
+
+def test_a_person_is_no_service_account_and_readers_need_less() -> None:
+    message = NOT_ALLOWED.replace(ACCOUNT, "me@example.com").replace("create", "get")
+    with pytest.raises(SourceError) as caught, storage_errors.reading("gs://bucket/data", SourceError):
+        raise answered(403, message)
+    assert "--member=user:me@example.com --role=roles/storage.objectViewer" in caught.value.remedy
+
+
+@pytest.mark.parametrize("secret", ["ya29.a0AfH6SM-hush", "upload_id=ABg5hush", "Bearer hush"])
+def test_no_message_and_no_traceback_shows_what_grants_access(secret: str) -> None:
+    address = f"https://storage.example/upload/b/bucket/o?uploadType=resumable&{secret}"
+    for text in (address, f"lost: {secret}"):
+        error = explained(RuntimeError(text))
+        shown = "".join(traceback.format_exception(error))
+        assert "hush" not in shown
+        assert "gs://bucket/out/file" in shown
+
+
+def test_other_errors_keep_their_cause_for_the_traceback() -> None:
+    error = RuntimeError("plain")
+    assert explained(error).__cause__ is error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        answered(408),
+        answered(429),
+        answered(500),
+        answered(502),
+        answered(503),
+        HttpError({"code": "504", "message": ""}),
+        OSError('{"code": 503, "message": "one of a batch of deletes"}'),
+        ConnectionResetError(),
+        TimeoutError(),
+        TransportError("the token could not be renewed"),
+        OSError(errno.ENETUNREACH, os.strerror(errno.ENETUNREACH)),
+        aiohttp.ServerDisconnectedError(),
+        aiohttp.ClientPayloadError("Response payload is not completed"),
+        aiohttp.SocketTimeoutError(),
+    ],
+    ids=repr,
+)
+def test_what_may_pass_is_tried_again(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(persistence, "_FIRST_SECONDS", 0.001)
+    attempts: list[int] = []
+
+    def attempt() -> str:
+        attempts.append(1)
+        if len(attempts) < 4:
+            raise error
+        return "done"
+
+    assert persistence.persist(attempt, path="gs://bucket/file") == "done"
+    assert len(attempts) == 4
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        answered(400, "Bad"),
+        answered(401, ANONYMOUS),
+        answered(403, NOT_ALLOWED),
+        answered(404),
+        answered(412),
+        OSError(errno.EIO, os.strerror(errno.EIO)),
+        PermissionError(),
+        ssl.SSLCertVerificationError(),
+        ValueError("wrong"),
+    ],
+    ids=repr,
+)
+def test_what_stays_is_not_tried_again(error: Exception) -> None:
+    attempts: list[int] = []
+
+    def attempt() -> None:
+        attempts.append(1)
+        raise error
+
+    with pytest.raises(type(error)):
+        persistence.persist(attempt, path="gs://bucket/file")
+    assert len(attempts) == 1
+
+
+def test_trying_again_has_an_end_and_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(persistence, "_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(persistence, "_PATIENCE_SECONDS", 0.1)
+
+    def attempt() -> None:
+        raise answered(503, "upload_id=hush")
+
+    with pytest.raises(HttpError):
+        persistence.persist(attempt, path="gs://bucket/file")
+    assert "gs://bucket/file: " in caplog.text
+    assert "trying again" in caplog.text
+    assert "hush" not in caplog.text
