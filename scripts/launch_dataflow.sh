@@ -1,0 +1,211 @@
+#!/usr/bin/env bash
+# Builds a dataset on Google Cloud Dataflow: looks whether everything is there that a job needs, then launches it.
+#
+#   scripts/launch_dataflow.sh [OPTIONS] -- DATASET --output gs://BUCKET/FOLDER --tokenizer NAME [BUILD OPTIONS]
+#
+#   --project P           default: gcloud config get project
+#   --region R            default: gcloud config get dataflow/region, or compute/region; best that of the bucket
+#   --temp gs://B/F       temporary files; default: tmp/ in the bucket of --output
+#   --service-account E   that workers run as; default: the project's Compute Engine default service account
+#   --machine-type T      default: n2-standard-8 (see below)
+#   --threads N           shards that a machine works on at a time; default: the cores of the machine type
+#   --max-workers N       machines; default: the service decides
+#   --image I             workers' container image, made by scripts/dataflow_worker.Dockerfile; default: Beam's own,
+#                         in which each machine installs this package for two or three minutes
+#   --private             no public addresses; needs Private Google Access in the subnetwork, and --image
+#   --check               only look, launch nothing
+#
+# The roles that are needed, and no others:
+#
+#   who launches          roles/dataflow.admin              on the project
+#                         roles/iam.serviceAccountUser      on the workers' service account
+#                         roles/storage.objectAdmin         on the bucket
+#                         roles/serviceusage.serviceUsageConsumer  on the project, for looking at APIs
+#   the service account   roles/dataflow.worker             on the project
+#                         roles/storage.objectAdmin         on the bucket
+#                         roles/artifactregistry.reader     on the repository, with --image
+#
+# The machine: each runs one process. Of its threads one at a time gathers the tokens of a shard, with all cores, while
+# the others lay out and write theirs. A thread holds about the bytes of one finished shard, so that a machine needs
+# at the very most
+#
+#     1.5 GB (Python, libraries, tokenizer) + threads x 2 x --shard-size
+#
+# which is 3.1 GB for eight threads and shards of 100 MB. n2-standard-8 has 32 GB; n2-highcpu-8 has 8 GB and is cheaper,
+# and that is enough for shards of up to 300 MB. More machines make a build faster in proportion, as long as there are
+# several shards for each of their threads.
+set -euo pipefail
+
+say() { printf '%s\n' "$*" >&2; }
+
+die() {
+  say "error: $1"
+  say "remedy: $2"
+  exit 1
+}
+
+usage() {
+  sed -n '2,/^set -euo/{/^set -euo/d;s/^# \{0,1\}//;p;}' "$0"
+  exit "$1"
+}
+
+PROJECT="" REGION="" TEMP="" ACCOUNT="" MACHINE="n2-standard-8" THREADS="" MAX_WORKERS="" IMAGE="" PRIVATE="" CHECK=""
+
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --project | --region | --temp | --service-account | --machine-type | --threads | --max-workers | --image)
+      [ $# -ge 2 ] || die "$1 without a value" "see $0 --help"
+      case "$1" in
+        --project) PROJECT="$2" ;;
+        --region) REGION="$2" ;;
+        --temp) TEMP="$2" ;;
+        --service-account) ACCOUNT="$2" ;;
+        --machine-type) MACHINE="$2" ;;
+        --threads) THREADS="$2" ;;
+        --max-workers) MAX_WORKERS="$2" ;;
+        --image) IMAGE="$2" ;;
+      esac
+      shift 2
+      ;;
+    --private) PRIVATE=1 && shift ;;
+    --check) CHECK=1 && shift ;;
+    -h | --help) usage 0 ;;
+    --) shift && break ;;
+    *) die "unknown option $1" "options of this script come before the --, those of prep-tfrecords build after it" ;;
+  esac
+done
+[ $# -gt 0 ] || die "nothing to build" \
+  "say what after the --, for example: -- imdb --output gs://BUCKET/imdb --tokenizer gpt2"
+
+output_of() {
+  while [ $# -gt 0 ]; do
+    case "$1" in
+      --output) printf '%s\n' "${2:-}" && return ;;
+      --output=*) printf '%s\n' "${1#--output=}" && return ;;
+      --) return ;;
+    esac
+    shift
+  done
+}
+
+bucket_of() {
+  local rest="${1#gs://}"
+  printf '%s\n' "${rest%%/*}"
+}
+
+# gcloud prints "(unset)" to stderr, and nothing to stdout.
+setting() { gcloud config get "$1" 2>/dev/null || true; }
+
+check_tools() {
+  command -v gcloud >/dev/null || die "gcloud is not on PATH" "install the Google Cloud CLI, then: gcloud init"
+  command -v prep-tfrecords >/dev/null || die "prep-tfrecords is not on PATH" \
+    "activate the environment where it is installed, with Google's libraries: pip install 'apache-beam[gcp]'"
+}
+
+check_settings() {
+  PROJECT="${PROJECT:-$(setting project)}"
+  [ -n "$PROJECT" ] || die "no project" "give --project, or: gcloud config set project PROJECT"
+  REGION="${REGION:-$(setting dataflow/region)}"
+  REGION="${REGION:-$(setting compute/region)}"
+  [ -n "$REGION" ] || die "no region" \
+    "give --region, best that of the bucket, or: gcloud config set compute/region REGION"
+  [ -n "$(setting account)" ] || die "gcloud has no account" "gcloud auth login"
+  gcloud auth application-default print-access-token >/dev/null 2>&1 || die \
+    "no application default credentials, which the libraries use" "gcloud auth application-default login"
+}
+
+check_places() {
+  OUTPUT="$(output_of "$@")"
+  case "$OUTPUT" in
+    gs://?*/?*) ;;
+    *) die "--output ${OUTPUT:-is missing}, expected a gs:// address with a folder" \
+      "give --output gs://BUCKET/FOLDER after the --" ;;
+  esac
+  BUCKET="$(bucket_of "$OUTPUT")"
+  TEMP="${TEMP:-gs://$BUCKET/tmp}"
+  local location make="gcloud storage buckets create gs://$BUCKET --project=$PROJECT --location=$REGION"
+  location="$(gcloud storage buckets describe "gs://$BUCKET" --project="$PROJECT" --format='value(location)' \
+    2>/dev/null)" || die "no bucket gs://$BUCKET, or no right to look at it" "$make --uniform-bucket-level-access"
+  case "$(printf '%s' "$location" | tr '[:upper:]' '[:lower:]')" in
+    "$REGION") ;;
+    *-*) say "warning: the bucket is in $location and the workers in $REGION: slow, and traffic between is paid for" ;;
+  esac
+}
+
+check_services() {
+  local enabled name missing=()
+  enabled="$(gcloud services list --enabled --project="$PROJECT" --format='value(config.name)' 2>/dev/null)" || {
+    say "warning: cannot see which APIs are enabled (roles/serviceusage.serviceUsageConsumer)"
+    return
+  }
+  for name in dataflow compute storage-component logging; do
+    grep -qx "$name.googleapis.com" <<<"$enabled" || missing+=("$name.googleapis.com")
+  done
+  [ ${#missing[@]} -eq 0 ] || die "APIs that are not enabled: ${missing[*]}" \
+    "gcloud services enable ${missing[*]} --project=$PROJECT"
+}
+
+check_roles() {
+  local number me
+  if [ -z "$ACCOUNT" ]; then
+    number="$(gcloud projects describe "$PROJECT" --format='value(projectNumber)' 2>/dev/null)" ||
+      die "no project $PROJECT, or no right to look at it" "check --project, and gcloud auth list"
+    ACCOUNT="$number-compute@developer.gserviceaccount.com"
+  fi
+  me="$(setting account)"
+  case "$me" in
+    *.gserviceaccount.com) me="serviceAccount:$me" ;;
+    *) me="user:$me" ;;
+  esac
+  look_for projects "$PROJECT" "serviceAccount:$ACCOUNT" roles/dataflow.worker "roles/editor roles/owner"
+  look_for "storage buckets" "gs://$BUCKET" "serviceAccount:$ACCOUNT" roles/storage.objectAdmin "roles/storage.admin"
+  look_for projects "$PROJECT" "$me" roles/dataflow.admin "roles/editor roles/owner"
+  look_for "storage buckets" "gs://$BUCKET" "$me" roles/storage.objectAdmin "roles/storage.admin"
+  look_for "iam service-accounts" "$ACCOUNT" "$me" roles/iam.serviceAccountUser "roles/owner"
+}
+
+# look_for KIND NAME MEMBER ROLE "ROLES THAT DO TOO". What comes from a group, a folder or another resource is not seen
+# here: hence a warning, and no error.
+look_for() {
+  local roles role where=()
+  read -r -a where <<<"$1"
+  roles="$(gcloud "${where[@]}" get-iam-policy "$2" --project="$PROJECT" --flatten='bindings[].members' \
+    --filter="bindings.members=$3" --format='value(bindings.role)' 2>/dev/null)" || {
+    say "warning: cannot see the roles on $2; $3 needs $4 there"
+    return
+  }
+  for role in $4 $5; do
+    if grep -qx "$role" <<<"$roles"; then return; fi
+  done
+  say "warning: $3 has no $4 on $2 of its own; unless a group or a folder gives it:"
+  say "  gcloud $1 add-iam-policy-binding $2 --member=$3 --role=$4"
+}
+
+launch() {
+  local cores="${MACHINE##*-}" beam=()
+  case "$cores" in '' | *[!0-9]*) cores="" ;; esac
+  THREADS="${THREADS:-$cores}"
+  beam+=(--runner=DataflowRunner "--project=$PROJECT" "--region=$REGION" "--temp_location=$TEMP")
+  beam+=("--machine_type=$MACHINE" "--service_account_email=$ACCOUNT")
+  [ -z "$THREADS" ] || beam+=("--number_of_worker_harness_threads=$THREADS")
+  [ -z "$MAX_WORKERS" ] || beam+=("--max_num_workers=$MAX_WORKERS")
+  [ -z "$IMAGE" ] || beam+=("--sdk_container_image=$IMAGE" --sdk_location=container)
+  [ -z "$PRIVATE" ] || beam+=(--no_use_public_ips)
+  # Options of Beam may have been given too, after a -- of their own.
+  case " $* " in
+    *" -- "*) set -- "$@" "${beam[@]}" ;;
+    *) set -- "$@" -- "${beam[@]}" ;;
+  esac
+  say "prep-tfrecords build $*"
+  [ -z "$CHECK" ] || return 0
+  exec prep-tfrecords build "$@"
+}
+
+check_tools
+check_settings
+check_places "$@"
+check_services
+check_roles
+[ -z "$PRIVATE" ] || [ -n "$IMAGE" ] || die "--private without --image" \
+  "workers without public addresses cannot install packages: make an image with scripts/dataflow_worker.Dockerfile"
+launch "$@"

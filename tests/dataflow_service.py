@@ -1,0 +1,210 @@
+"""A Dataflow of our own on loopback: takes a job as the service does, and answers for it until it ends.
+
+    launcher ── POST /v1b3/projects/P/locations/R/jobs ──► `Service.requests`
+             ── GET  …/jobs/ID                          ──► one state after another; the last one stays
+             ── GET  …/jobs/ID/messages, …/metrics      ──► errors; counters
+
+What becomes of the job is for `work` to say, a function that is called with the request in a thread of its own. That
+of `worker_in_new_environment` does what a worker does: it installs what was staged, and nothing else, and runs the
+pipeline that was staged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import subprocess
+import sys
+import sysconfig
+import threading
+import venv
+from collections.abc import Callable, Iterator, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from tests.cloud.emulator import Gcs
+
+__all__ = ["JOB_ID", "End", "Service", "running", "worker_in_new_environment"]
+
+JOB_ID = "2030-01-01_00_00_00-4711"
+
+_WORKER = Path(__file__).with_name("dataflow_worker.py")
+_WORKER_SECONDS = 120
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class End:
+    """How a job ended: its last state, and the service's last message."""
+
+    state: str = "JOB_STATE_DONE"
+    message: str = ""
+
+
+Work = Callable[[Mapping[str, Any]], End]
+
+
+class Service:
+    """What launchers have asked for, and what they are told."""
+
+    def __init__(self, work: Work) -> None:
+        self.endpoint = ""
+        self.requests: list[dict[str, Any]] = []
+        self.asked: list[str] = []
+        self.counters: dict[str, int] = {}
+        self.refusal = ""
+        self._work = work
+        self._end: End | None = None
+
+    @property
+    def beam_args(self) -> list[str]:
+        """Sends a job here. Beam speaks HTTP with a service of that name, and gRPC with others."""
+        return [
+            "--runner=DataflowRunner",
+            "--project=some-project",
+            "--region=us-central1",
+            f"--dataflow_endpoint={self.endpoint}",
+            "--no_auth",
+        ]
+
+    def answer(self, method: str, path: str, body: bytes) -> tuple[int, dict[str, Any]]:
+        """The status and the document for a request."""
+        self.asked.append(f"{method} {path.partition('?')[0]}")
+        if method == "POST":
+            if self.refusal:
+                return 409, {"error": {"code": 409, "message": self.refusal, "status": "ALREADY_EXISTS"}}
+            self._begin(json.loads(body))
+        elif "/messages" in path:
+            return 200, {"jobMessages": self._messages()}
+        elif "/metrics" in path:
+            return 200, {"metrics": [each for name, number in self.counters.items() for each in _metrics(name, number)]}
+        job = {
+            "id": JOB_ID,
+            "projectId": "some-project",
+            "location": "us-central1",
+            "name": self.requests[0]["name"],
+            "clientRequestId": self.requests[0]["clientRequestId"],
+        }
+        if method == "GET":
+            job["currentState"] = self._end.state if self._end else "JOB_STATE_RUNNING"
+        return 200, job
+
+    def _begin(self, request: dict[str, Any]) -> None:
+        self.requests.append(request)
+
+        def work() -> None:
+            try:
+                self._end = self._work(request)
+            except Exception as error:
+                self._end = End(state="JOB_STATE_FAILED", message=f"the test's own worker: {error!r}")
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def _messages(self) -> list[dict[str, Any]]:
+        if not self._end or not self._end.message:
+            return []
+        return [
+            {
+                "id": "1",
+                "time": "2030-01-01T00:00:01.500Z",
+                "messageText": self._end.message,
+                "messageImportance": "JOB_MESSAGE_ERROR",
+            }
+        ]
+
+
+def _metrics(name: str, number: int) -> list[dict[str, Any]]:
+    """A counter as the service has it: with work under way, and without."""
+    context = {"step": "s1", "namespace": "prep-tfrecords"}
+    return [
+        {"name": {"origin": "user", "name": name, "context": {**context, "tentative": "true"}}, "scalar": number},
+        {"name": {"origin": "user", "name": name, "context": context}, "scalar": 0},
+    ]
+
+
+@contextlib.contextmanager
+def running(work: Work) -> Iterator[Service]:
+    """Serves on a free port of loopback."""
+    service = Service(work)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._reply(*service.answer("GET", self.path, b""))
+
+        def do_POST(self) -> None:
+            self._reply(*service.answer("POST", self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def do_PUT(self) -> None:
+            self._reply(*service.answer("PUT", self.path, self.rfile.read(int(self.headers["Content-Length"]))))
+
+        def _reply(self, status: int, document: dict[str, Any]) -> None:
+            content = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        service.endpoint = f"http://localhost:{server.server_address[1]}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield service
+        finally:
+            server.shutdown()
+
+
+def worker_in_new_environment(gcs: Gcs, folder: Path) -> Work:
+    """Work that takes place in a virtual environment in `folder`. What it came to is in `folder`/report.json."""
+
+    def work(request: Mapping[str, Any]) -> End:
+        options = request["environment"]["sdkPipelineOptions"]["options"]
+        bucket, _, place = options["pipelineUrl"].removeprefix("gs://").partition("/")
+        staged = place.rpartition("/")[0] + "/"
+        for name, content in gcs.objects(bucket, staged).items():
+            (folder / name).write_bytes(content)
+        python = _environment_with_staged_packages(folder)
+        # Neither this repository nor the launcher's tokens are there, and no hub answers.
+        environment = {"HOME": str(folder), "HF_ENDPOINT": "http://127.0.0.1:1", **_emulator(gcs)}
+        ended = subprocess.run(
+            [str(python), "-I", str(_WORKER), "pipeline.pb", "report.json"],
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_WORKER_SECONDS,
+        )
+        if ended.returncode:
+            return End(state="JOB_STATE_FAILED", message=ended.stderr)
+        return End()
+
+    return work
+
+
+def _emulator(gcs: Gcs) -> dict[str, str]:
+    names = ("STORAGE_EMULATOR_HOST", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT")
+    return {name: gcs.environment()[name] for name in names}
+
+
+def _environment_with_staged_packages(folder: Path) -> Path:
+    """A fresh environment with the extra packages that were staged, in which everything else is this one's."""
+    home = folder / "environment"
+    venv.EnvBuilder(symlinks=True).create(home)
+    python = home / "bin" / "python"
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    libraries = home / "lib" / version / "site-packages" / "libraries.pth"
+    libraries.write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
+    packages = [folder / name for name in (folder / "extra_packages.txt").read_text().split()]
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--disable-pip-version-check"]
+    # As workers do, but without a package index: what is named in requirements.txt is here already.
+    subprocess.run(
+        [*pip, "--force-reinstall", "--no-deps", "--no-index", "--no-build-isolation", *map(str, packages)],
+        check=True,
+        capture_output=True,
+        timeout=_WORKER_SECONDS,
+    )
+    return python

@@ -1,0 +1,161 @@
+"""What workers are told to install: this package as it is here, unless the user says otherwise."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
+
+from pipelines.prepare import packaging
+from tests import building
+from tfrecord_io.errors import ConfigError, PrepError
+
+
+def shipped(folder: Path, *args: str) -> SetupOptions:
+    options = PipelineOptions(list(args))
+    packaging.ship(options, str(folder))
+    return options.view_as(SetupOptions)
+
+
+def modules() -> set[str]:
+    """Every file of the package, as a checkout has it."""
+    files = (path for package in ("pipelines", "tfrecord_io") for path in (building.REPOSITORY / package).rglob("*.py"))
+    return {str(path.relative_to(building.REPOSITORY)) for path in files}
+
+
+def pip(*args: object) -> None:
+    command = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", *map(str, args)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    setup = shipped(tmp_path_factory.mktemp("sdist"))
+    (package,) = setup.extra_packages
+    return Path(package)
+
+
+def test_a_checkout_is_sent_as_what_its_setup_makes_of_it(sdist: Path) -> None:
+    with tarfile.open(sdist) as package:
+        names = {name.partition("/")[2] for name in package.getnames()}
+    assert modules() <= names
+    assert {"setup.py", "pyproject.toml", "PKG-INFO", "tfrecord_io/py.typed"} <= names
+    assert not [name for name in names if name.startswith(("tests", "scripts")) or "__pycache__" in name]
+
+
+def test_making_it_leaves_the_checkout_as_it_was(tmp_path: Path) -> None:
+    before = sorted(os.listdir(building.REPOSITORY))
+    (package,) = shipped(tmp_path).extra_packages
+    assert sorted(os.listdir(building.REPOSITORY)) == before
+    assert Path(package).is_relative_to(tmp_path)
+
+
+def test_the_launchers_versions_are_what_workers_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"datasets": "1.0", "tokenizers": "2.0", "transformers": "3.0+local", "tiktoken": "4.0"}
+    monkeypatch.setattr(metadata, "version", versions.__getitem__)
+    monkeypatch.setattr(packaging, "_sdist", lambda checkout, folder: folder / "x.tar.gz")
+    monkeypatch.setitem(sys.modules, "tiktoken", sys)
+    monkeypatch.delitem(sys.modules, "sentencepiece", raising=False)
+    setup = shipped(tmp_path)
+    assert Path(setup.requirements_file).read_text().split() == ["datasets==1.0", "tokenizers==2.0", "tiktoken==4.0"]
+    assert setup.requirements_cache == "skip", "they are not downloaded here"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--setup_file=./setup.py"],
+        ["--extra_package=x.whl"],
+        ["--extra_packages=x.whl"],
+        ["--sdk_container_image=image:1"],
+        ["--worker_harness_container_image=image:1"],
+    ],
+)
+def test_what_the_user_says_of_packages_wins(tmp_path: Path, args: list[str]) -> None:
+    before = PipelineOptions(args).get_all_options(drop_default=True)
+    options = PipelineOptions(args)
+    packaging.ship(options, str(tmp_path))
+    assert options.get_all_options(drop_default=True) == before
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_users_own_requirements_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packaging, "_sdist", lambda checkout, folder: folder / "x.tar.gz")
+    setup = shipped(tmp_path, "--requirements_file=mine.txt")
+    assert (setup.requirements_file, setup.requirements_cache) == ("mine.txt", None)
+    assert setup.extra_packages == [str(tmp_path / "x.tar.gz")]
+
+
+def test_an_sdist_that_cannot_be_made_is_an_error_that_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkout, folder = tmp_path / "mine", tmp_path / "temporary"
+    folder.mkdir()
+    for package in packaging._PACKAGES:
+        (checkout / package).mkdir(parents=True)
+    (checkout / "setup.py").write_text("raise ModuleNotFoundError(\"No module named 'setuptools'\")")
+    with pytest.raises(ConfigError, match="No module named 'setuptools'") as caught:
+        packaging._sdist(checkout, folder)
+    assert "pip install setuptools" in caught.value.remedy
+
+
+SHIP = (
+    "import json, sys\n"
+    "from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions\n"
+    "from pipelines.prepare import packaging\n"
+    "options = PipelineOptions([])\n"
+    "packaging.ship(options, sys.argv[1])\n"
+    "print(json.dumps([packaging.__file__, *options.view_as(SetupOptions).extra_packages]))\n"
+)
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_is_put_together_again(sdist: Path, tmp_path: Path) -> None:
+    """Installed, sent, installed once more: the same files, metadata and command."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    pip("install", "--no-deps", "--no-index", "--no-build-isolation", "--target", first, sdist)
+    command = [sys.executable, "-c", SHIP, str(tmp_path)]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env={**building.environment(), "PYTHONPATH": str(first)}, capture_output=True, timeout=60
+    )
+    assert ended.returncode == 0, ended.stderr.decode()
+    code, wheel = json.loads(ended.stdout.splitlines()[-1])
+    assert Path(code).is_relative_to(first)
+    version = packaging.versions()["prep-tfrecords"]
+    assert Path(wheel).name == f"prep_tfrecords-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as packed:
+        assert modules() <= set(packed.namelist())
+        assert not [name for name in packed.namelist() if name.endswith((".pyc", "direct_url.json"))]
+    pip("install", "--no-deps", "--no-index", "--target", second, wheel)
+    assert installed(second) == installed(first)
+
+
+def installed(folder: Path) -> dict[str, Any]:
+    """Files of packages and their metadata, without those that every installation writes for itself."""
+    own = {"RECORD", "direct_url.json", "REQUESTED", "INSTALLER"}
+    files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.name not in own}
+
+
+def test_what_is_neither_a_checkout_nor_installed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packaging, "_is_checkout", lambda folder: False)
+    monkeypatch.setattr(packaging, "_installed_files", dict)
+    with pytest.raises(ConfigError, match="not installed from a wheel"):
+        shipped(tmp_path)
+
+
+def test_a_worker_with_other_versions_makes_nothing() -> None:
+    packaging.require_versions(packaging.versions())
+    packaging.require_versions({})
+    with pytest.raises(PrepError, match=r"launcher: tokenizers [\d.]+, expected 0.0.1; ") as caught:
+        packaging.require_versions({**packaging.versions(), "tokenizers": "0.0.1"})
+    assert "--sdk_container_image" in caught.value.remedy
