@@ -3,13 +3,14 @@
     launcher ──► job service ──► worker pool ──► workers        (each arrow is a connection on loopback)
 
 Everything a server starts is in its process group, and ends with it when the test is done. Run as a program, this
-module is the job service.
+module is the job service or the worker pool: `python -m tests.servers service|pool OPTIONS`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import os
 import re
 import signal
@@ -23,7 +24,7 @@ from typing import Any
 
 from tests import building
 
-__all__ = ["Cluster", "Server", "cluster", "descendants"]
+__all__ = ["Cluster", "Pool", "Server", "cluster", "descendants", "server", "worker_pool"]
 
 _START_SECONDS = 60
 
@@ -43,32 +44,54 @@ class Server:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Cluster:
-    """A job service and the worker pool that it is told to use."""
+class Pool(Server):
+    """A server that starts workers when a job service asks it to."""
 
-    service: Server
-    pool: Server
     pid_file: Path
 
     @property
     def beam_args(self) -> list[str]:
-        """What a command has to say after its -- to run here. Its --workers is the number of worker processes."""
-        return [
-            "--runner=PortableRunner",
-            f"--job_endpoint={self.service.address}",
-            "--environment_type=EXTERNAL",
-            f"--environment_config={self.pool.address}",
-        ]
+        """What a job has to say to get its workers here."""
+        return ["--environment_type=EXTERNAL", f"--environment_config={self.address}"]
 
     def worker_pids(self) -> list[int]:
         """The process of every worker that was started so far."""
         return [int(line) for line in self.pid_file.read_text().split()]
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A job service and the worker pool that it is told to use."""
+
+    service: Server
+    pool: Pool
+
+    @property
+    def beam_args(self) -> list[str]:
+        """What a command has to say after its -- to run here. Its --workers is the number of worker processes."""
+        return ["--runner=PortableRunner", f"--job_endpoint={self.service.address}", *self.pool.beam_args]
+
+    def worker_pids(self) -> list[int]:
+        """The process of every worker that was started so far."""
+        return self.pool.worker_pids()
+
+
 @contextlib.contextmanager
 def cluster(folder: Path, *, worker: str = sys.executable) -> Iterator[Cluster]:
     """Starts both in a new `folder`, which gets their logs. `worker` is the program that runs the workers."""
     folder.mkdir()
+    port_file = folder / "port"
+    words = [sys.executable, "-m", "tests.servers", "service", "--port=0", f"--port_file={port_file}"]
+    with (
+        server(words, folder / "service.log", lambda _: _read(port_file)) as service,
+        worker_pool(folder, worker=worker) as pool,
+    ):
+        yield Cluster(service=service, pool=pool)
+
+
+@contextlib.contextmanager
+def worker_pool(folder: Path, *, worker: str = sys.executable) -> Iterator[Pool]:
+    """Starts a pool. `folder` gets its log, and `worker` is the program that runs the workers."""
     pid_file = folder / "workers.pids"
     pid_file.touch()
     # The pool starts its workers as `python`, whatever that is: here it is `worker`, and says who it is.
@@ -78,14 +101,9 @@ def cluster(folder: Path, *, worker: str = sys.executable) -> Iterator[Cluster]:
     python.chmod(0o755)
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
 
-    port_file = folder / "port"
-    service_words = ["tests.servers", "--port=0", f"--port_file={port_file}"]
-    pool_words = ["apache_beam.runners.worker.worker_pool_main", "--service_port=0"]
-    with (
-        _server(service_words, folder / "service.log", lambda _: _read(port_file)) as service,
-        _server(pool_words, folder / "pool.log", _logged_port, PATH=path) as pool,
-    ):
-        yield Cluster(service=service, pool=pool, pid_file=pid_file)
+    words = [sys.executable, "-m", "tests.servers", "pool", "--service_port=0"]
+    with server(words, folder / "pool.log", _logged_port, PATH=path) as pool:
+        yield Pool(process=pool.process, address=pool.address, log=pool.log, pid_file=pid_file)
 
 
 def descendants(pid: int) -> list[int]:
@@ -99,10 +117,13 @@ def descendants(pid: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def _server(words: list[str], log: Path, find_port: Callable[[str], str | None], **changes: str) -> Iterator[Server]:
+def server(words: list[str], log: Path, find_port: Callable[[str], str | None], **changes: str) -> Iterator[Server]:
+    """Starts a program and waits until `find_port` finds its port in what it has logged. `changes` are to its
+    environment.
+    """
     with log.open("wb") as stream:
         process = subprocess.Popen(
-            [sys.executable, "-m", *words],
+            words,
             env={**building.environment(), **changes},
             stdout=stream,
             stderr=stream,
@@ -134,8 +155,6 @@ def _serve() -> None:
     """Beam's job service with two changes: it uses as many workers as --direct_num_workers says, where Beam's own uses
     one for every job; and it gives workers an address on loopback, where Beam's own gives the machine's full name.
     """
-    import logging
-
     from apache_beam.options.pipeline_options import DirectOptions
     from apache_beam.runners.portability import local_job_service_main
     from apache_beam.runners.portability.fn_api_runner import fn_runner
@@ -147,9 +166,17 @@ def _serve() -> None:
 
     fn_runner.FnApiRunner = Runner
     socket.getfqdn = lambda name="": "localhost"
-    logging.getLogger().setLevel(logging.INFO)
     local_job_service_main.run(sys.argv[1:])
 
 
+def _pool() -> None:
+    """Beam's worker pool as it is."""
+    from apache_beam.runners.worker import worker_pool_main
+
+    worker_pool_main.main(sys.argv)
+
+
 if __name__ == "__main__":
-    _serve()
+    # Beam leaves it to whatever else is imported whether its log is written.
+    logging.basicConfig(level=logging.INFO)
+    {"service": _serve, "pool": _pool}[sys.argv.pop(1)]()

@@ -147,7 +147,7 @@ def _seal(document: Mapping[str, Any]) -> str:
 
 
 def _check_seal(document: Mapping[str, Any], *, place: str) -> None:
-    """Raises: ManifestError if the text was changed since it was written. Without a digest there is nothing to check."""
+    """Raises: ManifestError if the text was changed since it was written. Without a digest nothing can be checked."""
     if _SEAL in document and document[_SEAL] != (found := _seal(document)):
         raise ManifestError(
             f"{place}: its sha256 is {found}, expected {document[_SEAL]!r:.80}: it was damaged or changed by hand",

@@ -57,6 +57,16 @@ _KNOWN = (
         f"see in their logs why, start them again if they are gone, and {AGAIN}",
     ),
     (
+        r"java\.net\.ConnectException: ([^\n]*)",
+        "the engine cannot reach a worker or a worker pool: {0}",
+        f"start the pool, or correct --environment_config, and {AGAIN}",
+    ),
+    (
+        r"StatusRuntimeException: CANCELLED: client cancelled()",
+        "a worker process died in the middle of its work",
+        f"{AGAIN}; if the machine ran out of memory, use fewer workers",
+    ),
+    (
         r"RuntimeError: Channel closed prematurely()",
         "a worker process died in the middle of its work",
         f"{AGAIN}; if the machine ran out of memory, use fewer workers",

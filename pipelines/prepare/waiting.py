@@ -30,6 +30,7 @@ _POLL_SECONDS = 0.25
 _LAST_WORDS_SECONDS = 2.0
 # Beam's name for the thread that waits for the end of a worker process, or is a worker itself.
 _WORKER_THREAD = "run_worker"
+_MESSAGES_THREAD = "wait_until_finish_read"
 _FIRST_SIGN_SECONDS = 600.0
 
 
@@ -51,12 +52,23 @@ def until_done(start: Callable[[], Any], *, has_begun: Callable[[], bool] | None
         if lost:
             futures.wait([job], timeout=_LAST_WORDS_SECONDS)
     error = job.exception() if job.done() else None
+    if error is not None:
+        _let_messages_end()
     if lost and (not job.done() or (error is not None and reported_in(str(error)) is None)):
         raise PrepError(
             f"a worker process died in the middle of its work ({lost[0]})",
             remedy=f"{AGAIN}; if the machine ran out of memory, use fewer --workers",
         ) from error
     job.result()
+
+
+def _let_messages_end() -> None:
+    """Where a connection broke, the thread that reads the job's messages ends with a traceback: while it is still held
+    back.
+    """
+    for thread in threading.enumerate():
+        if thread.name == _MESSAGES_THREAD:
+            thread.join(timeout=_LAST_WORDS_SECONDS)
 
 
 def _in_a_thread(function: Callable[[], None]) -> futures.Future[None]:

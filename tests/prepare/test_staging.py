@@ -142,9 +142,9 @@ def test_a_second_run_writes_only_what_is_missing(
     written: list[str] = []
     write = storage.write_atomic
 
-    def spy(path: str, chunks: Any) -> None:
+    def spy(path: str, chunks: Any, **kwargs: Any) -> None:
         written.append(path)
-        write(path, chunks)
+        write(path, chunks, **kwargs)
 
     monkeypatch.setattr(storage, "write_atomic", spy)
     staged(split)
@@ -175,10 +175,10 @@ def test_an_error_of_one_writer_ends_the_others(
 ) -> None:
     monkeypatch.setattr(staging, "_FILE_BYTES", 20_000)
 
-    def fail(path: str, chunks: Any) -> None:
+    def fail(path: str, chunks: Any, **kwargs: Any) -> None:
         if path.endswith("3.arrow"):
             raise OutputError("full", remedy="more")
-        write(path, chunks)
+        write(path, chunks, **kwargs)
 
     write = storage.write_atomic
     monkeypatch.setattr(storage, "write_atomic", fail)

@@ -1,0 +1,148 @@
+"""Gets Beam's job server for Apache Flink, as one small jar that names its parts.
+
+    python scripts/get_flink_job_server.py         prints the path of the jar; JAR is what it printed below
+
+    prep-tfrecords build … -- --runner=FlinkRunner --flink_master=[local] --flink_job_server_jar=JAR
+    java -Xmx1g -jar JAR --flink-master='[local]' --job-port=8099
+
+Maven fetches the parts, about 150 MB, into its own local repository, and only those that are not there yet. The jar
+holds nothing but a manifest that points to them, lies in ~/.cache/prep-tfrecords (or $XDG_CACHE_HOME), and is made
+again when a part is gone. Exit status: 0 if it is there, 1 if not, with cause and remedy.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.parse
+import urllib.request
+import zipfile
+
+FLINK = "1.19"
+# The newest release of which every part could be had. Beam's protocols change little: it serves newer Python SDKs.
+BEAM = "2.62.0"
+JOB_SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
+_SECONDS = 900
+_LINE_BYTES = 72
+
+_POM = f"""\
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>prep-tfrecords</groupId>
+  <artifactId>flink-job-server</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.beam</groupId>
+      <artifactId>beam-runners-flink-{FLINK}</artifactId>
+      <version>{BEAM}</version>
+    </dependency>
+    <dependency>  <!-- or else the server would write no log -->
+      <groupId>org.slf4j</groupId>
+      <artifactId>slf4j-simple</artifactId>
+      <version>1.7.30</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+class NotFetchedError(Exception):
+    """There is no job server, and the reason why."""
+
+
+def main() -> int:
+    """Prints the jar's path, after getting it if need be."""
+    try:
+        print(fetch())
+    except NotFetchedError as error:
+        print(f"error: no job server for Flink: {error}", file=sys.stderr)
+        print("remedy: install Java 11 or 17 and Maven, and let Maven reach its repository", file=sys.stderr)
+        return 1
+    return 0
+
+
+def path() -> pathlib.Path:
+    """Where the jar is, or will be."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return cache / "prep-tfrecords" / f"flink-{FLINK}-job-server-{BEAM}.jar"
+
+
+def missing() -> str:
+    """What is missing to run the job server, or nothing."""
+    if shutil.which("java") is None:
+        return "java is not on PATH"
+    if not path().is_file():
+        return f"{path()} is not there; run scripts/get_flink_job_server.py"
+    gone = [part for part in _parts(path()) if not part.is_file()]
+    return f"{gone[0]} is gone; run scripts/get_flink_job_server.py" if gone else ""
+
+
+def fetch() -> pathlib.Path:
+    """The jar, from Maven if it is not complete here. Raises: NotFetchedError."""
+    for program in ("java", "mvn"):
+        if shutil.which(program) is None:
+            raise NotFetchedError(f"{program} is not on PATH")
+    if missing():
+        print(f"getting Flink {FLINK} and Beam {BEAM} through Maven, about 150 MB if all is new", file=sys.stderr)
+        _write_jar(path(), _resolve())
+    return path()
+
+
+def _resolve() -> list[pathlib.Path]:
+    """The parts in Maven's local repository, the job server's and those that it needs."""
+    with tempfile.TemporaryDirectory() as folder:
+        pom, listed = pathlib.Path(folder) / "pom.xml", pathlib.Path(folder) / "classpath"
+        pom.write_text(_POM)
+        goal = ["dependency:build-classpath", "-DincludeScope=runtime", f"-Dmdep.outputFile={listed}"]
+        command = ["mvn", "--quiet", "--batch-mode", "--file", str(pom), *goal]
+        try:
+            ended = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise NotFetchedError(f"Maven was not done within {_SECONDS} seconds") from error
+        if ended.returncode:
+            said = [line for line in (ended.stdout + ended.stderr).splitlines() if "ERROR" in line]
+            raise NotFetchedError(f"Maven ended with {ended.returncode}: {said[0] if said else 'no reason was given'}")
+        return [pathlib.Path(part) for part in listed.read_text().strip().split(os.pathsep)]
+
+
+def _write_jar(jar: pathlib.Path, parts: list[pathlib.Path]) -> None:
+    """Writes the jar whole or not at all."""
+    jar.parent.mkdir(parents=True, exist_ok=True)
+    manifest = {
+        "Manifest-Version": "1.0",
+        "Main-Class": JOB_SERVER,
+        "Class-Path": " ".join(part.as_uri() for part in parts),
+    }
+    partial = jar.with_name(f".{jar.name}-{os.getpid()}")
+    with zipfile.ZipFile(partial, "w") as archive:
+        archive.writestr("META-INF/MANIFEST.MF", "".join(_folded(f"{key}: {value}") for key, value in manifest.items()))
+    partial.replace(jar)
+
+
+def _folded(line: str) -> str:
+    """A line of a jar's manifest: 72 bytes at most, the rest in lines that begin with a space."""
+    pieces = [line[:_LINE_BYTES]]
+    width = _LINE_BYTES - 1
+    pieces += [f" {line[at : at + width]}" for at in range(_LINE_BYTES, len(line), width)]
+    return "\r\n".join(pieces) + "\r\n"
+
+
+def _parts(jar: pathlib.Path) -> list[pathlib.Path]:
+    with zipfile.ZipFile(jar) as archive:
+        lines = archive.read("META-INF/MANIFEST.MF").decode().replace("\r\n ", "").splitlines()
+    (addresses,) = [line.partition(": ")[2] for line in lines if line.startswith("Class-Path: ")]
+    return [
+        pathlib.Path(urllib.request.url2pathname(urllib.parse.urlsplit(address).path)) for address in addresses.split()
+    ]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
