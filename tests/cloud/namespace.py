@@ -24,7 +24,7 @@ import pytest
 from tests import building
 from tests.cloud.proxy import HOSTS, Proxy
 
-__all__ = ["run"]
+__all__ = ["bring_up_loopback", "entering", "run"]
 
 _PROBE_SECONDS = 30
 _ADOPTION_SECONDS = 30
@@ -39,7 +39,7 @@ def run(
     """Runs `python ARGUMENTS` in a new namespace in which `proxy`, with TLS, is Google Cloud Storage. Skips where the
     platform has no such namespaces.
     """
-    if not _entering():
+    if not entering():
         pytest.skip("neither root nor user namespaces here: no namespace with a network and an /etc/hosts of its own")
     hosts = folder / "hosts"
     hosts.write_text("127.0.0.1 localhost " + " ".join(HOSTS) + "\n")
@@ -47,7 +47,7 @@ def run(
     inside = [sys.executable, "-m", "tests.cloud.namespace", str(proxy.adopting), sys.executable, *arguments]
     without = {name for name in os.environ if name.lower().endswith("_proxy")}
     return subprocess.run(
-        [*_entering(), "sh", "-c", script, "sh", str(hosts), *inside],
+        [*entering(), "sh", "-c", script, "sh", str(hosts), *inside],
         env={
             **{name: value for name, value in building.environment().items() if name not in without},
             "CURL_CA_BUNDLE": str(proxy.ca_file),
@@ -62,7 +62,7 @@ def run(
 
 
 @functools.cache
-def _entering() -> tuple[str, ...]:
+def entering() -> tuple[str, ...]:
     for words in (("unshare", "-mn"), ("unshare", "-Urmn")):
         attempt = [*words, "mount", "--bind", "/etc/hosts", "/etc/hosts"]
         if (
@@ -73,7 +73,7 @@ def _entering() -> tuple[str, ...]:
     return ()
 
 
-def _bring_up_loopback() -> None:
+def bring_up_loopback() -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         request = struct.pack("16sh14x", b"lo", 0)
         flags = struct.unpack("16sh14x", fcntl.ioctl(any_socket, _SIOCGIFFLAGS, request))[1]
@@ -89,6 +89,6 @@ def _hand_over(adopting: str) -> None:
 
 
 if __name__ == "__main__":
-    _bring_up_loopback()
+    bring_up_loopback()
     _hand_over(sys.argv[1])
     os.execv(sys.argv[2], sys.argv[2:])

@@ -1,0 +1,411 @@
+"""What readiness says of pipelines that cannot run on a TPU, and that it says nothing of ours."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import datasets
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.tfrecord_io.conftest import WriteDataset, pad_shards
+from tfrecord_io import objectives, reader, readiness
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.reader import Data
+from tfrecord_io.readiness import Finding
+
+BATCH = 8
+
+
+def check(dataset: tf.data.Dataset, **changes: Any) -> list[Finding]:
+    return readiness.check(dataset, **{"tpu": "node", "batch": "per_replica", **changes})
+
+
+def kinds(findings: list[Finding], *, fatal: bool = True) -> list[str]:
+    return [finding.kind for finding in findings if finding.fatal == fatal]
+
+
+def the_only(findings: list[Finding]) -> Finding:
+    (finding,) = findings
+    return finding
+
+
+def numbers() -> tf.data.Dataset:
+    """int32 [BATCH], without end: nothing to complain about."""
+    return (
+        tf.data.Dataset.range(1000).map(lambda row: tf.cast(row, tf.int32)).repeat().batch(BATCH, drop_remainder=True)
+    )
+
+
+def mapped(function: Callable[..., Any]) -> tf.data.Dataset:
+    """int32 [BATCH], by a function of them."""
+    return numbers().map(lambda values: tf.ensure_shape(function(values), [BATCH]))
+
+
+def same(values: Any) -> Any:
+    return values
+
+
+def rows() -> Iterator[list[int]]:
+    yield [0] * BATCH
+
+
+def table() -> tf.lookup.StaticHashTable:
+    pairs = tf.lookup.KeyValueTensorInitializer(tf.range(3), tf.range(3))
+    return tf.lookup.StaticHashTable(pairs, default_value=0)
+
+
+@pytest.fixture
+def data(write_dataset: WriteDataset) -> Data:
+    """120 examples in 3 shards for training, 20 in one for validation."""
+    return reader.open(write_dataset({"train": pad_shards(40, 40, 40), "validation": pad_shards(20)}))
+
+
+@pytest.fixture
+def bucket_data(data: Data) -> Data:
+    """The same, as if it were in a bucket, which nobody reads from."""
+    return dataclasses.replace(data, root="gs://bucket/tiny")
+
+
+OBJECTIVES = [None, objectives.classification(), objectives.masked_lm(), objectives.causal_lm()]
+
+
+class TestOurs:
+    @pytest.mark.parametrize("split", ["train", "validation"])
+    @pytest.mark.parametrize("objective", OBJECTIVES)
+    def test_is_ready_for_a_node_in_a_bucket(self, bucket_data: Data, split: str, objective: Any) -> None:
+        options: dict[str, Any] = {"global_batch_size": 64, "tpu": "node", "objective": objective}
+        assert readiness.check_data(bucket_data, split, **options) == []
+
+    @pytest.mark.parametrize("split", ["train", "validation"])
+    def test_is_ready_for_a_vm_on_its_disk(self, data: Data, split: str) -> None:
+        assert readiness.check_data(data, split, global_batch_size=64, tpu="vm", start_step=1) == []
+
+    @pytest.mark.parametrize("split", ["train", "validation"])
+    @pytest.mark.parametrize("start_step", [0, 1])
+    def test_local_paths_are_out_of_a_nodes_reach(self, data: Data, split: str, start_step: int) -> None:
+        found = readiness.check_data(data, split, global_batch_size=16, tpu="node", start_step=start_step)
+        assert set(kinds(found)) == {"path"}
+        assert all(finding.place.startswith(f"{data.root}/tiny-{split}-0000") for finding in found)
+        assert any("TFRecordDataset" in finding.problem for finding in found)
+        assert all("gs://BUCKET" in finding.remedy for finding in found)
+
+    def test_a_global_batch_is_ready_too(self, bucket_data: Data) -> None:
+        assert check(bucket_data.dataset("train", global_batch_size=64), batch="global") == []
+
+    def test_with_local_paths_on_several_hosts_is_a_warning(self, data: Data) -> None:
+        found = readiness.check_data(data, "train", global_batch_size=64, tpu="vm", num_hosts=2)
+        assert kinds(found, fatal=True) == []
+        assert set(kinds(found, fatal=False)) == {"path"}
+
+    def test_fewer_shards_than_hosts_are_a_warning(self, bucket_data: Data) -> None:
+        found = readiness.check_data(bucket_data, "train", global_batch_size=64, tpu="node", num_hosts=4)
+        warning = the_only(found)
+        assert not warning.fatal
+        assert "fewer shards (3) than hosts (4)" in warning.problem
+        assert "--shard-size" in warning.remedy
+
+    @pytest.mark.parametrize(
+        ("changes", "problem"),
+        [
+            ({"global_batch_size": 60}, "a multiple of the 8 replicas"),
+            ({"split": "test"}, "no split 'test'"),
+            ({"start_step": -1}, "start_step is -1"),
+        ],
+    )
+    def test_what_the_reader_refuses_is_a_finding(self, data: Data, changes: dict[str, Any], problem: str) -> None:
+        found = readiness.check_data(data, **{"split": "train", "global_batch_size": 64, "tpu": "vm", **changes})
+        finding = the_only(found)
+        assert finding.fatal
+        assert problem in finding.problem
+
+    def test_a_missing_index_is_a_finding(self, data: Data) -> None:
+        for path in pathlib.Path(data.root, "index").iterdir():
+            path.unlink()
+        found = readiness.check_data(data, "validation", global_batch_size=8, tpu="vm", start_step=2)
+        assert "expected the index of the shard" in the_only(found).problem
+
+
+class TestPython:
+    """What is bound to the process that made it."""
+
+    def test_a_generator_is_reported_once(self) -> None:
+        spec = tf.TensorSpec([BATCH], tf.int32)
+        finding = the_only(check(tf.data.Dataset.from_generator(rows, output_signature=spec)))
+        assert (finding.kind, finding.fatal) == ("generator", True)
+        assert finding.place.startswith("GeneratorDataset in FlatMapDataset")
+        assert "prep-tfrecords build" in finding.remedy
+
+    @pytest.mark.parametrize("wrapper", [tf.numpy_function, tf.py_function])
+    def test_a_python_function_is_reported_with_its_place(self, wrapper: Any) -> None:
+        finding = the_only(check(mapped(lambda values: wrapper(same, [values], tf.int32))))
+        assert (finding.kind, finding.fatal) == ("python", True)
+        assert "PyFunc in MapDataset (map_lambda)" in finding.place
+
+    def test_a_stateless_python_function_is_reported(self) -> None:
+        finding = the_only(check(mapped(lambda values: tf.numpy_function(same, [values], tf.int32, stateful=False))))
+        assert finding.place.startswith("PyFuncStateless in MapDataset")
+
+    def test_a_python_function_is_found_however_deep(self) -> None:
+        @tf.function
+        def inner(values: tf.Tensor) -> tf.Tensor:
+            return tf.cond(values[0] > 0, lambda: tf.numpy_function(same, [values], tf.int32), lambda: values)
+
+        inside = numbers().interleave(
+            lambda values: tf.data.Dataset.from_tensors(values).map(lambda x: tf.ensure_shape(inner(x), [BATCH]))
+        )
+        finding = the_only(check(inside))
+        assert finding.kind == "python"
+        assert "InterleaveDataset" in finding.place
+
+    def test_a_dataset_of_hugging_face_is_reported(self) -> None:
+        source = datasets.Dataset.from_dict({"input_ids": np.zeros([32, 4], np.int64).tolist()})
+        found = check(source.to_tf_dataset(batch_size=BATCH, drop_remainder=True))
+        assert "python" in kinds(found)
+
+    def test_on_the_tpus_own_host_python_is_a_warning(self) -> None:
+        dataset = mapped(lambda values: tf.numpy_function(same, [values], tf.int32))
+        assert kinds(check(dataset, tpu="vm"), fatal=False) == ["python"]
+        assert kinds(check(dataset, tpu="vm", num_hosts=2)) == ["python"], "the other hosts are other machines"
+
+
+class TestMemory:
+    """What is held in the memory of this process."""
+
+    def test_a_table_is_reported(self) -> None:
+        names = table()
+        assert kinds(check(mapped(names.lookup))) == ["table"]
+
+    @pytest.mark.parametrize("kind", ["DenseHashTable", "MutableHashTable"])
+    def test_a_table_that_changes_is_reported(self, kind: str) -> None:
+        keys = {"empty_key": -1, "deleted_key": -2} if kind == "DenseHashTable" else {}
+        names = getattr(tf.lookup.experimental, kind)(tf.int32, tf.int32, default_value=0, **keys)
+        assert kinds(check(mapped(names.lookup))) == ["table"]
+
+    def test_an_iterator_is_reported(self) -> None:
+        other = iter(numbers())
+        finding = the_only(check(mapped(lambda values: values + next(other))))
+        assert finding.kind == "iterator"
+        assert "zip" in finding.remedy
+
+    def test_a_variable_is_reported(self) -> None:
+        step = tf.Variable(1)
+        finding = the_only(check(mapped(lambda values: values + step)))
+        assert (finding.kind, finding.place) == ("variable", "MapDataset")
+
+    def test_a_random_generator_is_reported(self) -> None:
+        generator = tf.random.Generator.from_seed(0)
+        found = check(mapped(lambda values: generator.uniform([BATCH], maxval=9, dtype=tf.int32)))
+        assert kinds(found) == ["variable"]
+        assert "stateless" in found[0].remedy
+
+    def test_any_other_resource_is_reported(self) -> None:
+        queue = tf.queue.FIFOQueue(1, [tf.int32], shapes=[[BATCH]])
+        found = check(mapped(lambda values: values + queue.dequeue()))
+        assert kinds(found) == ["resource"]
+
+    def test_an_operation_of_another_library_is_reported_for_a_node(self) -> None:
+        def other(values: tf.Tensor) -> tf.Tensor:
+            # TensorFlow's own tests have it, and its public API has not.
+            return values + tf.compat.v1.get_default_graph().create_op("IntOutput", [], [tf.int32]).outputs[0]
+
+        finding = the_only(check(mapped(other)))
+        assert (finding.kind, finding.place) == ("custom", "IntOutput in MapDataset (map_lambda)")
+        assert check(mapped(other), tpu="vm") == []
+
+    def test_a_large_array_in_the_graph_is_a_warning(self) -> None:
+        array = np.zeros([20, 1 << 20], np.uint8)
+        warning = the_only(check(tf.data.Dataset.from_tensor_slices(array).batch(1, drop_remainder=True)))
+        assert (warning.kind, warning.fatal) == ("data in the graph", False)
+        assert warning.place == "TensorSliceDataset"
+        assert warning.problem.startswith("21 MB")
+
+    def test_a_small_array_is_not(self) -> None:
+        assert check(tf.data.Dataset.from_tensor_slices(np.zeros([BATCH, 4], np.int32)).batch(4, True)) == []
+
+
+class TestPaths:
+    @pytest.mark.parametrize(
+        "dataset",
+        [
+            lambda path: tf.data.TFRecordDataset(path),
+            lambda path: tf.data.TFRecordDataset([path, path + "2"], num_parallel_reads=2),
+            lambda path: tf.data.Dataset.from_tensor_slices([path]).interleave(tf.data.TFRecordDataset),
+            lambda path: tf.data.Dataset.from_tensors(path).map(tf.io.read_file),
+            lambda path: numbers().map(lambda values: tf.io.read_file(path)),
+            lambda path: tf.data.TextLineDataset(path),
+            lambda path: tf.data.FixedLengthRecordDataset(path, 4),
+            lambda path: numbers().cache(path),
+            lambda path: numbers().snapshot(path),
+        ],
+    )
+    def test_a_local_path_is_found_wherever_it_is_read(self, dataset: Any, tmp_path: pathlib.Path) -> None:
+        path = str(tmp_path / "records")
+        found = [finding for finding in check(dataset(path)) if finding.kind == "path"]
+        assert found
+        assert all(finding.fatal and finding.place.startswith(path) for finding in found)
+
+    def test_files_that_were_listed_are_found(self, tmp_path: pathlib.Path) -> None:
+        path = tmp_path / "a.tfrecord"
+        path.touch()
+        listed = tf.data.Dataset.list_files(str(tmp_path / "*.tfrecord"), shuffle=False)
+        found = check(listed.interleave(tf.data.TFRecordDataset))
+        assert [finding.place for finding in found if finding.kind == "path"] == [str(path)]
+
+    def test_a_relative_path_is_found(self, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(tmp_path)
+        pathlib.Path("here.tfrecord").touch()
+        found = check(tf.data.Dataset.from_tensors("here.tfrecord").flat_map(tf.data.TFRecordDataset))
+        assert "path" in kinds(found)
+
+    @pytest.mark.parametrize("path", ["file:///data/a", "s3://bucket/a", "https://example.com/a", "records"])
+    def test_whatever_is_not_gs_is_out_of_a_nodes_reach(self, path: str) -> None:
+        assert "path" in kinds(check(tf.data.Dataset.from_tensors(0).map(lambda _: tf.io.read_file(path))))
+
+    def test_paths_on_gs_are_within_reach(self) -> None:
+        paths = tf.data.Dataset.range(4).map(lambda n: tf.strings.join(["gs://bucket/", tf.strings.as_string(n)]))
+        assert "path" not in kinds(check(paths.interleave(tf.data.TFRecordDataset)))
+
+    def test_other_strings_are_no_paths(self) -> None:
+        reviews = tf.data.Dataset.from_tensor_slices(["/ 10", "/etc/passwd"])
+        records = tf.data.Dataset.zip(reviews, tf.data.TFRecordDataset("gs://bucket/a", compression_type="GZIP"))
+        assert "path" not in kinds(check(records))
+
+    def test_on_a_vm_a_local_path_is_fine(self) -> None:
+        assert "path" not in [finding.kind for finding in check(tf.data.TFRecordDataset("/data/a"), tpu="vm")]
+
+    def test_fewer_files_than_hosts(self) -> None:
+        options = tf.data.Options()
+        options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.FILE
+        records = tf.data.TFRecordDataset(["gs://bucket/a", "gs://bucket/b"]).with_options(options)
+        shards = [each for each in check(records, batch="global", num_hosts=4) if each.kind == "shards"]
+        assert the_only(shards).fatal
+        assert "2 files for 4 hosts" in shards[0].problem
+        assert "shards" not in kinds(check(records, batch="global", num_hosts=2))
+
+
+class TestElements:
+    def test_a_batch_without_drop_remainder(self) -> None:
+        finding = the_only(check(tf.data.Dataset.range(100).map(lambda row: tf.cast(row, tf.int32)).batch(8)))
+        assert (finding.kind, finding.place) == ("shape", "element")
+        assert finding.problem.startswith("has shape (None,)")
+        assert "drop_remainder=True" in finding.remedy
+
+    def test_a_padded_batch_without_shapes(self) -> None:
+        ragged = tf.data.Dataset.range(100).map(lambda row: {"input_ids": tf.range(tf.cast(row, tf.int32))})
+        finding = the_only(check(ragged.padded_batch(BATCH, drop_remainder=True)))
+        assert (finding.kind, finding.place) == ("shape", "component ['input_ids']")
+        assert "padded_shapes" in finding.remedy
+
+    def test_a_padded_batch_with_shapes_is_ready(self) -> None:
+        ragged = tf.data.Dataset.range(5).map(lambda row: tf.range(tf.cast(row, tf.int32)))
+        assert check(ragged.padded_batch(2, padded_shapes=[8], drop_remainder=True)) == []
+
+    def test_an_unknown_rank(self) -> None:
+        lost = numbers().map(lambda values: tf.raw_ops.PlaceholderWithDefault(input=values, shape=None))
+        assert "tf.ensure_shape" in the_only(check(lost)).remedy
+
+    def test_a_ragged_component(self) -> None:
+        ragged = tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1], [2, 3]])).batch(2, drop_remainder=True)
+        finding = the_only(check(ragged))
+        assert finding.problem.startswith("is a RaggedTensor")
+        assert finding.fatal
+
+    def test_strings(self) -> None:
+        texts = tf.data.Dataset.from_tensors({"text": tf.constant(["a"] * BATCH), "label": tf.zeros([BATCH])})
+        finding = the_only(check(texts))
+        assert (finding.kind, finding.place, finding.fatal) == ("dtype", "component ['text']", True)
+        assert "tokenize" in finding.remedy
+
+    @pytest.mark.parametrize(("dtype", "narrow"), [(tf.int64, "int32"), (tf.float64, "float32")])
+    def test_64_bits_are_a_warning(self, dtype: tf.DType, narrow: str) -> None:
+        finding = the_only(check(numbers().map(lambda values: (values, {"wide": tf.cast(values, dtype)}))))
+        assert (finding.place, finding.fatal) == ("component [1]['wide']", False)
+        assert finding.remedy == f"tf.cast(x, tf.{narrow})"
+
+    @pytest.mark.parametrize("dtype", [tf.bfloat16, tf.bool, tf.uint8, tf.float16])
+    def test_other_types_are_taken(self, dtype: tf.DType) -> None:
+        assert check(numbers().map(lambda values: tf.cast(values, dtype))) == []
+
+    def test_complex_numbers_of_128_bits(self) -> None:
+        assert kinds(check(numbers().map(lambda values: tf.cast(values, tf.complex128)))) == ["dtype"]
+
+
+class TestGlobalBatch:
+    def test_that_the_replicas_can_share(self) -> None:
+        assert check(numbers(), batch="global", num_replicas=4) == []
+
+    @pytest.mark.parametrize(("num_replicas", "remedy"), [(3, "6 or 9"), (16, "16")])
+    def test_that_they_cannot_share(self, num_replicas: int, remedy: str) -> None:
+        finding = the_only(check(numbers(), batch="global", num_replicas=num_replicas))
+        assert (finding.kind, finding.fatal) == ("batch", True)
+        assert f"has 8 rows, expected a multiple of the {num_replicas} replicas" in finding.problem
+        assert finding.remedy == f"use batches of {remedy}"
+
+    def test_without_rows(self) -> None:
+        assert kinds(check(numbers().unbatch(), batch="global")) == ["batch"]
+
+    def test_of_several_sizes(self) -> None:
+        dataset = numbers().map(lambda values: (values, tf.concat([values, values], axis=0)))
+        assert set(kinds(check(dataset, batch="global"))) == {"batch"}
+
+
+class TestGraph:
+    def test_that_cannot_be_written(self) -> None:
+        variant = tf.raw_ops.TFRecordDatasetV2(
+            filenames=["gs://bucket/a"], compression_type="", buffer_size=0, byte_offsets=[0]
+        )
+        dataset = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
+        graph = check(dataset)[0]
+        assert (graph.kind, graph.fatal) == ("graph", True)
+        assert "TFRecordDatasetV2" in graph.problem
+
+    def test_that_is_too_large_to_be_written(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        # What TensorFlow gives for an array of 2 GB, after half a minute.
+        monkeypatch.setattr(tf.raw_ops, "DatasetToGraphV2", lambda **_: tf.constant(b""))
+        finding = the_only(check(numbers()))
+        assert (finding.kind, finding.fatal) == ("graph", True)
+        assert "2 GB" in finding.problem
+
+    def test_that_is_being_built(self) -> None:
+        @tf.function(autograph=False)
+        def inside() -> None:
+            check(numbers())
+
+        with pytest.raises(ReaderError, match="eager"):
+            inside()
+
+    @pytest.mark.parametrize(
+        "changes", [{"tpu": "pod"}, {"batch": "all"}, {"num_replicas": 0}, {"num_hosts": 0}, {"num_hosts": 3}], ids=str
+    )
+    def test_nonsense_is_refused(self, changes: dict[str, Any]) -> None:
+        with pytest.raises(ReaderError, match="expected"):
+            check(numbers(), **changes)
+
+
+class TestReport:
+    FATAL = Finding(kind="path", place="/data/a", problem="is local", remedy="copy it", fatal=True)
+    WARNING = Finding(kind="dtype", place="component ['x']", problem="is int64", remedy="", fatal=False)
+
+    def test_fatal_findings_come_first_with_their_remedies(self) -> None:
+        assert readiness.describe([self.WARNING, self.FATAL]).splitlines() == [
+            "BAD  /data/a: is local",
+            "       copy it",
+            "warn component ['x']: is int64",
+        ]
+
+    def test_nothing_found_is_said_too(self) -> None:
+        assert readiness.describe([]).startswith("ok ")
+
+    def test_fatal_findings_are_an_error(self) -> None:
+        with pytest.raises(ReaderError, match=r"\(and 1 more\): /data/a: is local") as caught:
+            readiness.require([self.WARNING, self.FATAL, dataclasses.replace(self.FATAL, place="/data/b")])
+        assert caught.value.remedy == "copy it"
+
+    def test_warnings_are_none(self) -> None:
+        readiness.require([self.WARNING])
+        assert kinds([self.WARNING]) == []
