@@ -11,7 +11,7 @@ HERE = pathlib.Path(__file__).parent
 VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "tfrecord_io/__init__.py").read_text(), re.M)
 assert VERSION is not None, "tfrecord_io/__init__.py carries the version"
 
-TRAIN = ["tensorflow>=2.19"]
+TRAIN = ["keras>=3.12", "keras-hub>=0.25.1", "tensorflow>=2.20"]
 # Beam's clients for Google Cloud, and what packs this package for workers: half a second more for each import of Beam.
 DATAFLOW = ["apache-beam[gcp]>=2.65", "setuptools>=77"]
 DEV = [
@@ -57,7 +57,9 @@ setup(
         "xxhash>=3.4",
     ],
     extras_require={"dataflow": DATAFLOW, "train": TRAIN, "dev": [*DATAFLOW, *TRAIN, *DEV]},
-    entry_points={"console_scripts": ["prep-tfrecords=pipelines.cli:main"]},
+    entry_points={
+        "console_scripts": ["prep-tfrecords=pipelines.cli:main", "train-tpu=pipelines.train.cli:main"],
+    },
     classifiers=[
         "Intended Audience :: Science/Research",
         "Operating System :: POSIX :: Linux",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib.util
 import json
+import os
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -225,32 +227,88 @@ def trace(dataset: str, split: str, shard: int, record: int, source: str | None,
 
 
 @main.command()
-@click.option("--output", required=True, metavar="OUT", help="Folder or gs:// address that a build is to write to.")
+@click.argument("dataset", required=False)
+@click.option("--output", metavar="OUT", help="Folder or gs:// address that a build is to write to.")
 @click.option(
     "--region", metavar="REGION", help="Where the TPU or the workers are, to compare with the bucket's place."
 )
-@click.option("--source", metavar="DATASET", help="Files by path or glob, to see whether they can be read.")
+@click.option("--source", metavar="FILES", help="Data files by path or glob, to see whether they can be read.")
+@click.option("--tpu", type=click.Choice(["node", "vm"]), help="Is DATASET fit for a TPU of this kind?")
+@click.option("--global-batch-size", type=click.IntRange(min=1), default=1024, show_default=True, help="With --tpu.")
+@click.option("--replicas", type=click.IntRange(min=1), default=8, show_default=True, help="TPU cores, with --tpu.")
+@click.option("--hosts", type=click.IntRange(min=1), default=1, show_default=True, help="TPU hosts, with --tpu.")
 @common
-def doctor(output: str, region: str | None, source: str | None, as_json: bool, verbose: bool) -> None:
-    """Try in OUT, on a small object, all that a build does there: write, read, list, delete; and say who we are."""
+def doctor(
+    dataset: str | None,
+    output: str | None,
+    region: str | None,
+    source: str | None,
+    tpu: Any,
+    as_json: bool,
+    verbose: bool,
+    **sizes: int,
+) -> None:
+    """Is a place ready for a dataset (--output), or a finished DATASET for a TPU (--tpu)?
+
+    Tries in OUT, on a small object, all that a build does there: write, read, list, delete; and says who we are.
+    """
     with errors(verbose=verbose):
-        from pipelines.prepare import doctor as doctoring
+        from tfrecord_io.errors import ConfigError
 
-        with quiet(verbose=verbose):
-            checks = doctoring.diagnose(output, region=region, dataset=source)
-        for check in checks:
-            mark = {True: "ok  ", False: "BAD ", None: "?   "}[check.ok]
-            click.echo(f"{mark} {check.name}: {check.found}", err=True)
-            if check.remedy:
-                click.echo(f"       {check.remedy}", err=True)
-        if as_json:
-            click.echo(json.dumps([dataclasses.asdict(check) for check in checks]))
-        if failed := [check.name for check in checks if check.ok is False]:
-            from tfrecord_io.errors import OutputError
-
-            raise OutputError(
-                f"{output}: not ready for a dataset: {', '.join(failed)}", remedy="do what stands below each BAD line"
+        if (output is None) == (dataset is None) or (dataset is None) != (tpu is None):
+            raise ConfigError(
+                "doctor looks at one thing at a time", remedy="give --output OUT, or DATASET with --tpu node or vm"
             )
+        if dataset is not None:
+            _examine_dataset(dataset, tpu=tpu, as_json=as_json, **sizes)
+        elif output is not None:
+            with quiet(verbose=verbose):
+                _examine_place(output, region=region, source=source, as_json=as_json)
+
+
+def _examine_place(output: str, *, region: str | None, source: str | None, as_json: bool) -> None:
+    from pipelines.prepare import doctor as doctoring
+    from tfrecord_io.errors import OutputError
+
+    checks = doctoring.diagnose(output, region=region, dataset=source)
+    for check in checks:
+        mark = {True: "ok  ", False: "BAD ", None: "?   "}[check.ok]
+        click.echo(f"{mark} {check.name}: {check.found}", err=True)
+        if check.remedy:
+            click.echo(f"       {check.remedy}", err=True)
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(check) for check in checks]))
+    if failed := [check.name for check in checks if check.ok is False]:
+        raise OutputError(
+            f"{output}: not ready for a dataset: {', '.join(failed)}", remedy="do what stands below each BAD line"
+        )
+
+
+def _examine_dataset(
+    dataset: str, *, tpu: Any, global_batch_size: int, replicas: int, hosts: int, as_json: bool
+) -> None:
+    from tfrecord_io.errors import ConfigError
+
+    if importlib.util.find_spec("tensorflow") is None:
+        raise ConfigError("--tpu needs TensorFlow, which is not installed", remedy="run `pip install '.[train]'`")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    from tfrecord_io import reader, readiness
+
+    data = reader.open(dataset)
+    every = (
+        finding
+        for name, split in data.splits.items()
+        if split.num_examples
+        for finding in readiness.check_data(
+            data, name, tpu=tpu, global_batch_size=global_batch_size, num_replicas=replicas, num_hosts=hosts
+        )
+    )
+    found = list(dict.fromkeys(every))
+    click.echo(readiness.describe(found), err=True)
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(finding) for finding in found]))
+    readiness.require(found)
 
 
 def _open(dataset: str) -> Any:

@@ -55,7 +55,10 @@ REQUEST = [
 ]
 OPTIONS = {
     "build": sorted([*REQUEST, "--output", "--overwrite", "--resume", "--workers"]),
-    "doctor": ["--json", "--output", "--region", "--source", "--verbose"],
+    "doctor": [
+        *("--global-batch-size", "--hosts", "--json", "--output", "--region", "--replicas", "--source", "--tpu"),
+        "--verbose",
+    ],
     "inspect": ["--json", "--rows", "--split", "--verbose"],
     "plan": REQUEST,
     "trace": ["--json", "--record", "--shard", "--source", "--split", "--verbose"],
@@ -130,6 +133,34 @@ class TestOptions:
         outcome = building.command(*arguments)
         assert outcome.status == 2
         assert outcome.err.startswith("Usage: prep-tfrecords")
+
+
+class TestDoctor:
+    """Is a place ready for a dataset, or a dataset for a TPU?"""
+
+    def test_a_dataset_that_a_tpu_vm_can_read(self) -> None:
+        outcome = building.command("doctor", reviews(), "--tpu", "vm", "--global-batch-size", 32, "--json")
+        assert outcome.status == 0, outcome.err
+        assert [finding for finding in json.loads(outcome.out) if finding["fatal"]] == []
+
+    def test_a_local_dataset_is_nothing_for_the_host_of_a_tpu_node(self) -> None:
+        outcome = building.command("doctor", reviews(), "--tpu", "node", "--global-batch-size", 32)
+        assert outcome.status == 1
+        assert str(reviews()) in outcome.err
+
+    @pytest.mark.parametrize(
+        "arguments", [[], ["x"], ["x", "--output", "y"], ["--tpu", "vm"], ["--output=y", "--tpu=vm"]]
+    )
+    def test_one_thing_at_a_time(self, arguments: list[str]) -> None:
+        outcome = building.command("doctor", *arguments)
+        assert (outcome.status, outcome.error[0]) == (2, "doctor looks at one thing at a time")
+
+    def test_a_place_for_a_dataset(self, tmp_path: Path) -> None:
+        outcome = building.command("doctor", "--output", tmp_path / "new", "--json")
+        assert outcome.status == 0
+        assert {check["name"] for check in json.loads(outcome.out)} >= {"write and fsync", "locks"}
+        assert list(tmp_path.iterdir()) == []
+        assert building.command("doctor", "--output", "/proc/x").status == 1
 
 
 class TestJson:

@@ -13,6 +13,7 @@ from tests import building
 
 PREPARE = sorted(f"pipelines.prepare.{path.stem}" for path in (building.REPOSITORY / "pipelines/prepare").glob("*.py"))
 FORMAT = sorted(f"tfrecord_io.{path.stem}" for path in (building.REPOSITORY / "tfrecord_io").glob("*.py"))
+TRAIN = sorted(f"pipelines.train.{path.stem}" for path in (building.REPOSITORY / "pipelines/train").glob("*.py"))
 LIGHT_FORMAT = ["errors", "schema", "manifest", "examples", "records"]
 
 
@@ -60,6 +61,19 @@ def test_the_format_imports_nothing_of_the_prepare_side() -> None:
     assert "tensorflow" in found, "the reader needs it"
     # No pyarrow in this list: Keras imports pandas where that is installed, and pandas imports pyarrow.
     assert not found & {"apache_beam", "datasets", "transformers", "tokenizers", "pipelines"}
+
+
+@pytest.mark.slow
+def test_the_train_side_never_imports_the_prepare_side() -> None:
+    program = "".join(f"import {name.removesuffix('.__init__')}\n" for name in TRAIN)
+    check = "import sys\nassert not [name for name in sys.modules if name.startswith('pipelines.prepare')]\n"
+    found = imported_by(program + check)
+    assert "keras" in found
+    assert not found & {"apache_beam", "datasets", "transformers"}
+
+
+def test_the_trainers_command_line_imports_nothing_heavy() -> None:
+    assert not importing(["pipelines.train.cli"]) & {"tensorflow", "keras", "apache_beam", "datasets", "transformers"}
 
 
 @pytest.mark.parametrize("module", LIGHT_FORMAT)

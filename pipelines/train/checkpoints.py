@@ -1,0 +1,113 @@
+"""What a training remembers: weights, optimizer and step in one checkpoint, and beside it what it was made for.
+
+    MODEL_DIR/run.json                 identity: the dataset's fingerprint, task, model, batch size, seed …
+    MODEL_DIR/checkpoints/ckpt-120.*   after 120 steps; the file `checkpoint` names the last finished one
+    MODEL_DIR/model.keras, model.weights.h5   when the training is done
+
+The step is the reader's position too: with the same identity, batch 120 is the same on every run, so a training goes on
+with `start_step=120`. That holds only for the same identity, so another one is refused. The file `checkpoint` is
+replaced after a checkpoint's own files are complete: a kill in between leaves the checkpoint before it in force.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from pipelines.train.learner import Learner
+from tfrecord_io.errors import FingerprintMismatchError, OutputError
+
+__all__ = ["Checkpoints", "save_model"]
+
+_IDENTITY = "run.json"
+
+
+class Checkpoints:
+    """The checkpoints of one training in a folder, local or gs://."""
+
+    def __init__(self, model_dir: str, learner: Learner, *, identity: Mapping[str, Any], keep: int) -> None:
+        self._folder = model_dir.rstrip("/")
+        self._identity = dict(identity)
+        self._learner = learner
+        # Lists, by position: Keras' names change with what else was built in a process.
+        self._state = tf.train.Checkpoint(**learner.saved)
+        self._manager = tf.train.CheckpointManager(self._state, f"{self._folder}/checkpoints", max_to_keep=keep)
+
+    def open(self) -> int:
+        """Restores the last checkpoint, or claims a new folder. Returns the steps already taken.
+
+        Raises: FingerprintMismatchError if the folder is another training's; OutputError if it cannot be used.
+        """
+        path = f"{self._folder}/{_IDENTITY}"
+        try:
+            tf.io.gfile.makedirs(self._folder)
+            if tf.io.gfile.exists(path):
+                self._check_identity(json.loads(tf.io.gfile.GFile(path).read()))
+            else:
+                with tf.io.gfile.GFile(path, "w") as file:
+                    file.write(json.dumps(self._identity, indent=2, sort_keys=True) + "\n")
+        except (tf.errors.OpError, ValueError) as error:
+            raise OutputError(
+                f"--model-dir {self._folder}: it cannot be used ({_first_line(error)})",
+                remedy="give a folder that can be written, or an empty one",
+            ) from error
+        if self._manager.latest_checkpoint:
+            self._restore(self._manager.latest_checkpoint)
+        return self._learner.step
+
+    def save(self) -> str:
+        """Writes a checkpoint of the present step. Raises: OutputError if it cannot be written."""
+        try:
+            return str(self._manager.save(checkpoint_number=self._learner.step))
+        except tf.errors.OpError as error:
+            raise OutputError(
+                f"--model-dir {self._folder}: a checkpoint cannot be written ({_first_line(error)})",
+                remedy="make room or give the right to write, and run the same command again",
+            ) from error
+
+    def _check_identity(self, found: Any) -> None:
+        differing = {
+            name: (found.get(name), value) for name, value in self._identity.items() if found.get(name) != value
+        }
+        if differing:
+            listing = ", ".join(f"{name} {old!r}, now {new!r}" for name, (old, new) in sorted(differing.items()))
+            raise FingerprintMismatchError(
+                f"--model-dir {self._folder} holds another training: {listing}",
+                remedy="give another --model-dir, or the same data and options to go on with that training",
+            )
+
+    def _restore(self, path: str) -> None:
+        try:
+            self._state.restore(path).assert_consumed()
+        except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:  # one for each way to be damaged
+            raise OutputError(
+                f"{path}: it does not fit this model or is damaged ({_first_line(error)})",
+                remedy="give another --model-dir, or the version of the model that wrote it",
+            ) from error
+
+
+def save_model(model: Any, model_dir: str) -> tuple[str, str]:
+    """Writes the model as .keras and its weights as .weights.h5. Returns both paths.
+
+    Raises: OutputError if they cannot be written.
+    """
+    targets = tuple(f"{model_dir.rstrip('/')}/{name}" for name in ("model.keras", "model.weights.h5"))
+    with tempfile.TemporaryDirectory() as folder:
+        # Keras writes local files; so do h5 and zip, which seek. One copy then serves every file system.
+        model.save(os.path.join(folder, "model.keras"))
+        model.save_weights(os.path.join(folder, "model.weights.h5"))
+        try:
+            for target in targets:
+                tf.io.gfile.copy(os.path.join(folder, os.path.basename(target)), target, overwrite=True)
+        except tf.errors.OpError as error:
+            raise OutputError(f"{model_dir}: the final model cannot be written ({_first_line(error)})") from error
+    return targets[0], targets[1]
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0][:200]

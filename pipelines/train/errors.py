@@ -1,0 +1,25 @@
+"""What can go wrong in a training besides its options and its data.
+
+PrepError (tfrecord_io.errors)
+├── DeviceError       the TPU or GPU that was asked for cannot be reached, or is something else
+├── TrainingError     the training cannot go on: the model does not fit its task, the loss is no number
+└── StoppedError      a signal ended the training, after its state was saved
+"""
+
+from __future__ import annotations
+
+from tfrecord_io.errors import PrepError
+
+__all__ = ["DeviceError", "StoppedError", "TrainingError"]
+
+
+class DeviceError(PrepError):
+    """The accelerator that was asked for cannot be reached, or is something else."""
+
+
+class TrainingError(PrepError):
+    """The training cannot begin or go on."""
+
+
+class StoppedError(PrepError):
+    """A signal ended the training before its last step; its state is saved."""

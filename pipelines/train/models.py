@@ -1,0 +1,255 @@
+"""The model for a task on a dataset: from the manifest's names and sizes in, logits out.
+
+    inputs by the dataset's own feature names          backbone (KerasHub)                 head
+    input_ids        int32 [B, L]  ─► token_ids    ─┐
+    attention_mask   int32 [B, L]  ─► padding_mask ─┼─► sequence [B, L, D] ─┬─ pool ─► dense ─► logits [B, classes]
+    token_type_ids   int32 [B, L]  ─► segment_ids  ─┘  (where it takes any) └─ tied embedding ─► logits [B, L, V]
+
+`--model` is one of three things:
+    bert-tiny, gpt2-tiny …      from scratch, in the sizes of `SIZES`, with the manifest's vocabulary and length
+    package.module:build        the user's: build(manifest) gives a Keras model from a dict of such inputs to logits
+    anything else               a KerasHub preset, hf://OWNER/NAME, or a folder: pretrained weights
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import re
+import sys
+from typing import Any
+
+import keras
+from keras import ops
+
+from pipelines.train.config import Pooling, TrainConfig
+from pipelines.train.tasks import BoundTask
+from tfrecord_io import input_plan
+from tfrecord_io.errors import ConfigError, PrepError
+from tfrecord_io.manifest import Manifest
+
+__all__ = ["SIZES", "build"]
+
+# Layers, heads, width. The sizes of BERT (arXiv:1810.04805, arXiv:1908.08962) and GPT-2.
+SIZES = {
+    "tiny": (2, 2, 128),
+    "mini": (4, 4, 256),
+    "small": (4, 8, 512),
+    "medium": (8, 8, 512),
+    "base": (12, 12, 768),
+    "large": (24, 16, 1024),
+}
+_SCRATCH = re.compile(r"(bert|gpt2)-(\w+)\Z")
+_USERS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
+
+
+def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> keras.Model:
+    """The model; call it inside the strategy's scope.
+
+    Raises: ConfigError if there is no such model, or it does not fit the dataset or the task.
+    """
+    if _USERS.match(config.model):
+        model = _users_model(config.model, manifest)
+    else:
+        scratch = _SCRATCH.match(config.model)
+        backbone = _from_scratch(config, manifest, *scratch.groups()) if scratch else _pretrained(config.model)
+        _check_backbone(backbone, config=config)
+        pooling = config.pooling
+        if pooling == "auto":
+            pooling = "last" if _is_causal(backbone) else "mean" if scratch else "first"
+        model = _with_head(backbone, manifest, task, pooling=pooling)
+    _check_sizes(model, config=config, manifest=manifest)
+    _check_logits(model, config=config, manifest=manifest, task=task)
+    return model
+
+
+def _from_scratch(config: TrainConfig, manifest: Manifest, family: str, size: str) -> Any:
+    if size not in SIZES:
+        raise ConfigError(f"--model {config.model}, expected a size of {list(SIZES)} behind {family}-")
+    layers, heads, width = SIZES[size]
+    hub = _keras_hub(config.model).models
+    sizes = {
+        "vocabulary_size": manifest.tokenizer.vocab_size,
+        "num_layers": layers,
+        "num_heads": heads,
+        "hidden_dim": width,
+        "intermediate_dim": 4 * width,
+        "dropout": config.dropout,
+        "max_sequence_length": manifest.row_length,
+    }
+    return hub.BertBackbone(**sizes) if family == "bert" else hub.GPT2Backbone(**sizes)
+
+
+def _pretrained(name: str) -> Any:
+    hub = _keras_hub(name)
+    try:
+        return hub.models.Backbone.from_preset(name)
+    except Exception as error:  # of the hub's client, of a file, of the conversion: all mean the same to the user
+        short = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise ConfigError(
+            f"--model {name}: it cannot be loaded ({short}), expected bert-SIZE, gpt2-SIZE, "
+            "package.module:build, a KerasHub preset, hf://OWNER/NAME, or a folder of one",
+            remedy="check the name, the network, and that the checkpoint is of a kind that KerasHub knows",
+        ) from error
+
+
+def _keras_hub(name: str) -> Any:
+    try:
+        return importlib.import_module("keras_hub")
+    except ImportError as error:
+        raise ConfigError(
+            f"--model {name} needs KerasHub, which cannot be imported ({error})",
+            remedy="run `pip install '.[train]'`, or give your own: --model package.module:build",
+        ) from error
+
+
+def _users_model(spec: str, manifest: Manifest) -> keras.Model:
+    module_name, _, function = spec.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())  # as `python -m` does; a console script does not
+    try:
+        build_model = getattr(importlib.import_module(module_name), function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"--model {spec}: {error}, expected a function {function!r} in a module {module_name!r} that can be "
+            "imported from here",
+            remedy="run from the folder that holds the module, or set PYTHONPATH",
+        ) from error
+    try:
+        model = build_model(manifest)
+    except PrepError:
+        raise
+    except Exception as error:
+        short = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        raise ConfigError(
+            f"--model {spec}: {function}(manifest) failed ({short})", remedy="--verbose shows where"
+        ) from error
+    if not isinstance(model, keras.Model):
+        raise ConfigError(f"--model {spec}: {function}(manifest) gave {type(model).__name__}, expected a keras.Model")
+    return model
+
+
+def inputs_of(manifest: Manifest) -> dict[str, Any]:
+    """A Keras input for each feature that a model gets, int32 [B, L], by the dataset's own names."""
+    schema = manifest.schema
+    types = schema.with_role("token_type_ids")
+    names = [_ids_name(manifest), _mask_name(manifest), *([] if types is None else [types.name])]
+    return {name: keras.Input((manifest.row_length,), dtype="int32", name=name) for name in names}
+
+
+def _ids_name(manifest: Manifest) -> str:
+    ids = manifest.schema.with_role("token_ids")
+    assert ids is not None, "the objective was bound, which needs it"
+    return ids.name
+
+
+def _mask_name(manifest: Manifest) -> str:
+    mask = input_plan.mask_name(manifest.schema)
+    assert mask is not None, "as above"
+    return mask
+
+
+def _with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Pooling) -> keras.Model:
+    inputs = inputs_of(manifest)
+    ids, mask = inputs[_ids_name(manifest)], inputs[_mask_name(manifest)]
+    types = manifest.schema.with_role("token_type_ids")
+    feeds = {"token_ids": ids, "padding_mask": mask}
+    if "segment_ids" in backbone.input:
+        feeds["segment_ids"] = ops.zeros_like(ids) if types is None else inputs[types.name]
+    found = backbone(feeds)
+    sequence_BLD = found["sequence_output"] if isinstance(found, dict) else found
+    if task.per_token:
+        if task.name == "mlm":
+            width = sequence_BLD.shape[-1]
+            sequence_BLD = keras.layers.Dense(width, activation="gelu", name="head_dense")(sequence_BLD)
+            sequence_BLD = keras.layers.LayerNormalization(epsilon=1e-12, name="head_norm")(sequence_BLD)
+        logits = backbone.token_embedding(sequence_BLD, reverse=True)
+    else:
+        pooled_BD = _pool(sequence_BLD, mask, pooling=pooling)
+        pooled_BD = keras.layers.Dropout(getattr(backbone, "dropout", 0.0), name="head_dropout")(pooled_BD)
+        logits = keras.layers.Dense(task.num_outputs, dtype="float32", name="logits")(pooled_BD)
+    return keras.Model(inputs, logits, name=f"{backbone.name}_{task.name}")
+
+
+def _pool(sequence_BLD: Any, mask_BL: Any, *, pooling: Pooling) -> Any:
+    """One vector a row: of the first token, of the last, or the mean of all. Works for padding on either side."""
+    count_BL = ops.cumsum(mask_BL, axis=1)
+    if pooling == "first":
+        chosen_BL = ops.cast(ops.equal(count_BL, 1), "int32") * mask_BL
+    elif pooling == "last":
+        chosen_BL = ops.cast(ops.equal(count_BL, ops.sum(mask_BL, axis=1, keepdims=True)), "int32") * mask_BL
+    else:
+        chosen_BL = mask_BL
+    share_BL = ops.cast(chosen_BL, sequence_BLD.dtype)
+    # A row without any token would divide by 0; it has only padding, and its mean is 0.
+    share_BL = share_BL / ops.maximum(ops.sum(share_BL, axis=1, keepdims=True), 1)
+    return ops.einsum("bld,bl->bd", sequence_BLD, share_BL)
+
+
+def _is_causal(backbone: Any) -> bool:
+    return any("Decoder" in type(layer).__name__ for layer in backbone.layers)
+
+
+def _check_backbone(backbone: Any, *, config: TrainConfig) -> None:
+    feeds = set(backbone.input) if isinstance(backbone.input, dict) else set()
+    if not {"token_ids", "padding_mask"} <= feeds <= {"token_ids", "padding_mask", "segment_ids"}:
+        raise ConfigError(
+            f"--model {config.model}: it takes {sorted(feeds)}, expected token_ids, padding_mask, at most segment_ids",
+            remedy="choose a text encoder or decoder, or build it yourself: --model package.module:build",
+        )
+    if config.task != "classify" and (config.task == "clm") != _is_causal(backbone):
+        causal = _is_causal(backbone)
+        kind = "a decoder, which does not see what follows" if causal else "an encoder, which sees what follows"
+        raise ConfigError(
+            f"--task {config.task} with --model {config.model}: it is {kind}",
+            remedy=f"choose --task {'clm' if causal else 'mlm'}, or another model",
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Table:
+    """An embedding: which layer, and for how many ids."""
+
+    layer: str
+    rows: int
+
+
+def _check_sizes(model: keras.Model, *, config: TrainConfig, manifest: Manifest) -> None:
+    """Refuses a model whose largest embedding has no row for some id, or whose positions end before the rows do."""
+    layers = list(model._flatten_layers())
+    tables = [
+        _Table(layer.name, layer.input_dim) for layer in layers if isinstance(getattr(layer, "input_dim", None), int)
+    ]
+    vocab_size = manifest.tokenizer.vocab_size
+    if tables and (largest := max(tables, key=lambda table: table.rows)).rows < vocab_size:
+        raise ConfigError(
+            f"--model {config.model}: its vocabulary ends at {largest.rows} (layer {largest.layer!r}), but the dataset "
+            f"was made with tokenizer {manifest.tokenizer.name!r} of {vocab_size} entries",
+            remedy="build the dataset with the model's own tokenizer, or train a model from scratch: --model bert-tiny",
+        )
+    for layer in layers:
+        positions = getattr(layer, "sequence_length", None)
+        if type(layer).__name__ == "PositionEmbedding" and positions and positions < manifest.row_length:
+            raise ConfigError(
+                f"--model {config.model}: it has {positions} positions, but rows of this dataset have "
+                f"{manifest.row_length} tokens",
+                remedy=f"build the dataset with --max-length {positions}",
+            )
+
+
+def _check_logits(model: keras.Model, *, config: TrainConfig, manifest: Manifest, task: BoundTask) -> None:
+    inputs = inputs_of(manifest)
+    try:
+        shape = tuple(model.compute_output_shape({name: (2, *each.shape[1:]) for name, each in inputs.items()}))
+    except Exception:  # a subclassed model may not say; it will when it is called
+        shape = tuple(model({name: ops.zeros((2, *each.shape[1:]), "int32") for name, each in inputs.items()}).shape)
+    rows = (2, manifest.row_length) if task.per_token else (2,)
+    exact = task.name == "classify"
+    if shape[:-1] != rows or (shape[-1] != task.num_outputs if exact else shape[-1] < task.num_outputs):
+        wanted = f"[B, {'L, ' if task.per_token else ''}{task.num_outputs}]"
+        got = str(["B", *shape[1:]]).replace("'", "")
+        raise ConfigError(
+            f"--model {config.model}: its output has shape {got}, expected logits {wanted} for --task {config.task}",
+            remedy="make its last layer so wide: class count for classify, 1 for numbers, vocabulary for mlm and clm",
+        )

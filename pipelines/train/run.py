@@ -1,0 +1,277 @@
+"""A whole training, put together: devices, data, task, model, then the loop with all that happens between its calls."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from pipelines.train import devices, loops, models, tasks
+from pipelines.train.adamw import AdamW
+from pipelines.train.checkpoints import Checkpoints, save_model
+from pipelines.train.config import TrainConfig
+from pipelines.train.devices import Target
+from pipelines.train.errors import StoppedError, TrainingError
+from pipelines.train.learner import Learner
+from pipelines.train.progress import Progress
+from pipelines.train.tasks import BoundTask
+from tfrecord_io import reader
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.reader import Data
+
+__all__ = ["Trained", "train"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trained:
+    """What a training left. `metrics` are those of the last evaluation, empty without evaluation split."""
+
+    steps: int
+    resumed_at: int
+    metrics: Mapping[str, float]
+    model_path: str
+
+
+def train(config: TrainConfig, *, as_json: bool = False) -> Trained:
+    """Trains until `config.steps`, going on where an earlier run with the same model folder stopped.
+
+    Must be the first to use TensorFlow in a process, where a TPU or several CPU replicas are asked for.
+
+    Raises: PrepError of the kind that says what is wrong; StoppedError after SIGTERM, with the state saved.
+    """
+    target = devices.choose(config.tpu, environment=os.environ, chips_here=devices.has_tpu_chips())
+    for option, path in (("--data", config.data), ("--model-dir", config.model_dir)):
+        devices.require_reachable_path(target, option=option, path=path)
+    strategy = devices.connect(target, replicas=config.replicas, zone=config.zone, project=config.project)
+    with _stoppable() as stop:
+        return _Run(config, target=target, strategy=strategy, stop=stop, as_json=as_json).go()
+
+
+class _Run:
+    """The parts of one training, and what happens after each call."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        *,
+        target: Target,
+        strategy: tf.distribute.Strategy,
+        stop: threading.Event,
+        as_json: bool,
+    ) -> None:
+        self._config = config
+        self._strategy = strategy
+        self._stop = stop
+        self._data = reader.open(config.data)
+        _check_batch(config, strategy)
+        self._eval_split = _eval_split(config, self._data)
+        self._task = tasks.bind(config, self._data.manifest)
+        self._learner = _learner(config, self._data, self._task, strategy=strategy, target=target)
+        self._checkpoints = Checkpoints(
+            config.model_dir,
+            self._learner,
+            identity={"data": self._data.manifest.fingerprint, **config.identity()},
+            keep=config.keep_checkpoints,
+        )
+        self._progress = _progress(config, self._data, as_json=as_json)
+        self._saved_at = -1
+        self._metrics: Mapping[str, float] = {}
+        self._num_hosts = 1
+        self._progress.note(f"replicas: {strategy.num_replicas_in_sync}, on {target}")
+
+    def go(self) -> Trained:
+        config = self._config
+        start = self._checkpoints.open()
+        if start:
+            self._progress.note(f"going on after step {start:,}")
+            self._saved_at = start
+        if (config.steps - start) % config.steps_per_call and config.loop == "keras":
+            raise ConfigError(
+                f"--steps-per-call {config.steps_per_call} with {config.steps - start} steps left, expected a divisor",
+                remedy="choose one, or --loop custom, which can end with a shorter call",
+            )
+        loop = loops.fit if config.loop == "keras" else loops.custom
+        if not self._stop.is_set():
+            loop(
+                self._learner,
+                self._strategy,
+                self._batches(config.train_split, start_step=start),
+                until=config.steps,
+                steps_per_call=config.steps_per_call,
+                after_call=self._after_call,
+            )
+        if self._learner.step < config.steps:
+            self._stopped()
+        return self._finish(start)
+
+    def _after_call(self, step: int, loss: float) -> bool:
+        config = self._config
+        if not math.isfinite(loss):
+            raise TrainingError(
+                f"the loss at step {step} is {loss}, expected a number",
+                remedy="lower --learning-rate, lengthen --warmup, or look for labels outside the classes",
+            )
+        if step % config.log_every == 0 or step == config.steps:
+            self._progress.training(step, loss=loss, learning_rate=self._learner.learning_rate)
+        if self._stop.is_set():
+            return False
+        if config.eval_every and step % config.eval_every == 0 and step < config.steps:
+            self._evaluate()
+            self._progress.start_clock(step)
+        if config.save_every and step % config.save_every == 0:
+            self._save()
+            self._progress.start_clock(step)
+        if not self._progress.running or step % config.log_every == 0:
+            self._progress.start_clock(step)  # the first call compiled, which is no training
+        return True
+
+    def _finish(self, start: int) -> Trained:
+        self._save()
+        self._evaluate()
+        model_path, weights_path = save_model(self._learner.model, self._config.model_dir)
+        self._progress.note(f"saved {model_path} and {weights_path}")
+        self._progress.close()
+        return Trained(steps=self._learner.step, resumed_at=start, metrics=dict(self._metrics), model_path=model_path)
+
+    def _stopped(self) -> None:
+        self._save()
+        self._progress.close()
+        raise StoppedError(
+            f"stopped by a signal after step {self._learner.step:,} of {self._config.steps:,}, which is saved",
+            remedy="run the same command again: it goes on with the next batch",
+        )
+
+    def _save(self) -> None:
+        if self._learner.step != self._saved_at:
+            self._checkpoints.save()
+            self._saved_at = self._learner.step
+
+    def _evaluate(self) -> None:
+        split, size = self._eval_split, self._config.global_batch_size
+        if split is None:
+            return
+        batches = self._batches(split, training=False)
+        steps = self._data.evaluation_steps(split, global_batch_size=size, num_hosts=self._num_hosts)
+        sums = loops.evaluate(
+            self._learner,
+            self._strategy,
+            batches,
+            steps=steps,
+            steps_per_call=min(steps, 100),
+        )
+        loss_sum, hit_sum, weight_sum = (float(value) for value in sums)
+        self._metrics = self._task.metrics(loss_sum=loss_sum, hit_sum=hit_sum, weight_sum=weight_sum)
+        self._progress.evaluation(
+            self._learner.step, split=split, metrics=self._metrics, examples=self._data.num_examples(split)
+        )
+
+    def _batches(self, split: str, *, start_step: int = 0, training: bool = True) -> Any:
+        input_fn = self._data.input_fn(
+            split,
+            global_batch_size=self._config.global_batch_size,
+            seed=self._config.seed,
+            objective=self._task.objective,
+            training=training,
+            start_step=start_step,
+        )
+
+        def counted(context: tf.distribute.InputContext) -> tf.data.Dataset:
+            self._num_hosts = context.num_input_pipelines
+            return input_fn(context)
+
+        return self._strategy.distribute_datasets_from_function(counted)
+
+
+def _learner(
+    config: TrainConfig, data: Data, task: BoundTask, *, strategy: tf.distribute.Strategy, target: Target
+) -> Learner:
+    keras.utils.set_random_seed(config.seed % 2**32)
+    keras.mixed_precision.set_global_policy("mixed_bfloat16" if config.precision == "bfloat16" else "float32")
+    if config.deterministic:
+        tf.config.experimental.enable_op_determinism()
+    context = tf.distribute.InputContext(num_replicas_in_sync=strategy.num_replicas_in_sync)
+    input_fn = data.input_fn(
+        config.train_split, global_batch_size=config.global_batch_size, objective=task.objective, training=True
+    )
+    with strategy.scope():
+        model = models.build(config, data.manifest, task)
+        # A TPU's programs are compiled by XLA anyway, and refuse to be told so again.
+        jit_compile = config.jit_compile and not target.is_tpu
+        spec = input_fn(context).element_spec
+        return Learner(
+            model, task=task, optimizer=_optimizer(config), seed=config.seed, batch_spec=spec, jit_compile=jit_compile
+        )
+
+
+def _optimizer(config: TrainConfig) -> AdamW:
+    return AdamW(
+        rate=config.learning_rate,
+        warmup=config.warmup,
+        steps=config.steps,
+        decay=config.weight_decay,
+        clip_norm=config.clip_norm,
+    )
+
+
+def _check_batch(config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
+    replicas = strategy.num_replicas_in_sync
+    if config.global_batch_size % replicas:
+        raise ConfigError(
+            f"--global-batch-size {config.global_batch_size} on {replicas} replicas, expected a multiple",
+            remedy=f"choose a multiple of {replicas}: every replica gets equally many rows",
+        )
+
+
+def _eval_split(config: TrainConfig, data: Data) -> str | None:
+    for option, split in (("--train-split", config.train_split), ("--eval-split", config.eval_split)):
+        if split is not None and not (split in data.splits and data.num_examples(split)):
+            raise ConfigError(
+                f"{option} {split}: {data.root} has no such split, or no example in it",
+                remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
+            )
+    if config.eval_split is not None:
+        return config.eval_split
+    usual = [name for name in ("validation", "test") if name in data.splits and data.num_examples(name)]
+    return next((name for name in usual if name != config.train_split), None)
+
+
+def _progress(config: TrainConfig, data: Data, *, as_json: bool) -> Progress:
+    examples = data.num_examples(config.train_split)
+    return Progress(
+        log_dir=f"{config.model_dir.rstrip('/')}/logs",
+        total=config.steps,
+        batch_size=config.global_batch_size,
+        tokens_per_example=data.splits[config.train_split].num_tokens / max(1, examples),
+        as_json=as_json,
+    )
+
+
+@contextlib.contextmanager
+def _stoppable() -> Iterator[threading.Event]:
+    """An event that SIGTERM (preemption) and SIGINT set; a second one ends the process as usual."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    previous: dict[int, Any] = {}
+
+    def note(number: int, _: object) -> None:
+        stop.set()
+        signal.signal(number, previous[number])
+
+    for name in (signal.SIGTERM, signal.SIGINT):
+        previous[name] = signal.signal(name, note)
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -1,0 +1,101 @@
+"""What a model is to learn, on the model's side: sizes of its output, loss and metrics. The data's side is objectives.
+
+    task        logits        labels            loss                             metrics
+    classify    [B, classes]  int32 [B]         cross-entropy                    accuracy
+                [B, 1]        float32 [B]       squared error (float labels)     mae
+    mlm, clm    [B, L, V]     int32 [B, L]      cross-entropy where weight > 0   accuracy, perplexity
+
+Everything is a sum over weighted values, never a mean: the mean is taken once, over the whole global batch or the
+whole evaluation, so that neither replicas with fewer weights nor fill rows tilt it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+from pipelines.train.config import Task, TrainConfig
+from tfrecord_io import objectives
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.objectives import Objective
+
+__all__ = ["BoundTask", "bind"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoundTask:
+    """A task on a dataset. `num_outputs` is the last dimension of the logits: classes, 1 for a number, or V."""
+
+    name: Task
+    num_outputs: int
+    per_token: bool
+    regression: bool
+    label_smoothing: float
+    objective: Objective
+
+    def losses(self, logits: tf.Tensor, labels: tf.Tensor, *, smoothing: bool) -> tf.Tensor:
+        """float32, of the labels' shape: one loss for each label, not weighted."""
+        logits = tf.cast(logits, tf.float32)  # a softmax over a vocabulary needs more than bfloat16's 8 bits
+        if self.regression:
+            return tf.square(logits[..., 0] - labels)
+        exact = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        if not (smoothing and self.label_smoothing):
+            return exact
+        even = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
+        return exact * (1.0 - self.label_smoothing) + even * self.label_smoothing
+
+    def hits(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+        """float32, of the labels' shape: 1 where the largest logit is right; for numbers the absolute error."""
+        if self.regression:
+            return tf.abs(tf.cast(logits[..., 0], tf.float32) - labels)
+        return tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
+
+    def metrics(self, *, loss_sum: float, hit_sum: float, weight_sum: float) -> Mapping[str, float]:
+        """Means over everything that was evaluated."""
+        loss, hits = (value / weight_sum if weight_sum else math.nan for value in (loss_sum, hit_sum))
+        found = {"loss": loss, "mae" if self.regression else "accuracy": hits}
+        if self.per_token:
+            found["perplexity"] = math.exp(min(loss, 700.0))
+        return found
+
+
+def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
+    """The task on this dataset. Raises: ConfigError or ReaderError if the dataset does not allow it."""
+    if config.task == "classify":
+        objective: Objective = objectives.classification()
+        regression, num_outputs = _label_kind(config, manifest)
+    else:
+        objective = objectives.masked_lm(config.mask_probability) if config.task == "mlm" else objectives.causal_lm()
+        regression, num_outputs = False, manifest.tokenizer.vocab_size
+    objective.bind(manifest)  # refuses at once what the reader would refuse after minutes
+    return BoundTask(
+        name=config.task,
+        num_outputs=num_outputs,
+        per_token=config.task != "classify",
+        regression=regression,
+        label_smoothing=config.label_smoothing,
+        objective=objective,
+    )
+
+
+def _label_kind(config: TrainConfig, manifest: Manifest) -> tuple[bool, int]:
+    label, names = manifest.schema.with_role("label"), manifest.label_names
+    if label is not None and label.dtype == "float32":
+        return True, 1
+    if names is None:
+        if config.num_labels is None and label is not None:
+            raise ConfigError(
+                f"dataset {manifest.name!r}: its labels have no names, so how many there are is not known",
+                remedy="give --num-labels N: labels are 0 to N - 1",
+            )
+        return False, config.num_labels or 1
+    if config.num_labels not in (None, len(names)):
+        raise ConfigError(
+            f"--num-labels {config.num_labels}, but dataset {manifest.name!r} has {len(names)} labels: {list(names)}",
+            remedy="leave out --num-labels",
+        )
+    return False, len(names)

@@ -1,0 +1,56 @@
+"""Models of a user's own, as `--model tests.train.small:NAME` builds them: small enough to train in a blink."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tfrecord_io.manifest import Manifest
+
+
+def bag(manifest: Manifest) -> keras.Model:
+    """The mean of the tokens' embeddings, with dropout, to a class."""
+    return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=len(manifest.label_names or ()))
+
+
+def steady(manifest: Manifest) -> keras.Model:
+    """As `bag`, without dropout."""
+    return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=2, dropout=0.0)
+
+
+def normed(manifest: Manifest) -> keras.Model:
+    """As `bag`, with a running mean that training changes without a gradient."""
+    model = bag(manifest)
+    return keras.Model(model.input, keras.layers.BatchNormalization()(model.output))
+
+
+def narrow(manifest: Manifest) -> keras.Model:
+    """Has no row for most of the vocabulary."""
+    return _bag(manifest, vocab_size=10, num_outputs=2)
+
+
+def wide(manifest: Manifest) -> keras.Model:
+    """One class too many."""
+    return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=3)
+
+
+def broken(manifest: Manifest) -> keras.Model:
+    """Fails."""
+    raise KeyError(manifest.name)
+
+
+def nothing(manifest: Manifest) -> Any:
+    """No model."""
+    return manifest
+
+
+def _bag(manifest: Manifest, *, vocab_size: int, num_outputs: int, dropout: float = 0.2) -> keras.Model:
+    length = manifest.row_length
+    inputs = {name: keras.Input((length,), dtype="int32", name=name) for name in ("input_ids", "attention_mask")}
+    inputs["token_type_ids"] = keras.Input((length,), dtype="int32", name="token_type_ids")
+    tokens_BLD = keras.layers.Embedding(vocab_size, 16)(inputs["input_ids"])
+    mask_BL = ops.cast(inputs["attention_mask"], tokens_BLD.dtype)
+    mean_BD = ops.einsum("bld,bl->bd", tokens_BLD, mask_BL) / ops.sum(mask_BL, axis=1, keepdims=True)
+    return keras.Model(inputs, keras.layers.Dense(num_outputs)(keras.layers.Dropout(dropout)(mean_BD)))

@@ -1,0 +1,118 @@
+"""Which accelerator is meant, and why it cannot be reached."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.train import devices, refusals
+from pipelines.train.devices import Target
+from pipelines.train.errors import DeviceError
+from tests.train import training
+from tfrecord_io.errors import ConfigError
+
+ADDRESS = "grpc://10.0.0.2:8470"
+
+
+@pytest.mark.parametrize(
+    ("tpu", "environment", "chips", "kind", "address"),
+    [
+        ("none", {"TPU_NAME": "a"}, True, "host", ""),
+        ("local", {"TPU_NAME": "a"}, False, "tpu-vm", ""),
+        ("my-tpu", {"TPU_NAME": "a"}, True, "tpu-node", "my-tpu"),
+        (ADDRESS, {}, False, "tpu-node", ADDRESS),
+        ("auto", {"TPU_NAME": "a", "COLAB_TPU_ADDR": "b:1"}, True, "tpu-node", "a"),
+        ("auto", {"TPU_NAME": ADDRESS}, False, "tpu-node", ADDRESS),
+        ("auto", {"TPU_NAME": "local"}, False, "tpu-vm", ""),
+        ("auto", {"TPU_GRPC_URL": ADDRESS, "COLAB_TPU_ADDR": "b:1"}, False, "tpu-node", ADDRESS),
+        ("auto", {"COLAB_TPU_ADDR": "10.0.0.2:8470"}, False, "tpu-node", ADDRESS),
+        ("auto", {"TPU_NAME": ""}, True, "tpu-vm", ""),
+        ("auto", {}, False, "host", ""),
+    ],
+)
+def test_the_first_that_names_a_tpu_decides(
+    tpu: str, environment: dict[str, str], chips: bool, kind: str, address: str
+) -> None:
+    target = devices.choose(tpu, environment=environment, chips_here=chips)
+    assert (target.kind, target.address) == (kind, address)
+
+
+@pytest.mark.parametrize("tpu", ["http://10.0.0.2:8470", "grpc://10.0.0.2", ""])
+def test_what_is_no_address_is_refused(tpu: str) -> None:
+    with pytest.raises(ConfigError, match="expected auto, local, none"):
+        devices.choose(tpu, environment={}, chips_here=False)
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        (
+            "Could not lookup TPU metadata from name 'x'. Exception: <HttpError 404 ... >",
+            "no TPU of that name",
+        ),
+        ("<HttpError 403 when requesting ... The caller does not have permission>", "no permission"),
+        ("Could not lookup TPU metadata from name 'x'. Exception: <HttpError 403 Forbidden>", "no permission"),
+        ("Missing runtime dependency on the Google API client. Run `pip install cloud-tpu-client`", "not installed"),
+        ("googleapiclient and oauth2client must be installed before using the TPU cluster resolver", "not installed"),
+        ('TPU "x" is not yet ready; state: "CREATING"', "is not ready"),
+        ("Op type not registered 'XlaSplitND' in binary running on n-1234", "another version of TensorFlow"),
+        ("Cannot find any TPU cores in the system. Please double check Tensorflow master address", "there is no TPU"),
+        ("failed to connect to all addresses; last error: UNKNOWN", "cannot be reached"),
+        ("something that nobody has seen before", "could not be started"),
+    ],
+)
+def test_each_way_to_fail_has_its_own_cause(said: str, cause: str) -> None:
+    error = refusals.explain(ValueError(said), target="tpu-node x")
+    assert cause in error.cause
+    assert said[:60] in error.cause
+    assert error.remedy
+
+
+def test_an_address_where_nothing_listens_is_known_at_once() -> None:
+    with contextlib.closing(socket.socket()) as unused:
+        unused.bind(("127.0.0.1", 0))
+        port = unused.getsockname()[1]
+    with pytest.raises(DeviceError, match="nothing answers"):
+        devices.connect(Target(kind="tpu-node", address=f"grpc://127.0.0.1:{port}", chosen_by="test"))
+
+
+@pytest.mark.parametrize("option", ["--data", "--model-dir"])
+def test_a_tpu_node_gets_no_local_path(option: str) -> None:
+    node = Target(kind="tpu-node", address=ADDRESS, chosen_by="test")
+    with pytest.raises(ConfigError, match="another machine"):
+        devices.require_reachable_path(node, option=option, path="/data")
+    devices.require_reachable_path(node, option=option, path="gs://bucket/data")
+    devices.require_reachable_path(Target(kind="tpu-vm", chosen_by="test"), option=option, path="/data")
+
+
+def test_a_local_model_folder_on_a_tpu_node_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    outcome = training.command(tmp_path / "model", tpu=ADDRESS, data="gs://bucket/data")
+    assert outcome.status == 2
+    assert "--model-dir" in outcome.error[0]
+    assert not (tmp_path / "model").exists()
+
+
+SERVER = (
+    "import sys, tensorflow as tf\n"
+    "server = tf.distribute.Server({'worker': ['127.0.0.1:0']}, job_name='worker', task_index=0)\n"
+    "print(server.target, flush=True)\n"
+    "sys.stdin.read()\n"
+)
+
+
+@pytest.mark.slow
+def test_a_server_without_tpu_is_told_from_a_tpu() -> None:
+    words = [sys.executable, "-c", SERVER]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        address = server.stdout.readline().strip()
+        process = training.program("gs://bucket/model", tpu=address, data="gs://bucket/data")
+        _, err = process.communicate(timeout=120)
+        server.kill()
+    assert process.returncode == 1, err
+    assert "there is no TPU" in err.splitlines()[-2]

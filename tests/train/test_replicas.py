@@ -1,0 +1,52 @@
+"""The CPU split into replicas: what a TPU's 8 cores would do, on any machine. In processes of their own, since a CPU
+can be split only before TensorFlow has used it.
+"""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.train import training
+
+
+def finished(model_dir: Path, **changes: object) -> str:
+    """Standard output of a training in a process of its own."""
+    process = training.program(model_dir, **changes)
+    out, err = process.communicate(timeout=280)
+    assert process.returncode == 0, err
+    return out
+
+
+@pytest.mark.slow
+def test_a_tiny_bert_on_8_replicas_learns_to_tell_reviews_apart(tmp_path: Path) -> None:
+    out = finished(
+        tmp_path, model="bert-tiny", replicas=8, global_batch_size=32, steps=40, warmup=4, learning_rate=1e-3
+    )
+    # Half of the 80 reviews are positive: 70 % by chance would be 3.6 standard deviations off.
+    assert training.metrics(out)["accuracy"] >= 0.7
+
+
+@pytest.mark.slow
+def test_replicas_share_a_batch_without_changing_its_loss(tmp_path: Path) -> None:
+    # Without dropout, which differs between replicas on purpose.
+    one, four = (finished(tmp_path / str(count), model="tests.train.small:steady", replicas=count) for count in (1, 4))
+    np.testing.assert_allclose(list(training.losses(one).values()), list(training.losses(four).values()), rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_a_signal_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    process = training.program(tmp_path, replicas=2, steps=2000)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1, err
+    assert "stopped by a signal after step" in err.splitlines()[-2]
+    [saved] = (tmp_path / "checkpoints").glob("*.index")
+    step = int(saved.stem.removeprefix("ckpt-"))
+    assert 1 <= step < 2000
+    assert max(training.losses(out), default=1) in (step - 1, step, 1)

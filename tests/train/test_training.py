@@ -1,0 +1,116 @@
+"""Whole trainings on one replica: both loops, what is saved, and going on where a run ended."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tests.train import training
+from tfrecord_io import reader
+
+pytestmark = pytest.mark.slow
+
+
+def test_both_loops_have_the_same_losses(tmp_path: Path) -> None:
+    custom, fitted = (
+        training.command(tmp_path / loop, loop=loop, steps_per_call=2, log_every=2) for loop in ("custom", "keras")
+    )
+    assert custom.status == 0, custom.err
+    assert fitted.status == 0, fitted.err
+    assert list(training.losses(custom.out)) == [2, 4, 6, 8]
+    np.testing.assert_allclose(
+        list(training.losses(custom.out).values()), list(training.losses(fitted.out).values()), rtol=1e-5
+    )
+    assert training.metrics(custom.out)["accuracy"] == training.metrics(fitted.out)["accuracy"]
+
+
+def test_steps_in_one_call_are_the_same_steps(tmp_path: Path) -> None:
+    single, four = (training.command(tmp_path / str(count), steps_per_call=count, log_every=4) for count in (1, 4))
+    np.testing.assert_allclose(
+        list(training.losses(single.out).values()), list(training.losses(four.out).values()), rtol=1e-5
+    )
+
+
+def test_an_evaluation_counts_every_example_once(tmp_path: Path) -> None:
+    # 80 examples in batches of 48: the second batch is filled up with rows that must not count.
+    outcome = training.command(tmp_path / "model", global_batch_size=48, steps=2)
+    found, model = training.metrics(outcome.out), keras.models.load_model(tmp_path / "model" / "model.keras")
+    batches = reader.open(training.data()).dataset("validation", global_batch_size=80)
+    features = next(iter(batches))
+    logits = model({name: features[name] for name in ("input_ids", "attention_mask", "token_type_ids")}, training=False)
+    hits = np.argmax(logits, axis=1) == features["label"].numpy()
+    assert found["examples"] == 80
+    assert found["accuracy"] == pytest.approx(hits.mean(), abs=1e-6)
+
+
+def test_a_finished_training_has_its_weights_too_and_scalars_for_tensorboard(tmp_path: Path) -> None:
+    outcome = training.command(tmp_path / "model", steps=2, eval_every=1)
+    assert outcome.status == 0, outcome.err
+    assert (tmp_path / "model" / "model.weights.h5").stat().st_size > 1000
+    [events] = (tmp_path / "model" / "logs").iterdir()
+    assert all(tag in events.read_bytes() for tag in (b"train/loss", b"train/steps_per_s", b"validation/accuracy"))
+
+
+def test_a_killed_training_goes_on_with_the_next_batch_and_the_same_losses(tmp_path: Path) -> None:
+    killed = training.program(tmp_path / "killed", steps=120, save_every=10)
+    assert killed.stdout is not None
+    for line in killed.stdout:
+        if json.loads(line)["step"] >= 25:
+            break
+    killed.send_signal(signal.SIGKILL)
+    killed.communicate(timeout=60)
+    assert killed.returncode == -signal.SIGKILL
+
+    resumed = training.command(tmp_path / "killed", steps=120, save_every=10)
+    whole = training.command(tmp_path / "whole", steps=120)
+    losses, expected = training.losses(resumed.out), training.losses(whole.out)
+    first = min(losses)
+    assert 21 <= first < 120
+    assert first % 10 == 1, "it goes on behind a checkpoint"
+    assert losses == {step: expected[step] for step in range(first, 121)}, "to the last bit"
+
+
+def test_a_running_mean_is_kept_and_resumed(tmp_path: Path) -> None:
+    outcome = training.command(tmp_path / "model", model="tests.train.small:normed", steps=4)
+    assert outcome.status == 0, outcome.err
+    model = keras.models.load_model(tmp_path / "model" / "model.keras")
+    assert any(np.any(each.numpy() != 0) for each in model.variables if each.name == "moving_mean")
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"global_batch_size": 32}, {"model": "tests.train.small:normed"}])
+def test_another_training_in_the_same_folder_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    assert training.command(tmp_path, steps=1).status == 0
+    outcome = training.command(tmp_path, steps=2, **change)
+    assert outcome.status == 1
+    assert next(iter(change)) in outcome.error[0]
+
+
+def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
+    assert training.command(tmp_path, steps=1).status == 0
+    for path in (tmp_path / "checkpoints").glob("*.data-*"):
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    outcome = training.command(tmp_path, steps=2)
+    assert outcome.status == 1
+    assert "ckpt-1" in outcome.error[0]
+
+
+@pytest.mark.parametrize("extra", [{"precision": "bfloat16"}, {"jit_compile": True}, {"label_smoothing": 0.1}])
+def test_a_way_to_compute_trains_too(tmp_path: Path, extra: dict[str, object]) -> None:
+    outcome = training.command(tmp_path, **extra)
+    assert outcome.status == 0, outcome.err
+    assert len(training.losses(outcome.out)) == 8
+
+
+@pytest.mark.parametrize(("task", "model"), [("mlm", "bert-tiny"), ("clm", "gpt2-tiny")])
+def test_tokens_are_learned(tmp_path: Path, task: str, model: str) -> None:
+    outcome = training.command(tmp_path, task=task, model=model, steps=40, learning_rate=3e-3, log_every=10)
+    assert outcome.status == 0, outcome.err
+    found = training.metrics(outcome.out)
+    # 2,000 entries: 7.6 for knowing nothing, and about 6.6 for knowing how frequent each is.
+    assert found["loss"] < 7.0
+    assert found["perplexity"] == pytest.approx(np.exp(found["loss"]))

@@ -1,0 +1,74 @@
+"""Trainings for tests: through the command line, in this process or in one of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from pipelines.train import cli
+from tests import building
+from tests.building import Outcome
+
+__all__ = ["command", "data", "losses", "metrics", "options", "program"]
+
+
+def data() -> Path:
+    """The reviews in rows of 16 tokens: short, since these tests train."""
+    return building.reviews(max_length=16)
+
+
+def options(model_dir: Path | str, **changes: object) -> list[str]:
+    """Arguments of a short training of a small model; `steps=8` becomes --steps 8, None leaves out, True is a flag."""
+    defaults: dict[str, object] = {
+        "data": data(),
+        "task": "classify",
+        "model": "tests.train.small:bag",
+        "tpu": "none",
+        "model_dir": model_dir,
+        "global_batch_size": 16,
+        "steps": 8,
+        "learning_rate": 0.01,
+        "log_every": 1,
+        "json": True,
+    }
+    arguments: list[str] = []
+    for name, value in {**defaults, **changes}.items():
+        flag = "--" + name.replace("_", "-")
+        arguments += [] if value is None else [flag] if value is True else [flag, str(value)]
+    return arguments
+
+
+def command(model_dir: Path, **changes: object) -> Outcome:
+    """Runs `train-tpu` in this process, on one replica."""
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            cli.main.main(options(model_dir, **changes), prog_name="train-tpu")
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+    return Outcome(status=status, out=out.getvalue(), err=err.getvalue())
+
+
+def program(model_dir: Path | str, **changes: object) -> subprocess.Popen[str]:
+    """Starts `scripts/train_tpu.py` as a process."""
+    script = str(building.REPOSITORY / "scripts" / "train_tpu.py")
+    words = [sys.executable, script, *options(model_dir, **changes)]
+    return subprocess.Popen(
+        words, env=building.environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def losses(out: str) -> dict[int, float]:
+    """The loss of each step that was reported, in the bits in which it was computed."""
+    lines = [json.loads(line) for line in out.splitlines()]
+    return {line["step"]: line["loss"] for line in lines if "step" in line and "split" not in line}
+
+
+def metrics(out: str) -> dict[str, Any]:
+    """What the last evaluation found."""
+    return [found for found in map(json.loads, out.splitlines()) if "split" in found][-1]
