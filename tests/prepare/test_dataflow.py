@@ -112,7 +112,8 @@ class TestAFinishedJob:
         assert TOKEN not in launched.err
 
     def test_no_session_of_the_launcher_is_sent(self, launched: Launched) -> None:
-        assert {name.rpartition("/")[2] for name in launched.staged} == {
+        # Newer releases of setuptools write the name of a package with an underscore.
+        assert {name.rpartition("/")[2].replace("prep_tfrecords", "prep-tfrecords") for name in launched.staged} == {
             "extra_packages.txt",
             f"prep-tfrecords-{packaging.versions()['prep-tfrecords']}.tar.gz",
             "pipeline.pb",

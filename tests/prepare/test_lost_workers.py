@@ -21,7 +21,7 @@ WORKERS = 2
 CHANGES = {"label_column": "label", "shard_size": "10kB", "workers": WORKERS}
 PROCESSES = ["--direct_running_mode=multi_processing"]
 # From the death of a process to the end of the launcher, on a busy machine.
-SOON = 30
+SOON = 90
 
 
 @pytest.fixture(scope="module")
