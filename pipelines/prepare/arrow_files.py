@@ -27,6 +27,8 @@ from tfrecord_io.errors import SourceError
 
 __all__ = ["ArrowFiles", "MappedFile", "Stamp", "stamps_of"]
 
+_COPY_BYTES = 4 << 20
+
 # Size in bytes and time of the last change in nanoseconds.
 Stamp = tuple[int, int]
 
@@ -78,6 +80,16 @@ class MappedFile:
                 remedy="put the file back as it was to go on, or start over with --overwrite",
             )
 
+    def copies(self, row: int, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """A view's rows, the first of which is `row`, as parts of their own."""
+        part_rows = max(1, batch.num_rows * _COPY_BYTES // max(batch.nbytes, 1))
+        for start in range(0, batch.num_rows, part_rows):
+            part = batch.slice(start, part_rows)
+            self.require_unchanged()
+            own = part.take(pa.array(range(part.num_rows), pa.int64()))
+            self.require_unchanged()
+            yield row + start, own
+
     def release(self) -> None:
         """Lets go of the pages read so far; reading them again brings them back."""
         if hasattr(mmap, "MADV_DONTNEED"):
@@ -111,10 +123,13 @@ class ArrowFiles:
                 remedy="check that the source is complete, and run the same command again",
             ) from error
 
-    def read(self, segments: Sequence[tuple[int, int]], columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def read(
+        self, segments: Sequence[tuple[int, int]], columns: Sequence[str], *, copied: bool = False
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row number, record batch) for the given ascending [start, stop) row ranges.
 
-        A yielded batch is valid until the next one is asked for.
+        A yielded batch is a view of the file that is valid until the next one is asked for; or it is `copied`, in parts
+        of about 4 MB, so that what becomes of the file while the rows are worked on does not matter.
         """
         first = 0
         pending = list(segments)
@@ -128,7 +143,11 @@ class ArrowFiles:
             for row, batch in _cut(file.batches, first, inside):
                 # Before, so that no byte is read that is not there, and after, for what was read meanwhile.
                 file.require_unchanged()
-                yield row, batch.select(list(columns))
+                selected = batch.select(list(columns))
+                if copied:
+                    yield from file.copies(row, selected)
+                else:
+                    yield row, selected
                 file.require_unchanged()
                 file.release()
             first = last

@@ -55,10 +55,12 @@ class SplitSource:
         """Rows in all ranges."""
         return sum(stop - start for start, stop in self.ranges)
 
-    def read(self, segments: Sequence[tuple[int, int]], columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def read(
+        self, segments: Sequence[tuple[int, int]], columns: Sequence[str], *, copied: bool = False
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row number, record batch), as `ArrowFiles.read` does, for segments in any order."""
         for run in _ascending_runs(segments):
-            yield from self.files.read(run, columns)
+            yield from self.files.read(run, columns, copied=copied)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

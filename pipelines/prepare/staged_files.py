@@ -93,8 +93,10 @@ class StagedFiles:
     split: str
     index_sha256: str
 
-    def read(self, segments: Sequence[tuple[int, int]], columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yields (first row number, record batch) for the given ascending [start, stop) row ranges.
+    def read(
+        self, segments: Sequence[tuple[int, int]], columns: Sequence[str], *, copied: bool = True
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yields (first row number, record batch) for the given ascending [start, stop) row ranges: always `copied`.
 
         Raises: SourceError if the rows are not there any more, or others are.
         """

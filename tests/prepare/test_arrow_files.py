@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipelines.prepare import arrow_files
 from pipelines.prepare.arrow_files import ArrowFiles, MappedFile, stamps_of
 from tfrecord_io.errors import SourceError
 
@@ -106,6 +107,7 @@ def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
 _READ_ALL = """
 import sys
 import pyarrow.compute as pc
+from pipelines.prepare import arrow_files
 from pipelines.prepare.arrow_files import ArrowFiles
 
 def resident():
@@ -171,3 +173,15 @@ def test_what_is_known_of_a_file_is_compared_however_late_it_is_opened(tmp_path:
 def test_a_file_that_is_not_there_is_an_error() -> None:
     with pytest.raises(SourceError, match="no such file: cannot be read"):
         _known("no such file")
+
+
+@pytest.mark.parametrize("part_bytes", [1, 200, 1 << 20])
+def test_copied_rows_outlast_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
+    monkeypatch.setattr(arrow_files, "_COPY_BYTES", part_bytes)
+    path = Path(_write(tmp_path / "a.arrow", TABLE))
+    read = list(_known(str(path)).read([(3, 20), (30, 50)], ["text", "number"], copied=True))
+    os.truncate(path, 100)  # to read a view now would end the process
+    rows = [(first + index, row) for first, batch in read for index, row in enumerate(batch.to_pylist())]
+    assert rows == [(row, TABLE.slice(row, 1).to_pylist()[0]) for row in (*range(3, 20), *range(30, 50))]
+    if part_bytes == 1:
+        assert {batch.num_rows for _, batch in read} == {1}
