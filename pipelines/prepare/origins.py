@@ -7,8 +7,7 @@ from __future__ import annotations
 import datasets
 import pyarrow.parquet as pq
 
-from pipelines.prepare import data_files
-from pipelines.prepare.arrow_files import MappedFile
+from pipelines.prepare import arrow_files, data_files
 from pipelines.prepare.sources import Source
 from tfrecord_io.errors import SourceError
 
@@ -44,7 +43,7 @@ def _num_rows(path: str) -> int:
     if kind == "parquet" and "://" not in path:
         return int(pq.read_metadata(path).num_rows)
     if kind == "arrow" and "://" not in path:
-        return MappedFile(path).num_rows
+        return arrow_files.num_rows(path)
     loaded = datasets.load_dataset(
         data_files.BUILDERS[kind],
         data_files=[data_files.literal(path)],

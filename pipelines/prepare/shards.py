@@ -101,7 +101,7 @@ def batches(job: Job, split: str, segments: Segments) -> Iterator[tuple[int, pa.
     """(first row number, record batch) of a split's rows, in batches of about half a megabyte of text, or of one
     row.
     """
-    for first, batch in job.splits[split].read(segments, job.columns.names, copied=True):
+    for first, batch in job.splits[split].read(segments, job.columns.names, in_parts=True):
         part = np.cumsum(sizes_of(batch, job.columns.texts)) // _BATCH_BYTES
         edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), batch.num_rows]
         for start, stop in itertools.pairwise(edges):

@@ -19,7 +19,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -56,11 +56,16 @@ class SplitSource:
         return sum(stop - start for start, stop in self.ranges)
 
     def read(
-        self, segments: Sequence[tuple[int, int]], columns: Sequence[str], *, copied: bool = False
+        self,
+        segments: Sequence[tuple[int, int]],
+        columns: Sequence[str],
+        *,
+        unread: Collection[str] = (),
+        in_parts: bool = False,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (first row number, record batch), as `ArrowFiles.read` does, for segments in any order."""
         for run in _ascending_runs(segments):
-            yield from self.files.read(run, columns, copied=copied)
+            yield from self.files.read(run, columns, unread=unread, in_parts=in_parts)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

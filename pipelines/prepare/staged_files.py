@@ -17,7 +17,7 @@ import dataclasses
 import functools
 import hashlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -94,9 +94,15 @@ class StagedFiles:
     index_sha256: str
 
     def read(
-        self, segments: Sequence[tuple[int, int]], columns: Sequence[str], *, copied: bool = True
+        self,
+        segments: Sequence[tuple[int, int]],
+        columns: Sequence[str],
+        *,
+        unread: Collection[str] = (),
+        in_parts: bool = False,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yields (first row number, record batch) for the given ascending [start, stop) row ranges: always `copied`.
+        """Yields (first row number, record batch) for the given ascending [start, stop) row ranges. Staged batches are
+        small, and come whole: `unread` and `in_parts` change nothing.
 
         Raises: SourceError if the rows are not there any more, or others are.
         """

@@ -87,7 +87,7 @@ def _lay_out(split: SplitSource, columns: Sequence[str]) -> tuple[Index, list[in
     schema: pa.Schema | None = None
     places: list[tuple[int, int, int, int, int]] = []
     number, offset = 0, 0
-    for first, batch in split.files.read(_merged(split.ranges), columns):
+    for first, batch in split.files.read(_merged(split.ranges), columns, unread=columns):
         schema = schema or batch.schema
         for start, part in _parts(first, batch):
             length = pa.ipc.get_record_batch_size(part)

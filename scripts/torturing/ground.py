@@ -18,7 +18,6 @@ import json
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -180,9 +179,7 @@ def ended(outcome: Outcome, folder: Path, clean: Clean) -> str:
     """What is wrong with a build that may have failed, but then clearly, and leaving nothing that is wrong."""
     if outcome.status == 0:
         return difference(folder, clean)
-    # A mapped file that shrinks in the very moment in which it is read ends the process by a signal: nobody can say a
-    # word then, and all that is asked is that nothing wrong is left.
-    if not outcome.is_error and outcome.status != -signal.SIGBUS:
+    if not outcome.is_error:
         return f"no clear error: {outcome}"
     return early_manifest(folder, clean) or strangers(folder, clean)
 

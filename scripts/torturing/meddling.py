@@ -5,8 +5,7 @@ back where it was, the same command makes the very dataset of a build to which n
 
 The build is stopped (SIGSTOP) once it has a certain number of receipts, and goes on (SIGCONT) after the change, so that
 the change always comes in its middle. Two kinds of source: JSON lines, which `datasets` has turned into files of its
-own by then, and a folder that `save_to_disk` wrote, whose files are read where they are. One of those that shrinks in
-the very moment of a read ends the process by SIGBUS, without a word; everything else is claimed of it too.
+own by then, and a folder that `save_to_disk` wrote, whose files are read where they are.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.arrow_files import ArrowFiles
+from pipelines.prepare.columns import sizes_of
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.sources import Source, SplitSource, open_source
 from tfrecord_io.errors import SourceError, SplitNotFoundError
@@ -214,6 +215,8 @@ def test_slicing_gives_the_rows_of_datasets_in_their_order(tmp_path: Path, spec:
 def test_row_numbers_are_those_of_the_whole_split(tmp_path: Path) -> None:
     split = _open(_write(tmp_path / "a.jsonl"), splits=("train[20:22]+train[3:5]",)).splits["train"]
     assert [(row, batch.num_rows) for row, batch in split.read(split.ranges, ["text"])] == [(20, 2), (3, 2)]
+    parts = split.read(split.ranges, ["text"], unread=["text"], in_parts=True)
+    assert [(row, sizes_of(batch, ["text"]).tolist()) for row, batch in parts] == [(20, [9, 9]), (3, [8, 8])]
 
 
 def test_limit_takes_the_first_rows_of_what_was_asked_for(tmp_path: Path) -> None:

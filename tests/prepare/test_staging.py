@@ -109,6 +109,13 @@ def test_staged_rows_are_those_of_the_source(
     assert rows(found, *segments) == rows(split, *segments)
 
 
+def test_staged_rows_come_whole_whatever_of_them_is_not_needed(split: SplitSource, store: dict[str, Any]) -> None:
+    found = staged(split)
+    read = list(found.read([(500, 1_500)], COLUMNS, unread=COLUMNS, in_parts=True))
+    numbered = [(first + at, row) for first, batch in read for at, row in enumerate(batch.to_pylist())]
+    assert numbered == rows(split, (500, 1_500))
+
+
 def test_only_the_columns_and_rows_that_are_asked_for_are_written(split: SplitSource, store: dict[str, Any]) -> None:
     part = dataclasses.replace(split, ranges=((3_000, 3_100), (50, 60), (55, 70)))
     found = staged(part)
