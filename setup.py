@@ -48,6 +48,7 @@ setup(
         "gcsfs>=2024.6",
         "google-auth>=2.30",
         "google-crc32c>=1.5",
+        "llvmlite>=0.44",
         "numba>=0.61",
         "numpy>=1.26",
         "pyarrow>=18",

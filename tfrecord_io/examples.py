@@ -21,7 +21,8 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tfrecord_io import _kernels
+from tfrecord_io import _read_kernels, _write_kernels
+from tfrecord_io._kernels import frozen
 from tfrecord_io.errors import CorruptRecordError, SchemaError
 from tfrecord_io.schema import Feature, Schema
 
@@ -83,22 +84,22 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
     for feature in features:
         payload_sizes_N = np.full(num_rows, 4 * feature.num_values, np.int64)
         if feature.dtype == "int64":
-            _kernels.int_payload_sizes(values[feature.name], payload_sizes_N)
-        _kernels.add_entry_sizes(len(_key(feature)), payload_sizes_N, features_sizes_N)
+            _write_kernels.int_payload_sizes(values[feature.name], payload_sizes_N)
+        _write_kernels.add_entry_sizes(len(_key(feature)), payload_sizes_N, features_sizes_N)
         payload_sizes[feature.name] = payload_sizes_N
     sizes_N = np.empty(num_rows, np.int64)
-    _kernels.record_sizes(features_sizes_N, sizes_N)
+    _write_kernels.record_sizes(features_sizes_N, sizes_N)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes_N)])
 
-    out = np.empty(offsets[-1] + _kernels.SLACK, np.uint8)
+    out = np.empty(offsets[-1] + _write_kernels.SLACK, np.uint8)
     positions_N = offsets[:-1].copy()
-    _kernels.write_prefixes(out, features_sizes_N, positions_N)
+    _write_kernels.write_prefixes(out, features_sizes_N, positions_N)
     for feature in features:
         key, column = _key(feature), values[feature.name]
         if feature.dtype == "int64":
-            _kernels.write_ints(out, positions_N, key, column, payload_sizes[feature.name])
+            _write_kernels.write_ints(out, positions_N, key, column, payload_sizes[feature.name])
         else:
-            _kernels.write_floats(out, positions_N, key, column)
+            _write_kernels.write_floats(out, positions_N, key, column)
     return Payloads(out[: offsets[-1]], offsets)
 
 
@@ -107,19 +108,19 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
 
     Raises: CorruptRecordError, which names `place` and the first record that `encode` cannot have given.
     """
-    data, offsets = _kernels.frozen(payloads.data), _kernels.frozen(payloads.offsets)
+    data, offsets = frozen(payloads.data), frozen(payloads.offsets)
     _check_sizes(offsets, schema, place=place)
     positions_N, faults_N, counts_N = np.zeros((3, len(payloads)), np.int64)
     faulty_feature_N = np.full(len(payloads), -1, np.int64)
-    _kernels.read_prefixes(data, offsets, positions_N, faults_N)
+    _read_kernels.read_prefixes(data, offsets, positions_N, faults_N)
     columns: dict[str, np.ndarray] = {}
     features = _sorted(schema)
     for index, feature in enumerate(features):
         columns[feature.name] = values = _empty(feature, num_rows=len(payloads))
-        read = _kernels.read_ints if feature.dtype == "int64" else _kernels.read_floats
+        read = _read_kernels.read_ints if feature.dtype == "int64" else _read_kernels.read_floats
         read(data, offsets, positions_N, faults_N, _key(feature), values, counts_N)
-        faulty_feature_N[(faulty_feature_N < 0) & (faults_N != _kernels.OK)] = index
-    _kernels.read_ends(offsets, positions_N, faults_N)
+        faulty_feature_N[(faulty_feature_N < 0) & (faults_N != _read_kernels.OK)] = index
+    _read_kernels.read_ends(offsets, positions_N, faults_N)
     if np.any(faults_N):
         record = int(np.flatnonzero(faults_N)[0])
         raise _damage(
@@ -146,7 +147,7 @@ def _key(feature: Feature) -> np.ndarray:
     """The constant bytes of an entry: the key with its tag and size, and the tag of the value."""
     name = feature.name.encode()
     size = [len(name)] if len(name) < 0x80 else [len(name) & 0x7F | 0x80, len(name) >> 7]  # names have up to 128 bytes
-    return _kernels.frozen(np.frombuffer(bytes([0x0A, *size]) + name + b"\x12", np.uint8))
+    return frozen(np.frombuffer(bytes([0x0A, *size]) + name + b"\x12", np.uint8))
 
 
 def _fitted(columns: Mapping[str, np.ndarray], schema: Schema) -> tuple[dict[str, np.ndarray], int]:
@@ -167,7 +168,7 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray:
         )
     if column.shape != (num_rows, *feature.shape):
         raise SchemaError(f"column {feature.name!r}: shape {column.shape}, expected {(num_rows, *feature.shape)}")
-    values = _kernels.frozen(column).reshape(num_rows, feature.num_values)
+    values = frozen(column).reshape(num_rows, feature.num_values)
     return values if values.dtype not in (np.bool_, np.float32) else values.view(np.uint8)
 
 
@@ -202,12 +203,12 @@ def _damage(
     expected = f"feature {feature.name!r}, {feature.dtype}{list(feature.shape)}"
     found = message[position : position + 16].hex(" ") or "the end"
     reasons = {
-        _kernels.BAD_PREFIX: f"no Example of {len(message)} bytes",
-        _kernels.NO_ENTRY: f"expected {expected}, found another entry or none",
-        _kernels.OTHER_KIND: f"expected {expected}, found a list of another kind",
-        _kernels.BAD_SIZES: f"expected {expected}, found sizes that do not fit into each other",
-        _kernels.BAD_COUNT: f"expected {expected}, found {count} values",
-        _kernels.BAD_VARINT: f"expected {expected}, found a value that is not a minimal varint of 64 bits",
-        _kernels.EXTRA_BYTES: f"expected the end after the last feature, found {len(message) - position} more bytes",
+        _read_kernels.BAD_PREFIX: f"no Example of {len(message)} bytes",
+        _read_kernels.NO_ENTRY: f"expected {expected}, found another entry or none",
+        _read_kernels.OTHER_KIND: f"expected {expected}, found a list of another kind",
+        _read_kernels.BAD_SIZES: f"expected {expected}, found sizes that do not fit into each other",
+        _read_kernels.BAD_COUNT: f"expected {expected}, found {count} values",
+        _read_kernels.BAD_VARINT: f"expected {expected}, found a value that is not a minimal varint of 64 bits",
+        _read_kernels.EXTRA_BYTES: f"expected the end, found {len(message) - position} more bytes",
     }
     return CorruptRecordError(f"{place}, byte {position}: {reasons[fault]} ({found})", remedy=_REMEDY)

@@ -16,7 +16,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrecord_io import records
+from tfrecord_io import _frame_kernels, records
 from tfrecord_io.errors import ConfigError, CorruptRecordError
 from tfrecord_io.examples import Payloads
 
@@ -89,6 +89,20 @@ def crc32c_by_bits(data: bytes) -> int:
         for _ in range(8):
             crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
     return crc ^ 0xFFFFFFFF
+
+
+@given(st.binary(max_size=200))
+@settings(deadline=None)
+def test_tables_and_the_processors_instruction_sum_alike(data: bytes) -> None:
+    """What this machine does not use is used on others."""
+    array = np.frombuffer(data, np.uint8)
+    ways = [_frame_kernels._crc_by_tables]
+    if _frame_kernels._has_crc_instruction():
+        ways.append(_frame_kernels._crc_by_instruction)
+    for way in ways:
+        stopped, crc = way(array, 0, len(array), np.uint64(0xFFFFFFFF))
+        assert len(data) - 16 < stopped <= len(data)
+        assert int(crc) ^ 0xFFFFFFFF == crc32c_by_bits(data[:stopped])
 
 
 @pytest.mark.parametrize("start", [0, 1])
