@@ -72,7 +72,11 @@ _REQUEST: list[Callable[[Any], Any]] = [
     click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Or keep the source's order."),
     click.option("--max-error-rate", type=float, default=0.0, show_default=True, help="Share of rows that may be bad."),
     click.option(
-        "--engine", type=click.Choice(["auto", "hf"]), default="auto", show_default=True, help="Tokenizer code."
+        "--engine",
+        type=click.Choice(["auto", "hf", "wordpiece", "gigatoken"]),
+        default="auto",
+        show_default=True,
+        help="What tokenizes: all give the same tokens, auto is the fastest for the tokenizer.",
     ),
     click.option("--name", metavar="NAME", help="Begins the shards' names. Default: from DATASET."),
 ]
@@ -365,7 +369,7 @@ def _built(built: Any) -> dict[str, Any]:
         "shards_made": built.shards_made,
         "shards_kept": built.shards_kept,
         "seconds": round(built.seconds, 3),
-        "engine": built.engine,
+        "engines": built.manifest.engines,
         "fingerprint": built.manifest.fingerprint,
         "splits": {
             name: {

@@ -177,7 +177,7 @@ class TestJson:
             "manifest_sha256": manifest.digest(facts),
             "shards_made": len(train.shards) + len(validation.shards),
             "shards_kept": 0,
-            "engine": summary["engine"],
+            "engines": facts.engines,
             "fingerprint": facts.fingerprint,
             "splits": {
                 name: {

@@ -128,6 +128,8 @@ def texts_like(document: Any) -> st.SearchStrategy[bytes]:
 # Receipts
 
 RECEIPT = Receipt(
+    engine="hf 0.23.1",
+    rows_checked=1,
     fingerprint="f" * 32,
     split="train",
     index=0,

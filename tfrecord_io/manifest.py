@@ -75,8 +75,8 @@ class TokenizerFacts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """All that a reader needs. `layout`, `source`, `options` and `versions` are plain JSON objects for people and
-    tools.
+    """All that a reader needs. `layout`, `source`, `options`, `engines` and `versions` are plain JSON objects for
+    people and tools.
     """
 
     name: str
@@ -90,6 +90,7 @@ class Manifest:
     index_stride: int | None = None
     source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    engines: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -179,6 +180,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "index_stride": manifest.index_stride,
         "source": dict(manifest.source),
         "options": dict(manifest.options),
+        "engines": dict(manifest.engines),
         "versions": dict(manifest.versions),
         "splits": splits,
     }
@@ -226,6 +228,7 @@ def _from_json(document: Mapping[str, Any]) -> Manifest:
         index_stride=None if document["index_stride"] is None else _count(document["index_stride"]),
         source=_object(document["source"]),
         options=_object(document["options"]),
+        engines=_object(document["engines"]),
         versions=_object(document["versions"]),
     )
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
 
-from pipelines.prepare import locking, progress, workspace
+from pipelines.prepare import disproof, locking, progress, workspace
 from pipelines.prepare.commit import check_error_rate, commit
 from pipelines.prepare.config import PrepareConfig
 from pipelines.prepare.job import WORK_FOLDER, Resolved, resolve
@@ -16,7 +17,7 @@ from pipelines.prepare.planning import ShardTask, SplitPlan, block_rows, plan_sp
 from pipelines.prepare.receipts import RejectedRow
 from pipelines.prepare.sampling import Sample, measure
 from pipelines.prepare.scan import Scan, scan
-from tfrecord_io.errors import ConfigError, RowsRejectedError
+from tfrecord_io.errors import ConfigError, PrepError, RowsRejectedError
 from tfrecord_io.manifest import Manifest
 
 __all__ = ["Built", "Planned", "build", "plan_one"]
@@ -39,8 +40,9 @@ class Built:
     shards_made: int
     shards_kept: int
     seconds: float
-    engine: str
 
+
+_log = logging.getLogger(__name__)
 
 Watch = Callable[[list[ShardTask]], contextlib.AbstractContextManager[None]]
 
@@ -60,16 +62,14 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
     workspace.check(resolved, overwrite=config.overwrite)
     with locking.held(resolved.job.root, work_folder=WORK_FOLDER):
         tasks = _planned_tasks(resolved, config)
-        found = workspace.find_receipts(resolved.job, tasks)
-        missing = [task for task, receipt in zip(tasks, found, strict=True) if receipt is None]
+        missing = _missing(resolved, tasks)
         with watch(missing) if watch else contextlib.nullcontext():
-            result = _make(resolved, missing, config)
+            result = _make_trusted(resolved, tasks, missing, config)
     return Built(
         manifest=result,
         shards_made=len(missing),
         shards_kept=len(tasks) - len(missing),
         seconds=time.perf_counter() - began,
-        engine=resolved.tools.engine,
     )
 
 
@@ -121,8 +121,40 @@ def _planned_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]
     workspace.reserve(resolved, overwrite=config.overwrite)
     for planned in fresh.values():
         workspace.write_plan(job, planned.plan)
+    for planned in fresh.values():
+        if planned.sample.disproof:
+            disproof.leave(job, planned.sample.disproof)
     plans = [known[split] or fresh[split].plan for split in job.splits]
     return [task for plan in plans for task in plan.tasks()]
+
+
+def _missing(resolved: Resolved, tasks: list[ShardTask]) -> list[ShardTask]:
+    found = workspace.find_receipts(resolved.job, tasks)
+    return [task for task, receipt in zip(tasks, found, strict=True) if receipt is None]
+
+
+def _make_trusted(
+    resolved: Resolved, tasks: list[ShardTask], missing: list[ShardTask], config: PrepareConfig
+) -> Manifest:
+    """Makes what is missing; and again, by the reference, what an engine had made that turned out not to be equal."""
+    before = disproof.read(resolved.job)
+    try:
+        return _make(resolved, missing, config)
+    except PrepError:
+        found = disproof.read(resolved.job)
+        again = _missing(resolved, tasks)
+        if found == before or not again:
+            raise
+        assert found is not None, "nobody takes a disproof back"
+        _log.warning(
+            "engine %s gave other tokens than the reference for row %d of split %r; %d shards that it made are made "
+            "again by the reference",
+            found.engine,
+            found.row,
+            found.split,
+            len(again),
+        )
+        return _make(resolved, again, config)
 
 
 def _make(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig) -> Manifest:

@@ -10,6 +10,7 @@ Tokens are held ragged, in the narrowest dtype: about what the finished shard we
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any, Protocol
 
@@ -17,9 +18,9 @@ import numpy as np
 
 from pipelines.prepare import layouts
 from pipelines.prepare.columns import Rows
-from pipelines.prepare.config import LayoutConfig, Side, Truncation
-from pipelines.prepare.engines import Engine, open_engine
-from pipelines.prepare.rows import EncodedRows, RowEncoder, open_rows
+from pipelines.prepare.config import EngineName, LayoutConfig, Side, Truncation
+from pipelines.prepare.engines import Engine, SlowEngine, choose, open_reference
+from pipelines.prepare.rows import EncodedRows, RowEncoder, TemplateRows, open_rows
 from pipelines.prepare.runs import GrowingRuns, GrowingVector, TokenRuns, id_dtype
 from pipelines.prepare.tokenization import separator_id
 from tfrecord_io.manifest import TokenizerFacts
@@ -43,10 +44,21 @@ class Encoded:
     full_lengths: np.ndarray
 
     @property
+    def runs(self) -> TokenRuns:
+        """The tokens of each row of the batch."""
+        runs = self.documents if self.rows is None else self.rows.ids
+        assert runs is not None, "a batch has rows or documents"
+        return runs
+
+    @property
+    def types(self) -> np.ndarray | None:
+        """The type id of each token, where the tokenizer has any."""
+        return None if self.rows is None else self.rows.types
+
+    @property
     def num_tokens(self) -> int:
         """Tokens in the batch."""
-        runs = self.documents if self.rows is None else self.rows.ids
-        return 0 if runs is None else len(runs.ids)
+        return len(self.runs.ids)
 
 
 class Builder(Protocol):
@@ -67,12 +79,16 @@ class Tools(Protocol):
     of every position, padding included, where one is certain.
 
     `concurrent` as for engines; `may_reject` says whether a row that was fine so far can still turn out unusable.
+    `engine` and `engine_version` say whose tokens they are; `reference` makes the same of them with the engine that
+    others are measured by, and is None where that is the one in use.
     """
 
     concurrent: bool
     may_reject: bool
     constant_type: int | None
     engine: str
+    engine_version: str
+    reference: Tools | None
 
     def encode(self, rows: Rows) -> Encoded:
         """Tokenizes one batch."""
@@ -81,12 +97,20 @@ class Tools(Protocol):
         """A builder for one shard."""
 
 
-def open_tools(tokenizer: Any, facts: TokenizerFacts, *, layout: LayoutConfig, length: int, pair: bool) -> Tools:
-    """The tools for a layout. Raises: ConfigError or TokenizerError if the tokenizer cannot serve it."""
+def open_tools(
+    tokenizer: Any,
+    facts: TokenizerFacts,
+    *,
+    layout: LayoutConfig,
+    length: int,
+    pair: bool,
+    engine: EngineName = "auto",
+) -> Tools:
+    """The tools for a layout. Raises: ConfigError or TokenizerError if the tokenizer or the engine cannot serve it."""
     dtype = id_dtype(facts.vocab_size)
     if layout.name == "concat":
-        return _ConcatTools(
-            open_engine(tokenizer, dtype=dtype),
+        concat = functools.partial(
+            _ConcatTools,
             length=length,
             separator=separator_id(tokenizer),
             bos=facts.bos_id if layout.add_bos else None,
@@ -94,9 +118,11 @@ def open_tools(tokenizer: Any, facts: TokenizerFacts, *, layout: LayoutConfig, l
             drop=layout.remainder == "drop",
             dtype=dtype,
         )
-    encoder = open_rows(tokenizer, length=length, truncation=layout.truncation, pair=pair, dtype=dtype)
-    return _PadTools(
-        encoder,
+        reference = open_reference(tokenizer, dtype=dtype)
+        chosen = choose(tokenizer, reference, dtype=dtype, wanted=engine)
+        return concat(chosen, reference=None if chosen is reference else concat(reference, reference=None))
+    pad = functools.partial(
+        _PadTools,
         length=length,
         pad_id=facts.pad_id,
         pad_type=tokenizer.pad_token_type_id,
@@ -104,6 +130,19 @@ def open_tools(tokenizer: Any, facts: TokenizerFacts, *, layout: LayoutConfig, l
         dtype=dtype,
         truncation=layout.truncation,
     )
+    slow = open_rows(tokenizer, length=length, truncation=layout.truncation, pair=pair, dtype=dtype)
+    fast = _faster(slow, tokenizer, dtype=dtype, wanted=engine)
+    return pad(fast, reference=None if fast is slow else pad(slow, reference=None))
+
+
+def _faster(rows: RowEncoder, tokenizer: Any, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
+    """The same rows with the engine to use, if an engine can make them at all."""
+    if not isinstance(rows, TemplateRows):
+        # Says that an engine asked for by name does not serve this tokenizer.
+        choose(tokenizer, SlowEngine(tokenizer, dtype=dtype), dtype=dtype, wanted=wanted)
+        return rows
+    chosen = choose(tokenizer, rows.engine, dtype=dtype, wanted=wanted)
+    return rows if chosen is rows.engine else rows.with_engine(chosen)
 
 
 def token_features(tokenizer: Any, tools: Tools, *, layout: LayoutConfig, length: int) -> tuple[Feature, ...]:
@@ -145,6 +184,7 @@ class _PadTools:
         self,
         encoder: RowEncoder,
         *,
+        reference: Tools | None,
         length: int,
         pad_id: int,
         pad_type: int,
@@ -155,7 +195,8 @@ class _PadTools:
         self.may_reject = truncation != "longest_first"
         self.concurrent = encoder.concurrent
         self.constant_type = encoder.only_type if encoder.only_type == pad_type else None
-        self.engine = encoder.name
+        self.engine, self.engine_version = encoder.name, encoder.version
+        self.reference = reference
         self._encoder = encoder
         self._impossible = "too_long" if truncation == "do_not_truncate" else "cannot_truncate"
         self._build = lambda: _PadBuilder(length=length, pad_id=pad_id, pad_type=pad_type, side=side, dtype=dtype)
@@ -223,6 +264,7 @@ class _ConcatTools:
         self,
         engine: Engine,
         *,
+        reference: Tools | None,
         length: int,
         separator: int,
         bos: int | None,
@@ -231,7 +273,8 @@ class _ConcatTools:
         dtype: np.dtype,
     ) -> None:
         self.concurrent = engine.concurrent
-        self.engine = engine.name
+        self.engine, self.engine_version = engine.name, engine.version
+        self.reference = reference
         self._engine = engine
         self._added = 1 if bos is None else 2
         self._build = lambda: _ConcatBuilder(

@@ -72,13 +72,22 @@ class ColumnPlan:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rows:
-    """N usable rows: one list of N texts for each text column, and arrays [N, ...] by feature name."""
+    """N usable rows: N texts (strings, valid UTF-8, no nulls) for each text column, and arrays [N, ...] by feature
+    name.
+    """
 
-    texts: tuple[list[str], ...]
+    texts: tuple[pa.Array, ...]
     arrays: dict[str, np.ndarray]
 
     def __len__(self) -> int:
         return len(self.texts[0])
+
+    def take(self, order: np.ndarray) -> Rows:
+        """The rows with the given indices, in that order."""
+        return Rows(
+            texts=tuple(column.take(pa.array(order)) for column in self.texts),
+            arrays={name: values[order] for name, values in self.arrays.items()},
+        )
 
 
 def plan_columns(config: SourceConfig, source: Source) -> ColumnPlan:
@@ -125,7 +134,7 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan) -> tuple[Rows, np.ndarray]:
         arrays["label"] = _label_values(batch.column(plan.label.column), plan.label)
     for feature in plan.kept:
         arrays[feature.name] = _kept_values(batch.column(feature.name), feature)
-    return Rows(texts=tuple(_strings(batch.column(name), name) for name in plan.texts), arrays=arrays), reasons
+    return Rows(texts=tuple(_utf8(batch.column(name), name) for name in plan.texts), arrays=arrays), reasons
 
 
 def sizes_of(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
@@ -272,6 +281,16 @@ def _strings(column: pa.Array, name: str) -> list[str]:
             f"column {name!r}: {error.object[:40]!r} is not UTF-8", remedy="convert the source's texts to UTF-8"
         ) from error
     return values
+
+
+def _utf8(column: pa.Array, name: str) -> pa.Array:
+    """The column itself. Raises: SourceError if a text in it is not UTF-8."""
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        _strings(column, name)  # says which
+        raise
+    return column
 
 
 def _mark(reasons: np.ndarray, where: np.ndarray, reason: str) -> None:

@@ -7,7 +7,8 @@ from importlib import metadata
 from typing import Any
 
 import tfrecord_io
-from pipelines.prepare import receipts, staging, storage, tfds, workspace
+from pipelines.prepare import disproof, receipts, staging, storage, tfds, workspace
+from pipelines.prepare.disproof import Disproof
 from pipelines.prepare.job import Job, tokenizer_files
 from pipelines.prepare.receipts import Receipt, RejectedRow
 from tfrecord_io import manifest
@@ -44,6 +45,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         index_stride=job.index_stride,
         source={**identity, "splits": ranges},
         options=items,
+        engines=_engines(before, made, disproof.read(job)),
         versions={
             "prep-tfrecords": tfrecord_io.__version__,
             **{name: metadata.version(name) for name in ("datasets", "tokenizers", "transformers")},
@@ -88,6 +90,20 @@ def _receipts(job: Job, split: str) -> list[Receipt]:
             remedy="run the same command again; only what is missing is made",
         )
     return [receipt for receipt in found if receipt is not None]
+
+
+def _engines(before: Manifest | None, made: Mapping[str, list[Receipt]], disproved: Disproof | None) -> dict[str, Any]:
+    """Of each engine the rows that it tokenized and those of them that were compared with the reference, by split."""
+    splits: dict[str, Any] = dict(before.engines.get("splits", {})) if before else {}
+    for split, found in made.items():
+        splits[split] = {
+            engine: {
+                "rows": sum(receipt.shard.ledger.rows_in for receipt in found if receipt.engine == engine),
+                "rows_checked": sum(receipt.rows_checked for receipt in found if receipt.engine == engine),
+            }
+            for engine in sorted({receipt.engine for receipt in found})
+        }
+    return {"splits": splits, "disproved": disproved.to_json() if disproved else None}
 
 
 def _ledgers(splits: Mapping[str, Split]) -> dict[str, manifest.Ledger]:

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from pipelines.prepare import builders, storage, tokenization
+from pipelines.prepare import builders, disproof, storage, tokenization
 from pipelines.prepare.columns import ColumnPlan, plan_columns
-from pipelines.prepare.config import Compression, LayoutConfig, PrepareConfig, SourceConfig
+from pipelines.prepare.config import Compression, EngineName, LayoutConfig, PrepareConfig, SourceConfig
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.sources import Source, SplitSource, open_source
 from tfrecord_io import manifest, record_index
@@ -34,7 +34,7 @@ WORK_FOLDER = ".prep"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """Everything that decides the bytes, and where they go. `length` is L."""
+    """Everything that decides the bytes, and where they go. `length` is L. `engine` decides how fast they come."""
 
     root: str
     name: str
@@ -48,6 +48,7 @@ class Job:
     compression: Compression
     seed: int
     shuffle: bool
+    engine: EngineName = "auto"
 
     @property
     def index_stride(self) -> int | None:
@@ -73,10 +74,13 @@ class Job:
         return storage.join(self.root, rejected_path(task.split, task.index))
 
     def open_tools(self) -> builders.Tools:
-        """Loads the tokenizer from the job's folder and makes it ready."""
+        """Loads the tokenizer from the job's folder and makes it ready, without an engine that was disproved."""
         tokenizer = tokenization.load(tokenizer_files(self))
         pair = len(self.columns.texts) == 2
-        return builders.open_tools(tokenizer, self.facts, layout=self.layout, length=self.length, pair=pair)
+        engine: EngineName = self.engine if disproof.read(self) is None else "hf"
+        return builders.open_tools(
+            tokenizer, self.facts, layout=self.layout, length=self.length, pair=pair, engine=engine
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,7 +115,7 @@ def resolve(config: PrepareConfig) -> Resolved:
     columns = plan_columns(config.source, source)
     # What the tokenizer cannot do shows here, not on a worker.
     pair = len(columns.texts) == 2
-    tools = builders.open_tools(tokenizer, facts, layout=config.layout, length=length, pair=pair)
+    tools = builders.open_tools(tokenizer, facts, layout=config.layout, length=length, pair=pair, engine=config.engine)
     features = builders.token_features(tokenizer, tools, layout=config.layout, length=length)
     label = (columns.label.feature,) if columns.label else ()
     items = _fingerprint_items(config, length=length, facts=facts, source=source)
@@ -128,6 +132,7 @@ def resolve(config: PrepareConfig) -> Resolved:
         compression=config.output.compression,
         seed=config.seed,
         shuffle=config.shuffle,
+        engine=config.engine,
     )
     return Resolved(
         job=job,

@@ -29,12 +29,16 @@ class RejectedRow:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What became of one task."""
+    """What became of one task. `engine` is the name and version of what tokenized it, and `rows_checked` how many of
+    its rows the reference engine tokenized as well, with the same result.
+    """
 
     fingerprint: str
     split: str
     index: int
     shard: Shard
+    engine: str
+    rows_checked: int
     first_rejected: tuple[RejectedRow, ...] = ()
 
 
@@ -52,6 +56,8 @@ def parse(text: bytes, *, place: str) -> Receipt:
             split=fields["split"],
             index=fields["index"],
             shard=Shard(**{**fields["shard"], "ledger": Ledger(**fields["shard"]["ledger"])}),
+            engine=fields["engine"],
+            rows_checked=fields["rows_checked"],
             first_rejected=tuple(RejectedRow(**row) for row in fields["first_rejected"]),
         )
         _check_types(receipt)
@@ -85,8 +91,15 @@ def _check_types(receipt: Receipt) -> None:
     shard, ledger = receipt.shard, receipt.shard.ledger
     if not isinstance(ledger.rejected, dict):
         raise TypeError(f"{ledger.rejected!r:.100} where rows by reason are expected")
-    texts = [receipt.fingerprint, receipt.split, shard.name, shard.sha256, *ledger.rejected]
-    counts = [receipt.index, shard.num_bytes, shard.num_examples, shard.num_tokens, *ledger.rejected.values()]
+    texts = [receipt.fingerprint, receipt.split, receipt.engine, shard.name, shard.sha256, *ledger.rejected]
+    counts = [
+        receipt.index,
+        receipt.rows_checked,
+        shard.num_bytes,
+        shard.num_examples,
+        shard.num_tokens,
+        *ledger.rejected.values(),
+    ]
     counts += [ledger.rows_in, ledger.rows_used, ledger.tokens_cut, *(row.row for row in receipt.first_rejected)]
     texts += [row.reason for row in receipt.first_rejected]
     wrong: list[object] = [value for value in texts if type(value) is not str]

@@ -127,8 +127,9 @@ def summary(built: Built) -> None:
     _print_rejected(out, built.manifest)
     out.print(
         f"{built.shards_made} shards made, {built.shards_kept} kept from before, in {built.seconds:.1f} s "
-        f"(engine {built.engine}, fingerprint {built.manifest.fingerprint[:12]})"
+        f"(fingerprint {built.manifest.fingerprint[:12]})"
     )
+    _print_engines(out, built.manifest)
 
 
 def manifest_tables(manifest: Manifest) -> None:
@@ -145,6 +146,7 @@ def manifest_tables(manifest: Manifest) -> None:
         out.print("labels: " + ", ".join(f"{index} {name}" for index, name in enumerate(manifest.label_names[:20])))
     out.print(_split_table(manifest))
     _print_rejected(out, manifest)
+    _print_engines(out, manifest)
 
 
 def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
@@ -210,6 +212,24 @@ def _split_table(manifest: Manifest) -> Table:
             size(split.num_bytes),
         )
     return table
+
+
+def _print_engines(out: Console, manifest: Manifest) -> None:
+    """Whose tokens the dataset has, and how many rows the reference has confirmed."""
+    sums: dict[str, list[int]] = {}
+    for engines in manifest.engines.get("splits", {}).values():
+        for engine, counts in engines.items():
+            so_far = sums.setdefault(engine, [0, 0])
+            so_far[0] += counts["rows"]
+            so_far[1] += counts["rows_checked"]
+    for engine, (made, checked) in sorted(sums.items()):
+        confirmed = f", {checked:,} of them also by the reference, with the same result" if checked else ""
+        out.print(f"tokenized by {engine}: {made:,} rows{confirmed}")
+    if disproved := manifest.engines.get("disproved"):
+        out.print(
+            f"{disproved['engine']} gave other tokens for row {disproved['row']:,} of {disproved['split']}: "
+            "all that it had made was made again by the reference"
+        )
 
 
 def _print_rejected(out: Console, manifest: Manifest) -> None:

@@ -10,16 +10,19 @@ it gives bit for bit the same on a battery of texts, so that a tokenizer with ha
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
+from importlib import metadata
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from pipelines.prepare import layouts
 from pipelines.prepare.config import Truncation
-from pipelines.prepare.engines import BATTERY, Engine, HuggingFaceEngine, open_engine, require_unicode
+from pipelines.prepare.engines import BATTERY, Engine, HuggingFaceEngine, open_reference
 from pipelines.prepare.runs import TokenRuns, from_lists
 from pipelines.prepare.template import Template, assemble, kept_lengths, probe
 from tfrecord_io.errors import ConfigError
@@ -57,10 +60,11 @@ class RowEncoder(Protocol):
 
     concurrent: bool
     name: str
+    version: str
     only_type: int | None
 
-    def encode(self, texts: Sequence[list[str]]) -> EncodedRows:
-        """Rows of one text column, or of two."""
+    def encode(self, texts: Sequence[pa.Array]) -> EncodedRows:
+        """Rows of one text column, or of two: strings without nulls."""
 
 
 class TemplateRows:
@@ -70,8 +74,8 @@ class TemplateRows:
         self, engine: Engine, template: Template, *, tokenizer: Any, length: int, truncation: Truncation
     ) -> None:
         self.concurrent = engine.concurrent
-        self.name = engine.name
-        self._engine = engine
+        self.name, self.version = engine.name, engine.version
+        self.engine = engine
         self._template = template
         self._side = tokenizer.truncation_side
         self._room = length - template.num_special
@@ -79,9 +83,16 @@ class TemplateRows:
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self.only_type = min(template.type_ids) if len(template.type_ids) == 1 else None
 
-    def encode(self, texts: Sequence[list[str]]) -> EncodedRows:
-        """Rows of one text column, or of two."""
-        runs = [self._engine.encode(column) for column in texts]
+    def with_engine(self, engine: Engine) -> TemplateRows:
+        """The same rows, made with another engine."""
+        other = copy.copy(self)
+        other.concurrent, other.name, other.version = engine.concurrent, engine.name, engine.version
+        other.engine = engine
+        return other
+
+    def encode(self, texts: Sequence[pa.Array]) -> EncodedRows:
+        """Rows of one text column, or of two: strings without nulls."""
+        runs = [self.engine.encode(column) for column in texts]
         lengths = [run.lengths for run in runs]
         kept, impossible = kept_lengths(lengths, room=self._room, truncation=self._truncation)
         ids, types = assemble(runs, kept, self._template, side=self._side)
@@ -102,27 +113,27 @@ class ReferenceRows:
         self._truncation = truncation
         self._dtype = dtype
         self._has_types = "token_type_ids" in tokenizer.model_input_names
+        self.version = metadata.version("transformers")
 
-    def encode(self, texts: Sequence[list[str]]) -> EncodedRows:
-        """Rows of one text column, or of two."""
-        if not texts[0]:
+    def encode(self, texts: Sequence[pa.Array]) -> EncodedRows:
+        """Rows of one text column, or of two: strings without nulls."""
+        if not len(texts[0]):
             return EncodedRows(
                 ids=from_lists([], dtype=self._dtype),
                 types=np.empty(0, np.uint8) if self._has_types else None,
                 full_lengths=np.zeros(0, np.int64),
                 impossible=np.zeros(0, bool),
             )
-        for column in texts:
-            require_unicode(column)
-        encoded = self._call(texts, truncation=self._truncation)
-        lengths = np.fromiter(map(len, encoded["input_ids"]), np.int64, len(texts[0]))
+        columns = [column.to_pylist() for column in texts]
+        encoded = self._call(columns, truncation=self._truncation)
+        lengths = np.fromiter(map(len, encoded["input_ids"]), np.int64, len(columns[0]))
         impossible = lengths > self._length
         for name in encoded:
             encoded[name] = [[] if bad else row for row, bad in zip(encoded[name], impossible, strict=True)]
         return EncodedRows(
             ids=from_lists(encoded["input_ids"], dtype=self._dtype),
             types=self._types(encoded) if self._has_types else None,
-            full_lengths=self._full_lengths(texts, lengths),
+            full_lengths=self._full_lengths(columns, lengths),
             impossible=impossible,
         )
 
@@ -163,7 +174,7 @@ class ReferenceRows:
 def open_rows(
     tokenizer: Any, *, length: int, truncation: Truncation, pair: bool, dtype: np.dtype
 ) -> TemplateRows | ReferenceRows:
-    """The fastest encoder that gives what `transformers` gives.
+    """The encoder that gives what `transformers` gives, with the engine that the others are measured by.
 
     Raises: ConfigError if a row of `length` has no room for text beside the special tokens.
     """
@@ -178,7 +189,7 @@ def open_rows(
             "--truncation only_second with one text column, expected a pair", remedy="give --text-column twice"
         )
     reference = ReferenceRows(tokenizer, length=length, truncation=truncation, dtype=dtype)
-    engine = open_engine(tokenizer, dtype=dtype)
+    engine = open_reference(tokenizer, dtype=dtype)
     if isinstance(engine, HuggingFaceEngine) and (template := probe(engine.backend, pair=pair)):
         for tried in {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}:
             rows = TemplateRows(engine, template, tokenizer=tokenizer, length=tried, truncation=truncation)
@@ -222,7 +233,7 @@ def _battery(*, room: int, pair: bool) -> list[list[str]]:
 
 
 def _agrees(rows: RowEncoder, columns: list[list[str]], *, tokenizer: Any, length: int, truncation: Truncation) -> bool:
-    got = rows.encode(columns)
+    got = rows.encode([pa.array(column, pa.string()) for column in columns])
     padded = pad_like(tokenizer, got, length=length)
     possible = np.flatnonzero(~got.impossible)
     if not len(possible):

@@ -16,9 +16,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from pipelines.prepare import prediction
+from pipelines.prepare import crosscheck, prediction
 from pipelines.prepare.builders import Encoded, Tools
 from pipelines.prepare.columns import extract, sizes_of
+from pipelines.prepare.crosscheck import EngineDisproved
+from pipelines.prepare.disproof import Disproof
 from pipelines.prepare.job import Job
 from pipelines.prepare.planning import Segments, split_seed
 from pipelines.prepare.prediction import Curve
@@ -44,7 +46,9 @@ _RECORDS_PER_FLUSH = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What a split's sample showed. `row_tokens` int64 [N] are tokens of each row, special and cut ones included."""
+    """What a split's sample showed. `row_tokens` int64 [N] are tokens of each row, special and cut ones included.
+    `disproof` is there if the engine gave other tokens than the reference; the sample is the reference's then.
+    """
 
     curve: Curve
     row_bytes: float
@@ -53,6 +57,7 @@ class Sample:
     text_bytes: int
     num_tokens: int
     seconds: float
+    disproof: Disproof | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,6 +86,16 @@ class _Records:
 
 def measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
     """Tokenizes, lays out and encodes a sample of the split; None if no row of it can be used."""
+    try:
+        return _measure(job, tools, split)
+    except EngineDisproved as found:
+        assert tools.reference is not None, "it was compared with it"
+        sample = _measure(job, tools.reference, split)
+        disproof = Disproof(engine=crosscheck.engine_of(tools), split=split.name, row=found.row)
+        return sample and dataclasses.replace(sample, disproof=disproof)
+
+
+def _measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
     began = time.perf_counter()
     clusters = _clusters(job, split)
     parts = list(_read(job, tools, split, clusters[::_FIRST]))
@@ -129,7 +144,7 @@ def _read(
     places = np.concatenate([np.zeros(0, np.int64), *(np.arange(*cluster) for cluster in clusters)])
     numbers = np.repeat([start for start, _ in clusters], [stop - start for start, stop in clusters])
     first = 0
-    for _, batch in batches(job, split.name, segments):
+    for row, batch in batches(job, split.name, segments):
         text_bytes = sizes_of(batch, job.columns.texts)
         room = (clusters[0][1] - clusters[0][0]) * _ROW_BYTES
         within = max(1, int((np.cumsum(text_bytes) <= room).sum()))
@@ -137,6 +152,7 @@ def _read(
         usable = np.flatnonzero(reasons == "")
         if len(usable):
             encoded = tools.encode(rows)
+            crosscheck.compare(tools, rows, encoded, numbers=row + usable, which=np.arange(len(usable)))
             yield (
                 _Rows(
                     clusters=numbers[first + usable],

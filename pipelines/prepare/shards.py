@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
+import os
 import threading
 import zlib
 from collections.abc import Iterator
@@ -17,9 +18,10 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare import progress, receipts, storage, workspace
+from pipelines.prepare import crosscheck, disproof, progress, receipts, storage, workspace
 from pipelines.prepare.builders import Builder, Encoded, Tools
 from pipelines.prepare.columns import Rows, extract, sizes_of
+from pipelines.prepare.crosscheck import EngineDisproved
 from pipelines.prepare.job import Job
 from pipelines.prepare.overlap import ordered_map
 from pipelines.prepare.planning import Segments, ShardTask, split_seed
@@ -32,13 +34,11 @@ from tfrecord_io.manifest import Compression, Ledger, Shard
 
 __all__ = ["batches", "count_tokens", "generator", "write"]
 
-# One call of the tokenizer takes a batch: enough rows to fill the cores, few enough that the tokenizer's own record of
+# One call of the engine takes a batch: enough rows to fill the cores, few enough that what the Rust tokenizer keeps of
 # them, about 100 bytes for each token, stays small.
 _BATCH_BYTES = 1 << 19
-# One thread is inside the tokenizer while another turns its last answer into arrays.
-_THREADS = 2
-# A tokenizer in Rust takes all cores for one task, and one in Python holds the GIL: gathering two shards at once
-# would gain nothing and hold two shards' tokens. While one task lays out and writes, the next one gathers.
+# The threads of one task take all cores, and an engine in Python holds the GIL: gathering two shards at once would gain
+# nothing and hold two shards' tokens. While one task lays out and writes, the next one gathers.
 _gathering = threading.Lock()
 
 
@@ -53,17 +53,24 @@ def write(
     """
     workspace.require_own(job)
     clock = clock or Stopwatch()
-    rejects = Rejects(task.segments)
-    builder = tools.builder()
-    with _gathering:
-        rows_in = _gather(task, job, tools, builder, rejects, clock=clock)
+    tools = _trusted(tools, job)
+    try:
+        gathered = _gather(task, job, tools, clock=clock)
+    except EngineDisproved as found:
+        disproof.leave(job, disproof.Disproof(engine=crosscheck.engine_of(tools), split=task.split, row=found.row))
+        tools = _trusted(tools, job)
+        gathered = _gather(task, job, tools, clock=clock)
+    builder, rejects = gathered.builder, gathered.rejects
     rng = generator(job, task)
     stored = _Tally()
     name = job.shard_name(task)
 
     def ledger() -> Ledger:
         return Ledger(
-            rows_in=rows_in, rows_used=builder.rows_used, rejected=rejects.by_reason, tokens_cut=builder.tokens_cut
+            rows_in=gathered.rows_in,
+            rows_used=builder.rows_used,
+            rejected=rejects.by_reason,
+            tokens_cut=builder.tokens_cut,
         )
 
     def pieces() -> Iterator[memoryview | bytes]:
@@ -84,6 +91,8 @@ def write(
         split=task.split,
         index=task.index,
         shard=stored.shard(name, ledger()),
+        engine=crosscheck.engine_of(tools),
+        rows_checked=gathered.rows_checked,
         first_rejected=tuple(rejects.first),
     )
     workspace.require_own(job)
@@ -113,33 +122,62 @@ def count_tokens(columns: dict[str, np.ndarray]) -> int:
     return int(columns["attention_mask" if "attention_mask" in columns else "num_tokens"].sum(dtype=np.int64))
 
 
-def _gather(task: ShardTask, job: Job, tools: Tools, builder: Builder, rejects: Rejects, *, clock: Stopwatch) -> int:
-    """Reads, tokenizes and collects the task's rows; what cannot be used goes to `rejects`. Returns the rows read."""
-    rows_read = 0
+@dataclasses.dataclass(kw_only=True)
+class _Gathered:
+    """All rows of a task, tokenized: how many were read, and how many of them were compared with the reference."""
 
-    def usable() -> Iterator[tuple[pa.RecordBatch, np.ndarray, Rows]]:
-        nonlocal rows_read
-        for first, batch in clock.waiting("read", batches(job, task.split, task.segments)):
-            rows_read += batch.num_rows
-            rows, reasons = extract(batch, job.columns)
-            # The batch is a view that is gone when the next one is read: rejected rows are copied out of it now.
-            rejects.add(batch, reasons, np.arange(first, first + batch.num_rows))
-            unused = np.flatnonzero(reasons == "")
-            copy = batch.take(pa.array(unused)) if tools.may_reject else None
-            yield copy, first + unused, rows
+    builder: Builder
+    rejects: Rejects
+    rows_in: int = 0
+    rows_checked: int = 0
 
-    def encode(item: tuple[pa.RecordBatch, np.ndarray, Rows]) -> tuple[pa.RecordBatch, np.ndarray, Encoded]:
-        batch, numbers, rows = item
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Batch:
+    """Usable rows, their numbers in the split, and all that was read of them, where it may be asked for again."""
+
+    rows: Rows
+    numbers: np.ndarray
+    source: pa.RecordBatch | None
+
+
+def _trusted(tools: Tools, job: Job) -> Tools:
+    """The tools, or those of the reference if a worker of this job has disproved a faster engine."""
+    return tools if tools.reference is None or disproof.read(job) is None else tools.reference
+
+
+def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Gathered:
+    """Reads, tokenizes and collects the task's rows, rejecting those that cannot be used."""
+    gathered = _Gathered(builder=tools.builder(), rejects=Rejects(task.segments))
+
+    def encode(batch: _Batch) -> tuple[_Batch, Encoded, int]:
         with clock.stage("tokenize"):
-            return batch, numbers, tools.encode(rows)
+            encoded = tools.encode(batch.rows)
+        with clock.stage("check"):
+            which = crosscheck.chosen(batch.numbers, seed=job.seed)
+            checked = crosscheck.compare(tools, batch.rows, encoded, numbers=batch.numbers, which=which)
+        return batch, encoded, checked
 
-    threads = _THREADS if tools.concurrent else 1
-    for batch, numbers, encoded in ordered_map(encode, usable(), threads=threads):
-        builder.add(encoded)
-        if tools.may_reject:
-            rejects.add(batch, encoded.reasons, numbers)
-        progress.add(rows=len(numbers), tokens=encoded.num_tokens)
-    return rows_read
+    threads = len(os.sched_getaffinity(0)) if tools.concurrent else 1
+    with _gathering:
+        usable = _usable(task, job, tools, gathered, clock=clock)
+        for batch, encoded, checked in ordered_map(encode, usable, threads=threads):
+            gathered.rows_checked += checked
+            gathered.builder.add(encoded)
+            if batch.source is not None:
+                gathered.rejects.add(batch.source, encoded.reasons, batch.numbers)
+            progress.add(rows=len(batch.numbers), tokens=encoded.num_tokens)
+    return gathered
+
+
+def _usable(task: ShardTask, job: Job, tools: Tools, gathered: _Gathered, *, clock: Stopwatch) -> Iterator[_Batch]:
+    for first, batch in clock.waiting("read", batches(job, task.split, task.segments)):
+        gathered.rows_in += batch.num_rows
+        rows, reasons = extract(batch, job.columns)
+        gathered.rejects.add(batch, reasons, np.arange(first, first + batch.num_rows))
+        unused = np.flatnonzero(reasons == "")
+        source = batch.take(pa.array(unused)) if tools.may_reject else None
+        yield _Batch(rows=rows, numbers=first + unused, source=source)
 
 
 def _check(ledger: Ledger, task: ShardTask, *, place: str) -> None:

@@ -3,6 +3,7 @@
 OUT/.prep/lock                                       while a job is at work (see `locking`)
 OUT/.prep/FINGERPRINT/job.json                       what the fingerprint covers, item by item
 OUT/.prep/FINGERPRINT/source.json                    where the dataset was found: for `verify --repair` and `trace`
+OUT/.prep/FINGERPRINT/disproof.json                  which engine is not trusted any more (see `disproof`)
 OUT/.prep/FINGERPRINT/tokenizer/                     the saved tokenizer that workers load
 OUT/.prep/FINGERPRINT/SPLIT/plan.json                which rows go into which shard
 OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
@@ -16,7 +17,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from pipelines.prepare import locking, receipts, storage
+from pipelines.prepare import disproof, engines, locking, receipts, storage
 from pipelines.prepare.job import WORK_FOLDER, Job, Resolved
 from pipelines.prepare.planning import ShardTask, SplitPlan
 from pipelines.prepare.receipts import Receipt
@@ -166,7 +167,8 @@ def write_plan(job: Job, plan: SplitPlan) -> None:
 
 
 def find_receipts(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
-    """Each task's receipt, if it is there, of this very task, and its shard is as large as it says.
+    """Each task's receipt, if it is there, of this very task, its shard is as large as it says, and made by an engine
+    that is still trusted.
 
     Listings and reads many at a time, since there may be thousands of them far away.
     """
@@ -179,10 +181,13 @@ def find_receipts(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
     wanted = [job.receipt_path(task) for task in tasks]
     found = [path for path in wanted if path in there]
     contents = dict(zip(found, storage.read_many(found), strict=True))
-    return [
+    valid = [
         _valid_receipt(job, task, contents.get(path), sizes=sizes, place=path)
         for task, path in zip(tasks, wanted, strict=True)
     ]
+    if disproof.read(job) is None:
+        return valid
+    return [receipt if receipt and engines.is_reference(receipt.engine) else None for receipt in valid]
 
 
 def _valid_receipt(

@@ -49,7 +49,14 @@ def _leave(of: job.Job, task: ShardTask) -> None:
         sha256=f"{task.index:064x}",
         ledger=Ledger(rows_in=1, rows_used=1),
     )
-    receipt = Receipt(fingerprint=of.fingerprint, split=task.split, index=task.index, shard=shard)
+    receipt = Receipt(
+        fingerprint=of.fingerprint,
+        split=task.split,
+        index=task.index,
+        shard=shard,
+        engine="hf",
+        rows_checked=0,
+    )
     pathlib.Path(of.root, shard.name).write_bytes(_CONTENT)
     pathlib.Path(of.receipt_path(task)).write_bytes(receipts.dump(receipt))
 

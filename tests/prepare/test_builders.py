@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,7 +56,10 @@ def _concat(zoo: Zoo, kind: str = "unigram", **options: Any) -> Opened:
 
 
 def _rows(columns: Sequence[list[str]], *, first: int = 0) -> Rows:
-    return Rows(texts=tuple(columns), arrays={"row": np.arange(first, first + len(columns[0]))})
+    return Rows(
+        texts=tuple(pa.array(column, pa.string()) for column in columns),
+        arrays={"row": np.arange(first, first + len(columns[0]))},
+    )
 
 
 def _batches(columns: Sequence[list[str]], cuts: list[int]) -> Iterator[Rows]:

@@ -23,6 +23,8 @@ def _receipt(index: int = 0, *, used: int = 3, rejected: dict[str, int] | None =
         **changes,
     }
     return Receipt(
+        engine="wordpiece 1",
+        rows_checked=2,
         fingerprint="f" * 32,
         split="train",
         index=index,

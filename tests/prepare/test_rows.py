@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer, processors
 
 from pipelines.prepare import tokenization
 from pipelines.prepare.config import Side, TokenizerConfig, Truncation
-from pipelines.prepare.engines import HuggingFaceEngine
-from pipelines.prepare.rows import EncodedRows, ReferenceRows, TemplateRows, open_rows, pad_like
+from pipelines.prepare.rows import EncodedRows, ReferenceRows, open_rows, pad_like
 from pipelines.prepare.runs import id_dtype
-from pipelines.prepare.template import probe
 from tests import texts
-from tests.tokenizers_zoo import FAST_KINDS, KINDS, SLOW_KINDS, Zoo
-from tfrecord_io.errors import ColumnError, ConfigError
+from tests.tokenizers_zoo import FAST_KINDS, KINDS, Zoo
+from tfrecord_io.errors import ConfigError
 
 SIDES: tuple[Side, Side] = ("left", "right")
 OPPOSITES: tuple[tuple[Side, Side, int], ...] = (("left", "right", 1), ("right", "left", 2))
@@ -83,6 +82,10 @@ def _call(tokenizer: Any, columns: list[list[str]], *, length: int, truncation: 
     )
 
 
+def _arrow(columns: list[list[str]]) -> list[pa.Array]:
+    return [pa.array(column, pa.string()) for column in columns]
+
+
 def _chosen(columns: list[list[str]], rows: np.ndarray) -> list[list[str]]:
     return [[column[index] for index in rows] for column in columns]
 
@@ -113,7 +116,7 @@ def _compare(tokenizer: Any, dtype: Any, case: Case, *, engine: str | None, amon
     rows = open_rows(tokenizer, length=case.length, truncation=case.truncation, pair=case.pair, dtype=dtype)
     assert rows.name == (engine or rows.name)
     columns = _columns([text for text in among if len(text) <= LETTERS_PER_ROOM * case.room + 12], pair=case.pair)
-    encoded = rows.encode(columns)
+    encoded = rows.encode(_arrow(columns))
     _check(tokenizer, encoded, columns, length=case.length, truncation=case.truncation)
     if rows.only_type is not None and encoded.types is not None:
         assert (encoded.types == rows.only_type).all()
@@ -155,7 +158,7 @@ def test_a_word_of_a_million_letters_becomes_the_row_of_transformers(zoo: Zoo, k
     # CTRL merges letter by letter in Python.
     word = texts.ONE_MB_WORD[:100_000] if kind == "slow_ctrl" else texts.ONE_MB_WORD
     columns = [["before", word, "after"]]
-    _check(tokenizer, rows.encode(columns), columns, length=512, truncation="longest_first")
+    _check(tokenizer, rows.encode(_arrow(columns)), columns, length=512, truncation="longest_first")
 
 
 # --- tokenizers that are not a template -----------------------------------------------------------------------------
@@ -238,7 +241,7 @@ def test_a_tokenizer_that_gives_another_feature_falls_back(zoo: Zoo) -> None:
     rows = open_rows(tokenizer, length=16, truncation="longest_first", pair=False, dtype=dtype)
     assert isinstance(rows, ReferenceRows)
     expected = tokenizer(["a b", "c"], truncation=True, max_length=16)["input_ids"]
-    assert rows.encode([["a b", "c"]]).ids.ids.tolist() == [*expected[0], *expected[1]]
+    assert rows.encode(_arrow([["a b", "c"]])).ids.ids.tolist() == [*expected[0], *expected[1]]
 
 
 # --- settings of the tokenizer's own --------------------------------------------------------------------------------
@@ -268,10 +271,10 @@ def test_literal_special_tokens_are_split_where_the_tokenizer_is_set_so(zoo: Zoo
 def test_encoding_neither_sees_nor_touches_what_a_call_of_the_tokenizer_left_set(zoo: Zoo) -> None:
     tokenizer, dtype = _resolve(zoo.path("wordpiece_cased"))
     rows = open_rows(tokenizer, length=64, truncation="longest_first", pair=False, dtype=dtype)
-    before = rows.encode([SHORT_TEXTS]).ids
+    before = rows.encode(_arrow([SHORT_TEXTS])).ids
     tokenizer(["a b c d e f"], truncation=True, max_length=3, padding="max_length")
     left_set = tokenizer.backend_tokenizer.truncation
-    after = rows.encode([SHORT_TEXTS]).ids
+    after = rows.encode(_arrow([SHORT_TEXTS])).ids
     assert before.ids.tolist() == after.ids.tolist()
     assert tokenizer.backend_tokenizer.truncation == left_set
 
@@ -287,7 +290,7 @@ def test_full_lengths_and_tokens_cut_are_those_of_the_rows_without_truncation(
 ) -> None:
     tokenizer, dtype = _resolve(zoo.path(kind))
     columns = _columns(SHORT_TEXTS, pair=True)
-    rows = open_rows(tokenizer, length=48, truncation=truncation, pair=True, dtype=dtype).encode(columns)
+    rows = open_rows(tokenizer, length=48, truncation=truncation, pair=True, dtype=dtype).encode(_arrow(columns))
     whole = [len(ids) for ids in tokenizer(*columns, verbose=False)["input_ids"]]
     assert rows.full_lengths[~rows.impossible].tolist() == list(itertools.compress(whole, ~rows.impossible))
     assert rows.tokens_cut == sum(max(0, whole[row] - 48) for row in np.flatnonzero(~rows.impossible))
@@ -299,7 +302,7 @@ def test_full_lengths_and_tokens_cut_are_those_of_the_rows_without_truncation(
 def test_no_texts_give_no_rows(zoo: Zoo, kind: str, pair: bool) -> None:
     tokenizer, dtype = _resolve(zoo.path(kind))
     rows = open_rows(tokenizer, length=32, truncation="longest_first", pair=pair, dtype=dtype)
-    none = rows.encode([[], []] if pair else [[]])
+    none = rows.encode(_arrow([[], []] if pair else [[]]))
     assert len(none.ids) == len(none.full_lengths) == len(none.impossible) == none.tokens_cut == 0
     assert {len(values) for values in pad_like(tokenizer, none, length=32).values()} == {0}
 
@@ -308,7 +311,7 @@ def test_no_texts_give_no_rows(zoo: Zoo, kind: str, pair: bool) -> None:
 def test_rows_have_type_ids_exactly_where_the_tokenizer_gives_them(zoo: Zoo, kind: str) -> None:
     tokenizer, dtype = _resolve(zoo.path(kind))
     rows = open_rows(tokenizer, length=32, truncation="longest_first", pair=True, dtype=dtype)
-    encoded = rows.encode([["a b"], ["c"]])
+    encoded = rows.encode(_arrow([["a b"], ["c"]]))
     assert (encoded.types is not None) == ("token_type_ids" in tokenizer(["a b"], ["c"]))
     assert encoded.types is None or len(encoded.types) == len(encoded.ids.ids)
 
@@ -317,9 +320,9 @@ def test_a_batch_of_rows_is_the_same_whichever_rows_it_is_encoded_with(zoo: Zoo)
     tokenizer, dtype = _resolve(zoo.path("byte_bpe_roberta"))
     rows = open_rows(tokenizer, length=40, truncation="only_second", pair=True, dtype=dtype)
     columns = _columns(SHORT_TEXTS, pair=True)
-    together = rows.encode(columns)
+    together = rows.encode(_arrow(columns))
     for index in range(0, len(columns[0]), 5):
-        alone = rows.encode(_chosen(columns, np.array([index])))
+        alone = rows.encode(_arrow(_chosen(columns, np.array([index]))))
         assert alone.ids.ids.tolist() == together.ids.take(np.array([index])).ids.tolist()
         assert alone.impossible[0] == together.impossible[index]
 
@@ -330,9 +333,9 @@ def test_many_threads_encode_the_same_rows_as_one(zoo: Zoo) -> None:
     tokenizer, dtype = _resolve(zoo.path("byte_bpe_bos"))
     rows = open_rows(tokenizer, length=64, truncation="longest_first", pair=False, dtype=dtype)
     assert rows.concurrent
-    alone = rows.encode([SHORT_TEXTS]).ids.ids.tolist()
+    alone = rows.encode(_arrow([SHORT_TEXTS])).ids.ids.tolist()
     with ThreadPoolExecutor(4) as pool:
-        assert all(rows.ids.ids.tolist() == alone for rows in pool.map(rows.encode, [[SHORT_TEXTS]] * 12))
+        assert all(rows.ids.ids.tolist() == alone for rows in pool.map(rows.encode, [_arrow([SHORT_TEXTS])] * 12))
 
 
 def test_a_slow_tokenizer_logs_nothing_for_the_pairs_that_it_cuts(zoo: Zoo, caplog: pytest.LogCaptureFixture) -> None:
@@ -342,7 +345,7 @@ def test_a_slow_tokenizer_logs_nothing_for_the_pairs_that_it_cuts(zoo: Zoo, capl
     logging.getLogger("transformers").setLevel(logging.WARNING)
     try:
         rows = open_rows(tokenizer, length=16, truncation="longest_first", pair=True, dtype=dtype)
-        assert rows.encode([["long " * 9], ["longer " * 9]]).tokens_cut
+        assert rows.encode(_arrow([["long " * 9], ["longer " * 9]])).tokens_cut
         assert not caplog.records
         tokenizer(["long " * 9], ["longer " * 9], truncation=True, max_length=16)
         assert caplog.records, "transformers no longer warns: then there is nothing to hold back either"
@@ -369,38 +372,10 @@ def test_only_second_is_refused_where_there_is_one_text(zoo: Zoo) -> None:
         open_rows(tokenizer, length=32, truncation="only_second", pair=False, dtype=dtype)
 
 
-@pytest.mark.parametrize("text", texts.LONE_SURROGATES, ids=ascii)
-@pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe", *sorted(SLOW_KINDS.keys() - {"slow_canine"})])
-def test_half_of_a_surrogate_pair_is_refused_whatever_the_tokenizer_would_do(zoo: Zoo, kind: str, text: str) -> None:
-    tokenizer, dtype = _resolve(zoo.path(kind))
-    rows = open_rows(tokenizer, length=32, truncation="longest_first", pair=False, dtype=dtype)
-    with pytest.raises(ColumnError, match=r"text 1 of the batch: U\+D[89A-F].*half of a surrogate pair"):
-        rows.encode([["fine", text]])
-
-
-def test_the_remedy_for_half_a_surrogate_pair_is_one(zoo: Zoo) -> None:
-    tokenizer, dtype = _resolve(zoo.path("wordpiece_cased"))
-    rows = open_rows(tokenizer, length=32, truncation="longest_first", pair=False, dtype=dtype)
-    repaired = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts.LONE_SURROGATES]
-    assert len(rows.encode([repaired]).ids) == len(repaired)
-    assert "\U0001f600" in repaired[6]
-
-
-def test_what_is_no_text_at_all_stays_the_error_that_it_is(zoo: Zoo) -> None:
-    tokenizer, dtype = _resolve(zoo.path("wordpiece_cased"))
-    template = probe(HuggingFaceEngine(tokenizer, dtype=dtype).backend, pair=False)
-    assert template
-    rows = TemplateRows(
-        HuggingFaceEngine(tokenizer, dtype=dtype), template, tokenizer=tokenizer, length=9, truncation="only_first"
-    )
-    with pytest.raises(TypeError):
-        rows.encode([["fine", 3]])  # type: ignore[list-item]
-
-
 @BYT5_WARNS
 def test_a_row_that_a_missing_special_token_shortens_still_counts_as_cut(zoo: Zoo) -> None:
     tokenizer, dtype = _resolve(zoo.path("slow_byt5"))
     rows = open_rows(tokenizer, length=6, truncation="longest_first", pair=False, dtype=dtype)
-    encoded = rows.encode([["abcd</s>efgh"]])
+    encoded = rows.encode(_arrow([["abcd</s>efgh"]]))
     assert len(encoded.ids.ids) == 5, "ByT5 adds no EOS behind an EOS"
     assert encoded.tokens_cut == len(tokenizer("abcd</s>efgh")["input_ids"]) - 5

@@ -1,0 +1,29 @@
+"""Engines: a batch of texts in, ragged token ids without special tokens out.
+
+An engine must give the very ids of `tokenizer(text, add_special_tokens=False)`:
+
+    wordpiece   kernels of our own for BERT's WordPiece
+    gigatoken   the library of that name, for byte-level BPE
+    hf          the Rust tokenizer behind a fast tokenizer, called without the Python layer on top of it
+    slow        a tokenizer that exists in Python only, or whose Python layer changes what the Rust one gives
+
+The last two are references: one of them serves every tokenizer. `choose` takes another one only for the tokenizers that
+it is qualified for (docs/engines.md), and only if both agree on a battery of texts; `crosscheck` goes on comparing.
+"""
+
+from pipelines.prepare.engines.base import BATTERY, Engine, is_reference, utf8_of
+from pipelines.prepare.engines.choice import Reference, choose, open_reference
+from pipelines.prepare.engines.hugging_face import HuggingFaceEngine, SlowEngine, copy_backend
+
+__all__ = [
+    "BATTERY",
+    "Engine",
+    "HuggingFaceEngine",
+    "Reference",
+    "SlowEngine",
+    "choose",
+    "copy_backend",
+    "is_reference",
+    "open_reference",
+    "utf8_of",
+]

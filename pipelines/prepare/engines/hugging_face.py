@@ -1,0 +1,62 @@
+"""The engines that every other one is measured by: the Rust tokenizer itself, and a tokenizer in Python."""
+
+from __future__ import annotations
+
+import copy
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare.runs import TokenRuns, from_lists
+
+__all__ = ["HuggingFaceEngine", "SlowEngine", "copy_backend"]
+
+
+class HuggingFaceEngine:
+    """The `tokenizers` library on all cores; it does not hold the GIL while it works."""
+
+    name = "hf"
+    concurrent = True
+
+    def __init__(self, tokenizer: Any, *, dtype: np.dtype) -> None:
+        self.version = metadata.version("tokenizers")
+        self.backend = copy_backend(tokenizer)
+        self._dtype = dtype
+
+    def encode(self, texts: pa.Array) -> TokenRuns:
+        """The tokens of each text. Empty texts and texts of any length are fine."""
+        encodings = self.backend.encode_batch_fast(texts.to_pylist(), add_special_tokens=False)
+        return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
+
+
+class SlowEngine:
+    """The tokenizer itself, through Python."""
+
+    name = "slow"
+    concurrent = False
+
+    def __init__(self, tokenizer: Any, *, dtype: np.dtype) -> None:
+        self.version = metadata.version("transformers")
+        self._tokenizer = tokenizer
+        self._dtype = dtype
+
+    def encode(self, texts: pa.Array) -> TokenRuns:
+        """The tokens of each text."""
+        if not len(texts):
+            return from_lists([], dtype=self._dtype)
+        ids = self._tokenizer(texts.to_pylist(), add_special_tokens=False, truncation=False, verbose=False)
+        return from_lists(ids["input_ids"], dtype=self._dtype)
+
+
+def copy_backend(tokenizer: Any) -> Any:
+    """A `tokenizers.Tokenizer` of our own, set up as `transformers` sets it up before each call without truncation.
+
+    A copy, since `transformers` changes the settings of its own while another thread may be encoding with it.
+    """
+    backend = copy.deepcopy(tokenizer.backend_tokenizer)
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = tokenizer.split_special_tokens
+    return backend

@@ -1,0 +1,34 @@
+"""An engine that gives wrong tokens for some texts, once it is told to lie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare.engines import HuggingFaceEngine
+from pipelines.prepare.runs import TokenRuns
+
+__all__ = ["LIES", "LyingEngine", "open_lying"]
+
+# The texts for which it lies.
+LIES: set[str] = set()
+
+
+class LyingEngine(HuggingFaceEngine):
+    """The Rust tokenizer under another name, with one id changed in each text of `LIES`."""
+
+    name = "wordpiece"
+
+    def encode(self, texts: pa.Array) -> TokenRuns:
+        runs = super().encode(texts)
+        for index, text in enumerate(texts.to_pylist()):
+            if text in LIES:
+                runs.ids[runs.offsets[index]] += 1
+        return runs
+
+
+def open_lying(tokenizer: Any, *, dtype: np.dtype) -> LyingEngine:
+    """Qualified for everything, by its own account."""
+    return LyingEngine(tokenizer, dtype=dtype)

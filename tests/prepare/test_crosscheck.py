@@ -1,0 +1,154 @@
+"""A fast engine is compared with the reference while it works, and one wrong token ends its use: nothing that it made
+stays.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.prepare import crosscheck, workspace
+from pipelines.prepare.engines import choice
+from tests import building
+from tests.prepare import lying_engine
+
+ROWS = 3000
+TEXTS = [f"row {number} of some words" for number in range(ROWS)]
+CHECKED = crosscheck.chosen(np.arange(ROWS), seed=0)
+LAYOUTS: list[dict[str, Any]] = [{"layout": "pad"}, {"layout": "concat"}]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return building.source(tmp_path_factory.mktemp("dataset") / "rows", train=[{"text": text} for text in TEXTS])
+
+
+@pytest.fixture
+def lies(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
+    """The texts for which the one fast engine lies."""
+    monkeypatch.setattr(choice, "_FAST", {"wordpiece": ("tests.prepare.lying_engine", "open_lying")})
+    yield lying_engine.LIES
+    lying_engine.LIES.clear()
+
+
+@pytest.fixture
+def lies_when_planned(lies: set[str], monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The texts for which it lies as soon as the sample is taken."""
+    later: set[str] = set()
+    write_plan = workspace.write_plan
+
+    def arm(*arguments: Any) -> None:
+        write_plan(*arguments)
+        lies.update(later)
+
+    monkeypatch.setattr(workspace, "write_plan", arm)
+    return later
+
+
+def _build(dataset: Path, output: Path, **changes: Any) -> dict[str, Any]:
+    outcome = building.command("build", dataset, "--json", *building.options(output, **changes))
+    assert outcome.status == 0, outcome.err
+    summary: dict[str, Any] = {**json.loads(outcome.out), "err": outcome.err}
+    return summary
+
+
+def _shards(output: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(output.glob("*.tfrecord"))}
+
+
+def test_about_one_row_in_two_hundred_is_chosen_by_its_number_alone() -> None:
+    numbers = np.arange(10**6)
+    chosen = crosscheck.chosen(numbers, seed=0)
+    assert abs(len(chosen) - 5000) < 300
+    part = numbers[123_456:234_567]
+    assert (part[crosscheck.chosen(part, seed=0)] == chosen[(chosen >= 123_456) & (chosen < 234_567)]).all()
+    assert len(np.intersect1d(chosen, crosscheck.chosen(numbers, seed=1))) < 100
+
+
+@pytest.mark.parametrize("changes", LAYOUTS)
+def test_the_manifest_says_how_many_rows_the_reference_confirmed(
+    dataset: Path, tmp_path: Path, lies: set[str], changes: dict[str, Any]
+) -> None:
+    summary = _build(dataset, tmp_path, **changes)
+    ((engine, counts),) = summary["engines"]["splits"]["train"].items()
+    assert engine.startswith("wordpiece ")
+    assert counts == {"rows": ROWS, "rows_checked": len(CHECKED)}
+    assert summary["engines"]["disproved"] is None
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("changes", LAYOUTS)
+def test_one_wrong_token_and_every_shard_is_made_again_by_the_reference(
+    dataset: Path, tmp_path: Path, lies_when_planned: set[str], changes: dict[str, Any], workers: int
+) -> None:
+    row = int(CHECKED[-1])
+    lies_when_planned.add(TEXTS[row])
+    honest = _build(dataset, tmp_path / "hf", engine="hf", **changes)
+    summary = _build(dataset, tmp_path / "lied", workers=workers, **changes)
+    ((engine, counts),) = summary["engines"]["splits"]["train"].items()
+    assert engine.startswith("hf ")
+    assert counts == {"rows": ROWS, "rows_checked": 0}
+    disproved = summary["engines"]["disproved"]
+    assert (disproved["split"], disproved["row"]) == ("train", row)
+    assert disproved["engine"].startswith("wordpiece ")
+    assert _shards(tmp_path / "lied") == _shards(tmp_path / "hf")
+    assert len(_shards(tmp_path / "hf")) == honest["shards_made"] > 2
+
+
+def test_the_summary_names_the_engine_and_the_row(dataset: Path, tmp_path: Path, lies_when_planned: set[str]) -> None:
+    row = int(CHECKED[0])
+    lies_when_planned.add(TEXTS[row])
+    outcome = building.command("build", dataset, *building.options(tmp_path))
+    assert outcome.status == 0, outcome.err
+    said = " ".join(outcome.err.split())
+    assert f"gave other tokens for row {row:,} of train" in said
+    assert f"tokenized by hf {crosscheck_version()}: {ROWS:,} rows" in said
+
+
+def crosscheck_version() -> str:
+    from importlib import metadata
+
+    return metadata.version("tokenizers")
+
+
+def test_a_wrong_token_in_the_sample_ends_the_use_of_an_engine_before_it_makes_a_shard(
+    dataset: Path, tmp_path: Path, lies: set[str]
+) -> None:
+    lies.update(TEXTS)
+    summary = _build(dataset, tmp_path)
+    assert [engine.partition(" ")[0] for engine in summary["engines"]["splits"]["train"]] == ["hf"]
+    assert summary["engines"]["disproved"]["engine"].startswith("wordpiece ")
+
+
+def test_a_wrong_token_in_the_battery_is_enough_not_to_take_an_engine(
+    dataset: Path, tmp_path: Path, lies: set[str]
+) -> None:
+    lies.add("Hello, world!  It's 3.14 o'clock, isn't it?")
+    summary = _build(dataset, tmp_path)
+    assert [engine.partition(" ")[0] for engine in summary["engines"]["splits"]["train"]] == ["hf"]
+    assert summary["engines"]["disproved"] is None
+
+
+@pytest.mark.parametrize("content", ['{"engine": "wordpiece 1", "split": "train", "row": 5}', "{", "[]"])
+def test_a_build_that_goes_on_makes_again_what_a_disproved_engine_had_made(
+    dataset: Path, tmp_path: Path, lies: set[str], content: str
+) -> None:
+    before = _build(dataset, tmp_path)
+    (folder,) = (path for path in (tmp_path / ".prep").iterdir() if path.is_dir())
+    (folder / "disproof.json").write_text(content)
+    after = _build(dataset, tmp_path)
+    assert after["shards_made"] == before["shards_made"]
+    assert [engine.partition(" ")[0] for engine in after["engines"]["splits"]["train"]] == ["hf"]
+    assert _build(dataset, tmp_path)["shards_made"] == 0
+
+
+def test_an_engine_that_does_not_serve_the_tokenizer_is_refused_by_name(dataset: Path, tmp_path: Path) -> None:
+    outcome = building.command("build", dataset, *building.options(tmp_path, engine="gigatoken"))
+    cause, remedy = outcome.error
+    assert "--engine gigatoken does not serve this tokenizer" in cause
+    assert "leave --engine out" in remedy
