@@ -31,7 +31,7 @@ LayoutName = Literal["pad", "concat"]
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
 Remainder = Literal["pad", "drop"]
 Side = Literal["left", "right"]
-EngineName = Literal["auto", "hf", "wordpiece", "gigatoken"]
+EngineName = Literal["auto", "hf", "wordpiece", "fastokens", "gigatoken"]
 Compression = Literal["none", "gzip"]
 
 DEFAULT_SHARD_BYTES = 10**8

@@ -3,7 +3,8 @@
 An engine must give the very ids of `tokenizer(text, add_special_tokens=False)`:
 
     wordpiece   kernels of our own for BERT's WordPiece
-    gigatoken   the library of that name, for byte-level BPE
+    fastokens   the package of that name, for byte-level BPE
+    gigatoken   the package of that name, for SentencePiece's BPE
     hf          the Rust tokenizer behind a fast tokenizer, called without the Python layer on top of it
     slow        a tokenizer that exists in Python only, or whose Python layer changes what the Rust one gives
 

@@ -18,7 +18,11 @@ __all__ = ["Reference", "choose", "open_reference"]
 Reference: TypeAlias = HuggingFaceEngine | SlowEngine
 
 # The function of each module that opens the engine, or says None where the tokenizer is not one for it.
-_FAST: dict[str, tuple[str, str]] = {}
+_FAST = {
+    "wordpiece": ("pipelines.prepare.engines.wordpiece", "open_wordpiece"),
+    "fastokens": ("pipelines.prepare.engines.fastokens_engine", "open_fastokens"),
+    "gigatoken": ("pipelines.prepare.engines.gigatoken_engine", "open_gigatoken"),
+}
 
 
 def open_reference(tokenizer: Any, *, dtype: np.dtype) -> Reference:

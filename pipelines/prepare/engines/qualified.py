@@ -1,0 +1,65 @@
+"""What engines of other packages are qualified for: versions, and what a tokenizer.json may hold.
+
+docs/engines.md has the table, and how scripts/qualify_engines.py fills it. Nothing is guessed here: a version, a
+pattern or a setting that was not tried is not qualified.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from pipelines.prepare.engines.hugging_face import copy_backend
+
+__all__ = ["encoding_parts", "has_merges_only", "installed", "largest_id"]
+
+# The releases of `tokenizers` that other engines were compared with.
+_REFERENCE = ((0, 23, 0), (0, 23, 999))
+
+
+def installed(package: str, *, tried: tuple[tuple[int, ...], tuple[int, ...]], any_version: bool) -> str | None:
+    """The version of an installed package; None if it or the reference is not one of those tried, first to last."""
+    try:
+        version = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+    fits = _within(version, tried) and _within(metadata.version("tokenizers"), _REFERENCE)
+    return version if fits or any_version else None
+
+
+def encoding_parts(tokenizer: Any) -> dict[str, Any] | None:
+    """The tokenizer.json of a fast tokenizer, but for what does not decide the ids of a text; None if it is slow."""
+    if not tokenizer.is_fast:
+        return None
+    parts: dict[str, Any] = json.loads(copy_backend(tokenizer).to_str())
+    return {**parts, "post_processor": None, "decoder": None, "truncation": None, "padding": None}
+
+
+def has_merges_only(parts: dict[str, Any], *, byte_fallback: bool, dtype: np.dtype) -> bool:
+    """Whether the model is a BPE that is nothing but its merges, and `dtype` holds its ids."""
+    model = parts["model"]
+    return (
+        model["type"] == "BPE"
+        and not model["dropout"]
+        and not model["continuing_subword_prefix"]
+        and not model["end_of_word_suffix"]
+        and model["byte_fallback"] is byte_fallback
+        and largest_id(parts) <= np.iinfo(dtype).max
+        and all(token["content"] for token in parts["added_tokens"])
+    )
+
+
+def largest_id(parts: dict[str, Any]) -> int:
+    """The largest id of vocabulary and added tokens."""
+    return max([*parts["model"]["vocab"].values(), *(token["id"] for token in parts["added_tokens"])], default=0)
+
+
+def _within(version: str, tried: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+    try:
+        numbers = tuple(map(int, version.split(".")))
+    except ValueError:  # a release candidate, or a local build
+        return False
+    return tried[0] <= numbers <= tried[1]

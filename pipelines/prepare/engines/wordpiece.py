@@ -1,0 +1,208 @@
+"""WordPiece by compiled code of our own: the ids that the Rust tokenizer gives, many times as fast.
+
+    texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`wordpiece_kernels`), no GIL, no strings
+                 │              │
+       entries, asked of        a trie of the vocabulary (`wordpiece_trie`), with a small table of words seen before
+       the tokenizer itself
+       (`wordpiece_points`)
+
+There is no cache of answers, so none to warm up, and no approximation: what the normalizer and the pre-tokenizer do to
+a text they do to each of its code points, and `wordpiece_points` says why. Documents of which that is not true are left
+to the tokenizer as a whole: those that hold the content of an added token, as text ([MASK]), and those with two marks
+side by side that Unicode may sort.
+
+Memory: the trie (1 to 4 MB); up to 14 MB for entries, if every page of Unicode occurs; 1 MB for each thread that
+encodes at once; and while a batch is encoded, 4 bytes for each of its tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare.engines import wordpiece_kernels as kernels
+from pipelines.prepare.engines import wordpiece_trie
+from pipelines.prepare.engines.base import utf8_of
+from pipelines.prepare.engines.hugging_face import copy_backend
+from pipelines.prepare.engines.wordpiece_points import NUM_PAGES, Pages, Reader
+from pipelines.prepare.runs import TokenRuns, from_lists, offsets_of
+from tfrecord_io._kernels import frozen
+
+__all__ = ["WordPieceEngine", "open_wordpiece"]
+
+_COMMON_PAGES = [0x00, 0x01, 0x20]  # Latin, and the punctuation of printed text
+_FOLD = 0x2020202020202020
+_MAX_CHARS = 2**62  # more than there are in any text
+_LETTERS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def open_wordpiece(tokenizer: Any, *, dtype: np.dtype) -> WordPieceEngine | None:
+    """An engine for this tokenizer; None unless it is one of which the engine is known to give the very ids.
+
+    That is a fast tokenizer of BertNormalizer, BertPreTokenizer and WordPiece with any settings, all of whose added
+    tokens are looked for before the text is normalized.
+    """
+    if not tokenizer.is_fast:
+        return None
+    parts = json.loads(tokenizer.backend_tokenizer.to_str())
+    if not _is_served(parts, dtype=dtype):
+        return None
+    engine = WordPieceEngine(copy_backend(tokenizer), parts, dtype=dtype)
+    return engine if engine.takes_short_cuts_rightly() else None
+
+
+def _is_served(parts: dict[str, Any], *, dtype: np.dtype) -> bool:
+    """Whether tokenizer.json describes a tokenizer of the kind."""
+    kinds = [(parts[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
+    if kinds != ["BertNormalizer", "BertPreTokenizer", "WordPiece"] or not _adds_nothing(parts["post_processor"]):
+        return False
+    model = parts["model"]
+    ids = model["vocab"].values()
+    largest = min(np.iinfo(dtype).max, wordpiece_trie.MAX_ID)
+    return (
+        model["unk_token"] in model["vocab"]
+        and 0 <= min(ids) <= max(ids) <= largest
+        and not any(token["normalized"] for token in parts["added_tokens"])
+    )
+
+
+def _adds_nothing(post_processor: dict[str, Any] | None) -> bool:
+    """Whether the ids of one text stay as they are, but for special tokens."""
+    if post_processor is None or post_processor["type"] in ("BertProcessing", "RobertaProcessing"):
+        return True
+    return post_processor["type"] == "TemplateProcessing" and [
+        piece["Sequence"]["id"] for piece in post_processor["single"] if "Sequence" in piece
+    ] == ["A"]
+
+
+class WordPieceEngine:
+    """Encodes in any number of threads at once: they share what is only read, and each call has its own tables."""
+
+    name = "wordpiece"
+    version = "1"
+    concurrent = True
+
+    def __init__(self, backend: Any, parts: dict[str, Any], *, dtype: np.dtype) -> None:
+        """`backend`: a tokenizer of our own. `parts`: its tokenizer.json, of the kind that `open_wordpiece` takes."""
+        normalizer, strips = parts["normalizer"], parts["normalizer"]["strip_accents"]
+        self._backend = backend
+        self._dtype = dtype
+        self._reader = Reader(
+            backend,
+            strips_accents=normalizer["lowercase"] if strips is None else strips,
+            id_of=_ids_of_characters(parts["model"]),
+        )
+        self._pages = Pages.none().extended(_COMMON_PAGES, read=self._reader)
+        self._pages_lock = threading.Lock()
+        contents = [token["content"].encode() for token in parts["added_tokens"] if token["content"]]
+        visited = [content for content in contents if self._stands_alone(content[0])]
+        self._hidden = _Contents.of([content for content in contents if not self._stands_alone(content[0])])
+        self._tables = _tables(parts, pages=self._pages, visited=_Contents.of(visited))
+        self._memories: list[np.ndarray] = []  # those not in use; list.pop and list.append are atomic
+
+    def takes_short_cuts_rightly(self) -> bool:
+        """Whether a space, ASCII letters and digits become what the kernel takes for granted."""
+        folded = _LETTERS.lower() if self._tables.fold else _LETTERS
+        spelled = b"".join(self._pages.spelling(letter) or b"?" for letter in _LETTERS)
+        return spelled == folded and self._pages.kind(ord(" ")) == kernels.SPACE
+
+    def encode(self, texts: pa.Array) -> TokenRuns:
+        """The tokens of each text."""
+        data, edges = utf8_of(texts)
+        asked = np.zeros(len(texts), np.uint8)
+        if self._hidden.edges.size > 1:
+            kernels.find_added(frozen(data), edges, self._hidden.first, self._hidden.data, self._hidden.edges, asked)
+        runs = self._encode_bytes(frozen(data), edges, asked)
+        return self._with_reference(runs, texts, np.flatnonzero(asked)) if asked.any() else runs
+
+    def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray) -> TokenRuns:
+        """The tokens of the texts that are not `asked`, no tokens for the others; sets `asked` for more of them."""
+        num_bytes, longest = int(edges[-1] - edges[0]), int(np.diff(edges).max(initial=0))
+        out = np.empty(num_bytes + 4, np.int32)  # most of it is never touched, so never resident
+        offsets = np.zeros(len(edges), np.int64)
+        word = np.empty(4 * min(self._tables.max_chars, longest) + 64, np.uint8)
+        memory = self._take_memory()
+        while kernels.encode(data, edges, asked, out, offsets[1:], memory, word, self._tables) == kernels.MISSING_PAGE:
+            self._ask_for_pages(data, edges)
+        self._memories.append(memory)
+        return TokenRuns(out[: offsets[-1]].astype(self._dtype), offsets)
+
+    def _with_reference(self, runs: TokenRuns, texts: pa.Array, indices: np.ndarray) -> TokenRuns:
+        """`runs` with those of some texts put in by the tokenizer itself."""
+        encodings = self._backend.encode_batch_fast(texts.take(pa.array(indices)).to_pylist(), add_special_tokens=False)
+        known = from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
+        both = TokenRuns(
+            np.concatenate([runs.ids, known.ids]), offsets_of(np.concatenate([runs.lengths, known.lengths]))
+        )
+        order = np.arange(len(runs))
+        order[indices] = len(runs) + np.arange(len(indices))
+        return both.take(order)
+
+    def _take_memory(self) -> np.ndarray:
+        try:
+            return self._memories.pop()
+        except IndexError:
+            return np.zeros(kernels.MEMORY_WORDS, np.uint64)
+
+    def _ask_for_pages(self, data: np.ndarray, edges: np.ndarray) -> None:
+        wanted = np.zeros(NUM_PAGES, np.uint8)
+        kernels.find_pages(data, edges, wanted)
+        with self._pages_lock:
+            self._pages = pages = self._pages.extended(np.flatnonzero(wanted).tolist(), read=self._reader)
+            self._tables = self._tables._replace(page_of=pages.page_of, entries=pages.entries, pool=pages.pool)
+
+    def _stands_alone(self, byte: int) -> bool:
+        """Whether it is punctuation, which the kernel never passes over as a part of a word."""
+        return byte < 128 and self._pages.kind(byte) == kernels.ISOLATED
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Contents:
+    """Added tokens as the kernels take them: bytes one behind the other, where each begins, and first bytes."""
+
+    data: np.ndarray
+    edges: np.ndarray
+    first: np.ndarray
+
+    @classmethod
+    def of(cls, contents: list[bytes]) -> _Contents:
+        first = np.zeros(256, bool)
+        first[[content[0] for content in contents]] = True
+        return cls(
+            data=frozen(np.frombuffer(b"".join(contents), np.uint8)),
+            edges=frozen(offsets_of(np.array([len(content) for content in contents], np.int64))),
+            first=frozen(first),
+        )
+
+
+def _tables(parts: dict[str, Any], *, pages: Pages, visited: _Contents) -> kernels.Tables:
+    model = parts["model"]
+    trie = wordpiece_trie.build(model["vocab"], inner_prefix=model["continuing_subword_prefix"])
+    ends = (kernels.SPACE, kernels.ISOLATED)
+    return kernels.Tables(
+        units=trie.units,
+        start=trie.start,
+        inner=trie.inner,
+        unknown=model["vocab"][model["unk_token"]],
+        max_chars=min(model["max_input_chars_per_word"], _MAX_CHARS),
+        fold=np.uint64(_FOLD if parts["normalizer"]["lowercase"] else 0),
+        page_of=pages.page_of,
+        entries=pages.entries,
+        pool=pages.pool,
+        breaks=frozen(np.array([byte < 128 and pages.kind(byte) in ends for byte in range(256)])),
+        suspect=visited.first,
+        added=visited.data,
+        added_edges=visited.edges,
+    )
+
+
+def _ids_of_characters(model: dict[str, Any]) -> Callable[[str], int]:
+    vocabulary, unknown = model["vocab"], model["vocab"][model["unk_token"]]
+    known = vocabulary if model["max_input_chars_per_word"] else {}
+    return lambda character: known.get(character, unknown)
