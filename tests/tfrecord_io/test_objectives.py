@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.tfrecord_io.conftest import CONCAT_SCHEMA, make_manifest, pad_rows, tokenizer_facts
+from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, PAD_SCHEMA, make_manifest, pad_rows, tokenizer_facts
 from tfrecord_io import objectives
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.objectives import BoundObjective, Objective
@@ -17,6 +17,7 @@ from tfrecord_io.schema import Feature, Schema
 EVERY_OBJECTIVE = [
     pytest.param(objectives.classification(), id="classification"),
     pytest.param(objectives.masked_lm(), id="masked_lm"),
+    pytest.param(objectives.gathered_masked_lm(), id="gathered_masked_lm"),
     pytest.param(objectives.causal_lm(), id="causal_lm"),
 ]
 SEED = tf.constant([3, 4], tf.int64)
@@ -53,7 +54,8 @@ def test_eager_and_tf_data_give_the_same(objective: Objective) -> None:
 @pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
 def test_inputs_are_the_token_features_alone(objective: Objective) -> None:
     inputs, _, _ = objective.bind(make_manifest())(large_batch(2), seed=SEED)
-    assert list(inputs) == ["input_ids", "attention_mask", "token_type_ids"]
+    features = [name for name in inputs if name != objectives.MASKED_POSITIONS]
+    assert features == ["input_ids", "attention_mask", "token_type_ids"]
 
 
 @pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
@@ -102,7 +104,9 @@ def test_causal_weights_with_padding_on_the_left_leave_out_the_last_pad() -> Non
     assert weights.numpy().tolist() == [[0, 0, 1, 1, 0]]
 
 
-@pytest.mark.parametrize("objective", [objectives.masked_lm(1.0), objectives.causal_lm()])
+@pytest.mark.parametrize(
+    "objective", [objectives.masked_lm(1.0), objectives.gathered_masked_lm(1.0), objectives.causal_lm()]
+)
 def test_rows_that_fill_up_a_batch_have_no_token_weight(objective: Objective) -> None:
     features = batch(pad_rows(2), weights=[1.0, 0.0])
     _, _, weights = objective.bind(make_manifest())(features, seed=SEED)
@@ -168,9 +172,96 @@ def test_masked_lm_differs_with_the_seed_and_with_nothing_else() -> None:
     assert np.any(first[0]["input_ids"].numpy() != other[0]["input_ids"].numpy())
 
 
-def test_masked_lm_refuses_a_tokenizer_without_mask_token() -> None:
+class TestGathered:
+    """Masked LM with labels at P positions of each row."""
+
+    @pytest.mark.parametrize(("probability", "expected"), [(0.01, 1), (0.15, 2), (0.25, 2), (0.5, 4), (1.0, LENGTH)])
+    def test_there_are_so_many_positions_that_none_is_dropped(self, probability: float, expected: int) -> None:
+        bound = objectives.gathered_masked_lm(probability).bind(make_manifest())
+        inputs, labels, weights = in_tf_data(bound, large_batch(3))
+        assert inputs["masked_positions"].shape == labels.shape == weights.shape == (3, expected)
+        assert [each.dtype for each in (inputs["masked_positions"], labels, weights)] == [
+            tf.int32, tf.int32, tf.float32
+        ]  # fmt: skip
+
+    def test_all_that_was_hidden_is_to_be_predicted(self) -> None:
+        features = large_batch()
+        inputs, labels, weights = gathered(0.3, features)
+        ids, restored = features["input_ids"].numpy(), inputs["input_ids"].numpy().copy()
+        assert (restored != ids).any()
+        rows, slots = np.nonzero(weights)
+        restored[rows, inputs["masked_positions"].numpy()[rows, slots]] = labels.numpy()[rows, slots]
+        np.testing.assert_array_equal(restored, ids)
+
+    def test_labels_are_the_original_ids_at_their_positions(self) -> None:
+        features = large_batch(200)
+        inputs, labels, _ = gathered(0.3, features)
+        np.testing.assert_array_equal(
+            labels, np.take_along_axis(features["input_ids"].numpy(), inputs["masked_positions"].numpy(), axis=1)
+        )
+
+    def test_the_positions_of_a_row_differ(self) -> None:
+        inputs, _, _ = gathered(0.7, large_batch())
+        ordered = np.sort(inputs["masked_positions"].numpy(), axis=1)
+        assert np.all(np.diff(ordered, axis=1) > 0)
+
+    @pytest.mark.parametrize("probability", [0.3, 1.0])
+    def test_special_tokens_and_padding_are_never_chosen(self, probability: float) -> None:
+        features = large_batch()
+        inputs, _, weights = gathered(probability, features)
+        ordinary = (features["input_ids"].numpy() > 4) & (features["attention_mask"].numpy() == 1)
+        rows, slots = np.nonzero(weights)
+        assert ordinary[rows, inputs["masked_positions"].numpy()[rows, slots]].all()
+        if probability == 1.0:
+            np.testing.assert_array_equal(weights.numpy().sum(axis=1), ordinary.sum(axis=1))
+
+    def test_a_row_has_its_share_rounded_down_or_up(self) -> None:
+        features = large_batch()
+        _, _, weights = gathered(0.3, features)
+        exact = 0.3 * (features["input_ids"].numpy() > 4).sum(axis=1)
+        found = weights.numpy().sum(axis=1)
+        assert np.all((found >= np.floor(exact)) & (found <= np.ceil(exact)))
+
+    def test_rates_are_those_asked_for(self) -> None:
+        features = large_batch(20_000)
+        inputs, labels, weights = gathered(0.15, features)
+        chosen, ids = weights.numpy() == 1, labels.numpy()
+        seen = np.take_along_axis(inputs["input_ids"].numpy(), inputs["masked_positions"].numpy(), axis=1)
+        # The bounds of masked_lm: a rounded share varies less than independent draws.
+        assert chosen.sum() / (features["input_ids"].numpy() > 4).sum() == pytest.approx(0.15, abs=0.0055)
+        assert (seen[chosen] == 4).mean() == pytest.approx(0.8, abs=0.016)
+        assert ((seen[chosen] != 4) & (seen[chosen] != ids[chosen])).mean() == pytest.approx(0.1, abs=0.012)
+        assert (seen[chosen] == ids[chosen]).mean() == pytest.approx(0.1, abs=0.012)
+
+    def test_every_position_is_chosen_equally_often(self) -> None:
+        columns = pad_rows(20_000)
+        columns["input_ids"][:], columns["attention_mask"][:] = 9, 1
+        inputs, _, weights = gathered(0.25, batch(columns))
+        counts = np.bincount(inputs["masked_positions"].numpy()[weights.numpy() == 1], minlength=LENGTH)
+        # 40,000 choices of 8 positions: four standard deviations are 265.
+        np.testing.assert_allclose(counts, 5000, atol=265)
+
+    def test_another_seed_chooses_others(self) -> None:
+        bound, features = objectives.gathered_masked_lm().bind(make_manifest()), large_batch(200)
+        first, again = bound(features, seed=SEED), bound(features, seed=SEED)
+        other = bound(features, seed=tf.constant([3, 5], tf.int64))
+        np.testing.assert_array_equal(first[0]["masked_positions"], again[0]["masked_positions"])
+        assert np.any(first[0]["masked_positions"].numpy() != other[0]["masked_positions"].numpy())
+
+    def test_a_feature_of_the_name_of_the_positions_is_refused(self) -> None:
+        taken = Feature(name="masked_positions", dtype="int64", shape=(), role="column")
+        with pytest.raises(ReaderError, match="'masked_positions' has a name"):
+            objectives.gathered_masked_lm().bind(make_manifest(Schema((*PAD_SCHEMA.features, taken))))
+
+
+def gathered(probability: float, features: dict[str, tf.Tensor]) -> Any:
+    return objectives.gathered_masked_lm(probability).bind(make_manifest())(features, seed=SEED)
+
+
+@pytest.mark.parametrize("objective", [objectives.masked_lm(), objectives.gathered_masked_lm()])
+def test_masked_lm_refuses_a_tokenizer_without_mask_token(objective: Objective) -> None:
     with pytest.raises(ReaderError, match=r"mask token.*causal_lm"):
-        objectives.masked_lm().bind(make_manifest(tokenizer=tokenizer_facts(mask_id=None)))
+        objective.bind(make_manifest(tokenizer=tokenizer_facts(mask_id=None)))
 
 
 @pytest.mark.parametrize(
