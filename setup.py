@@ -14,6 +14,8 @@ assert VERSION is not None, "tfrecord_io/__init__.py carries the version"
 TRAIN = ["keras>=3.12", "keras-hub>=0.25.1", "tensorflow>=2.20"]
 # Beam's clients for Google Cloud, and what packs this package for workers: half a second more for each import of Beam.
 DATAFLOW = ["apache-beam[gcp]>=2.65", "setuptools>=77"]
+# JAX compiles for TPUs without one; it pins the compiler (libtpu, 480 MB) that it was made with.
+PREFLIGHT = ["jax[tpu]>=0.6.2"]
 DEV = [
     "gcp-storage-emulator>=2026.7",
     "hypothesis>=6.100",
@@ -44,8 +46,11 @@ setup(
         "apache-beam>=2.65",
         "click>=8.1",
         "datasets>=4.0",
+        # Exactly the releases that were compared with the reference, see docs/engines.md.
+        "fastokens==0.3.5",
         "fsspec>=2024.6",
         "gcsfs>=2024.6",
+        "gigatoken==0.10.0",
         "google-auth>=2.30",
         "google-crc32c>=1.5",
         "llvmlite>=0.44",
@@ -57,7 +62,12 @@ setup(
         "transformers>=4.53",
         "xxhash>=3.4",
     ],
-    extras_require={"dataflow": DATAFLOW, "train": TRAIN, "dev": [*DATAFLOW, *TRAIN, *DEV]},
+    extras_require={
+        "dataflow": DATAFLOW,
+        "train": TRAIN,
+        "preflight": [*TRAIN, *PREFLIGHT],
+        "dev": [*DATAFLOW, *TRAIN, *PREFLIGHT, *DEV],
+    },
     entry_points={
         "console_scripts": ["prep-tfrecords=pipelines.cli:main", "train-tpu=pipelines.train.cli:main"],
     },

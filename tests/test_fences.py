@@ -11,9 +11,16 @@ import pytest
 
 from tests import building
 
-PREPARE = sorted(f"pipelines.prepare.{path.stem}" for path in (building.REPOSITORY / "pipelines/prepare").glob("*.py"))
-FORMAT = sorted(f"tfrecord_io.{path.stem}" for path in (building.REPOSITORY / "tfrecord_io").glob("*.py"))
-TRAIN = sorted(f"pipelines.train.{path.stem}" for path in (building.REPOSITORY / "pipelines/train").glob("*.py"))
+
+def _modules(package: str) -> list[str]:
+    """Of a package and all that are in it."""
+    files = (building.REPOSITORY / package).rglob("*.py")
+    return sorted(".".join(path.relative_to(building.REPOSITORY).with_suffix("").parts) for path in files)
+
+
+PREPARE = _modules("pipelines/prepare")
+FORMAT = _modules("tfrecord_io")
+TRAIN = _modules("pipelines/train")
 LIGHT_FORMAT = ["errors", "schema", "manifest", "examples", "records"]
 
 

@@ -11,10 +11,12 @@ replaced after a checkpoint's own files are complete: a kill in between leaves t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -22,9 +24,39 @@ import tensorflow as tf
 from pipelines.train.learner import Learner
 from tfrecord_io.errors import FingerprintMismatchError, OutputError
 
-__all__ = ["Checkpoints", "save_model"]
+__all__ = ["Checkpoints", "belongs_to", "last_step", "save_model"]
 
 _IDENTITY = "run.json"
+
+
+def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> bool:
+    """Whether the folder holds this training already; False if it holds none.
+
+    Raises: FingerprintMismatchError if it holds another; OutputError if that cannot be found out.
+    """
+    folder = model_dir.rstrip("/")
+    with _usable(folder):
+        path = f"{folder}/{_IDENTITY}"
+        if not tf.io.gfile.exists(path):
+            return False
+        with tf.io.gfile.GFile(path) as file:
+            found = json.loads(file.read())
+        if not isinstance(found, dict):
+            raise ValueError(f"{path} is not what a training wrote")
+    differing = {name: (found.get(name), value) for name, value in identity.items() if found.get(name) != value}
+    if differing:
+        listing = ", ".join(f"{name} {old!r}, now {new!r}" for name, (old, new) in sorted(differing.items()))
+        raise FingerprintMismatchError(
+            f"--model-dir {folder} holds another training: {listing}",
+            remedy="give another --model-dir, or the same data and options to go on with that training",
+        )
+    return True
+
+
+def last_step(model_dir: str) -> int:
+    """The step of the checkpoint in force, 0 without one."""
+    number = re.search(r"ckpt-(\d+)\Z", tf.train.latest_checkpoint(_saves(model_dir)) or "")
+    return int(number.group(1)) if number else 0
 
 
 class Checkpoints:
@@ -36,26 +68,20 @@ class Checkpoints:
         self._learner = learner
         # Lists, by position: Keras' names change with what else was built in a process.
         self._state = tf.train.Checkpoint(**learner.saved)
-        self._manager = tf.train.CheckpointManager(self._state, f"{self._folder}/checkpoints", max_to_keep=keep)
+        self._manager = tf.train.CheckpointManager(self._state, _saves(model_dir), max_to_keep=keep)
 
     def open(self) -> int:
         """Restores the last checkpoint, or claims a new folder. Returns the steps already taken.
 
         Raises: FingerprintMismatchError if the folder is another training's; OutputError if it cannot be used.
         """
-        path = f"{self._folder}/{_IDENTITY}"
-        try:
-            tf.io.gfile.makedirs(self._folder)
-            if tf.io.gfile.exists(path):
-                self._check_identity(json.loads(tf.io.gfile.GFile(path).read()))
-            else:
-                with tf.io.gfile.GFile(path, "w") as file:
+        if not belongs_to(self._folder, identity=self._identity):
+            with _usable(self._folder):
+                tf.io.gfile.makedirs(self._folder)
+                path = f"{self._folder}/{_IDENTITY}"
+                with tf.io.gfile.GFile(f"{path}.new", "w") as file:
                     file.write(json.dumps(self._identity, indent=2, sort_keys=True) + "\n")
-        except (tf.errors.OpError, ValueError) as error:
-            raise OutputError(
-                f"--model-dir {self._folder}: it cannot be used ({_first_line(error)})",
-                remedy="give a folder that can be written, or an empty one",
-            ) from error
+                tf.io.gfile.rename(f"{path}.new", path, overwrite=True)  # a kill leaves no half of it
         if self._manager.latest_checkpoint:
             self._restore(self._manager.latest_checkpoint)
         return self._learner.step
@@ -69,17 +95,6 @@ class Checkpoints:
                 f"--model-dir {self._folder}: a checkpoint cannot be written ({_first_line(error)})",
                 remedy="make room or give the right to write, and run the same command again",
             ) from error
-
-    def _check_identity(self, found: Any) -> None:
-        differing = {
-            name: (found.get(name), value) for name, value in self._identity.items() if found.get(name) != value
-        }
-        if differing:
-            listing = ", ".join(f"{name} {old!r}, now {new!r}" for name, (old, new) in sorted(differing.items()))
-            raise FingerprintMismatchError(
-                f"--model-dir {self._folder} holds another training: {listing}",
-                remedy="give another --model-dir, or the same data and options to go on with that training",
-            )
 
     def _restore(self, path: str) -> None:
         try:
@@ -107,6 +122,21 @@ def save_model(model: Any, model_dir: str) -> tuple[str, str]:
         except tf.errors.OpError as error:
             raise OutputError(f"{model_dir}: the final model cannot be written ({_first_line(error)})") from error
     return targets[0], targets[1]
+
+
+def _saves(model_dir: str) -> str:
+    return f"{model_dir.rstrip('/')}/checkpoints"
+
+
+@contextlib.contextmanager
+def _usable(folder: str) -> Iterator[None]:
+    try:
+        yield
+    except (tf.errors.OpError, ValueError) as error:
+        raise OutputError(
+            f"--model-dir {folder}: it cannot be used ({_first_line(error)})",
+            remedy="give a folder that can be written, or an empty one",
+        ) from error
 
 
 def _first_line(error: BaseException) -> str:

@@ -6,11 +6,13 @@ TensorFlow is imported only when the options are in order. Exit status: 0 done, 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
 import sys
-from typing import Any, get_args
+from collections.abc import Callable
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 
@@ -21,69 +23,99 @@ from tfrecord_io.errors import ConfigError, PrepError
 __all__ = ["main"]
 
 
-def _choice(kind: Any) -> click.Choice:
-    return click.Choice(list(get_args(kind)))
+_METAVARS = {"data": "OUT", "model": "MODEL", "model_dir": "DIR", "tpu": "WHERE", "replicas": "N", "num_labels": "N"}
+# Every field of TrainConfig, in the order of --help. Kinds and defaults are the fields'.
+_HELP = {
+    "data": "Folder that prep-tfrecords built, local or gs://.",
+    "task": "What to learn: labels, hidden or next tokens.",
+    "model": "bert-SIZE or gpt2-SIZE from scratch (tiny to large), package.module:build, a KerasHub preset, "
+    "hf://OWNER/NAME, or a folder.",
+    "model_dir": "Checkpoints, logs, final model; local or gs://.",
+    "tpu": "auto, local, none, a TPU's name, or grpc://IP:8470.",
+    "zone": "Of the TPU, with its name.",
+    "project": "Of the TPU, with its name.",
+    "replicas": "GPUs to use, or parts to split the CPU into.",
+    "train_split": "Split to train on.",
+    "eval_split": "Split to evaluate on. Default: validation or test, if there is one.",
+    "global_batch_size": "Rows in one step, on all replicas together.",
+    "steps": "Steps in all, earlier runs included.",
+    "steps_per_call": "Steps that run on the devices between looks of Python.",
+    "log_every": "Steps between progress lines.",
+    "eval_every": "Steps between evaluations; one more at the end. 0: only that.",
+    "save_every": "Steps between checkpoints; one more at the end. 0: only that.",
+    "keep_checkpoints": "How many to keep.",
+    "learning_rate": "The highest, after the warm-up.",
+    "warmup": "Steps in which the rate rises; then it falls as a cosine to 0.",
+    "weight_decay": "Of AdamW; not for biases and norms.",
+    "clip_norm": "Highest norm of all gradients together.",
+    "label_smoothing": "Share of the target spread over all classes.",
+    "dropout": "For models from scratch.",
+    "mask_probability": "For mlm: share of tokens to predict.",
+    "pooling": "For classify: what stands for a row.",
+    "num_labels": "For classify, where the manifest names no labels.",
+    "seed": "Decides weights, order, masks and dropout.",
+    "precision": "Of the computation.",
+    "loop": "tf.range in a tf.function, or Keras fit.",
+    "jit_compile": "Compile with XLA on CPU or GPU, as a TPU always does; each replica compiles anew.",
+    "deterministic": "Slower ops that give the same bits every time, on GPUs too.",
+}
+
+
+def _config_options(command: Callable[..., None]) -> Callable[..., None]:
+    """An option for each field of TrainConfig: `steps: int = 1000` becomes --steps."""
+    kinds = get_type_hints(configs.TrainConfig)
+    fields = {field.name: field for field in dataclasses.fields(configs.TrainConfig)}
+    for name, text in reversed(_HELP.items()):
+        flag, kind, default = "--" + name.replace("_", "-"), kinds[name], fields[name].default
+        given: dict[str, Any] = {"help": text, "metavar": _METAVARS.get(name)}
+        if kind is bool:
+            given["is_flag"] = True
+        else:
+            given["type"] = _click_type(kind)
+            given.update({"required": True} if default is dataclasses.MISSING else {"default": default})
+        command = click.option(flag, name, **given)(command)
+    return command
+
+
+def _click_type(kind: Any) -> Any:
+    if get_origin(kind) is Literal:
+        return click.Choice(list(get_args(kind)))
+    return next((each for each in get_args(kind) if each is not type(None)), kind)  # of `int | None`, int
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True})
 @click.version_option(tfrecord_io.__version__, prog_name="train-tpu")
-@click.option("--data", required=True, metavar="OUT", help="Folder that prep-tfrecords built, local or gs://.")
-@click.option("--task", required=True, type=_choice(configs.Task), help="What to learn: labels, hidden or next tokens.")
+@_config_options
 @click.option(
-    "--model",
-    required=True,
-    metavar="MODEL",
-    help="bert-SIZE or gpt2-SIZE from scratch (tiny to large), package.module:build, a KerasHub preset, "
-    "hf://OWNER/NAME, or a folder.",
+    "--preflight", metavar="SLICE", help="Train nothing: compile the step for a TPU such as v3-8, without it."
 )
-@click.option("--model-dir", required=True, metavar="DIR", help="Checkpoints, logs, final model; local or gs://.")
-@click.option("--tpu", default="auto", metavar="WHERE", help="auto, local, none, a TPU's name, or grpc://IP:8470.")
-@click.option("--zone", help="Of the TPU, with its name.")
-@click.option("--project", help="Of the TPU, with its name.")
-@click.option("--replicas", type=int, metavar="N", help="GPUs to use, or parts to split the CPU into.")
-@click.option("--train-split", default="train", help="Split to train on.")
-@click.option("--eval-split", help="Split to evaluate on. Default: validation or test, if there is one.")
-@click.option("--global-batch-size", type=int, default=32, help="Rows in one step, on all replicas together.")
-@click.option("--steps", type=int, default=1000, help="Steps in all, earlier runs included.")
-@click.option("--steps-per-call", type=int, default=1, help="Steps that run on the devices between looks of Python.")
-@click.option("--log-every", type=int, default=10, help="Steps between progress lines.")
-@click.option("--eval-every", type=int, default=0, help="Steps between evaluations; one more at the end. 0: only that.")
-@click.option("--save-every", type=int, default=0, help="Steps between checkpoints; one more at the end. 0: only that.")
-@click.option("--keep-checkpoints", type=int, default=3, help="How many to keep.")
-@click.option("--learning-rate", type=float, default=1e-4, help="The highest, after the warm-up.")
-@click.option("--warmup", type=int, default=0, help="Steps in which the rate rises; then it falls as a cosine to 0.")
-@click.option("--weight-decay", type=float, default=0.01, help="Of AdamW; not for biases and norms.")
-@click.option("--clip-norm", type=float, default=1.0, help="Highest norm of all gradients together.")
-@click.option("--label-smoothing", type=float, default=0.0, help="Share of the target spread over all classes.")
-@click.option("--dropout", type=float, default=0.1, help="For models from scratch.")
-@click.option("--mask-probability", type=float, default=0.15, help="For mlm: share of tokens to predict.")
-@click.option("--pooling", type=_choice(configs.Pooling), default="auto", help="For classify: what stands for a row.")
-@click.option("--num-labels", type=int, metavar="N", help="For classify, where the manifest names no labels.")
-@click.option("--seed", type=int, default=0, help="Decides weights, order, masks and dropout.")
-@click.option("--precision", type=_choice(configs.Precision), default="float32", help="Of the computation.")
-@click.option("--loop", type=_choice(configs.Loop), default="custom", help="tf.range in a tf.function, or Keras fit.")
-@click.option("--jit-compile", is_flag=True, help="Compile with XLA on CPU or GPU, as a TPU always does.")
-@click.option("--deterministic", is_flag=True, help="Slower ops that give the same bits every time, on GPUs too.")
+@click.option("--largest-batch/--no-largest-batch", default=True, help="With --preflight: look for what just fits.")
+@click.option("--preflight-minutes", type=click.FloatRange(min=0, min_open=True), default=60.0, help="At most.")
 @click.option("--json", "as_json", is_flag=True, help="Metrics as JSON lines on stdout.")
 @click.option("--verbose", is_flag=True, help="Show TensorFlow's logs, and a traceback on errors.")
-def main(as_json: bool, verbose: bool, **options: Any) -> None:
+def main(
+    as_json: bool, verbose: bool, preflight: str | None, largest_batch: bool, preflight_minutes: float, **options: Any
+) -> None:
     """Train a model on a dataset of prep-tfrecords, on a TPU, on GPUs or on the CPU.
 
     Run again with the same options, it goes on where it stopped.
     """
+    flight = {"name": preflight, "look_for_largest": largest_batch, "minutes": preflight_minutes}
     try:
-        trained = _train(configs.TrainConfig(**options), as_json=as_json, verbose=verbose)
+        config = configs.TrainConfig(**options)
+        trained = _train(config, as_json=as_json, verbose=verbose, flight=flight if preflight is not None else None)
     except PrepError as error:
         if verbose:
             logging.exception("traceback")
         click.echo(f"error: {_one_line(error.cause)}", err=True)
         click.echo(f"remedy: {_one_line(error.remedy or _usual_remedy(error))}", err=True)
         raise SystemExit(2 if isinstance(error, ConfigError) else 1) from None
-    if as_json:
+    if as_json and trained is not None:
         click.echo(json.dumps({"steps": trained.steps, "model": trained.model_path, **trained.metrics}))
 
 
-def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> Any:
+def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, flight: dict[str, Any] | None) -> Any:
+    """What `run.train` gives, or None after a preflight."""
     os.environ["KERAS_BACKEND"] = "tensorflow"  # the only one that knows tf.distribute
     if not verbose:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -99,6 +131,10 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool) -> Any:
     import tensorflow as tf
 
     try:
+        if flight is not None:
+            from pipelines.train.preflight import command
+
+            return command.fly(config, as_json=as_json, **flight)
         return run.train(config, as_json=as_json)
     except tf.errors.OpError as error:  # what the graph meets while it reads, such as a damaged record
         if verbose:

@@ -32,8 +32,8 @@ class TrainConfig:
     task: Task
     model: str
     model_dir: str
-    global_batch_size: int
-    steps: int
+    global_batch_size: int = 32
+    steps: int = 1000
     train_split: str = "train"
     eval_split: str | None = None
     tpu: str = "auto"

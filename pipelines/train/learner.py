@@ -19,8 +19,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from pipelines.train import models
 from pipelines.train.adamw import AdamW
 from pipelines.train.tasks import BoundTask
+from tfrecord_io.objectives import MASKED_POSITIONS
 
 __all__ = ["Learner"]
 
@@ -108,9 +110,7 @@ class Learner:
         inputs, labels, example_weights = batch
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
-            logits, state, penalties = self.model.stateless_call(
-                weights, state, inputs, training=True, return_losses=True
-            )
+            logits, state, penalties = self._called(weights, state, inputs, training=True)
             losses = self._task.losses(logits, labels, smoothing=True)
             loss = tf.math.divide_no_nan(tf.reduce_sum(losses * example_weights), total)
             # A model's own regularizers; each replica adds its share.
@@ -121,12 +121,24 @@ class Learner:
 
     def _evaluation_sums(self, weights: list[tf.Tensor], state: list[tf.Tensor], batch: Batch) -> tf.Tensor:
         inputs, labels, example_weights = batch
-        logits, _ = self.model.stateless_call(weights, state, inputs, training=False)
+        logits, _, _ = self._called(weights, state, inputs, training=False)
         losses = self._task.losses(logits, labels, smoothing=False)
         hits = self._task.hits(logits, labels)
-        return tf.stack(
-            [tf.reduce_sum(each) for each in (losses * example_weights, hits * example_weights, example_weights)]
+        # A row that fills up a batch has no token, of which a model may make 0 / 0: its weight 0 must win.
+        counted = [tf.math.multiply_no_nan(each, example_weights) for each in (losses, hits)]
+        return tf.stack([tf.reduce_sum(each) for each in (*counted, example_weights)])
+
+    def _called(
+        self, weights: list[tf.Tensor], state: list[tf.Tensor], inputs: Mapping[str, tf.Tensor], *, training: bool
+    ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+        """Logits where there are labels, new state, penalties. A user's model may have computed more logits."""
+        features = models.taken(self.model, inputs)
+        logits, state, penalties = self.model.stateless_call(
+            weights, state, features, training=training, return_losses=True
         )
+        if MASKED_POSITIONS in inputs.keys() - features.keys():
+            logits = tf.gather(logits, inputs[MASKED_POSITIONS], batch_dims=1)
+        return logits, state, penalties
 
     def _state(self, step: tf.Tensor) -> list[tf.Tensor]:
         """The values of what the model changes without training it; seeds are made, not read."""

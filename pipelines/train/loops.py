@@ -9,6 +9,7 @@ when it says so. The custom loop is the one to change; `fit` is there for Keras 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -18,22 +19,23 @@ import tensorflow as tf
 
 from pipelines.train.learner import Learner
 
-__all__ = ["AfterCall", "custom", "evaluate", "fit"]
+__all__ = ["AfterCall", "Course", "custom", "evaluate", "fit"]
 
 # (steps taken, loss of the last of them) -> whether to go on
 AfterCall = Callable[[int, float], bool]
 
 
-def custom(
-    learner: Learner,
-    strategy: tf.distribute.Strategy,
-    batches: Any,
-    *,
-    until: int,
-    steps_per_call: int,
-    after_call: AfterCall,
-) -> None:
-    """Trains until step `until`. `batches` is what `strategy.distribute_datasets_from_function` gave."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Course:
+    """How far a training goes: until step `until`, in calls of `steps_per_call` steps, unless `after_call` ends it."""
+
+    until: int
+    steps_per_call: int
+    after_call: AfterCall
+
+
+def custom(learner: Learner, strategy: tf.distribute.Strategy, *, batches: Any, course: Course) -> None:
+    """The loop to change. `batches` is what `strategy.distribute_datasets_from_function` gave."""
 
     @tf.function
     def call(iterator: Any, num_steps: tf.Tensor) -> tf.Tensor:
@@ -46,33 +48,25 @@ def custom(
         return loss
 
     iterator, step = iter(batches), learner.step
-    while step < until:
-        num_steps = min(steps_per_call, until - step)
+    while step < course.until:
+        num_steps = min(course.steps_per_call, course.until - step)
         loss = call(iterator, tf.constant(num_steps))  # a tensor, so that another number is no new compilation
         step += num_steps
-        if not after_call(step, float(loss.numpy())):
+        if not course.after_call(step, float(loss.numpy())):
             return
 
 
-def fit(
-    learner: Learner,
-    strategy: tf.distribute.Strategy,
-    batches: Any,
-    *,
-    until: int,
-    steps_per_call: int,
-    after_call: AfterCall,
-) -> None:
+def fit(learner: Learner, strategy: tf.distribute.Strategy, *, batches: Any, course: Course) -> None:
     """As `custom`, by Keras `fit`. The steps that are left must be a multiple of `steps_per_call`."""
     start = learner.step
-    if start >= until:
+    if start >= course.until:
         return
     with strategy.scope():
         model = _Fitted(learner)
         # Keras asks for an optimizer before it calls a model compiled; the learner has the one that is used.
-        model.compile(optimizer="sgd", steps_per_execution=steps_per_call, jit_compile=False)
-    watcher = _Watcher(after_call, start=start)
-    model.fit(batches, steps_per_epoch=until - start, epochs=1, verbose=0, shuffle=False, callbacks=[watcher])
+        model.compile(optimizer="sgd", steps_per_execution=course.steps_per_call, jit_compile=False)
+    watcher = _Watcher(course.after_call, start=start)
+    model.fit(batches, steps_per_epoch=course.until - start, epochs=1, verbose=0, shuffle=False, callbacks=[watcher])
 
 
 def evaluate(

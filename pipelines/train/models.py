@@ -4,6 +4,7 @@
     input_ids        int32 [B, L]  ─► token_ids    ─┐
     attention_mask   int32 [B, L]  ─► padding_mask ─┼─► sequence [B, L, D] ─┬─ pool ─► dense ─► logits [B, classes]
     token_type_ids   int32 [B, L]  ─► segment_ids  ─┘  (where it takes any) └─ tied embedding ─► logits [B, L, V]
+    masked_positions int32 [B, P]  ─► for mlm: the embedding gets only these, and the logits are [B, P, V]
 
 `--model` is one of three things:
     bert-tiny, gpt2-tiny …      from scratch, in the sizes of `SIZES`, with the manifest's vocabulary and length
@@ -18,6 +19,7 @@ import importlib
 import os
 import re
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -28,8 +30,9 @@ from pipelines.train.tasks import BoundTask
 from tfrecord_io import input_plan
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.objectives import MASKED_POSITIONS
 
-__all__ = ["SIZES", "build"]
+__all__ = ["SIZES", "build", "taken"]
 
 # Layers, heads, width. The sizes of BERT (arXiv:1810.04805, arXiv:1908.08962) and GPT-2.
 SIZES = {
@@ -62,6 +65,17 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> keras.Mod
     _check_sizes(model, config=config, manifest=manifest)
     _check_logits(model, config=config, manifest=manifest, task=task)
     return model
+
+
+def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the features, those that the model takes. With `masked_positions` its logits are [B, P, V], else [B, L, V]."""
+    try:
+        names = model.input
+    except (AttributeError, ValueError):  # a subclassed model, which takes any
+        names = None
+    if not isinstance(names, Mapping):
+        names = features.keys() - {MASKED_POSITIONS}
+    return {name: each for name, each in features.items() if name in names}
 
 
 def _from_scratch(config: TrainConfig, manifest: Manifest, family: str, size: str) -> Any:
@@ -161,6 +175,9 @@ def _with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: P
     sequence_BLD = found["sequence_output"] if isinstance(found, dict) else found
     if task.per_token:
         if task.name == "mlm":
+            # Of every row the same number of positions, but not of every batch: an evaluation may use another share.
+            inputs[MASKED_POSITIONS] = keras.Input((None,), dtype="int32", name=MASKED_POSITIONS)
+            sequence_BLD = ops.take_along_axis(sequence_BLD, inputs[MASKED_POSITIONS][..., None], axis=1)
             width = sequence_BLD.shape[-1]
             sequence_BLD = keras.layers.Dense(width, activation="gelu", name="head_dense")(sequence_BLD)
             sequence_BLD = keras.layers.LayerNormalization(epsilon=1e-12, name="head_norm")(sequence_BLD)
@@ -239,12 +256,14 @@ def _check_sizes(model: keras.Model, *, config: TrainConfig, manifest: Manifest)
 
 
 def _check_logits(model: keras.Model, *, config: TrainConfig, manifest: Manifest, task: BoundTask) -> None:
-    inputs = inputs_of(manifest)
+    given = {name: (2, *each.shape[1:]) for name, each in inputs_of(manifest).items()}
+    shapes = taken(model, {**given, **({MASKED_POSITIONS: (2, 1)} if task.name == "mlm" else {})})
+    rows: tuple[int, ...] = (2, manifest.row_length) if task.per_token else (2,)
+    rows = shapes.get(MASKED_POSITIONS, rows)
     try:
-        shape = tuple(model.compute_output_shape({name: (2, *each.shape[1:]) for name, each in inputs.items()}))
+        shape = tuple(model.compute_output_shape(shapes))
     except Exception:  # a subclassed model may not say; it will when it is called
-        shape = tuple(model({name: ops.zeros((2, *each.shape[1:]), "int32") for name, each in inputs.items()}).shape)
-    rows = (2, manifest.row_length) if task.per_token else (2,)
+        shape = tuple(model({name: ops.zeros(each, "int32") for name, each in shapes.items()}).shape)
     exact = task.name == "classify"
     if shape[:-1] != rows or (shape[-1] != task.num_outputs if exact else shape[-1] < task.num_outputs):
         wanted = f"[B, {'L, ' if task.per_token else ''}{task.num_outputs}]"

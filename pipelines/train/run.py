@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-import os
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -14,20 +13,19 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pipelines.train import devices, loops, models, tasks
+from pipelines.train import devices, loops, models
+from pipelines.train import job as jobs
 from pipelines.train.adamw import AdamW
 from pipelines.train.checkpoints import Checkpoints, save_model
 from pipelines.train.config import TrainConfig
-from pipelines.train.devices import Target
 from pipelines.train.errors import StoppedError, TrainingError
+from pipelines.train.job import Job
 from pipelines.train.learner import Learner
 from pipelines.train.progress import Progress
-from pipelines.train.tasks import BoundTask
-from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.reader import Data
 
-__all__ = ["Trained", "train"]
+__all__ = ["Trained", "make_learner", "train"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -47,12 +45,10 @@ def train(config: TrainConfig, *, as_json: bool = False) -> Trained:
 
     Raises: PrepError of the kind that says what is wrong; StoppedError after SIGTERM, with the state saved.
     """
-    target = devices.choose(config.tpu, environment=os.environ, chips_here=devices.has_tpu_chips())
-    for option, path in (("--data", config.data), ("--model-dir", config.model_dir)):
-        devices.require_reachable_path(target, option=option, path=path)
-    strategy = devices.connect(target, replicas=config.replicas, zone=config.zone, project=config.project)
+    job = jobs.check(config)
+    strategy = devices.connect(job.target, replicas=config.replicas, zone=config.zone, project=config.project)
     with _stoppable() as stop:
-        return _Run(config, target=target, strategy=strategy, stop=stop, as_json=as_json).go()
+        return _Run(job, strategy=strategy, stop=stop, as_json=as_json).go()
 
 
 class _Run:
@@ -60,32 +56,29 @@ class _Run:
 
     def __init__(
         self,
-        config: TrainConfig,
+        job: Job,
         *,
-        target: Target,
         strategy: tf.distribute.Strategy,
         stop: threading.Event,
         as_json: bool,
     ) -> None:
+        config = job.config
+        _check_batch(config, strategy)
+        self._job = job
         self._config = config
+        self._data = job.data
         self._strategy = strategy
         self._stop = stop
-        self._data = reader.open(config.data)
-        _check_batch(config, strategy)
-        self._eval_split = _eval_split(config, self._data)
-        self._task = tasks.bind(config, self._data.manifest)
-        self._learner = _learner(config, self._data, self._task, strategy=strategy, target=target)
+        self._learner = make_learner(job, strategy=strategy)
         self._checkpoints = Checkpoints(
-            config.model_dir,
-            self._learner,
-            identity={"data": self._data.manifest.fingerprint, **config.identity()},
-            keep=config.keep_checkpoints,
+            config.model_dir, self._learner, identity=job.identity, keep=config.keep_checkpoints
         )
         self._progress = _progress(config, self._data, as_json=as_json)
         self._saved_at = -1
         self._metrics: Mapping[str, float] = {}
         self._num_hosts = 1
-        self._progress.note(f"replicas: {strategy.num_replicas_in_sync}, on {target}")
+        for line in (*job.warnings, f"replicas: {strategy.num_replicas_in_sync}, on {job.target}"):
+            self._progress.note(line)
 
     def go(self) -> Trained:
         config = self._config
@@ -103,10 +96,10 @@ class _Run:
             loop(
                 self._learner,
                 self._strategy,
-                self._batches(config.train_split, start_step=start),
-                until=config.steps,
-                steps_per_call=config.steps_per_call,
-                after_call=self._after_call,
+                batches=self._batches(config.train_split, start_step=start),
+                course=loops.Course(
+                    until=config.steps, steps_per_call=config.steps_per_call, after_call=self._after_call
+                ),
             )
         if self._learner.step < config.steps:
             self._stopped()
@@ -155,7 +148,7 @@ class _Run:
             self._saved_at = self._learner.step
 
     def _evaluate(self) -> None:
-        split, size = self._eval_split, self._config.global_batch_size
+        split, size = self._job.eval_split, self._config.global_batch_size
         if split is None:
             return
         batches = self._batches(split, training=False)
@@ -168,7 +161,7 @@ class _Run:
             steps_per_call=min(steps, 100),
         )
         loss_sum, hit_sum, weight_sum = (float(value) for value in sums)
-        self._metrics = self._task.metrics(loss_sum=loss_sum, hit_sum=hit_sum, weight_sum=weight_sum)
+        self._metrics = self._job.task.metrics(loss_sum=loss_sum, hit_sum=hit_sum, weight_sum=weight_sum)
         self._progress.evaluation(
             self._learner.step, split=split, metrics=self._metrics, examples=self._data.num_examples(split)
         )
@@ -178,7 +171,7 @@ class _Run:
             split,
             global_batch_size=self._config.global_batch_size,
             seed=self._config.seed,
-            objective=self._task.objective,
+            objective=self._job.task.objective,
             training=training,
             start_step=start_step,
         )
@@ -190,9 +183,9 @@ class _Run:
         return self._strategy.distribute_datasets_from_function(counted)
 
 
-def _learner(
-    config: TrainConfig, data: Data, task: BoundTask, *, strategy: tf.distribute.Strategy, target: Target
-) -> Learner:
+def make_learner(job: Job, *, strategy: tf.distribute.Strategy) -> Learner:
+    """The model with its optimizer and its task, as `train` and the preflight run it. Sets Keras up as asked."""
+    config, data, task = job.config, job.data, job.task
     keras.utils.set_random_seed(config.seed % 2**32)
     keras.mixed_precision.set_global_policy("mixed_bfloat16" if config.precision == "bfloat16" else "float32")
     if config.deterministic:
@@ -204,7 +197,7 @@ def _learner(
     with strategy.scope():
         model = models.build(config, data.manifest, task)
         # A TPU's programs are compiled by XLA anyway, and refuse to be told so again.
-        jit_compile = config.jit_compile and not target.is_tpu
+        jit_compile = config.jit_compile and not job.target.is_tpu
         spec = input_fn(context).element_spec
         return Learner(
             model, task=task, optimizer=_optimizer(config), seed=config.seed, batch_spec=spec, jit_compile=jit_compile
@@ -228,19 +221,6 @@ def _check_batch(config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
             f"--global-batch-size {config.global_batch_size} on {replicas} replicas, expected a multiple",
             remedy=f"choose a multiple of {replicas}: every replica gets equally many rows",
         )
-
-
-def _eval_split(config: TrainConfig, data: Data) -> str | None:
-    for option, split in (("--train-split", config.train_split), ("--eval-split", config.eval_split)):
-        if split is not None and not (split in data.splits and data.num_examples(split)):
-            raise ConfigError(
-                f"{option} {split}: {data.root} has no such split, or no example in it",
-                remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
-            )
-    if config.eval_split is not None:
-        return config.eval_split
-    usual = [name for name in ("validation", "test") if name in data.splits and data.num_examples(name)]
-    return next((name for name in usual if name != config.train_split), None)
 
 
 def _progress(config: TrainConfig, data: Data, *, as_json: bool) -> Progress:

@@ -3,8 +3,10 @@
     task        logits        labels            loss                             metrics
     classify    [B, classes]  int32 [B]         cross-entropy                    accuracy
                 [B, 1]        float32 [B]       squared error (float labels)     mae
-    mlm, clm    [B, L, V]     int32 [B, L]      cross-entropy where weight > 0   accuracy, perplexity
+    mlm         [B, P, V]     int32 [B, P]      cross-entropy where weight > 0   accuracy, perplexity
+    clm         [B, L, V]     int32 [B, L]      the same
 
+Of mlm's L positions only the P that can be predicted have logits: the input `masked_positions` says which.
 Everything is a sum over weighted values, never a mean: the mean is taken once, over the whole global batch or the
 whole evaluation, so that neither replicas with fewer weights nor fill rows tilt it.
 """
@@ -45,8 +47,9 @@ class BoundTask:
         exact = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         if not (smoothing and self.label_smoothing):
             return exact
-        even = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
-        return exact * (1.0 - self.label_smoothing) + even * self.label_smoothing
+        # (1 - s) exact + s (logsumexp - mean), without another softmax over the vocabulary: exact = logsumexp - target.
+        target = tf.gather(logits, labels, batch_dims=labels.shape.rank)
+        return exact + self.label_smoothing * (target - tf.reduce_mean(logits, axis=-1))
 
     def hits(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
         """float32, of the labels' shape: 1 where the largest logit is right; for numbers the absolute error."""
@@ -69,7 +72,8 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
         objective: Objective = objectives.classification()
         regression, num_outputs = _label_kind(config, manifest)
     else:
-        objective = objectives.masked_lm(config.mask_probability) if config.task == "mlm" else objectives.causal_lm()
+        masked = config.task == "mlm"
+        objective = objectives.gathered_masked_lm(config.mask_probability) if masked else objectives.causal_lm()
         regression, num_outputs = False, manifest.tokenizer.vocab_size
     objective.bind(manifest)  # refuses at once what the reader would refuse after minutes
     return BoundTask(

@@ -36,6 +36,23 @@ def wide(manifest: Manifest) -> keras.Model:
     return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=3)
 
 
+def everywhere(manifest: Manifest) -> keras.Model:
+    """Predicts a token from what is seen in its place, for all tokens."""
+    inputs = {"input_ids": keras.Input((manifest.row_length,), dtype="int32", name="input_ids")}
+    return keras.Model(inputs, _tokens(manifest)(inputs["input_ids"]))
+
+
+def at_positions(manifest: Manifest) -> keras.Model:
+    """As `everywhere`, only where a token is to be predicted."""
+    inputs = {
+        "input_ids": keras.Input((manifest.row_length,), dtype="int32", name="input_ids"),
+        "masked_positions": keras.Input((None,), dtype="int32", name="masked_positions"),
+    }
+    return keras.Model(
+        inputs, _tokens(manifest)(ops.take_along_axis(inputs["input_ids"], inputs["masked_positions"], axis=1))
+    )
+
+
 def broken(manifest: Manifest) -> keras.Model:
     """Fails."""
     raise KeyError(manifest.name)
@@ -44,6 +61,11 @@ def broken(manifest: Manifest) -> keras.Model:
 def nothing(manifest: Manifest) -> Any:
     """No model."""
     return manifest
+
+
+def _tokens(manifest: Manifest) -> keras.Model:
+    vocab_size = manifest.tokenizer.vocab_size
+    return keras.Sequential([keras.layers.Embedding(vocab_size, 8), keras.layers.Dense(vocab_size)])
 
 
 def _bag(manifest: Manifest, *, vocab_size: int, num_outputs: int, dropout: float = 0.2) -> keras.Model:

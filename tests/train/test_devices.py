@@ -13,6 +13,7 @@ import pytest
 from pipelines.train import devices, refusals
 from pipelines.train.devices import Target
 from pipelines.train.errors import DeviceError
+from tests import building
 from tests.train import training
 from tfrecord_io.errors import ConfigError
 
@@ -105,14 +106,28 @@ SERVER = (
 )
 
 
+# The input is looked at before, which uses TensorFlow.
+CONNECT = """
+import sys
+import tensorflow as tf
+from pipelines.train import devices
+from tfrecord_io.errors import PrepError
+
+assert sum(int(each) for each in tf.data.Dataset.range(3)) == 3
+try:
+    devices.connect(devices.Target(kind="tpu-node", address=sys.argv[1], chosen_by="test"))
+except PrepError as error:
+    print(type(error).__name__, error.cause)
+"""
+
+
 @pytest.mark.slow
 def test_a_server_without_tpu_is_told_from_a_tpu() -> None:
     words = [sys.executable, "-c", SERVER]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
-        address = server.stdout.readline().strip()
-        process = training.program("gs://bucket/model", tpu=address, data="gs://bucket/data")
-        _, err = process.communicate(timeout=120)
+        words = [sys.executable, "-c", CONNECT, server.stdout.readline().strip()]
+        done = subprocess.run(words, env=building.environment(), capture_output=True, text=True, timeout=120)
         server.kill()
-    assert process.returncode == 1, err
-    assert "there is no TPU" in err.splitlines()[-2]
+    assert done.stdout.startswith("DeviceError tpu-node grpc://127.0.0.1:"), done.stderr
+    assert "there is no TPU" in done.stdout

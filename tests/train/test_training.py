@@ -44,8 +44,11 @@ def test_an_evaluation_counts_every_example_once(tmp_path: Path) -> None:
     features = next(iter(batches))
     logits = model({name: features[name] for name in ("input_ids", "attention_mask", "token_type_ids")}, training=False)
     hits = np.argmax(logits, axis=1) == features["label"].numpy()
+    losses = keras.losses.sparse_categorical_crossentropy(features["label"], logits, from_logits=True)
     assert found["examples"] == 80
     assert found["accuracy"] == pytest.approx(hits.mean(), abs=1e-6)
+    # This model divides by the number of tokens, of which fill rows have none.
+    assert found["loss"] == pytest.approx(np.mean(losses), rel=1e-5)
 
 
 def test_a_finished_training_has_its_weights_too_and_scalars_for_tensorboard(tmp_path: Path) -> None:

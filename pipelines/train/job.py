@@ -1,0 +1,99 @@
+"""What is to be trained on what, checked before any device is touched: mistakes show in a second, not after a wait for
+a TPU.
+
+    --tpu ─► target        which accelerator, and whether its host sees the paths
+    --data ─► manifest     shards there and whole ─► splits ─► task
+    --model-dir            empty, or of this very training
+    on a TPU only          the input pipelines themselves, built on this machine and looked at (`tfrecord_io.readiness`)
+
+Only the last builds a graph. On a host it would come too soon: a CPU can be split only before TensorFlow has used it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.train import checkpoints, devices, tasks
+from pipelines.train.config import TrainConfig
+from pipelines.train.devices import Target
+from pipelines.train.tasks import BoundTask
+from tfrecord_io import reader, readiness
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.reader import Data
+
+__all__ = ["Job", "check"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """A training that can begin. `warnings` are for people: what works on this TPU, but costs more than it has to."""
+
+    config: TrainConfig
+    target: Target
+    data: Data
+    eval_split: str | None
+    task: BoundTask
+    warnings: tuple[str, ...]
+
+    @property
+    def identity(self) -> Mapping[str, Any]:
+        """What a folder of checkpoints is for, see `checkpoints`."""
+        return _identity(self.config, self.data)
+
+
+def check(config: TrainConfig) -> Job:
+    """Raises: PrepError of the kind that says what is wrong."""
+    target = devices.choose(config.tpu, environment=os.environ, chips_here=devices.has_tpu_chips())
+    for option, path in (("--data", config.data), ("--model-dir", config.model_dir)):
+        devices.require_reachable_path(target, option=option, path=path)
+    data = reader.open(config.data)
+    eval_split = _eval_split(config, data)
+    task = tasks.bind(config, data.manifest)
+    checkpoints.belongs_to(config.model_dir, identity=_identity(config, data))
+    warnings: tuple[str, ...] = ()
+    if target.is_tpu:
+        splits = {config.train_split: True, **({eval_split: False} if eval_split else {})}
+        warnings = tuple(_unfit(config, data, task, target=target, training=splits))
+    return Job(config=config, target=target, data=data, eval_split=eval_split, task=task, warnings=warnings)
+
+
+def _unfit(
+    config: TrainConfig, data: Data, task: BoundTask, *, target: Target, training: Mapping[str, bool]
+) -> list[str]:
+    """Lines on what is not as good as it could be. Raises: ReaderError for what cannot run on the TPU at all."""
+    findings = [
+        finding
+        for split, endless in training.items()
+        for finding in readiness.check_data(
+            data,
+            split,
+            global_batch_size=config.global_batch_size,
+            tpu="node" if target.kind == "tpu-node" else "vm",
+            num_replicas=config.replicas or 1,  # how many it has is not known before it is reached
+            objective=task.objective,
+            training=endless,
+            start_step=checkpoints.last_step(config.model_dir) if endless else 0,
+        )
+    ]
+    readiness.require(findings)
+    return readiness.describe(dict.fromkeys(findings)).splitlines() if findings else []
+
+
+def _identity(config: TrainConfig, data: Data) -> Mapping[str, Any]:
+    return {"data": data.manifest.fingerprint, **config.identity()}
+
+
+def _eval_split(config: TrainConfig, data: Data) -> str | None:
+    for option, split in (("--train-split", config.train_split), ("--eval-split", config.eval_split)):
+        if split is not None and not (split in data.splits and data.num_examples(split)):
+            raise ConfigError(
+                f"{option} {split}: {data.root} has no such split, or no example in it",
+                remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
+            )
+    if config.eval_split is not None:
+        return config.eval_split
+    usual = [name for name in ("validation", "test") if name in data.splits and data.num_examples(name)]
+    return next((name for name in usual if name != config.train_split), None)

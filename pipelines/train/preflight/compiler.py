@@ -1,0 +1,148 @@
+"""Asks the TPU compiler, in a process of its own: what it writes, and how it may end, stays there.
+
+The other process gets an environment in which nothing of this machine's own accelerators or of the network is found
+(TPU_SKIP_MDS_QUERY: no metadata server), in which several may run side by side (ALLOW_MULTIPLE_LIBTPU_LOAD: libtpu
+otherwise takes a lock for the chips), and in which libtpu writes no log files of its own (TPU_LOG_DIR).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pipelines
+from pipelines.train.preflight.errors import CompilerError, StepError
+from pipelines.train.preflight.slices import Generation
+from tfrecord_io.errors import ConfigError
+
+__all__ = ["Compiled", "OutOfMemory", "compile_for", "environment", "require"]
+
+_CHILD = "pipelines.train.preflight.compile_for_tpu"
+# What would point JAX or libtpu at a real TPU, or change what the compiler does.
+_FOREIGN = ("TPU_", "LIBTPU_", "JAX_", "XLA_", "CLOUD_TPU_", "MEGASCALE_", "COLAB_TPU_")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Compiled:
+    """What the compiler says of one replica's step. All memory in bytes; `seconds` is what compiling took."""
+
+    argument_bytes: int
+    memory_bytes: int
+    flops: float
+    traffic_bytes: float
+    seconds: float
+    device: str
+    versions: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutOfMemory:
+    """It compiles up to the point where memory is dealt out. `message` is the compiler's own."""
+
+    message: str
+
+    @property
+    def words(self) -> str:
+        """The message in one line, without the address of a page."""
+        return " ".join(self.message.partition("See http")[0].split())[:400]
+
+
+def require() -> None:
+    """Raises: ConfigError if JAX or libtpu is not installed."""
+    missing = [name for name in ("jax", "libtpu") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise ConfigError(
+            f"--preflight needs {' and '.join(missing)}, which cannot be imported",
+            remedy="run `pip install '.[preflight]'`",
+        )
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """For the other process, see above."""
+    kept = {name: value for name, value in given.items() if not name.startswith(_FOREIGN)}
+    packages = str(Path(pipelines.__path__[0]).parent)
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(filter(None, (packages, kept.get("PYTHONPATH")))),
+        "JAX_PLATFORMS": "cpu",
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_LOG_DIR": "disabled",
+        "TPU_MIN_LOG_LEVEL": "2",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+    }
+
+
+def compile_for(generation: Generation, *, stablehlo: str, seconds: float) -> Compiled | OutOfMemory:
+    """Compiles a module for one replica of a generation, in at most so many seconds.
+
+    Raises: StepError if the compiler refuses it, with its words; CompilerError if it does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
+        step, result = Path(folder, "step.mlir"), Path(folder, "result.json")
+        step.write_text(stablehlo)
+        words = [sys.executable, "-m", _CHILD, str(step), str(result), "--topology", generation.topology]
+        words += ["--chip-config", generation.chip_config] if generation.chip_config else []
+        _run(words, seconds=seconds, result=result)
+        found = json.loads(result.read_text())
+    return _outcome(found, generation=generation)
+
+
+def _run(words: list[str], *, seconds: float, result: Path) -> None:
+    try:
+        ended = subprocess.run(
+            words,
+            env=environment(os.environ),
+            cwd=result.parent,  # not where a file of the user could be taken for a package
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise CompilerError(
+            f"the TPU compiler had no answer after {seconds:,.0f} s",
+            remedy="give it longer (--preflight-minutes); newer generations and larger models take minutes",
+        ) from error
+    if ended.returncode or not result.exists():
+        log = ended.stderr.decode(errors="replace")
+        how = f"signal {-ended.returncode}" if ended.returncode < 0 else f"exit status {ended.returncode}"
+        raise CompilerError(
+            f"the TPU compiler ended with {how}: {_last_words(log)}",
+            remedy="versions of jax and libtpu must belong together: run `pip install -U '.[preflight]'`; if it is "
+            "killed, this machine may have too little memory for it",
+        )
+
+
+def _last_words(log: str) -> str:
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return " | ".join(lines[-3:])[-600:] or "it said nothing"
+
+
+def _outcome(found: Mapping[str, Any], *, generation: Generation) -> Compiled | OutOfMemory:
+    if found["outcome"] == "out_of_memory":
+        return OutOfMemory(message=str(found["message"]))
+    if found["outcome"] == "refused":
+        short = " ".join(str(found["message"]).split())[:600]
+        raise StepError(
+            f"the TPU compiler refuses the step for {generation.name}: {short}",
+            remedy="look for the operation that it names in the model; operations keep their layer's name",
+        )
+    memory = found["memory"]
+    parts = ("arguments", "outputs", "temporary", "code")
+    return Compiled(
+        argument_bytes=memory["arguments"],
+        memory_bytes=sum(memory[part] for part in parts) - memory["aliased"],
+        flops=found["flops"],
+        traffic_bytes=found["bytes"],
+        seconds=found["seconds"],
+        device=found["device"],
+        versions=found["versions"],
+    )

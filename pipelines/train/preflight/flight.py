@@ -1,0 +1,183 @@
+"""A whole preflight: the trainer's step for one replica of a TPU slice, compiled, and what follows from it.
+
+How fast it could be at best is the roofline (Williams, Waterman, Patterson, CACM 52(4), 2009): no step is shorter than
+its arithmetic at the peak rate, nor than its traffic at the bandwidth of the memory,
+
+    seconds >= max(flops / peak flops per s, bytes / bytes per s)
+
+with the compiler's own counts for the program that it made. The sum of gradients over replicas is not in it, nor is the
+input. A count is of a loop's body once: a model that loops over time (an RNN) does more than is counted.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+from pipelines.train import tasks
+from pipelines.train.config import TrainConfig
+from pipelines.train.devices import Target
+from pipelines.train.job import Job
+from pipelines.train.preflight import compiler, feed, largest, slices, steps
+from pipelines.train.preflight.compiler import Compiled, OutOfMemory
+from pipelines.train.preflight.errors import CompilerError, UnfitError
+from pipelines.train.preflight.slices import Slice
+from tfrecord_io import reader
+from tfrecord_io.errors import ConfigError
+
+__all__ = ["Flight", "Speed", "fly", "require_fit", "speed"]
+
+_FEED_SECONDS = 2.5
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Speed:
+    """At best, for all replicas together. `bound` is what the step waits for: arithmetic or memory."""
+
+    arithmetic_seconds: float
+    memory_seconds: float
+    steps_per_s: float
+    examples_per_s: float
+
+    @property
+    def bound(self) -> str:
+        return "arithmetic" if self.arithmetic_seconds >= self.memory_seconds else "memory"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flight:
+    """What was found. `largest` is None if it was not looked for; batches are of one replica."""
+
+    slice: Slice
+    config: TrainConfig
+    row_length: int
+    batch: int
+    step: Compiled | OutOfMemory
+    speed: Speed | None
+    reader_examples_per_s: float
+    largest: largest.Found | None
+
+    @property
+    def fits(self) -> bool:
+        return isinstance(self.step, Compiled)
+
+
+def fly(
+    config: TrainConfig, name: str, *, look_for_largest: bool, minutes: float, say: Callable[[str], None]
+) -> Flight:
+    """Compiles the step of a training for slice `name`, such as v3-8. `say` takes lines of progress for people.
+
+    Raises: ConfigError, ReaderError for options and data that do not fit; StepError if the step cannot be compiled;
+        CompilerError if the compiler fails or takes longer than `minutes`.
+    """
+    wanted = slices.parse(name)
+    compiler.require()
+    job = _job(config, wanted)
+    pilot = _Pilot(job, wanted=wanted, ends=time.monotonic() + 60 * minutes, say=say)
+    batch = config.global_batch_size // wanted.replicas
+    step = pilot.compile(batch)
+    reading = feed.examples_per_s(job, replicas=wanted.replicas, seconds=_FEED_SECONDS)
+    return Flight(
+        slice=wanted,
+        config=config,
+        row_length=job.data.manifest.row_length,
+        batch=batch,
+        step=step,
+        speed=speed(step, wanted, batch=batch) if isinstance(step, Compiled) else None,
+        reader_examples_per_s=reading,
+        largest=pilot.largest(batch, step) if look_for_largest else None,
+    )
+
+
+def speed(step: Compiled, wanted: Slice, *, batch: int) -> Speed:
+    """The roofline of one replica's step."""
+    arithmetic = step.flops / wanted.generation.replica_flops_per_s
+    memory = step.traffic_bytes / wanted.generation.replica_bytes_per_s
+    steps_per_s = 1.0 / max(arithmetic, memory, 1e-12)
+    return Speed(
+        arithmetic_seconds=arithmetic,
+        memory_seconds=memory,
+        steps_per_s=steps_per_s,
+        examples_per_s=steps_per_s * batch * wanted.replicas,
+    )
+
+
+def require_fit(flight: Flight) -> None:
+    """Raises: UnfitError if the step needs more memory than there is."""
+    if isinstance(flight.step, Compiled):
+        return
+    replicas, found = flight.slice.replicas, flight.largest
+    raise UnfitError(
+        f"--global-batch-size {flight.config.global_batch_size} on {flight.slice.name}, {flight.batch} rows for each "
+        f"of {replicas} replicas: the step does not fit: {flight.step.words}",
+        remedy=f"--global-batch-size {found.fits * replicas} fits"
+        if found is not None and found.fits
+        else "choose a smaller --global-batch-size or model, --precision bfloat16, or shorter rows",
+    )
+
+
+class _Pilot:
+    """Compiles one batch after the other while there is time."""
+
+    def __init__(self, job: Job, *, wanted: Slice, ends: float, say: Callable[[str], None]) -> None:
+        self._job = job
+        self._generation = wanted.generation
+        self._ends = ends
+        self._say = say
+        self._longest = 0.0
+
+    def compile(self, batch: int) -> Compiled | OutOfMemory:
+        began = time.monotonic()
+        text = steps.stablehlo(self._job, batch=batch)
+        self._say(f"batch {batch} a replica: traced, {len(text) / 1e6:.1f} MB of StableHLO; compiling")
+        left = self._ends - time.monotonic()
+        found = compiler.compile_for(self._generation, stablehlo=text, seconds=max(1.0, left))
+        self._longest = max(self._longest, time.monotonic() - began)
+        used = (
+            f"{found.memory_bytes / 2**30:.2f} GiB" if isinstance(found, Compiled) else f"does not fit: {found.words}"
+        )
+        self._say(f"batch {batch} a replica: {used} ({time.monotonic() - began:.0f} s)")
+        return found
+
+    def largest(self, batch: int, first: Compiled | OutOfMemory) -> largest.Found:
+        fixed = first.argument_bytes if isinstance(first, Compiled) else 0
+        return largest.largest(
+            self._memory_of,
+            known={batch: first.memory_bytes if isinstance(first, Compiled) else None},
+            fixed_bytes=fixed,
+            limit_bytes=self._generation.replica_bytes,
+            may_go_on=lambda: time.monotonic() + self._longest < self._ends,
+        )
+
+    def _memory_of(self, batch: int) -> int | None:
+        try:
+            found = self.compile(batch)
+        except CompilerError as error:  # out of time, or of this machine's memory; what is known stays known
+            self._say(f"batch {batch} a replica: {error.cause}")
+            raise largest.GaveUp from error
+        return found.memory_bytes if isinstance(found, Compiled) else None
+
+
+def _job(config: TrainConfig, wanted: Slice) -> Job:
+    """The training, as the trainer checks it, without a TPU and without a model folder."""
+    if config.global_batch_size % wanted.replicas:
+        raise ConfigError(
+            f"--global-batch-size {config.global_batch_size} on {wanted.name} with its {wanted.replicas} replicas, "
+            "expected a multiple",
+            remedy=f"choose a multiple of {wanted.replicas}: every replica gets equally many rows",
+        )
+    data = reader.open(config.data)
+    if config.train_split not in data.splits or not data.num_examples(config.train_split):
+        raise ConfigError(
+            f"--train-split {config.train_split}: {data.root} has no such split, or no example in it",
+            remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
+        )
+    return Job(
+        config=config,
+        target=Target(kind="host", chosen_by="--preflight"),
+        data=data,
+        eval_split=None,
+        task=tasks.bind(config, data.manifest),
+        warnings=(),
+    )

@@ -1,0 +1,94 @@
+"""The largest batch that fits, with few compilations, since each takes from seconds to minutes.
+
+Memory is close to a fixed part (weights, AdamW's means and squares) plus a part that grows with the batch. From each
+batch that fits a line leads to the batch that should just fit, which is tried next:
+
+    memory │ limit ─────────────────x──      o  compiled, fits
+           │              ╱ ·               x  tried next
+           │        o ╱                      then a step further, until a batch that does not fit is close
+           │ fixed ╱
+           └──────────────────────── batch   of 1, 2, 4, and multiples of 8
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+__all__ = ["Found", "GaveUp", "largest"]
+
+# At most so many times what is known to fit is tried at once: the line may be far off.
+_LEAP = 16
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found:
+    """`fits`: the largest that was seen to fit, 0 for none. `too_large`: the smallest that was seen not to, or None."""
+
+    fits: int
+    too_large: int | None
+
+
+class GaveUp(Exception):
+    """What `memory_of` raises when it has no answer: the search ends with what is known."""
+
+
+def largest(
+    memory_of: Callable[[int], int | None],
+    *,
+    known: dict[int, int | None],
+    fixed_bytes: int,
+    limit_bytes: int,
+    may_go_on: Callable[[], bool],
+) -> Found:
+    """Asks `memory_of` for the bytes that batches need, None where they do not fit, until the two are neighbours.
+
+    Args:
+        known: what is known already: batch to bytes, or None.
+        fixed_bytes: what does not grow with the batch, about.
+        limit_bytes: the memory there is, about. Both only guide the search.
+        may_go_on: asked before each compilation.
+    """
+    known = dict(known)
+    while may_go_on():
+        found = _found(known)
+        next_batch = _next(found, known=known, fixed_bytes=fixed_bytes, limit_bytes=limit_bytes)
+        if next_batch is None:
+            break
+        try:
+            known[next_batch] = memory_of(next_batch)
+        except GaveUp:
+            break
+    return _found(known)
+
+
+def _found(known: dict[int, int | None]) -> Found:
+    fits = max((batch for batch, memory in known.items() if memory is not None), default=0)
+    return Found(fits=fits, too_large=min((batch for batch in known if known[batch] is None), default=None))
+
+
+def _next(found: Found, *, known: dict[int, int | None], fixed_bytes: int, limit_bytes: int) -> int | None:
+    """The batch to try, or None if no other lies between, or those left are within an eighth of each other."""
+    low, high = found.fits, found.too_large
+    memory = known.get(low)
+    if memory is None:
+        return _rounded(high // 2) if high and high > 1 else None
+    per_row = max(1.0, (memory - fixed_bytes) / low)
+    guess = _rounded(int(min((limit_bytes - fixed_bytes) / per_row, low * _LEAP)))
+    least = _above(low)
+    if high is None:
+        return max(guess, least)
+    if least >= high or (high - low <= max(8, low // 8)):
+        return None
+    # Once the line has pointed outside, halves are safe.
+    return guess if least <= guess < high else max(least, _rounded((low + high) // 2))
+
+
+def _rounded(batch: int) -> int:
+    """The largest of 1, 2, 4, and multiples of 8 that is not above."""
+    return batch // 8 * 8 if batch >= 8 else max(each for each in (1, 2, 4) if each <= max(1, batch))
+
+
+def _above(batch: int) -> int:
+    """The smallest of these that is above."""
+    return next((each for each in (1, 2, 4) if each > batch), batch // 8 * 8 + 8)

@@ -1,0 +1,110 @@
+"""What a preflight says: a table for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from pipelines.train.preflight.compiler import Compiled, OutOfMemory
+from pipelines.train.preflight.flight import Flight
+from pipelines.train.preflight.largest import Found
+
+__all__ = ["as_json", "show"]
+
+_GIB = 2**30
+
+
+def show(flight: Flight) -> None:
+    """The table, on stderr."""
+    console = Console(file=sys.stderr, width=None if sys.stderr.isatty() else 120, highlight=False)
+    table = Table(title=_title(flight), title_justify="left", show_header=False)
+    for name, value in _rows(flight):
+        table.add_row(name, value)
+    console.print(table)
+
+
+def as_json(flight: Flight) -> dict[str, Any]:
+    """Bytes, seconds and rates as numbers; what is not known is None."""
+    step, speed, found = flight.step, flight.speed, flight.largest
+    compiled = step if isinstance(step, Compiled) else None
+    return {
+        "slice": flight.slice.name,
+        "replicas": flight.slice.replicas,
+        "batch_per_replica": flight.batch,
+        "global_batch_size": flight.config.global_batch_size,
+        "precision": flight.config.precision,
+        "compiles": True,
+        "fits": flight.fits,
+        "hbm_bytes": compiled and compiled.memory_bytes,
+        "hbm_bytes_there": flight.slice.generation.replica_bytes,
+        "out_of_memory": step.words if isinstance(step, OutOfMemory) else None,
+        "flops_per_step": compiled and compiled.flops,
+        "bytes_per_step": compiled and compiled.traffic_bytes,
+        "least_step_seconds": speed and 1.0 / speed.steps_per_s,
+        "bound": speed and speed.bound,
+        "most_steps_per_s": speed and speed.steps_per_s,
+        "most_examples_per_s": speed and speed.examples_per_s,
+        "reader_examples_per_s": flight.reader_examples_per_s,
+        "largest_batch_per_replica": found and found.fits,
+        "smallest_batch_too_large": found and found.too_large,
+        "compile_seconds": compiled and compiled.seconds,
+        "versions": dict(compiled.versions) if compiled else None,
+    }
+
+
+def _title(flight: Flight) -> str:
+    config = flight.config
+    return f"{config.model}, {config.task}, {config.precision}, rows of {flight.row_length}, on {flight.slice.name}"
+
+
+def _rows(flight: Flight) -> list[tuple[str, str]]:
+    wanted, step, speed = flight.slice, flight.step, flight.speed
+    there = f"{wanted.generation.replica_bytes / _GIB:.0f} GiB"
+    rows = [
+        ("slice", f"{wanted.chips} chips, {wanted.replicas} replicas"),
+        ("batch", f"{flight.config.global_batch_size:,} in all, {flight.batch:,} a replica"),
+        ("compiles", "yes"),
+    ]
+    if isinstance(step, Compiled) and speed is not None:
+        used, share = step.memory_bytes / _GIB, step.memory_bytes / wanted.generation.replica_bytes
+        versions = ", ".join(f"{name} {version}" for name, version in step.versions.items())
+        rows += [
+            ("memory a replica", f"{used:.2f} of {there} ({share:.0%}): fits"),
+            ("work a step", f"{step.flops / 1e9:,.1f} GFLOP, {step.traffic_bytes / 1e9:,.2f} GB of memory traffic"),
+            ("step at best", f"{1e3 / speed.steps_per_s:,.2f} ms, bound by {speed.bound}{_both(flight)}"),
+            ("rate at best", f"{speed.steps_per_s:,.1f} steps/s, {speed.examples_per_s:,.0f} examples/s"),
+            ("compiler", f"{step.device} by {versions}, in {step.seconds:.0f} s"),
+        ]
+    else:
+        rows.append(("memory a replica", f"more than {there}: does not fit"))
+    rows.insert(-1, ("reader here", _reader(flight)))
+    if flight.largest is not None:
+        rows.append(("largest batch", _largest(flight.largest, flight=flight)))
+    rows.append(("not counted", "the sum of gradients over replicas, and the input"))
+    return rows
+
+
+def _both(flight: Flight) -> str:
+    speed = flight.speed
+    assert speed is not None, "asked only where there is one"
+    return f" (arithmetic {1e3 * speed.arithmetic_seconds:,.2f} ms, memory {1e3 * speed.memory_seconds:,.2f} ms)"
+
+
+def _reader(flight: Flight) -> str:
+    rate = f"{flight.reader_examples_per_s:,.0f} examples/s on this machine"
+    if flight.speed is None:
+        return rate
+    if flight.reader_examples_per_s >= flight.speed.examples_per_s:
+        return f"{rate}: keeps up"
+    share = flight.reader_examples_per_s / flight.speed.examples_per_s
+    return f"{rate}: feeds at most {share:.0%} of that rate, on a host like this one"
+
+
+def _largest(found: Found, *, flight: Flight) -> str:
+    if not found.fits:
+        return "none that was tried fits" if found.too_large is None or found.too_large > 1 else "not even 1 fits"
+    text = f"{found.fits:,} a replica fits, {found.fits * flight.slice.replicas:,} in all"
+    return text + (f"; {found.too_large:,} does not" if found.too_large else "; more may fit, time was up")

@@ -1,0 +1,85 @@
+"""Models that XLA cannot compile for a TPU, or not in its memory. Tests look for the lines whose comment is a name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from tfrecord_io.manifest import Manifest
+
+
+class _Layer(keras.layers.Layer):
+    """A layer made of a function from int32 [B, L] to float32 [B, 4]."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__(name=function.__name__.strip("_"))
+        self._function = function
+
+    def call(self, ids_BL: Any) -> Any:
+        return self._function(ids_BL)
+
+    def compute_output_shape(self, shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        return (shape[0], 4)
+
+
+def _decides(ids_BL: Any) -> Any:
+    if tf.reduce_sum(ids_BL) > 0:  # decides
+        ids_BL = ids_BL + 1
+    return tf.cast(ids_BL[:, :4], tf.float32)
+
+
+def _drops(ids_BL: Any) -> Any:
+    kept = tf.boolean_mask(ids_BL, ids_BL > 5)  # drops
+    return tf.cast(ids_BL[:, :4], tf.float32) + tf.reduce_mean(tf.cast(kept, tf.float32))
+
+
+def _collects(ids_BL: Any) -> Any:
+    different = tf.unique(tf.reshape(ids_BL, [-1])).y  # collects
+    return tf.cast(ids_BL[:, :4], tf.float32) + tf.reduce_max(tf.cast(different, tf.float32))
+
+
+def _spells(ids_BL: Any) -> Any:
+    words = tf.strings.as_string(ids_BL)  # spells
+    return tf.cast(tf.strings.to_hash_bucket_fast(words[:, :4], 7), tf.float32)
+
+
+def _grows(ids_BL: Any) -> Any:
+    """A quarter of a GiB for each row, more than once."""
+    wide_BD = ops.cast(ops.tile(ids_BL, [1, 512]), "float32") / 1000.0
+    pairs_BDD = ops.softmax(wide_BD[:, :, None] * wide_BD[:, None, :], axis=-1)
+    return ops.matmul(pairs_BDD, ops.softmax(pairs_BDD, axis=1))[:, 0, :4]
+
+
+def decides(manifest: Manifest) -> keras.Model:
+    """Python looks at a tensor's value."""
+    return _model(manifest, _decides)
+
+
+def drops(manifest: Manifest) -> keras.Model:
+    """Keeps as many ids as are above 5."""
+    return _model(manifest, _drops)
+
+
+def collects(manifest: Manifest) -> keras.Model:
+    """As many ids as are different."""
+    return _model(manifest, _collects)
+
+
+def spells(manifest: Manifest) -> keras.Model:
+    """Text on the device."""
+    return _model(manifest, _spells)
+
+
+def grows(manifest: Manifest) -> keras.Model:
+    """Needs more memory than most."""
+    return _model(manifest, _grows)
+
+
+def _model(manifest: Manifest, function: Callable[[Any], Any]) -> keras.Model:
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    inputs = {name: keras.Input((manifest.row_length,), dtype="int32", name=name) for name in names}
+    return keras.Model(inputs, keras.layers.Dense(2)(_Layer(function)(inputs["input_ids"])))

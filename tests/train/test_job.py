@@ -1,0 +1,55 @@
+"""What is found out before a device is touched. There is no TPU here: whoever got as far as that would say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.train import job
+from pipelines.train.config import TrainConfig
+from tests import building
+from tests.train import training
+
+pytestmark = pytest.mark.slow
+
+
+def test_an_input_that_is_fit_for_a_tpu_is_passed(tmp_path: Path) -> None:
+    config = TrainConfig(
+        data=str(training.data()), task="classify", model="bert-tiny", model_dir=str(tmp_path / "model"), tpu="local"
+    )
+    found = job.check(config)
+    assert (found.target.kind, found.eval_split, found.warnings) == ("tpu-vm", "validation", ())
+    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"data": "no-such-folder"}, "there is no manifest"),
+        ({"eval_split": "holdout"}, "--eval-split holdout"),
+        ({"num_labels": 5}, "--num-labels 5"),
+    ],
+)
+def test_data_that_does_not_fit_the_options_is_named(tmp_path: Path, changes: dict[str, object], words: str) -> None:
+    assert words in training.command(tmp_path, tpu="local", **changes).error[0]
+
+
+def test_the_folder_of_another_training_is_named(tmp_path: Path) -> None:
+    assert training.command(tmp_path, steps=1).status == 0
+    assert "seed 0, now 1" in training.command(tmp_path, tpu="local", seed=1).error[0]
+
+
+def test_an_input_that_cannot_go_on_where_training_stopped_is_named_once(tmp_path: Path) -> None:
+    # So many rows that going on skips some: up to a whole window of 8,192 is read again.
+    rows = [{"text": text, "label": text} for text in ("good", "bad")] * 8_000
+    data = building.built(building.source(tmp_path / "rows", train=rows), label_column="label", max_length=4)
+    options = {"data": data, "global_batch_size": 4096}
+    assert training.command(tmp_path / "model", steps=3, **options).status == 0
+    for index in (data / "index").iterdir():
+        index.write_bytes(index.read_bytes()[:-3])
+    outcome = training.command(tmp_path / "model", steps=4, tpu="local", **options)
+    cause, remedy = outcome.error
+    assert cause.count(".offsets") == 1
+    assert "the input cannot run on this TPU" in cause
+    assert "--repair" in remedy

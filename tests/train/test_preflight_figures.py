@@ -1,0 +1,231 @@
+"""The parts of a preflight that need no compiler: names, arithmetic, the search, tables, and how the compiler fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from pipelines.train.config import TrainConfig
+from pipelines.train.preflight import compile_for_tpu, compiler, flight, report, rules, slices
+from pipelines.train.preflight.compiler import Compiled, OutOfMemory
+from pipelines.train.preflight.errors import CompilerError, StepError, UnfitError
+from pipelines.train.preflight.flight import Flight
+from pipelines.train.preflight.largest import Found, GaveUp, largest
+from tfrecord_io.errors import ConfigError
+
+GIB = 2**30
+CONFIG = TrainConfig(data="d", task="classify", model="bert-tiny", model_dir="m", global_batch_size=256)
+STEP = Compiled(
+    argument_bytes=GIB,
+    memory_bytes=4 * GIB,
+    flops=6.15e12,
+    traffic_bytes=22.5e9,
+    seconds=10.0,
+    device="TPU v3",
+    versions={"jax": "1", "libtpu": "2"},
+)
+
+
+def flown(step: Compiled | OutOfMemory = STEP, **changes: object) -> Flight:
+    wanted = slices.parse("v3-8")
+    speed = flight.speed(step, wanted, batch=32) if isinstance(step, Compiled) else None
+    made = Flight(
+        slice=wanted,
+        config=CONFIG,
+        row_length=16,
+        batch=32,
+        step=step,
+        speed=speed,
+        reader_examples_per_s=1000.0,
+        largest=Found(fits=128, too_large=136),
+    )
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "chips", "replicas"),
+    [
+        ("v2-8", 4, 8), ("v3-8", 4, 8), ("v3-32", 16, 32), ("v4-8", 4, 4), ("v5e-8", 8, 8), ("v5litepod-8", 8, 8),
+        ("V5P-8", 4, 4), ("v6e-8", 8, 8), ("v6e-1", 1, 1),
+    ],
+)  # fmt: skip
+def test_a_name_says_how_many_replicas(name: str, chips: int, replicas: int) -> None:
+    found = slices.parse(name)
+    assert (found.chips, found.replicas) == (chips, replicas)
+
+
+@pytest.mark.parametrize("name", ["", "v3", "v3-9", "v1-8", "v7x-8", "tpu-v3-8", "v3-8x"])
+def test_another_name_is_refused_with_all_that_are_known(name: str) -> None:
+    with pytest.raises(ConfigError, match="expected the name of a TPU") as caught:
+        slices.parse(name)
+    assert all(each in caught.value.cause for each in ("v2-N", "v3-N", "v4-N", "v5e-N", "v5p-N", "v6e-N"))
+
+
+def test_a_core_of_two_has_half_of_its_chip() -> None:
+    memory = {name: each.replica_bytes // GIB for name, each in slices.GENERATIONS.items()}
+    assert memory == {"v2": 8, "v3": 16, "v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
+    assert slices.GENERATIONS["v3"].replica_flops_per_s == 61.5e12
+    assert slices.GENERATIONS["v3"].replica_bytes_per_s == 450e9
+
+
+def test_the_slower_of_arithmetic_and_memory_bounds_a_step() -> None:
+    # A core of v3: 6.15e12 / 61.5e12 = 0.1 s of arithmetic, 22.5e9 / 450e9 = 0.05 s of memory.
+    found = flight.speed(STEP, slices.parse("v3-8"), batch=32)
+    assert found.arithmetic_seconds == pytest.approx(0.1)
+    assert found.memory_seconds == pytest.approx(0.05)
+    assert found.bound == "arithmetic"
+    assert found.steps_per_s == pytest.approx(10.0)
+    assert found.examples_per_s == pytest.approx(10.0 * 32 * 8)
+    slower = dataclasses.replace(STEP, traffic_bytes=90e9)
+    assert flight.speed(slower, slices.parse("v3-8"), batch=32).bound == "memory"
+
+
+def test_memory_is_what_lives_at_once() -> None:
+    memory = {"arguments": 100, "outputs": 90, "aliased": 80, "temporary": 1000, "code": 7}
+    found = {"outcome": "compiled", "memory": memory, "flops": 1.0, "bytes": 1.0, "seconds": 1.0}
+    step = compiler._outcome({**found, "device": "TPU v3", "versions": {}}, generation=slices.GENERATIONS["v3"])
+    assert isinstance(step, Compiled)
+    assert step.memory_bytes == 100 + 90 - 80 + 1000 + 7
+
+
+@pytest.mark.parametrize("fits", [0, 1, 3, 4, 7, 8, 100, 1000])
+@pytest.mark.parametrize("first", [1, 8, 32, 4096])
+def test_the_largest_batch_is_found_with_few_compilations(fits: int, first: int) -> None:
+    asked: list[int] = []
+
+    def memory_of(batch: int) -> int | None:
+        asked.append(batch)
+        return 1000 + 10 * batch if batch <= fits else None
+
+    found = largest(
+        memory_of,
+        known={first: memory_of(first)},
+        fixed_bytes=1000,
+        limit_bytes=1000 + 10 * fits + 5,
+        may_go_on=lambda: True,
+    )
+    assert found.fits <= fits
+    assert found.too_large is not None
+    assert found.too_large > fits
+    assert found.too_large - found.fits <= max(8, found.fits // 8)
+    assert len(asked) == len(set(asked)) <= 13
+
+
+def test_a_line_that_points_too_far_is_corrected() -> None:
+    found = largest(
+        lambda batch: batch**2 if batch <= 100 else None,
+        known={8: 64},
+        fixed_bytes=0,
+        limit_bytes=10_000,
+        may_go_on=lambda: True,
+    )
+    assert found == Found(fits=96, too_large=104)
+
+
+def test_a_search_without_time_or_answer_keeps_what_it_knows() -> None:
+    def gives_up(batch: int) -> int | None:
+        raise GaveUp
+
+    for memory_of, going in ((gives_up, True), (lambda batch: 5, False)):
+        found = largest(memory_of, known={8: 5}, fixed_bytes=0, limit_bytes=1000, may_go_on=lambda going=going: going)  # type: ignore[misc]
+        assert found == Found(fits=8, too_large=None)
+
+
+def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    report.show(flown())
+    out, table = capsys.readouterr()
+    assert out == ""
+    for words in (
+        "bert-tiny, classify, float32, rows of 16, on v3-8",
+        "4 chips, 8 replicas",
+        "256 in all, 32 a replica",
+        "4.00 of 16 GiB (25%): fits",
+        "6,150.0 GFLOP, 22.50 GB",
+        "100.00 ms, bound by arithmetic",
+        "10.0 steps/s, 2,560 examples/s",
+        "1,000 examples/s on this machine: feeds at most 39%",
+        "128 a replica fits, 1,024 in all; 136 does not",
+        "sum of gradients",
+    ):
+        assert words in table
+
+
+def test_a_reader_that_is_fast_enough_keeps_up(capsys: pytest.CaptureFixture[str]) -> None:
+    report.show(flown(reader_examples_per_s=3000.0))
+    assert "3,000 examples/s on this machine: keeps up" in capsys.readouterr().err
+
+
+def test_programs_get_the_same_as_numbers() -> None:
+    found = json.loads(json.dumps(report.as_json(flown())))
+    assert found["hbm_bytes"] == 4 * GIB
+    assert found["hbm_bytes_there"] == 16 * GIB
+    assert found["fits"] is True
+    assert found["least_step_seconds"] == pytest.approx(0.1)
+    assert found["largest_batch_per_replica"] == 128
+
+
+def test_what_does_not_fit_is_an_error_that_knows_the_batch_that_does(capsys: pytest.CaptureFixture[str]) -> None:
+    full = flown(OutOfMemory(message="Used 20G of 15G hbm. See https://example.org"))
+    report.show(full)
+    assert "more than 16 GiB: does not fit" in capsys.readouterr().err
+    assert report.as_json(full)["hbm_bytes"] is None
+    with pytest.raises(UnfitError, match="Used 20G of 15G hbm") as caught:
+        flight.require_fit(full)
+    assert caught.value.remedy == "--global-batch-size 1024 fits"
+    flight.require_fit(flown())
+
+
+def test_a_batch_without_a_fixed_size_is_refused() -> None:
+    spec = {"input_ids": tf.TensorSpec([None, 16], tf.int32)}
+    with pytest.raises(StepError, match=r"input_ids.*XLA compiles anew for every shape") as caught:
+        rules.check_spec(spec)
+    assert "drop_remainder" in caught.value.remedy
+
+
+def test_copies_become_reshapes_to_the_same_shape() -> None:
+    line = "%3 = mhlo.copy %arg0 : tensor<2x3xf32> loc(#loc)"
+    expected = "%3 = stablehlo.reshape %arg0 : (tensor<2x3xf32>) -> tensor<2x3xf32> loc(#loc)"
+    assert compile_for_tpu.without_copies(line) == expected
+
+
+def test_the_compiler_sees_no_accelerator_of_this_machine() -> None:
+    given = {"TPU_NAME": "mine", "XLA_FLAGS": "x", "LIBTPU_INIT_ARGS": "x", "JAX_PLATFORMS": "tpu", "HOME": "/home/me"}
+    found = compiler.environment(given)
+    assert not {"TPU_NAME", "XLA_FLAGS", "LIBTPU_INIT_ARGS"} & set(found)
+    assert found["JAX_PLATFORMS"] == "cpu"
+    assert found["TPU_SKIP_MDS_QUERY"] == "1"
+    assert found["HOME"] == "/home/me"
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match="jax and libtpu") as caught:
+        compiler.require()
+    assert "[preflight]" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("echo noise; echo 'F0000 check failed' >&2; kill -SEGV $$", "signal 11: F0000 check failed"),
+        ("echo one >&2; echo two >&2; exit 3", r"exit status 3: one \| two"),
+        ("exit 0", "exit status 0: it said nothing"),
+        ("exec sleep 60", "no answer after 1 s"),
+    ],
+)
+def test_a_compiler_that_fails_is_an_error_with_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], script: str, words: str
+) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    os.chmod(program, 0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(CompilerError, match=words):
+        compiler.compile_for(slices.GENERATIONS["v3"], stablehlo="", seconds=1.0)
+    assert capfd.readouterr() == ("", ""), "its noise is kept out of the terminal"
