@@ -6,8 +6,11 @@
     raw      the tokenizer alone, on all cores
     build    `prep-tfrecords build`, steady state against the tokenizer alone
     common   `prep-tfrecords build` against the script that people write by hand, start-up included
+    peer     the same against datatrove, which writes tokens only; where it is installed
+    cores    `build` on all cores against one
     memory   the peak of `build`, all processes together, at two sizes of the corpus
     reader   examples per second of our reader against hand-written input functions
+    kernel   the encoder against a plain copy of what it writes
     startup  `--help`, and that preparing needs no TensorFlow
 
 Needs Linux, whose /proc says what memory a tree of processes holds. Exit status: 0 also when a bar is missed, since
@@ -26,9 +29,21 @@ from typing import Any
 # `python scripts/benchmark.py` puts scripts/ on the path, not the repository that holds the packages.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-from scripts.benchmarks import corpus, figures, machine, measure, preparing, preparing_tables, reading, startup, words
+from scripts.benchmarks import (
+    corpus,
+    figures,
+    kernel,
+    machine,
+    measure,
+    preparing,
+    preparing_tables,
+    reading,
+    startup,
+    tokenizer_training,
+    words,
+)
 
-SECTIONS = ("corpus", *preparing.SECTIONS, "reader", "startup")
+SECTIONS = ("corpus", *preparing.SECTIONS, "reader", "kernel", "startup")
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
 
@@ -63,7 +78,11 @@ def _run(settings: preparing.Settings, sections: set[str]) -> tuple[list[figures
         print("\n\n".join(tables), end="\n\n", flush=True)
         found += prepare_figures
         runs = preparing_tables.runs_json(results)
-    for name, title, section in (("reader", "Reader", reading), ("startup", "Start-up", startup)):
+    for name, title, section in (
+        ("reader", "Reader", reading),
+        ("kernel", "Kernel", kernel),
+        ("startup", "Start-up", startup),
+    ):
         if name in sections:
             text, section_figures = section.report(settings)
             print(f"## {title}\n\n{text}\n", flush=True)
@@ -77,10 +96,10 @@ def _corpus_table(settings: preparing.Settings) -> str:
         started = time.perf_counter()
         folder = preparing.corpus_folder(settings, size)
         rows.append([f"corpus, {settings.num_bytes(size) / 1e6:,.0f} MB", folder.name, _seconds(started)])
-    for layout, kind in preparing.LAYOUTS.items():
+    for kind in tokenizer_training.KINDS:
         started = time.perf_counter()
-        folder = preparing.tokenizer_folder(settings, layout)
-        rows.append([f"tokenizer {kind}, for `{layout}`", folder.name, _seconds(started)])
+        folder = preparing.tokenizer_folder(settings, kind)
+        rows.append([f"tokenizer {kind}", folder.name, _seconds(started)])
     words_and_documents = (
         f"{words.NUM_WORDS:,} word forms, documents of {corpus.MEAN_DOCUMENT_BYTES:,} bytes on average"
     )

@@ -48,15 +48,15 @@ class Run:
         return dict(json.loads(self.stdout.strip().splitlines()[-1]))
 
 
-def run(command: Sequence[str], *, env: Mapping[str, str] | None = None) -> Run:
-    """Runs the command in the repository's root.
+def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, cores: int = 0) -> Run:
+    """Runs the command in the repository's root, on so many of the cores, or on all of them.
 
     Raises: CommandFailedError if its exit status is not 0.
     """
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         started = time.perf_counter()
         process = subprocess.Popen(
-            list(command),
+            [*(["taskset", "--cpu-list", f"0-{cores - 1}"] if cores else []), *command],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,

@@ -1,4 +1,4 @@
-"""The prepare side: the tokenizer alone, our `build` and the common script, on the same rows of two sizes.
+"""The prepare side: the tokenizer alone, our `build`, the common script and datatrove, on the same rows of two sizes.
 
 The machine may be noisy, so contenders take turns: round 1 of all of them, then round 2. Before the first round each
 makes a tiny corpus untimed, so that none pays alone for cold libraries on disk.
@@ -7,39 +7,82 @@ makes a tiny corpus untimed, so that none pays alone for cold libraries on disk.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import pathlib
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from importlib import util
 
 from scripts.benchmarks import corpus, measure, tokenizer_training
 from scripts.benchmarks.measure import Run
 
 __all__ = [
-    "LAYOUTS",
+    "COMBINATIONS",
+    "COMMON",
+    "ONE_CORE",
+    "PEER",
     "SECTIONS",
+    "TINY",
     "Results",
     "Settings",
     "Trial",
     "build_large_pad",
     "built",
     "corpus_folder",
+    "has_peer",
     "race",
+    "raw",
     "seconds_of",
     "tiny_build_arguments",
     "tokenizer_folder",
 ]
 
-LAYOUTS = {"pad": "wordpiece", "concat": "bpe"}
 MAX_LENGTH = 512
 _TINY_BYTES = 500_000
-_NEEDS = {
-    "raw": {("raw", "small"), ("raw", "large")},
-    "build": {("raw", "small"), ("raw", "large"), ("build", "small"), ("build", "large")},
-    "common": {("build", "large"), ("common", "large")},
-    "memory": {("build", "small"), ("build", "large")},
+# The kind of the tokenizer, and the layout.
+COMBINATIONS = tuple(itertools.product(tokenizer_training.KINDS, ("pad", "concat")))
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One thing to run: raw, build, common or datatrove; a kind of tokenizer; pad or concat; tiny, small or large; on
+    how many cores, 0 for all of them.
+    """
+
+    contender: str
+    kind: str
+    layout: str
+    size: str
+    cores: int = 0
+
+
+def raw(kind: str, size: str) -> Trial:
+    """The tokenizer alone, which knows no layout."""
+    return Trial("raw", kind, "tokens", size)
+
+
+# What `build` is compared with, apart from the tokenizer alone.
+COMMON = (Trial("common", "bpe", "pad", "small"), *(Trial("common", *each, "large") for each in COMBINATIONS))
+PEER = Trial("datatrove", "bpe", "concat", "small")
+ONE_CORE = tuple(Trial("build", *each, size, 1) for each in COMBINATIONS[-1:] for size in ("small", "large"))
+_RAW = tuple(raw(kind, size) for kind in tokenizer_training.KINDS for size in ("small", "large"))
+_BUILDS = tuple(Trial("build", *each, size) for each in COMBINATIONS for size in ("small", "large"))
+
+
+def _beside(trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
+    return (*trials, *(dataclasses.replace(trial, contender="build", cores=0) for trial in trials))
+
+
+_NEEDS: dict[str, Callable[[], tuple[Trial, ...]]] = {
+    "raw": lambda: _RAW,
+    "build": lambda: (*_RAW, *_BUILDS),
+    "common": lambda: _beside(COMMON),
+    "peer": lambda: _beside((PEER,)) if has_peer() else (),
+    "cores": lambda: _beside(ONE_CORE),
+    "memory": lambda: _BUILDS,
 }
 SECTIONS = tuple(_NEEDS)
 
@@ -66,39 +109,39 @@ class Settings:
         return self.large_runs if size == "large" else self.small_runs
 
 
-@dataclasses.dataclass(frozen=True)
-class Trial:
-    """One thing to run: raw, build or common; pad or concat; tiny, small or large."""
-
-    contender: str
-    layout: str
-    size: str
-
-
 Results = Mapping[Trial, list[Run]]
+
+
+def has_peer() -> bool:
+    """Whether datatrove is installed, which nothing but this comparison needs."""
+    return util.find_spec("datatrove") is not None
 
 
 def race(settings: Settings, *, sections: set[str]) -> dict[Trial, list[Run]]:
     """Runs all that the sections need, in turns."""
-    needed = sorted(set().union(*(_NEEDS[section] for section in sections & set(SECTIONS))))
+    needed = {trial for section in sections & set(SECTIONS) for trial in _NEEDS[section]()}
     results: dict[Trial, list[Run]] = {}
-    for layout in LAYOUTS:
-        for contender in sorted({contender for contender, _ in needed}):
-            _run(settings, Trial(contender, layout, "tiny"))
-        for trial, turn in _turns(settings, needed, layout):
-            finished = _run(settings, trial)
-            results.setdefault(trial, []).append(finished)
-            text = f"{trial.contender} {layout} {settings.num_bytes(trial.size) / 1e6:,.0f} MB, run {turn + 1}"
-            print(f"  {text}: {seconds_of(trial, finished):.1f} s", file=sys.stderr, flush=True)
+    for trial in sorted({dataclasses.replace(trial, size="tiny", cores=0) for trial in needed}, key=_order):
+        _run(settings, trial)
+    for trial, turn in _turns(settings, needed):
+        finished = _run(settings, trial)
+        results.setdefault(trial, []).append(finished)
+        size = f"{settings.num_bytes(trial.size) / 1e6:,.0f} MB"
+        text = f"{trial.contender} {trial.kind} {trial.layout} {size}{' on one core' * trial.cores}, run {turn + 1}"
+        print(f"  {text}: {seconds_of(trial, finished):.1f} s", file=sys.stderr, flush=True)
     return results
 
 
-def _turns(settings: Settings, needed: list[tuple[str, str]], layout: str) -> Iterator[tuple[Trial, int]]:
+def _turns(settings: Settings, needed: set[Trial]) -> Iterator[tuple[Trial, int]]:
     for turn in range(max(settings.small_runs, settings.large_runs)):
-        # The contenders of one size directly after each other: what the machine does meanwhile, it does to both.
-        for contender, size in sorted(needed, key=lambda need: need[1], reverse=True):
-            if turn < settings.rounds(size):
-                yield Trial(contender, layout, size), turn
+        for trial in sorted(needed, key=_order):
+            if turn < settings.rounds(trial.size):
+                yield trial, turn
+
+
+def _order(trial: Trial) -> tuple[object, ...]:
+    # What is compared runs close together: what the machine does meanwhile, it does to all of it.
+    return trial.kind, trial.size, trial.layout == "tokens", trial.layout, trial.contender, trial.cores
 
 
 def seconds_of(trial: Trial, run: Run) -> float:
@@ -106,26 +149,32 @@ def seconds_of(trial: Trial, run: Run) -> float:
     return float(run.result["encode_seconds"]) if trial.contender == "raw" else run.seconds
 
 
+# The build whose output the reader section reads.
+_READ = Trial("build", "wordpiece", "pad", "large")
+TINY = dataclasses.replace(_READ, size="tiny")
+
+
 def build_large_pad(settings: Settings) -> pathlib.Path:
     """The dataset that the reader section reads, made unless it is there from an earlier section or run."""
-    output = built(settings, "pad", "large")
+    output = built(settings, _READ)
     if not (output / "manifest.json").exists():
-        _run(settings, Trial("build", "pad", "large"))
+        _run(settings, _READ)
     return output
 
 
 def _run(settings: Settings, trial: Trial) -> Run:
     folder = corpus_folder(settings, trial.size)
-    tokenizer = tokenizer_folder(settings, trial.layout)
-    output = built(settings, trial.layout, trial.size, contender=trial.contender)
+    tokenizer = tokenizer_folder(settings, trial.kind)
+    output = built(settings, trial)
     shutil.rmtree(output, ignore_errors=True)
     measure.warm_pages(folder)
     os.sync()  # nobody pays for writing back what the one before left in the page cache
     with measure.fresh_caches(settings.workdir) as env:
-        finished = measure.run(_command(trial, folder=folder, tokenizer=tokenizer, output=output), env=env)
+        command = _command(trial, folder=folder, tokenizer=tokenizer, output=output)
+        finished = measure.run(command, env=env, cores=trial.cores)
     if trial.contender != "raw":
         finished = dataclasses.replace(finished, stdout=json.dumps({"examples": _num_examples(finished, output)}))
-    if (trial.contender, trial.layout, trial.size) != ("build", "pad", "large"):  # which the reader section reads
+    if trial != _READ:
         shutil.rmtree(output, ignore_errors=True)
     return finished
 
@@ -136,6 +185,9 @@ def _command(trial: Trial, *, folder: pathlib.Path, tokenizer: pathlib.Path, out
     if trial.contender == "build":
         arguments = _build_arguments(trial.layout, folder=folder, tokenizer=tokenizer, output=output)
         return [sys.executable, "-m", "pipelines.cli", *arguments]
+    if trial.contender == "datatrove":
+        module = [sys.executable, "-m", "scripts.benchmarks.datatrove_run"]
+        return [*module, str(folder), str(output), str(tokenizer / "tokenizer.json")]
     command = [sys.executable, "-m", "scripts.benchmarks.common_script", f"{folder}/*.parquet", str(output)]
     return [*command, "--tokenizer", str(tokenizer), "--layout", trial.layout, "--max-length", str(MAX_LENGTH)]
 
@@ -144,19 +196,19 @@ def _build_arguments(layout: str, *, folder: pathlib.Path, tokenizer: pathlib.Pa
     arguments = ["build", f"{folder}/*.parquet", "--output", str(output), "--tokenizer", str(tokenizer)]
     arguments += ["--text-column", "text", "--layout", layout, "--max-length", str(MAX_LENGTH)]
     # A row of `concat` holds several documents, so there is no label to keep.
-    return [*arguments, *(["--label-column", "label"] if layout == "pad" else []), "--engine", "hf", "--overwrite"]
+    return [*arguments, *(["--label-column", "label"] if layout == "pad" else []), "--overwrite"]
 
 
 def tiny_build_arguments(settings: Settings) -> list[str]:
     """The command line, without the program, of a build that takes seconds."""
-    output = built(settings, "pad", "tiny")
-    folder, tokenizer = corpus_folder(settings, "tiny"), tokenizer_folder(settings, "pad")
-    return _build_arguments("pad", folder=folder, tokenizer=tokenizer, output=output)
+    folder, tokenizer = corpus_folder(settings, "tiny"), tokenizer_folder(settings, TINY.kind)
+    return _build_arguments(TINY.layout, folder=folder, tokenizer=tokenizer, output=built(settings, TINY))
 
 
-def built(settings: Settings, layout: str, size: str, *, contender: str = "build") -> pathlib.Path:
+def built(settings: Settings, trial: Trial) -> pathlib.Path:
     """The folder that this trial writes to."""
-    return settings.workdir / "built" / f"{contender}-{layout}-{settings.num_bytes(size)}"
+    name = f"{trial.contender}-{trial.kind}-{trial.layout}-{settings.num_bytes(trial.size)}"
+    return settings.workdir / "built" / name
 
 
 def corpus_folder(settings: Settings, size: str) -> pathlib.Path:
@@ -165,9 +217,9 @@ def corpus_folder(settings: Settings, size: str) -> pathlib.Path:
     return corpus.parquet(settings.workdir, num_bytes=settings.num_bytes(size), part_bytes=part_bytes)
 
 
-def tokenizer_folder(settings: Settings, layout: str) -> pathlib.Path:
-    """The tokenizer that this layout is measured with, trained on the first call."""
-    return tokenizer_training.trained(settings.workdir, LAYOUTS[layout], sample_bytes=settings.tokenizer_bytes)
+def tokenizer_folder(settings: Settings, kind: str) -> pathlib.Path:
+    """The tokenizer of that kind, trained on the first call."""
+    return tokenizer_training.trained(settings.workdir, kind, sample_bytes=settings.tokenizer_bytes)
 
 
 def _num_examples(run: Run, output: pathlib.Path) -> int:

@@ -45,7 +45,7 @@ def _program() -> list[str]:
 
 
 def _imports_tensorflow(settings: preparing.Settings) -> bool:
-    output = preparing.built(settings, "pad", "tiny")
+    output = preparing.built(settings, preparing.TINY)
     shutil.rmtree(output, ignore_errors=True)
     with measure.fresh_caches(settings.workdir) as env:
         arguments = preparing.tiny_build_arguments(settings)
