@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import importlib
 import logging
+import os
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +20,7 @@ from pipelines.prepare.planning import ShardTask, SplitPlan, block_rows, plan_sp
 from pipelines.prepare.receipts import RejectedRow
 from pipelines.prepare.sampling import Sample, measure
 from pipelines.prepare.scan import Scan, scan
+from tfrecord_io import manifest
 from tfrecord_io.errors import ConfigError, PrepError, RowsRejectedError
 from tfrecord_io.manifest import Manifest
 
@@ -58,6 +62,8 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
         from pipelines.prepare import pipeline  # Beam takes a second to import, which a finished dataset need not pay
 
         pipeline.check(config.beam_args, root=config.output.root)
+    elif not os.path.exists(os.path.join(config.output.root, manifest.FILE_NAME)):
+        _import_soon()
     resolved = resolve(config)
     workspace.check(resolved, overwrite=config.overwrite)
     with locking.held(resolved.job.root, work_folder=WORK_FOLDER):
@@ -71,6 +77,17 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
         shards_kept=len(tasks) - len(missing),
         seconds=time.perf_counter() - began,
     )
+
+
+def _import_soon() -> None:
+    """Begins to import Beam beside the work to come, which leaves the interpreter to others much of the time."""
+    threading.Thread(target=_import_quietly, daemon=True).start()
+
+
+def _import_quietly() -> None:
+    # What is wrong with it is said where it is needed.
+    with contextlib.suppress(Exception):
+        importlib.import_module("pipelines.prepare.pipeline")
 
 
 def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
@@ -171,6 +188,7 @@ def _make(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig) -
         resolved.job,
         missing,
         pipeline.CommitArguments(**arguments),
+        tools=resolved.tools,
         workers=config.workers,
         beam_args=config.beam_args,
     )

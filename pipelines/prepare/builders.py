@@ -199,7 +199,15 @@ class _PadTools:
         self.reference = reference
         self._encoder = encoder
         self._impossible = "too_long" if truncation == "do_not_truncate" else "cannot_truncate"
-        self._build = lambda: _PadBuilder(length=length, pad_id=pad_id, pad_type=pad_type, side=side, dtype=dtype)
+        self._build = functools.partial(
+            _PadBuilder,
+            length=length,
+            pad_id=pad_id,
+            pad_type=pad_type,
+            only_type=self.constant_type,
+            side=side,
+            dtype=dtype,
+        )
 
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._encoder.encode(rows.texts)
@@ -211,12 +219,15 @@ class _PadTools:
 
 
 class _PadBuilder:
-    def __init__(self, *, length: int, pad_id: int, pad_type: int, side: Side, dtype: np.dtype) -> None:
+    def __init__(
+        self, *, length: int, pad_id: int, pad_type: int, only_type: int | None, side: Side, dtype: np.dtype
+    ) -> None:
         self.rows_used = 0
         self.tokens_cut = 0
         self._length = length
         self._pad_id = pad_id
         self._pad_type = pad_type
+        self._only_type = only_type
         self._side: Side = side
         self._runs = GrowingRuns(dtype)
         self._types = GrowingVector(np.dtype(np.uint8))
@@ -230,12 +241,13 @@ class _PadBuilder:
         self._runs.append(encoded.rows.ids)
         if encoded.rows.types is not None:
             self._has_types = True
-            self._types.append(encoded.rows.types)
+            if self._only_type is None:
+                self._types.append(encoded.rows.types)
         self._arrays.append(encoded.arrays)
         self._usable.append(~encoded.rows.impossible)
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        types = self._types.take_all() if self._has_types else None
+        types = self._types.take_all() if self._has_types and self._only_type is None else None
         runs = self._runs.take_all()
         arrays = _joined(self._arrays)
         order = np.flatnonzero(np.concatenate([np.zeros(0, bool), *self._usable]))
@@ -245,13 +257,16 @@ class _PadBuilder:
         for start in range(0, len(order), _ROWS_PER_CHUNK):
             chosen = order[start : start + _ROWS_PER_CHUNK]
             laid_out = layouts.pad(
-                runs.take(chosen),
-                None if types is None else TokenRuns(types, runs.offsets).take(chosen).ids,
+                runs,
+                types,
                 length=self._length,
                 pad_id=self._pad_id,
                 pad_type=self._pad_type,
                 side=self._side,
+                order=chosen,
             )
+            if self._has_types and self._only_type is not None:
+                laid_out["token_type_ids"] = np.full((len(chosen), self._length), self._only_type, np.uint8)
             self.rows_used += len(chosen)
             yield {**laid_out, **{name: values[chosen] for name, values in arrays.items()}}
 

@@ -19,25 +19,34 @@ __all__ = ["cut", "join", "pad"]
 
 
 def pad(
-    rows: TokenRuns, types: np.ndarray | None, *, length: int, pad_id: int, pad_type: int, side: Side
+    rows: TokenRuns,
+    types: np.ndarray | None,
+    *,
+    length: int,
+    pad_id: int,
+    pad_type: int,
+    side: Side,
+    order: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """Lays each run out as one row, padded on `side`.
+    """Lays the runs with the indices `order` (all of them, without it) out as one row each, padded on `side`.
 
     Returns: input_ids int32 [N, length]; attention_mask int8 [N, length], 1 on tokens; token_type_ids uint8 [N, length]
     if `types` (uint8, one for each token of `rows`) is given.
     Raises: SchemaError if a run is longer than `length`; truncating comes before.
     """
-    if len(rows) and int(rows.lengths.max()) > length:
-        raise SchemaError(f"a row of {int(rows.lengths.max())} tokens, expected at most {length}")
+    chosen = np.arange(len(rows)) if order is None else order
+    longest = int(rows.lengths[chosen].max(initial=0))
+    if longest > length:
+        raise SchemaError(f"a row of {longest} tokens, expected at most {length}")
     left = side == "left"
-    ids = np.full((len(rows), length), pad_id, np.int32)
-    mask = np.zeros((len(rows), length), np.int8)
-    _place(ids, rows.ids, rows.offsets, left)
-    _place(mask, np.broadcast_to(np.int8(1), len(rows.ids)), rows.offsets, left)
+    ids = np.empty((len(chosen), length), np.int32)
+    mask = np.empty((len(chosen), length), np.int8)
+    _place(ids, rows.ids, rows.offsets, chosen, left, pad_id)
+    _mark(mask, rows.offsets, chosen, left)
     laid_out: dict[str, np.ndarray] = {"input_ids": ids, "attention_mask": mask}
     if types is not None:
-        laid_out["token_type_ids"] = np.full((len(rows), length), pad_type, np.uint8)
-        _place(laid_out["token_type_ids"], types, rows.offsets, left)
+        laid_out["token_type_ids"] = np.empty((len(chosen), length), np.uint8)
+        _place(laid_out["token_type_ids"], types, rows.offsets, chosen, left, pad_type)
     return laid_out
 
 
@@ -64,13 +73,27 @@ def cut(tokens: np.ndarray, *, length: int, pad_id: int) -> dict[str, np.ndarray
 
 
 @numba.njit(nogil=True, cache=True)
-def _place(out, values, offsets, left):  # type: ignore[no-untyped-def]
+def _place(out, values, offsets, order, left, fill):  # type: ignore[no-untyped-def]
+    """Each run of `order` into a row, the rest of which becomes `fill`."""
     length = out.shape[1]
-    for row in range(out.shape[0]):
-        start, size = offsets[row], offsets[row + 1] - offsets[row]
+    for row in range(len(order)):
+        start, size = offsets[order[row]], offsets[order[row] + 1] - offsets[order[row]]
         at = length - size if left else 0
-        for position in range(size):
-            out[row, at + position] = values[start + position]
+        out[row, :at] = fill
+        out[row, at : at + size] = values[start : start + size]
+        out[row, at + size :] = fill
+
+
+@numba.njit(nogil=True, cache=True)
+def _mark(out, offsets, order, left):  # type: ignore[no-untyped-def]
+    """1 where a run of `order` lies, else 0."""
+    length = out.shape[1]
+    for row in range(len(order)):
+        size = offsets[order[row] + 1] - offsets[order[row]]
+        at = length - size if left else 0
+        out[row, :at] = 0
+        out[row, at : at + size] = 1
+        out[row, at + size :] = 0
 
 
 @numba.njit(nogil=True, cache=True)

@@ -163,14 +163,22 @@ def _reach(endpoint: str) -> None:
 
 
 def run(
-    job: Job, tasks: Sequence[ShardTask], arguments: CommitArguments, *, workers: int | None, beam_args: Sequence[str]
+    job: Job,
+    tasks: Sequence[ShardTask],
+    arguments: CommitArguments,
+    *,
+    tools: Tools,
+    workers: int | None,
+    beam_args: Sequence[str],
 ) -> None:
-    """Makes the shards of `tasks` and commits.
+    """Makes the shards of `tasks` and commits. `tools` are the launcher's own, for workers that are its threads.
 
     Raises: the PrepError of a worker as it was; PrepError for whatever else ends a job of other processes.
     """
     options = _options(beam_args, workers=workers, tasks=len(tasks))
     plans.forget()
+    if _in_threads(options):
+        _share(job, tools)
     if _is_staged(job, options):
         job = staging.stage(job)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
@@ -263,10 +271,19 @@ def _shared_tools(job: Job) -> Tools:
         if (found := _tools.get(job.work_path())) is not None:
             return found
         opened = job.open_tools()
-        if opened.concurrent:
-            _tools.clear()
-            _tools[job.work_path()] = opened
+        _keep(job, opened)
         return opened
+
+
+def _share(job: Job, tools: Tools) -> None:
+    with _tools_lock:
+        _keep(job, tools)
+
+
+def _keep(job: Job, tools: Tools) -> None:
+    _tools.clear()
+    if tools.concurrent:
+        _tools[job.work_path()] = tools
 
 
 def _pipeline(options: PipelineOptions) -> beam.Pipeline:

@@ -119,7 +119,9 @@ def batches(job: Job, split: str, segments: Segments) -> Iterator[tuple[int, pa.
 
 def count_tokens(columns: dict[str, np.ndarray]) -> int:
     """Tokens of a chunk that are not padding. A kept column may be called num_tokens, but never attention_mask."""
-    return int(columns["attention_mask" if "attention_mask" in columns else "num_tokens"].sum(dtype=np.int64))
+    if "attention_mask" in columns:
+        return int(np.count_nonzero(columns["attention_mask"]))
+    return int(columns["num_tokens"].sum(dtype=np.int64))
 
 
 @dataclasses.dataclass(kw_only=True)
