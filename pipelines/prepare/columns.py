@@ -82,13 +82,6 @@ class Rows:
     def __len__(self) -> int:
         return len(self.texts[0])
 
-    def take(self, order: np.ndarray) -> Rows:
-        """The rows with the given indices, in that order."""
-        return Rows(
-            texts=tuple(column.take(pa.array(order)) for column in self.texts),
-            arrays={name: values[order] for name, values in self.arrays.items()},
-        )
-
 
 def plan_columns(config: SourceConfig, source: Source) -> ColumnPlan:
     """Finds out what each column is.

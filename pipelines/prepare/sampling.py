@@ -19,7 +19,7 @@ import numpy as np
 from pipelines.prepare import crosscheck, prediction
 from pipelines.prepare.builders import Encoded, Tools
 from pipelines.prepare.columns import extract, sizes_of
-from pipelines.prepare.crosscheck import EngineDisproved
+from pipelines.prepare.crosscheck import CrossCheck, EngineDisproved
 from pipelines.prepare.disproof import Disproof
 from pipelines.prepare.job import Job
 from pipelines.prepare.planning import Segments, split_seed
@@ -147,6 +147,7 @@ def _read(
     segments = tuple(part for cluster in clusters for part in _in_ranges(cluster, split.ranges))
     places = np.concatenate([np.zeros(0, np.int64), *(np.arange(*cluster) for cluster in clusters)])
     numbers = np.repeat([start for start, _ in clusters], [stop - start for start, stop in clusters])
+    checks = CrossCheck(tools)
     first = 0
     for row, batch in batches(job, split.name, segments):
         text_bytes = sizes_of(batch, job.columns.texts)
@@ -157,7 +158,7 @@ def _read(
         if len(usable):
             encoded = tools.encode(rows)
             if compared:
-                crosscheck.compare(tools, rows, encoded, numbers=row + usable, which=np.arange(len(usable)))
+                checks.add(rows, encoded, numbers=row + usable, which=np.arange(len(usable)))
             yield (
                 _Rows(
                     clusters=numbers[first + usable],
@@ -169,6 +170,7 @@ def _read(
                 encoded,
             )
         first += batch.num_rows
+    checks.finish()
 
 
 def _joined(parts: Sequence[_Rows]) -> _Rows:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pipelines.prepare import crosscheck, disproof, progress, receipts, storage, workspace
 from pipelines.prepare.builders import Builder, Encoded, Tools
 from pipelines.prepare.columns import Rows, extract, sizes_of
-from pipelines.prepare.crosscheck import EngineDisproved
+from pipelines.prepare.crosscheck import CrossCheck, EngineDisproved
 from pipelines.prepare.job import Job
 from pipelines.prepare.overlap import ordered_map
 from pipelines.prepare.planning import Segments, ShardTask, split_seed
@@ -151,24 +151,25 @@ def _trusted(tools: Tools, job: Job) -> Tools:
 def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Gathered:
     """Reads, tokenizes and collects the task's rows, rejecting those that cannot be used."""
     gathered = _Gathered(builder=tools.builder(), rejects=Rejects(task.segments))
+    checks = CrossCheck(tools)
 
-    def encode(batch: _Batch) -> tuple[_Batch, Encoded, int]:
+    def encode(batch: _Batch) -> tuple[_Batch, Encoded]:
         with clock.stage("tokenize"):
-            encoded = tools.encode(batch.rows)
-        with clock.stage("check"):
-            which = crosscheck.chosen(batch.numbers, seed=job.seed)
-            checked = crosscheck.compare(tools, batch.rows, encoded, numbers=batch.numbers, which=which)
-        return batch, encoded, checked
+            return batch, tools.encode(batch.rows)
 
     threads = len(os.sched_getaffinity(0)) if tools.concurrent else 1
     with _gathering:
         usable = _usable(task, job, tools, gathered, clock=clock)
-        for batch, encoded, checked in ordered_map(encode, usable, threads=threads):
-            gathered.rows_checked += checked
+        for batch, encoded in ordered_map(encode, usable, threads=threads):
+            with clock.stage("check"):
+                which = crosscheck.chosen(batch.numbers, seed=job.seed)
+                checks.add(batch.rows, encoded, numbers=batch.numbers, which=which)
             gathered.builder.add(encoded)
             if batch.source is not None:
                 gathered.rejects.add(batch.source, encoded.reasons, batch.numbers)
             progress.add(rows=len(batch.numbers), tokens=encoded.num_tokens)
+        checks.finish()
+    gathered.rows_checked = checks.rows_checked
     return gathered
 
 
