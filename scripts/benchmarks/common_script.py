@@ -51,6 +51,9 @@ def _tokenized(options: argparse.Namespace) -> Any:
 
     tokenizer = AutoTokenizer.from_pretrained(options.tokenizer)
     length = options.max_length
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    end = tokenizer.sep_token_id if tokenizer.eos_token_id is None else tokenizer.eos_token_id
 
     def pad(batch: Columns) -> Columns:
         rows = tokenizer(batch["text"], padding="max_length", truncation=True, max_length=length)
@@ -58,8 +61,8 @@ def _tokenized(options: argparse.Namespace) -> Any:
 
     def tokenize(batch: Columns) -> Columns:
         # GPT-2's tokenizer ends no text by itself; the end of each document is marked here.
-        ids = tokenizer(batch["text"], return_attention_mask=False)["input_ids"]
-        return {"input_ids": [[*document, tokenizer.eos_token_id] for document in ids]}
+        ids = tokenizer(batch["text"], add_special_tokens=False, return_attention_mask=False)["input_ids"]
+        return {"input_ids": [[*document, end] for document in ids]}
 
     def group_texts(batch: Columns) -> Columns:
         ids = list(itertools.chain.from_iterable(batch["input_ids"]))
