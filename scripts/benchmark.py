@@ -29,6 +29,7 @@ from typing import Any
 # `python scripts/benchmark.py` puts scripts/ on the path, not the repository that holds the packages.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from scripts import arguments
 from scripts.benchmarks import (
     corpus,
     figures,
@@ -115,13 +116,11 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="5 and 20 MB of text: shows that all works, measures little"
     )
-    parser.add_argument(
-        "--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="NAME", help=", ".join(SECTIONS)
-    )
-    parser.add_argument("--runs", type=_positive, help="of each thing; default 3, and 1 on the large corpus")
-    parser.add_argument("--large-runs", type=_positive, help="on the large corpus, if not as many as --runs")
-    parser.add_argument("--small-mb", type=_positive, help="text of the small corpus; default 100")
-    parser.add_argument("--large-mb", type=_positive, help="text of the large corpus; default 400")
+    arguments.add_only(parser, SECTIONS)
+    parser.add_argument("--runs", type=arguments.positive, help="of each thing; default 3, and 1 on the large corpus")
+    parser.add_argument("--large-runs", type=arguments.positive, help="on the large corpus, if not as many as --runs")
+    parser.add_argument("--small-mb", type=arguments.positive, help="text of the small corpus; default 100")
+    parser.add_argument("--large-mb", type=arguments.positive, help="text of the large corpus; default 400")
     parser.add_argument("--json", type=pathlib.Path, help="writes the figures to this file as well")
     return parser.parse_args()
 
@@ -137,13 +136,6 @@ def _settings(options: argparse.Namespace) -> preparing.Settings:
         reader_rounds=max(3, options.runs or 3),
         reader_seconds=3.0 if options.quick else 10.0,
     )
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number}, expected at least 1")
-    return number
 
 
 def _seconds(started: float) -> str:

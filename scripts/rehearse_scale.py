@@ -25,6 +25,7 @@ from typing import Any
 # `python scripts/rehearse_scale.py` puts scripts/ on the path, not the repository that holds the packages.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from scripts import arguments
 from scripts.benchmarks import figures, measure
 from scripts.benchmarks.figures import Figure
 
@@ -153,20 +154,10 @@ def _options() -> argparse.Namespace:
     }
     for field in dataclasses.fields(Sizes):
         flag, text = "--" + field.name.replace("_", "-"), f"{texts[field.name]}; default {field.default:,}"
-        parser.add_argument(flag, type=_positive, default=field.default, metavar="N", help=text)
-    parser.add_argument(
-        "--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="NAME", help=", ".join(SECTIONS)
-    )
-    parser.add_argument("--workdir", type=pathlib.Path, metavar="DIR", help="kept afterwards; default: a temporary one")
-    parser.add_argument("--json", action="store_true", help="the figures as JSON on stdout, the table on stderr")
+        parser.add_argument(flag, type=arguments.positive, default=field.default, metavar="N", help=text)
+    arguments.add_only(parser, SECTIONS)
+    arguments.add_output(parser)
     return parser.parse_args()
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number}, expected at least 1")
-    return number
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ import time
 # `python scripts/torture.py` puts scripts/ on the path, not the repository that holds the packages.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+from scripts import arguments
 from scripts.torturing import figures, processes
 from scripts.torturing.figures import Figure
 
@@ -86,21 +87,11 @@ def _options() -> argparse.Namespace:
     }
     for name, (default, text) in counts.items():
         shown = text if default is None else f"{text}; default {default}"
-        parser.add_argument(f"--{name}", type=_positive, default=default, metavar="N", help=shown)
-    parser.add_argument(
-        "--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), metavar="SECTION", help=", ".join(SECTIONS)
-    )
+        parser.add_argument(f"--{name}", type=arguments.positive, default=default, metavar="N", help=shown)
+    arguments.add_only(parser, SECTIONS)
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="default %(default)s")
-    parser.add_argument("--workdir", type=pathlib.Path, metavar="DIR", help="kept afterwards; default: a temporary one")
-    parser.add_argument("--json", action="store_true", help="the figures as JSON on stdout, the table on stderr")
+    arguments.add_output(parser)
     return parser.parse_args()
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{number}, expected at least 1")
-    return number
 
 
 if __name__ == "__main__":

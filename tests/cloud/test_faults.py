@@ -5,22 +5,14 @@ The faults happen in a proxy, which counts them: a test in which none happened f
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import types
-from collections.abc import Iterator
-
 import pytest
-from gcsfs import retry
 
 from pipelines.prepare import gcs as connection
-from pipelines.prepare import persistence
 from tests import building
 from tests.building import REVIEWS, reviews
-from tests.cloud import proxy
+from tests.cloud.disturbed import shorten_pauses, through
 from tests.cloud.emulator import Gcs
 from tests.cloud.faults import Faults
-from tests.cloud.proxy import Proxy
 
 pytestmark = pytest.mark.slow
 
@@ -29,16 +21,7 @@ WITH_LABELS = {"label_column": "label"}
 
 @pytest.fixture
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(persistence, "_FIRST_SECONDS", 0.05)
-    monkeypatch.setattr(retry, "asyncio", types.SimpleNamespace(sleep=lambda seconds: asyncio.sleep(seconds / 10)))
-
-
-@contextlib.contextmanager
-def through(gcs: Gcs, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """gs:// is the emulator behind a proxy."""
-    with proxy.running(gcs.endpoint, faults=faults) as running, monkeypatch.context() as patch:
-        patch.setenv("STORAGE_EMULATOR_HOST", running.endpoint)
-        yield running
+    shorten_pauses(monkeypatch, ours=0.05, theirs=0.1)
 
 
 def build_and_verify(bucket: str) -> None:

@@ -5,15 +5,12 @@ Faults happen in a proxy before the emulator, and in an answering machine for wh
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import gc
 import io
 import os
 import random
 import threading
 import traceback
-import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,16 +18,14 @@ import aiohttp
 import google.auth
 import google_crc32c
 import pytest
-from gcsfs import retry
 from google.auth.exceptions import DefaultCredentialsError
 
 from pipelines.prepare import gcs as connection
 from pipelines.prepare import gcs_upload, object_storage, persistence, storage
-from tests.cloud import proxy
 from tests.cloud.answering import Answer, Machine, answering, refusal
+from tests.cloud.disturbed import shorten_pauses, through
 from tests.cloud.emulator import Gcs
 from tests.cloud.faults import Faults
-from tests.cloud.proxy import Proxy
 from tfrecord_io.errors import ConfigError, OutputError, SourceError
 
 # The service keeps whole units of 256 KiB of an upload that was cut off: of a block, none to two.
@@ -42,8 +37,7 @@ EDGES = [0, 1, BLOCK_BYTES - 1, BLOCK_BYTES, BLOCK_BYTES + 1, 3 * BLOCK_BYTES, 3
 def _small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that are as small as they may be, and pauses that are short."""
     monkeypatch.setattr(object_storage, "BLOCK_BYTES", BLOCK_BYTES)
-    monkeypatch.setattr(persistence, "_FIRST_SECONDS", 0.01)
-    monkeypatch.setattr(retry, "asyncio", types.SimpleNamespace(sleep=lambda _: asyncio.sleep(0.001)))
+    shorten_pauses(monkeypatch, ours=0.01, theirs=0.001)
 
 
 @pytest.fixture
@@ -57,14 +51,6 @@ def content_of(num_bytes: int) -> bytes:
 
 def pieces(content: bytes, *, size: int = 300_000) -> Iterator[bytes]:
     yield from (content[start : start + size] for start in range(0, len(content), size))
-
-
-@contextlib.contextmanager
-def through(gcs: Gcs, faults: Faults, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """gs:// is the emulator behind a proxy."""
-    with proxy.running(gcs.endpoint, faults=faults) as running, monkeypatch.context() as patch:
-        patch.setenv("STORAGE_EMULATOR_HOST", running.endpoint)
-        yield running
 
 
 @pytest.mark.parametrize("num_bytes", EDGES)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -107,13 +108,7 @@ def test_the_summary_names_the_engine_and_the_row(dataset: Path, tmp_path: Path,
     assert outcome.status == 0, outcome.err
     said = " ".join(outcome.err.split())
     assert f"gave other tokens for row {row:,} of train" in said
-    assert f"tokenized by hf {crosscheck_version()}: {ROWS:,} rows" in said
-
-
-def crosscheck_version() -> str:
-    from importlib import metadata
-
-    return metadata.version("tokenizers")
+    assert f"tokenized by hf {metadata.version('tokenizers')}: {ROWS:,} rows" in said
 
 
 def test_a_wrong_token_in_the_sample_ends_the_use_of_an_engine_before_it_makes_a_shard(
