@@ -30,9 +30,12 @@ def common(command: Command) -> Command:
 
 
 class Program(click.Group):
-    """Called as the program, it ends the process at once after an error: threads of a runner may still be at work, and
-    nobody waits for them. Called as a function (`main.main(args)`), it raises SystemExit and no more.
+    """Called as the program, it ends the process at once after an error, and after a command that said so by
+    `leaves_at_once`: threads of a runner may still be there, and nobody waits for them. Called as a function
+    (`main.main(args)`), it raises SystemExit and no more.
     """
+
+    leaves_at_once = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Half a million objects come with the imports, and nearly all of them stay: walking through them again and
@@ -41,10 +44,10 @@ class Program(click.Group):
         try:
             return self.main(*args, **kwargs)
         except SystemExit as error:
-            if error.code:
+            if error.code or self.leaves_at_once:
                 sys.stdout.flush()
                 sys.stderr.flush()
-                os._exit(int(error.code))
+                os._exit(int(error.code or 0))
             raise
 
 

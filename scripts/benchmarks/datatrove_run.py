@@ -24,7 +24,7 @@ def main() -> None:
         ParquetReader(folder, text_key="text", id_key=None),
         DocumentTokenizer(output, tokenizer_name_or_path=tokenizer, eos_token="<|endoftext|>", shuffle_documents=False),
     ]
-    LocalPipelineExecutor(pipeline=steps, tasks=cores, workers=cores, logging_dir=f"{output}-logs").run()
+    LocalPipelineExecutor(pipeline=steps, tasks=cores, workers=cores, logging_dir=f"{output}/logs").run()
     json.dump({"examples": 0}, sys.stdout)
 
 
