@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 __all__ = ["add_only", "add_output", "positive"]
 
@@ -17,7 +17,7 @@ def positive(text: str) -> int:
     return number
 
 
-def add_only(parser: argparse.ArgumentParser, sections: Sequence[str]) -> None:
+def add_only(parser: argparse.ArgumentParser, sections: Iterable[str]) -> None:
     """--only, which sections to run."""
     names = list(sections)
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
