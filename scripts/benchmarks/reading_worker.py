@@ -25,11 +25,11 @@ def main() -> None:
     contender, root, seconds = sys.argv[1], pathlib.Path(sys.argv[2]), float(sys.argv[3])
     batches = iter(CONTENDERS[contender](root))
     next(batches)
-    _consume(batches, seconds * _WARM_UP_SHARE)
-    json.dump({"examples_per_second": _consume(batches, seconds)}, sys.stdout)
+    consume(batches, seconds * _WARM_UP_SHARE)
+    json.dump({"examples_per_second": consume(batches, seconds)}, sys.stdout)
 
 
-def _consume(batches: Iterator[Any], seconds: float) -> float:
+def consume(batches: Iterator[Any], seconds: float) -> float:
     """Takes batches for that long. Returns: examples per second."""
     started, taken = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - started) < seconds:

@@ -4,6 +4,9 @@ It remembers the tokens of words seen before, in tables of a fixed size, and has
 in `split_patterns`. Other patterns it leaves to a regular expression library to which U+180E is white space, as it is
 not to the reference: they are not qualified.
 
+Texts with a long s (ſ) are left to the reference: where a pattern takes 's for an ending whatever its case, the two do
+not always agree on what that is.
+
 It encodes a batch on threads of its own, on all cores, and does not hold the GIL while it works.
 """
 
@@ -15,13 +18,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from tokenizers import pre_tokenizers
 
 from pipelines.prepare.engines import split_patterns
+from pipelines.prepare.engines.base import utf8_of
+from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.engines.qualified import encoding_parts, has_merges_only, installed
 from pipelines.prepare.runs import TokenRuns
 
 __all__ = ["FastokensEngine", "open_fastokens"]
+
+_LONG_S = "\u017f"
 
 _TRIED = ((0, 3, 5), (0, 3, 5))
 
@@ -41,7 +49,13 @@ def open_fastokens(tokenizer: Any, *, dtype: np.dtype, any_version: bool = False
     parts = encoding_parts(tokenizer) if version else None
     if version is None or parts is None or not _is_qualified(parts, dtype=dtype):
         return None
-    return FastokensEngine(parts, version=version, dtype=dtype, split_special_tokens=tokenizer.split_special_tokens)
+    return FastokensEngine(
+        HuggingFaceEngine(tokenizer, dtype=dtype),
+        parts,
+        version=version,
+        dtype=dtype,
+        split_special_tokens=tokenizer.split_special_tokens,
+    )
 
 
 def _is_qualified(parts: dict[str, Any], *, dtype: np.dtype) -> bool:
@@ -76,17 +90,33 @@ class FastokensEngine:
     name = "fastokens"
     concurrent = True
 
-    def __init__(self, parts: dict[str, Any], *, version: str, dtype: np.dtype, split_special_tokens: bool) -> None:
-        """`parts`: the tokenizer.json."""
+    def __init__(
+        self,
+        reference: HuggingFaceEngine,
+        parts: dict[str, Any],
+        *,
+        version: str,
+        dtype: np.dtype,
+        split_special_tokens: bool,
+    ) -> None:
+        """`reference`: for the texts that are left to it. `parts`: the tokenizer.json."""
         self.version = version
         self._backend = importlib.import_module("fastokens").Tokenizer.from_json_str(
             json.dumps(parts, ensure_ascii=False)
         )
+        self._reference = reference
         self._dtype = dtype
         self._split_special_tokens = split_special_tokens
 
     def encode(self, texts: pa.Array) -> TokenRuns:
         """The tokens of each text."""
+        runs = self._encode(texts)
+        data, edges = utf8_of(texts)
+        if _LONG_S.encode() not in data[edges[0] : edges[-1]].tobytes():
+            return runs
+        return self._reference.put_into(runs, texts, np.flatnonzero(pc.match_substring(texts, _LONG_S)))
+
+    def _encode(self, texts: pa.Array) -> TokenRuns:
         ids, offsets = self._backend.encode_batch_flat(
             texts.to_pylist(), add_special_tokens=False, split_special_tokens=self._split_special_tokens
         )

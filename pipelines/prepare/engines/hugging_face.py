@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.runs import TokenRuns, from_lists
+from pipelines.prepare.runs import TokenRuns, from_lists, offsets_of
 
 __all__ = ["HuggingFaceEngine", "SlowEngine", "copy_backend"]
 
@@ -29,6 +29,16 @@ class HuggingFaceEngine:
         """The tokens of each text. Empty texts and texts of any length are fine."""
         encodings = self.backend.encode_batch_fast(texts.to_pylist(), add_special_tokens=False)
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
+
+    def put_into(self, runs: TokenRuns, texts: pa.Array, indices: np.ndarray) -> TokenRuns:
+        """`runs` of all `texts`, those with the given indices exchanged for the tokens that this engine gives."""
+        known = self.encode(texts.take(pa.array(indices)))
+        both = TokenRuns(
+            np.concatenate([runs.ids, known.ids]), offsets_of(np.concatenate([runs.lengths, known.lengths]))
+        )
+        order = np.arange(len(runs))
+        order[indices] = len(runs) + np.arange(len(indices))
+        return both.take(order)
 
 
 class SlowEngine:

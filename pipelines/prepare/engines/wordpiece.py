@@ -29,9 +29,9 @@ import pyarrow as pa
 from pipelines.prepare.engines import wordpiece_kernels as kernels
 from pipelines.prepare.engines import wordpiece_trie
 from pipelines.prepare.engines.base import utf8_of
-from pipelines.prepare.engines.hugging_face import copy_backend
+from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.engines.wordpiece_points import NUM_PAGES, Pages, Reader
-from pipelines.prepare.runs import TokenRuns, from_lists, offsets_of
+from pipelines.prepare.runs import TokenRuns, offsets_of
 from tfrecord_io._kernels import frozen
 
 __all__ = ["WordPieceEngine", "open_wordpiece"]
@@ -53,7 +53,7 @@ def open_wordpiece(tokenizer: Any, *, dtype: np.dtype) -> WordPieceEngine | None
     parts = json.loads(tokenizer.backend_tokenizer.to_str())
     if not _is_served(parts, dtype=dtype):
         return None
-    engine = WordPieceEngine(copy_backend(tokenizer), parts, dtype=dtype)
+    engine = WordPieceEngine(HuggingFaceEngine(tokenizer, dtype=dtype), parts, dtype=dtype)
     return engine if engine.takes_short_cuts_rightly() else None
 
 
@@ -88,13 +88,13 @@ class WordPieceEngine:
     version = "1"
     concurrent = True
 
-    def __init__(self, backend: Any, parts: dict[str, Any], *, dtype: np.dtype) -> None:
-        """`backend`: a tokenizer of our own. `parts`: its tokenizer.json, of the kind that `open_wordpiece` takes."""
+    def __init__(self, reference: HuggingFaceEngine, parts: dict[str, Any], *, dtype: np.dtype) -> None:
+        """`reference`: for what is left to it. `parts`: its tokenizer.json, of the kind that `open_wordpiece` takes."""
         normalizer, strips = parts["normalizer"], parts["normalizer"]["strip_accents"]
-        self._backend = backend
+        self._reference = reference
         self._dtype = dtype
         self._reader = Reader(
-            backend,
+            reference.backend,
             strips_accents=normalizer["lowercase"] if strips is None else strips,
             id_of=_ids_of_characters(parts["model"]),
         )
@@ -119,7 +119,7 @@ class WordPieceEngine:
         if self._hidden.edges.size > 1:
             kernels.find_added(frozen(data), edges, self._hidden.first, self._hidden.data, self._hidden.edges, asked)
         runs = self._encode_bytes(frozen(data), edges, asked)
-        return self._with_reference(runs, texts, np.flatnonzero(asked)) if asked.any() else runs
+        return self._reference.put_into(runs, texts, np.flatnonzero(asked)) if asked.any() else runs
 
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray) -> TokenRuns:
         """The tokens of the texts that are not `asked`, no tokens for the others; sets `asked` for more of them."""
@@ -132,17 +132,6 @@ class WordPieceEngine:
             self._ask_for_pages(data, edges)
         self._memories.append(memory)
         return TokenRuns(out[: offsets[-1]].astype(self._dtype), offsets)
-
-    def _with_reference(self, runs: TokenRuns, texts: pa.Array, indices: np.ndarray) -> TokenRuns:
-        """`runs` with those of some texts put in by the tokenizer itself."""
-        encodings = self._backend.encode_batch_fast(texts.take(pa.array(indices)).to_pylist(), add_special_tokens=False)
-        known = from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
-        both = TokenRuns(
-            np.concatenate([runs.ids, known.ids]), offsets_of(np.concatenate([runs.lengths, known.lengths]))
-        )
-        order = np.arange(len(runs))
-        order[indices] = len(runs) + np.arange(len(indices))
-        return both.take(order)
 
     def _take_memory(self) -> np.ndarray:
         try:
