@@ -1,4 +1,4 @@
-"""What a trainer does with a dataset, as a program: nothing of the library that prepares is imported.
+"""What a trainer does with a dataset, as a program: nothing of the library that prepares is needed.
 
     python -m tests.cloud.reading gs://BUCKET LOCAL_COPY_OF_OUT PART ...
 
@@ -89,7 +89,7 @@ def main(bucket: str, local: str, *parts: str) -> None:
         "records": lambda: {"gs": records(out), "local": records(local)},
         "batches": lambda: {"gs": batches(out), "local": batches(local)},
         "refusals": lambda: {name: refusal(f"{bucket}/{name}") for name in ("missing", "short", "absent")},
-        "modules": lambda: sorted({name.partition(".")[0] for name in sys.modules}),
+        "missing": lambda: sorted(name for name, module in sys.modules.items() if module is None),
     }
     print(json.dumps({part: make[part]() for part in parts}))
 

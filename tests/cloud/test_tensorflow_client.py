@@ -48,9 +48,20 @@ class Seen:
         return self.report[part]
 
 
+# What prepares datasets. Looking at what was imported would show what others need: JAX, where it is installed, comes
+# with TensorFlow, and brings modules of its own. To Python, None means that there is no such module.
+HIDDEN = {"apache_beam", "datasets", "fsspec", "gcsfs", "pipelines"}
+PROGRAM = """
+import sys
+sys.modules.update(dict.fromkeys(sys.argv.pop(1).split()))
+from tests.cloud import reading
+reading.main(*sys.argv[1:])
+"""
+
+
 def read(gcs: Gcs, bucket: str, folder: Path, *, parts: list[str], faults: Faults | None = None) -> Seen:
     """In a process of its own, with TensorFlow and the reader only."""
-    arguments = ["-m", reading.__name__, f"gs://{bucket}", str(building.reviews()), *parts]
+    arguments = ["-c", PROGRAM, " ".join(HIDDEN), f"gs://{bucket}", str(building.reviews()), *parts]
     with proxy.running(gcs.endpoint, faults=faults, tls=True) as google:
         done = namespace.run(arguments, google, folder)
         assert done.returncode == 0, done.stderr
@@ -60,7 +71,7 @@ def read(gcs: Gcs, bucket: str, folder: Path, *, parts: list[str], faults: Fault
 @pytest.fixture(scope="module")
 def seen(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     """Without faults."""
-    parts = ["written", "records", "batches", "refusals", "modules"]
+    parts = ["written", "records", "batches", "refusals", "missing"]
     return read(gcs, bucket, tmp_path_factory.mktemp("seen"), parts=parts)
 
 
@@ -105,4 +116,5 @@ class TestReader:
         assert f"gs://{bucket}/absent/manifest.json: there is no manifest" in seen["refusals"]["absent"]
 
     def test_it_needs_nothing_of_what_wrote_the_bucket(self, seen: Seen) -> None:
-        assert not {"apache_beam", "datasets", "fsspec", "gcsfs", "pipelines"} & set(seen["modules"])
+        """It has read and written without them by now."""
+        assert set(seen["missing"]) >= HIDDEN

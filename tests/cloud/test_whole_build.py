@@ -73,6 +73,7 @@ def test_a_second_run_makes_nothing(gcs: Gcs, bucket: str) -> None:
     assert gcs.objects(bucket) == before
 
 
+@pytest.mark.slow
 def test_only_what_is_missing_is_made_again(gcs: Gcs, bucket: str) -> None:
     done(build(bucket, **LAYOUTS[0]))
     before = gcs.objects(bucket)
@@ -108,6 +109,7 @@ def test_a_build_that_is_killed_goes_on_where_it_stopped(gcs: Gcs, bucket: str, 
     assert gcs.objects(bucket, "out/") == building.files(building.built(data, **changes))
 
 
+@pytest.mark.slow
 def test_what_is_damaged_in_a_bucket_is_found_and_made_again(gcs: Gcs, bucket: str) -> None:
     done(build(bucket, **LAYOUTS[0]))
     before = gcs.objects(bucket)
@@ -125,6 +127,7 @@ def test_what_is_damaged_in_a_bucket_is_found_and_made_again(gcs: Gcs, bucket: s
     done(building.command("verify", f"gs://{bucket}/out"))
 
 
+@pytest.mark.slow
 def test_another_dataset_is_refused_and_with_overwrite_replaces_it(gcs: Gcs, bucket: str) -> None:
     gcs.write(bucket, "outer", b"not of this dataset")
     done(build(bucket, **LAYOUTS[0]))

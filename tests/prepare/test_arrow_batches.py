@@ -66,6 +66,7 @@ def _tables(draw: st.DrawFn) -> pa.Table:
     return pa.table(columns)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     table=_tables(),

@@ -71,6 +71,7 @@ def test_about_one_row_in_two_hundred_is_chosen_by_its_number_alone() -> None:
     assert len(np.intersect1d(chosen, crosscheck.chosen(numbers, seed=1))) < 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", LAYOUTS)
 def test_the_manifest_says_how_many_rows_the_reference_confirmed(
     dataset: Path, tmp_path: Path, lies: set[str], changes: dict[str, Any]
@@ -82,6 +83,7 @@ def test_the_manifest_says_how_many_rows_the_reference_confirmed(
     assert summary["engines"]["disproved"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("changes", LAYOUTS)
 def test_one_wrong_token_and_every_shard_is_made_again_by_the_reference(
@@ -111,6 +113,7 @@ def test_the_summary_names_the_engine_and_the_row(dataset: Path, tmp_path: Path,
     assert f"tokenized by hf {metadata.version('tokenizers')}: {ROWS:,} rows" in said
 
 
+@pytest.mark.slow
 def test_a_wrong_token_in_the_sample_ends_the_use_of_an_engine_before_it_makes_a_shard(
     dataset: Path, tmp_path: Path, lies: set[str]
 ) -> None:
@@ -120,6 +123,7 @@ def test_a_wrong_token_in_the_sample_ends_the_use_of_an_engine_before_it_makes_a
     assert summary["engines"]["disproved"]["engine"].startswith("wordpiece ")
 
 
+@pytest.mark.slow
 def test_a_wrong_token_in_the_battery_is_enough_not_to_take_an_engine(
     dataset: Path, tmp_path: Path, lies: set[str]
 ) -> None:
@@ -129,6 +133,7 @@ def test_a_wrong_token_in_the_battery_is_enough_not_to_take_an_engine(
     assert summary["engines"]["disproved"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ['{"engine": "wordpiece 1", "split": "train", "row": 5}', "{", "[]"])
 def test_a_build_that_goes_on_makes_again_what_a_disproved_engine_had_made(
     dataset: Path, tmp_path: Path, lies: set[str], content: str

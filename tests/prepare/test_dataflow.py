@@ -156,7 +156,7 @@ class TestAFinishedJob:
             "prep-tfrecords:bytes": sum(split.num_bytes for split in splits),
             "prep-tfrecords:shards": shards,
         }
-        stages = ("read", "tokenize", "write")
+        stages = ("read", "tokenize", "check", "write")
         assert launched.report["distributions"] == {f"prep-tfrecords:{stage}_ms": shards for stage in stages}
 
     def test_the_link_to_the_job_is_shown_and_nothing_of_beams_own_talk(self, launched: Launched) -> None:

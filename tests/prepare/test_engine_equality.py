@@ -57,6 +57,7 @@ def _lists(runs: TokenRuns) -> list[list[int]]:
     return [part.tolist() for part in np.split(runs.ids, runs.offsets[1:-1])]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), SERVED)
 def test_an_engine_gives_the_ids_of_the_tokenizer(name: str, kind: str) -> None:
     trial = comparing.try_engine(_opened(name, kind), kind=kind, tokenizer=tokenizer(kind), effort=EFFORT)

@@ -65,6 +65,7 @@ def test_a_padded_record_is_the_row_that_it_is_traced_to(changes: dict[str, Any]
     assert sorted(seen) == sorted(wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("add_bos", [None, True])
 @pytest.mark.parametrize("remainder", ["pad", "drop"])
 def test_a_joined_record_is_the_parts_of_rows_that_it_is_traced_to(

@@ -80,7 +80,8 @@ def test_the_summary_counts_what_was_made(tmp_path: Path) -> None:
         len(train.shards),
     ]
     assert cells[8] == report.size(train.num_bytes)
-    assert re.search(r"4 shards made, 0 kept from before, in \d+\.\d s \(engine \w+, fingerprint [0-9a-f]{12}\)", text)
+    assert re.search(r"4 shards made, 0 kept from before, in \d+\.\d s \(fingerprint [0-9a-f]{12}\)", text)
+    assert "tokenized by wordpiece 1: 400 rows" in text
     again = building.command("build", REVIEWS, *options).err
     assert "0 shards made, 4 kept from before" in again
     assert "making" not in again

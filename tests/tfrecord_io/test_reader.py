@@ -447,6 +447,7 @@ def run_python(program: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_replicas_of_a_mirrored_strategy_share_the_global_batch(data: Data) -> None:
     assert "every example once" in run_python(STRATEGY, data.root)
 

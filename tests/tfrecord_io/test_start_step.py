@@ -85,6 +85,7 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("run", "starts"), RUNS.values(), ids=list(RUNS))
 def test_training_continues(write_dataset: WriteDataset, run: Run, starts: tuple[int, ...]) -> None:
     assert_continues(reader.open(write_dataset({"train": pad_shards(*run.sizes)})), run, starts)
@@ -160,6 +161,7 @@ def test_a_step_far_away_is_there_at_once(write_dataset: WriteDataset) -> None:
     assert run.digests(data, 10**7 + 2) == epoch[2:]
 
 
+@pytest.mark.slow
 def test_hosts_that_are_dealt_other_shards_in_each_epoch_continue_after_many(write_dataset: WriteDataset) -> None:
     run = Run(sizes=(3, 9, 1), batch=8, steps=302, hosts=2, host=1, replicas=2)
     assert_continues(reader.open(write_dataset({"train": pad_shards(*run.sizes)})), run, [300])
