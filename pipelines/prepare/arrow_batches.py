@@ -147,11 +147,16 @@ class Body:
 
 
 def _allocate(num_bytes: int) -> pa.Buffer:
-    """Memory to be filled. What Arrow gives was used before, so that its pages are there, which is fast; but those of
-    a large batch are hardly all needed, and such memory is to be new, and given back.
+    """Memory of zeros, to be filled. What Arrow gives was used before, so that its pages are there, which is fast; but
+    those of a large batch are hardly all needed, and such memory is to be new, and given back.
+
+    Zeros, since what is not read lies between what is, and a copy of the batch in a file would have it too: the same
+    rows are to be the same bytes.
     """
     if num_bytes < _LARGE_BYTES:
-        return pa.allocate_buffer(num_bytes)
+        buffer = pa.allocate_buffer(num_bytes)
+        np.asarray(memoryview(buffer).cast("B")).fill(0)
+        return buffer
     return pa.py_buffer(mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from pipelines.prepare import arrow_batches
 from pipelines.prepare.arrow_files import ArrowFiles
 from pipelines.prepare.columns import sizes_of
 from tests.prepare.arrow_writing import reads, write
@@ -208,3 +209,11 @@ def test_texts_that_lie_where_none_can_be_are_an_error(tmp_path: Path, offsets: 
     path.write_bytes(path.read_bytes().replace(right, wrong))
     with pytest.raises(SourceError, match="cannot be read as Arrow"):
         list(ArrowFiles((str(path),)).read([(0, 3)], ["text"]))
+
+
+def test_memory_is_zero_whatever_was_there_before() -> None:
+    for _ in range(3):
+        used = pa.allocate_buffer(5_000)
+        np.asarray(memoryview(used).cast("B")).fill(255)
+        del used
+        assert not np.frombuffer(arrow_batches._allocate(5_000), np.uint8).any()
