@@ -7,7 +7,7 @@ from importlib import metadata
 from typing import Any
 
 import tfrecord_io
-from pipelines.prepare import disproof, receipts, staging, storage, tfds, workspace
+from pipelines.prepare import disproof, engines, receipts, staging, storage, tfds, workspace
 from pipelines.prepare.disproof import Disproof
 from pipelines.prepare.job import Job, tokenizer_files
 from pipelines.prepare.receipts import Receipt, RejectedRow
@@ -30,6 +30,9 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     rejected = {split: (ledger.rejected, _first(made[split])) for split, ledger in _ledgers(splits).items()}
     check_error_rate(rejected, rows={split: job.splits[split].num_rows for split in splits}, limit=max_error_rate)
     before = workspace.read_manifest(job.root)
+    disproved = disproof.read(job)
+    if before is not None and disproved is not None:
+        _require_trusted(before, disproved, made=set(made), root=job.root)
     ranges = dict(before.source.get("splits", {})) if before else {}
     for split, source in job.splits.items():
         ranges[split] = [list(span) for span in source.ranges]
@@ -45,7 +48,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         index_stride=job.index_stride,
         source={**identity, "splits": ranges},
         options=items,
-        engines=_engines(before, made, disproof.read(job)),
+        engines=_engines(before, made, disproved),
         versions={
             "prep-tfrecords": tfrecord_io.__version__,
             **{name: metadata.version(name) for name in ("datasets", "tokenizers", "transformers")},
@@ -90,6 +93,17 @@ def _receipts(job: Job, split: str) -> list[Receipt]:
             remedy="run the same command again; only what is missing is made",
         )
     return [receipt for receipt in found if receipt is not None]
+
+
+def _require_trusted(before: Manifest, disproved: Disproof, *, made: set[str], root: str) -> None:
+    """Raises: OutputError if a split that was committed earlier, and is not made now, is a fast engine's."""
+    for split, names in sorted(before.engines.get("splits", {}).items()):
+        if split not in made and not all(map(engines.is_reference, names)):
+            raise OutputError(
+                f"{root}: {disproved.engine} gave other tokens than the reference for row {disproved.row} of split "
+                f"{disproved.split!r}, and split {split!r} was made by {', '.join(sorted(names))} before",
+                remedy="ask for all splits at once, so that these are made again too, or start over with --overwrite",
+            )
 
 
 def _engines(before: Manifest | None, made: Mapping[str, list[Receipt]], disproved: Disproof | None) -> dict[str, Any]:

@@ -147,6 +147,24 @@ def test_a_build_that_goes_on_makes_again_what_a_disproved_engine_had_made(
     assert _build(dataset, tmp_path)["shards_made"] == 0
 
 
+@pytest.mark.slow
+def test_a_split_that_a_disproved_engine_made_earlier_is_not_kept_beside_a_new_one(
+    tmp_path: Path, lies_when_planned: set[str]
+) -> None:
+    splits = {name: [{"text": f"{name} {text}"} for text in TEXTS] for name in ("train", "test")}
+    dataset = building.source(tmp_path / "rows", **splits)
+    _build(dataset, tmp_path / "out", split="train")
+    lies_when_planned.add(f"test {TEXTS[int(CHECKED[-1])]}")
+    alone = building.command("build", dataset, *building.options(tmp_path / "out", split="test"))
+    cause, remedy = alone.error
+    assert "split 'train' was made by wordpiece" in cause
+    assert "ask for all splits at once" in remedy
+    assert set(building.read_manifest(tmp_path / "out").splits) == {"train"}
+    summary = _build(dataset, tmp_path / "out", split=("train", "test"))
+    for engines in summary["engines"]["splits"].values():
+        assert [engine.partition(" ")[0] for engine in engines] == ["hf"]
+
+
 def test_an_engine_that_does_not_serve_the_tokenizer_is_refused_by_name(dataset: Path, tmp_path: Path) -> None:
     outcome = building.command("build", dataset, *building.options(tmp_path, engine="gigatoken"))
     cause, remedy = outcome.error
