@@ -40,7 +40,11 @@ _REQUEST: list[Callable[[Any], Any]] = [
     ),
     click.option("--limit", type=int, metavar="ROWS", help="Only the first rows of each split."),
     click.option(
-        "--layout", type=click.Choice(["pad", "concat"]), default="pad", show_default=True, help="Row layout."
+        "--layout",
+        type=click.Choice(["pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"]),
+        default="pad",
+        show_default=True,
+        help="What rows of text become, see the README's table.",
     ),
     click.option("--max-length", type=int, metavar="N", help="Tokens in a row. Default: the model's, at most 512."),
     click.option(
@@ -59,7 +63,25 @@ _REQUEST: list[Callable[[Any], Any]] = [
         show_default=True,
         help="The last part block of a shard, with --layout concat.",
     ),
-    click.option("--add-bos", is_flag=True, help="Begin each document with BOS, with --layout concat."),
+    click.option("--add-bos", is_flag=True, help="Begin each document with BOS, with --layout concat or pack."),
+    click.option(
+        "--long-documents",
+        type=click.Choice(["split", "drop"]),
+        default="split",
+        show_default=True,
+        help="Documents of more than --max-length tokens, with --layout pack.",
+    ),
+    click.option("--stride", type=int, metavar="N", help="Tokens that windows of a long row share, with pad or qa."),
+    click.option("--target-column", metavar="NAME", help="What is to be generated, with --layout seq2seq."),
+    click.option("--target-length", type=int, metavar="N", help="Tokens of it. Default: as --max-length."),
+    click.option("--input-prefix", default="", metavar="TEXT", help="Put before each text, with --layout seq2seq."),
+    click.option("--messages-column", metavar="NAME", help="Conversations, with --layout chat. Default: messages."),
+    click.option("--tools-column", metavar="NAME", help="Tools for the chat template, with --layout chat."),
+    click.option("--pack-rows", is_flag=True, help="Several conversations in a row, with --layout chat."),
+    click.option("--words-column", metavar="NAME", help="Lists of words, with --layout tokens. Default: tokens."),
+    click.option("--tags-column", metavar="NAME", help="Their labels, with --layout tokens. Default: tags."),
+    click.option("--label-all-tokens", is_flag=True, help="Not only each word's first, with --layout tokens."),
+    click.option("--answers-column", metavar="NAME", help="With --layout qa. Default: answers."),
     click.option("--shard-size", default="100MB", show_default=True, metavar="SIZE", help="Bytes of one shard."),
     click.option(
         "--compression",
@@ -336,6 +358,7 @@ def _config(request: dict[str, Any], *, output: str, workers: int | None, overwr
             label_column=request["label_column"],
             keep_columns=request["keep_columns"],
             limit=request["limit"],
+            **{name: request[name] for name in config.LAYOUT_COLUMNS},
         ),
         tokenizer=config.TokenizerConfig(
             name=request["tokenizer"],
@@ -352,9 +375,7 @@ def _config(request: dict[str, Any], *, output: str, workers: int | None, overwr
         layout=config.LayoutConfig(
             name=request["layout"],
             max_length=request["max_length"],
-            truncation=request["truncation"],
-            remainder=request["remainder"],
-            add_bos=request["add_bos"],
+            **{name: request[name] for name in config.LAYOUT_OPTIONS if name in request},
         ),
         seed=request["seed"],
         shuffle=request["shuffle"],

@@ -10,6 +10,18 @@ Glossary of roles (L is the row length in tokens):
     attention_mask   int64    [L]    1 on tokens, 0 on padding
     token_type_ids   int64    [L]    0 on the first text of a pair, 1 on the second, as the tokenizer gives them
     num_tokens       int64    []     where a mask is not stored (the `concat` layout): that many tokens, then padding
+    segment_ids      int64    [L]    1, 2, ... on the tokens of the first, second, ... document of a row, 0 on padding
+    positions        int64    [L]    a token's place in its segment, from 0; 0 on padding
+    loss_mask        int64    [L]    1 on the tokens to be learned, 0 on all others and on padding
+    target_ids       int64    [T]    ids of what is to be generated, T tokens long
+    target_mask      int64    [T]    1 on tokens of the target, 0 on padding
+    token_labels     int64    [L]    class id of each token, 0 where it has none
+    token_label_mask int64    [L]    1 where a token has a label of its own
+    start_position   int64    []     index in the row of an answer's first token, 0 where there is no answer in it
+    end_position     int64    []     index of its last token, 0 likewise
+    source_row       int64    []     number of the row of the source, in its split
+    char_starts      int64    [L]    where the token begins in the row's text, in characters; 0 on all other tokens
+    char_ends        int64    [L]    where it ends
     label            int64    []     class id, an index into the manifest's label names; or float32 [] for regression
     column           either   any    a column of the source, kept as it was
 """
@@ -26,7 +38,26 @@ from tfrecord_io.errors import SchemaError
 __all__ = ["DType", "Feature", "Role", "Schema"]
 
 DType = Literal["int64", "float32"]
-Role = Literal["token_ids", "attention_mask", "token_type_ids", "num_tokens", "label", "column"]
+Role = Literal[
+    "token_ids",
+    "attention_mask",
+    "token_type_ids",
+    "num_tokens",
+    "segment_ids",
+    "positions",
+    "loss_mask",
+    "target_ids",
+    "target_mask",
+    "token_labels",
+    "token_label_mask",
+    "start_position",
+    "end_position",
+    "source_row",
+    "char_starts",
+    "char_ends",
+    "label",
+    "column",
+]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
 

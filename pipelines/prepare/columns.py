@@ -31,10 +31,13 @@ from pipelines.prepare.sources import Source, SplitSource
 from tfrecord_io.errors import ColumnError, SourceError
 from tfrecord_io.schema import Feature
 
-__all__ = ["ColumnPlan", "LabelPlan", "Rows", "extract", "plan_columns", "sizes_of", "validate"]
+__all__ = ["ColumnPlan", "Inputs", "LabelPlan", "Purpose", "Rows", "extract", "plan_columns", "sizes_of", "validate"]
 
 INT32 = (-(2**31), 2**31 - 1)
 MAX_LABEL_NAMES = 10_000
+
+# What a layout takes a nested column for.
+Purpose = Literal["messages", "tools", "words", "tags", "answers"]
 
 Plan = TypeVar("Plan")
 
@@ -56,10 +59,26 @@ class LabelPlan:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """The columns that become tokens: texts, and nested ones by what they are for."""
+
+    texts: tuple[str, ...] = ()
+    nested: Mapping[Purpose, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.texts, *self.nested.values())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnPlan:
-    """Which columns are read, and as what. Resolved on the launcher; travels to workers."""
+    """Which columns are read, and as what. `nested` are those with lists or structs that the layout takes, by what they
+    are for. Resolved on the launcher; travels to workers.
+    """
 
     texts: tuple[str, ...]
+    nested: Mapping[Purpose, str] = dataclasses.field(default_factory=dict)
     label: LabelPlan | None = None
     kept: tuple[Feature, ...] = ()
 
@@ -67,36 +86,62 @@ class ColumnPlan:
     def names(self) -> tuple[str, ...]:
         """Every column that is read."""
         label = (self.label.column,) if self.label else ()
-        return (*self.texts, *label, *(feature.name for feature in self.kept))
+        return (*self.content, *label, *(feature.name for feature in self.kept))
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        """The columns that become tokens."""
+        return (*self.texts, *self.nested.values())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rows:
-    """N usable rows: N texts (strings, valid UTF-8, no nulls) for each text column, and arrays [N, ...] by feature
-    name.
+    """N usable rows: N texts (strings, valid UTF-8, no nulls) for each text column, nested columns by what they are for
+    (no nulls at the top), and arrays [N, ...] by feature name.
     """
 
     texts: tuple[pa.Array, ...]
     arrays: dict[str, np.ndarray]
+    nested: Mapping[Purpose, pa.Array] = dataclasses.field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self.texts[0])
+        return len(next(iter((*self.texts, *self.nested.values()))))
+
+    def take(self, which: np.ndarray) -> Rows:
+        """The rows with the indices `which`, without `arrays`."""
+        indices = pa.array(which)
+        return Rows(
+            texts=tuple(column.take(indices) for column in self.texts),
+            arrays={},
+            nested={purpose: column.take(indices) for purpose, column in self.nested.items()},
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Rows]) -> Rows:
+        """The rows of several batches as one, without `arrays`."""
+        return cls(
+            texts=tuple(pa.concat_arrays(column) for column in zip(*(part.texts for part in parts), strict=True)),
+            arrays={},
+            nested={purpose: pa.concat_arrays([part.nested[purpose] for part in parts]) for purpose in parts[0].nested},
+        )
 
 
-def plan_columns(config: SourceConfig, source: Source) -> ColumnPlan:
-    """Finds out what each column is.
+def plan_columns(config: SourceConfig, source: Source, *, inputs: Inputs | None = None) -> ColumnPlan:
+    """Finds out what each column is; `inputs` are to become tokens, without them the text columns.
 
     Raises: ColumnError if a column is missing in a split, or cannot be what it is to be used as.
     """
     splits = tuple(source.splits)
+    inputs = inputs or Inputs(texts=config.text_columns)
     for split in splits:
-        _require(config, source=source, split=split)
+        _require(config, source=source, split=split, inputs=inputs)
     labels = {split: _plan_label(config.label_column, source=source, split=split) for split in splits}
     if source.identity["kind"] in data_files.SEPARATORS:
         for name in filter(None, (config.label_column, *config.keep_columns)):
             _refuse_gaps(name, source=source)
     return ColumnPlan(
-        texts=config.text_columns,
+        texts=inputs.texts,
+        nested=inputs.nested,
         label=_named(_same(labels, column=config.label_column, source=source), source=source),
         kept=tuple(
             _same({split: _plan_kept(name, source=source, split=split) for split in splits}, column=name, source=source)
@@ -112,6 +157,8 @@ def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
         _mark_kept(reasons, batch.column(feature.name), feature)
     if plan.label is not None:
         _mark_label(reasons, batch.column(plan.label.column), plan.label)
+    for purpose, name in plan.nested.items():
+        _mark(reasons, _nulls(batch.column(name)), f"{purpose}_null")
     for name in plan.texts:
         _mark(reasons, _nulls(batch.column(name)), "text_null")
     return reasons
@@ -127,20 +174,41 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan) -> tuple[Rows, np.ndarray]:
         arrays["label"] = _label_values(batch.column(plan.label.column), plan.label)
     for feature in plan.kept:
         arrays[feature.name] = _kept_values(batch.column(feature.name), feature)
-    return Rows(texts=tuple(_utf8(batch.column(name), name) for name in plan.texts), arrays=arrays), reasons
+    rows = Rows(
+        texts=tuple(_utf8(batch.column(name), name) for name in plan.texts),
+        arrays=arrays,
+        nested={purpose: _utf8(batch.column(name), name) for purpose, name in plan.nested.items()},
+    )
+    return rows, reasons
 
 
 def sizes_of(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
-    """UTF-8 bytes of text in each row, int64 [N], from the offsets alone; 0 for null."""
+    """UTF-8 bytes of text in each row, int64 [N], from the offsets alone; 0 for null. Of a nested column, of all texts
+    in it.
+    """
     total = np.zeros(batch.num_rows, np.int64)
     for name in columns:
-        total += pc.binary_length(batch.column(name)).fill_null(0).to_numpy(zero_copy_only=False)
+        total += _text_sizes(batch.column(name))
     return total
 
 
-def _require(config: SourceConfig, *, source: Source, split: str) -> None:
+def _text_sizes(column: pa.Array) -> np.ndarray:
+    if _is_text(column.type):
+        return np.asarray(pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False))
+    if pa.types.is_struct(column.type):
+        parts = [_text_sizes(column.field(index)) for index in range(column.type.num_fields)]
+        return np.sum([np.zeros(len(column), np.int64), *parts], axis=0) * ~_nulls(column)
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        ends = np.cumsum(lengths)
+        along = np.concatenate([[0], np.cumsum(_text_sizes(column.flatten()))])
+        return np.asarray(along[ends] - along[ends - lengths])
+    return np.zeros(len(column), np.int64)
+
+
+def _require(config: SourceConfig, *, source: Source, split: str, inputs: Inputs) -> None:
     schema = source.features[split].arrow_schema
-    wanted = (*config.text_columns, *([config.label_column] if config.label_column else []), *config.keep_columns)
+    wanted = (*inputs.names, *([config.label_column] if config.label_column else []), *config.keep_columns)
     missing = [name for name in wanted if name not in schema.names]
     if missing:
         raise ColumnError(
@@ -149,11 +217,18 @@ def _require(config: SourceConfig, *, source: Source, split: str) -> None:
         )
     if repeated := sorted({name for name in wanted if schema.names.count(name) > 1}):
         raise ColumnError(f"split {split!r} has several columns named {repeated}", remedy="rename them in the source")
-    for name in config.text_columns:
+    for name in inputs.texts:
         if not _is_text(schema.field(name).type):
             raise ColumnError(
                 f"split {split!r}: column {name!r} holds {_shown(schema.field(name).type)}, expected text",
                 remedy=f"choose a text column with --text-column: {_listing(schema, _is_text)}",
+            )
+    for purpose, name in inputs.nested.items():
+        fits, expected = _NESTED[purpose]
+        if not fits(schema.field(name).type):
+            raise ColumnError(
+                f"split {split!r}: column {name!r} holds {_shown(schema.field(name).type)}, expected {expected}",
+                remedy=f"choose another --{purpose}-column: {_listing(schema, fits)}",
             )
 
 
@@ -361,6 +436,30 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _is_list_of(fits: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    return lambda kind: bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and fits(kind.value_type))
+
+
+def _is_struct_with(**fields: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    return lambda kind: bool(
+        pa.types.is_struct(kind)
+        and all(kind.get_field_index(name) >= 0 and fits(kind.field(name).type) for name, fits in fields.items())
+    )
+
+
+# What each nested column has to be, in code and in words.
+_NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {
+    "messages": (_is_list_of(_is_struct_with(role=_is_text)), "lists of messages with a role and a content"),
+    "tools": (lambda kind: True, "tools"),
+    "words": (_is_list_of(_is_text), "lists of words"),
+    "tags": (_is_list_of(lambda kind: _is_text(kind) or pa.types.is_integer(kind)), "lists of class ids or strings"),
+    "answers": (
+        _is_struct_with(text=_is_list_of(_is_text), answer_start=_is_list_of(pa.types.is_integer)),
+        "answers with lists of text and answer_start",
+    ),
+}
 
 
 def _listing(schema: pa.Schema, accepts: Callable[[pa.DataType], bool]) -> str:

@@ -40,7 +40,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         name=job.name,
         fingerprint=job.fingerprint,
         schema=job.schema,
-        layout={"name": job.layout.name, "max_length": job.length},
+        layout={"name": job.layout.name, "max_length": job.length, **job.layout.given()},
         tokenizer=job.facts,
         splits={**(before.splits if before else {}), **splits},
         label_names=job.columns.label.names if job.columns.label else None,

@@ -12,33 +12,41 @@ from typing import Any, Literal, get_args
 from tfrecord_io.errors import ConfigError
 
 __all__ = [
+    "LAYOUT_COLUMNS",
+    "LAYOUT_OPTIONS",
     "Compression",
     "EngineName",
     "LayoutConfig",
     "LayoutName",
+    "LongDocuments",
     "OutputConfig",
     "PrepareConfig",
     "Remainder",
     "Side",
     "SourceConfig",
+    "StepConfig",
+    "StepKind",
     "TokenizerConfig",
     "Truncation",
     "default_name",
     "parse_size",
 ]
 
-LayoutName = Literal["pad", "concat"]
+LayoutName = Literal["pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"]
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
 Remainder = Literal["pad", "drop"]
+LongDocuments = Literal["split", "drop"]
 Side = Literal["left", "right"]
 EngineName = Literal["auto", "hf", "wordpiece", "fastokens", "gigatoken"]
 Compression = Literal["none", "gzip"]
+StepKind = Literal["map", "filter"]
 
 DEFAULT_SHARD_BYTES = 10**8
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\Z")
+_STEP = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z")
 
 
 def parse_size(text: str) -> int:
@@ -56,9 +64,49 @@ def parse_size(text: str) -> int:
     return max(1, round(float(match.group(1)) * unit))
 
 
+# The options that only some layouts take, by field of SourceConfig and LayoutConfig.
+LAYOUT_COLUMNS: dict[str, tuple[LayoutName, ...]] = {
+    "target_column": ("seq2seq",),
+    "messages_column": ("chat",),
+    "tools_column": ("chat",),
+    "words_column": ("tokens",),
+    "tags_column": ("tokens",),
+    "answers_column": ("qa",),
+}
+LAYOUT_OPTIONS: dict[str, tuple[LayoutName, ...]] = {
+    "truncation": ("pad", "seq2seq", "tokens"),
+    "remainder": ("concat",),
+    "add_bos": ("concat", "pack"),
+    "long_documents": ("pack",),
+    "pack_rows": ("chat",),
+    "target_length": ("seq2seq",),
+    "input_prefix": ("seq2seq",),
+    "label_all_tokens": ("tokens",),
+    "stride": ("pad", "qa"),
+    "bucket_lengths": ("pad",),
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StepConfig:
+    """A function of the user's that changes rows or leaves some out: `spec` is `package.module:function`."""
+
+    kind: StepKind
+    spec: str
+
+    def __post_init__(self) -> None:
+        if not _STEP.match(self.spec):
+            raise ConfigError(
+                f"--{self.kind} {self.spec!r}, expected package.module:function",
+                remedy=f"write for example --{self.kind} clean:{self.kind}_rows for a function in ./clean.py",
+            )
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceConfig:
-    """Which rows: `dataset` is a hub id, a path, a glob, or a folder; `splits` empty means every split."""
+    """Which rows: `dataset` is a hub id, a path, a glob, or a folder; `splits` empty means every split. The columns
+    that only some layouts take are None where the layout's own default holds.
+    """
 
     dataset: str
     config: str | None = None
@@ -68,6 +116,13 @@ class SourceConfig:
     label_column: str | None = None
     keep_columns: tuple[str, ...] = ()
     limit: int | None = None
+    steps: tuple[StepConfig, ...] = ()
+    target_column: str | None = None
+    messages_column: str | None = None
+    tools_column: str | None = None
+    words_column: str | None = None
+    tags_column: str | None = None
+    answers_column: str | None = None
 
     def __post_init__(self) -> None:
         if not self.dataset:
@@ -79,7 +134,8 @@ class SourceConfig:
             )
         if self.limit is not None and self.limit < 1:
             raise ConfigError(f"--limit {self.limit}, expected at least 1", remedy="leave --limit out to use every row")
-        used = [*self.text_columns, *([self.label_column] if self.label_column else []), *self.keep_columns]
+        single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
+        used = [*self.text_columns, *filter(None, single), *self.keep_columns]
         if repeated := sorted({name for name in used if used.count(name) > 1}):
             raise ConfigError(
                 f"columns {repeated} are used more than once, expected each column in one place",
@@ -112,24 +168,45 @@ class LayoutConfig:
     truncation: Truncation = "longest_first"
     remainder: Remainder = "pad"
     add_bos: bool = False
+    long_documents: LongDocuments = "split"
+    pack_rows: bool = False
+    target_length: int | None = None
+    input_prefix: str = ""
+    label_all_tokens: bool = False
+    stride: int | None = None
+    bucket_lengths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.name not in get_args(LayoutName):
             raise ConfigError(f"layout {self.name!r}, expected one of {get_args(LayoutName)}")
+        for option, layouts in LAYOUT_OPTIONS.items():
+            if getattr(self, option) != _default(LayoutConfig, option):
+                _require_layout(self.name, option, layouts)
         if self.max_length is not None and self.max_length < 1:
             raise ConfigError(
                 f"--max-length {self.max_length}, expected at least 1", remedy="give the tokens of one row, such as 128"
             )
-        if self.name == "pad" and (self.remainder != "pad" or self.add_bos):
-            raise ConfigError(
-                "--remainder and --add-bos were given with --layout pad, expected them with --layout concat only",
-                remedy="leave them out, or choose --layout concat",
-            )
-        if self.name == "concat" and self.truncation != "longest_first":
-            raise ConfigError(
-                "--truncation was given with --layout concat, which cuts nothing",
-                remedy="leave it out, or choose --layout pad",
-            )
+
+    def given(self) -> dict[str, Any]:
+        """The options of this layout that are not as they are by default: what manifest and fingerprint say of it."""
+        return {
+            option: getattr(self, option)
+            for option, layouts in LAYOUT_OPTIONS.items()
+            if self.name in layouts and getattr(self, option) != _default(LayoutConfig, option)
+        }
+
+
+def _default(config: type, option: str) -> Any:
+    return config.__dataclass_fields__[option].default  # type: ignore[attr-defined]
+
+
+def _require_layout(name: LayoutName, option: str, layouts: tuple[LayoutName, ...]) -> None:
+    if name not in layouts:
+        flag = f"--{option.replace('_', '-')}"
+        raise ConfigError(
+            f"{flag} was given with --layout {name}, expected it with --layout {' or '.join(layouts)} only",
+            remedy=f"leave it out, or choose --layout {layouts[0]}",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -182,18 +259,21 @@ class PrepareConfig:
             )
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"--workers {self.workers}, expected at least 1", remedy="leave --workers out")
-        if self.layout.name == "concat":
-            self._check_concat()
+        for column, layouts in LAYOUT_COLUMNS.items():
+            if getattr(self.source, column) is not None:
+                _require_layout(self.layout.name, column, layouts)
+        if self.layout.name in ("concat", "pack"):
+            self._check_joined()
 
-    def _check_concat(self) -> None:
+    def _check_joined(self) -> None:
         if len(self.source.text_columns) != 1:
             raise ConfigError(
-                "--layout concat with two text columns, expected one: documents are joined, not paired",
+                f"--layout {self.layout.name} with two text columns, expected one: documents are joined, not paired",
                 remedy="give --text-column once, or choose --layout pad",
             )
         if self.source.label_column or self.source.keep_columns:
             raise ConfigError(
-                "--layout concat with --label-column or --keep-column: a block holds parts of many rows",
+                f"--layout {self.layout.name} with --label-column or --keep-column: a row holds parts of many rows",
                 remedy="leave them out, or choose --layout pad",
             )
 
@@ -214,6 +294,8 @@ class PrepareConfig:
             "compression": self.output.compression,
             "seed": self.seed,
             "shuffle": self.shuffle,
+            **self.layout.given(),
+            **{name: value for name in LAYOUT_COLUMNS if (value := getattr(self.source, name)) is not None},
         }
 
 

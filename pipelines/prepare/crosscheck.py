@@ -10,11 +10,10 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
-from pipelines.prepare.builders import Encoded, Tools
 from pipelines.prepare.columns import Rows
-from pipelines.prepare.runs import TokenRuns, offsets_of
+from pipelines.prepare.layouts import Encoded, Tools
+from pipelines.prepare.runs import TokenRuns
 
 __all__ = ["ONE_IN", "CrossCheck", "EngineDisproved", "chosen", "engine_of"]
 
@@ -87,46 +86,29 @@ class _Sampled:
 
     rows: Rows
     numbers: np.ndarray
-    runs: TokenRuns
-    types: np.ndarray | None
-    full_lengths: np.ndarray
-    reasons: np.ndarray
+    encoded: Encoded
 
     @classmethod
     def of(cls, rows: Rows, encoded: Encoded, *, numbers: np.ndarray, which: np.ndarray) -> _Sampled:
-        types = None if encoded.types is None else TokenRuns(encoded.types, encoded.runs.offsets).take(which).ids
-        return cls(
-            rows=Rows(texts=tuple(column.take(pa.array(which)) for column in rows.texts), arrays={}),
-            numbers=numbers[which],
-            runs=encoded.runs.take(which),
-            types=types,
-            full_lengths=encoded.full_lengths[which],
-            reasons=encoded.reasons[which],
-        )
+        return cls(rows=rows.take(which), numbers=numbers[which], encoded=encoded.take(which))
 
     @classmethod
     def joined(cls, parts: Sequence[_Sampled]) -> _Sampled:
-        columns = zip(*(part.rows.texts for part in parts), strict=True)
-        types = [part.types for part in parts if part.types is not None]
         return cls(
-            rows=Rows(texts=tuple(pa.concat_arrays(column) for column in columns), arrays={}),
+            rows=Rows.joined([part.rows for part in parts]),
             numbers=np.concatenate([part.numbers for part in parts]),
-            runs=TokenRuns(
-                np.concatenate([part.runs.ids for part in parts]),
-                offsets_of(np.concatenate([part.runs.lengths for part in parts])),
-            ),
-            types=np.concatenate(types) if types else None,
-            full_lengths=np.concatenate([part.full_lengths for part in parts]),
-            reasons=np.concatenate([part.reasons for part in parts]),
+            encoded=Encoded.joined([part.encoded for part in parts]),
         )
 
     def differ_from(self, expected: Encoded) -> np.ndarray:
         """Bool [N]."""
-        differ = (self.full_lengths != expected.full_lengths) | (self.reasons != expected.reasons)
-        differ |= _runs_differ(self.runs, expected.runs)
-        if self.types is not None and expected.types is not None:
-            theirs = TokenRuns(expected.types, expected.runs.offsets)
-            differ |= _runs_differ(TokenRuns(self.types, self.runs.offsets), theirs)
+        ours = self.encoded
+        differ = (ours.full_lengths != expected.full_lengths) | (ours.reasons != expected.reasons)
+        differ |= ours.num_runs != expected.num_runs
+        if not np.array_equal(ours.row_of_run, expected.row_of_run):
+            return differ  # there is a row with more or fewer runs
+        for name, runs in ours.runs.items():
+            differ[ours.row_of_run[_runs_differ(runs, expected.runs[name])]] = True
         return differ
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
-from pipelines.prepare import builders, disproof, storage, tokenization
+from pipelines.prepare import disproof, layouts, storage, tokenization
 from pipelines.prepare.columns import ColumnPlan, plan_columns
 from pipelines.prepare.config import Compression, EngineName, LayoutConfig, PrepareConfig, SourceConfig
 from pipelines.prepare.planning import ShardTask
@@ -73,14 +73,19 @@ class Job:
         """Where a task's rejected rows go, if there are any."""
         return storage.join(self.root, rejected_path(task.split, task.index))
 
-    def open_tools(self) -> builders.Tools:
+    def open_tools(self) -> layouts.Tools:
         """Loads the tokenizer from the job's folder and makes it ready, without an engine that was disproved."""
         tokenizer = tokenization.load(tokenizer_files(self))
-        pair = len(self.columns.texts) == 2
         engine: EngineName = self.engine if disproof.read(self) is None else "hf"
-        return builders.open_tools(
-            tokenizer, self.facts, layout=self.layout, length=self.length, pair=pair, engine=engine
+        opening = layouts.Opening(
+            tokenizer=tokenizer,
+            facts=self.facts,
+            layout=self.layout,
+            length=self.length,
+            columns=self.columns,
+            engine=engine,
         )
+        return layouts.LAYOUTS[self.layout.name].open_tools(opening)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -90,7 +95,7 @@ class Resolved:
     job: Job
     source: Source
     tokenizer: Any
-    tools: builders.Tools
+    tools: layouts.Tools
     tokenizer_files: tokenization.Files
     items: Mapping[str, Any]
     place: Mapping[str, Any]
@@ -112,11 +117,19 @@ def resolve(config: PrepareConfig) -> Resolved:
     if config.layout.add_bos and facts.bos_id is None:
         raise tokenization.no_bos(config.tokenizer.name)
     source = open_source(config.source)
-    columns = plan_columns(config.source, source)
+    layout = layouts.LAYOUTS[config.layout.name]
+    columns = plan_columns(config.source, source, inputs=layout.inputs(config.source))
+    opening = layouts.Opening(
+        tokenizer=tokenizer,
+        facts=facts,
+        layout=config.layout,
+        length=length,
+        columns=columns,
+        engine=config.engine,
+    )
     # What the tokenizer cannot do shows here, not on a worker.
-    pair = len(columns.texts) == 2
-    tools = builders.open_tools(tokenizer, facts, layout=config.layout, length=length, pair=pair, engine=config.engine)
-    features = builders.token_features(tokenizer, tools, layout=config.layout, length=length)
+    tools = layout.open_tools(opening)
+    features = layout.features(opening, tools)
     label = (columns.label.feature,) if columns.label else ()
     items = _fingerprint_items(config, length=length, facts=facts, source=source)
     job = Job(

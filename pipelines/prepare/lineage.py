@@ -4,19 +4,23 @@
     ledger        minus those that were rejected (rejected/SPLIT-IIIII.jsonl names them)
     seed          permuted by (seed, split, shard), as when the shard was made
     layout        pad: record j is the j-th of them
-                  concat: record j holds tokens [j L, (j + 1) L) of all of them joined
+                  concat: record j holds tokens [j L, (j + 1) L) of all of them joined; and so on
 
-Nothing is stored for this. Only `concat` has to tokenize the shard's rows again, for their lengths.
+Nothing is stored for this. Where a row is not just one record, the shard's rows have to be tokenized again, for their
+lengths.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 
-from pipelines.prepare import builders, columns, origins, shards, storage
+from pipelines.prepare import columns, origins, shards, storage
+from pipelines.prepare.layouts import LAYOUTS, Builder, permuted
+from pipelines.prepare.layouts.base import Lineage, Piece
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.reopening import Reopened
 from tfrecord_io.errors import FormatError, ReaderError
@@ -34,7 +38,7 @@ class Contribution:
     row: int
     file: str | None
     file_row: int
-    texts: dict[str, str]
+    texts: dict[str, Any]
     tokens: tuple[int, int] | None = None
 
 
@@ -62,6 +66,7 @@ class Tracer:
         Raises: ReaderError if there is no such record; FormatError if the list of rejected rows is gone or damaged.
         """
         dataset = self._dataset
+        whole = LAYOUTS[dataset.job.layout.name].one_record
         entry = _shard(dataset.manifest, split=split, shard=shard, record=record)
         rows = self._shard_rows(dataset.task(split, shard), rejected=entry.ledger.rows_rejected)
         return Traced(
@@ -69,7 +74,9 @@ class Tracer:
             shard=entry.name,
             record=record,
             source=dataset.source.identity.get("name") or dataset.source.identity["kind"],
-            rows=tuple(_contribution(dataset, split, row, tokens) for row, tokens in rows.of(record)),
+            rows=tuple(
+                _contribution(dataset, split, row, None if whole else tokens) for row, tokens in rows.of(record)
+            ),
         )
 
     def _shard_rows(self, task: ShardTask, *, rejected: int) -> _ShardRows:
@@ -80,26 +87,14 @@ class Tracer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _ShardRows:
-    """The rows int64 [N] of a shard in the order of its records; `stops` int64 [N] are where each ends in the shard's
-    joined tokens, which are cut at every `length`-th, or None where each row is a record.
-    """
+    """The usable rows int64 [N] of a shard in reading order, and which of them a record is made of."""
 
     numbers: np.ndarray
-    stops: np.ndarray | None
-    length: int
+    lineage: Lineage
 
-    def of(self, record: int) -> list[tuple[int, tuple[int, int] | None]]:
+    def of(self, record: int) -> list[tuple[int, tuple[int, int]]]:
         """The rows in a record, with their tokens [start, stop) there."""
-        if self.stops is None:
-            return [(int(self.numbers[record]), None)]
-        starts = np.concatenate([[0], self.stops[:-1]])
-        first = record * self.length
-        last = min(first + self.length, int(self.stops[-1]))
-        inside = range(int(np.searchsorted(self.stops, first, "right")), int(np.searchsorted(starts, last, "left")))
-        return [
-            (int(self.numbers[i]), (max(int(starts[i]), first) - first, min(int(self.stops[i]), last) - first))
-            for i in inside
-        ]
+        return [(int(self.numbers[piece.row]), (piece.start, piece.stop)) for piece in self.lineage(record)]
 
 
 def _shard(manifest: Manifest, *, split: str, shard: int, record: int) -> Shard:
@@ -117,10 +112,14 @@ def _shard(manifest: Manifest, *, split: str, shard: int, record: int) -> Shard:
 
 def _shard_rows(dataset: Reopened, task: ShardTask, *, rejected: int) -> _ShardRows:
     usable = _usable_rows(dataset, task, rejected=rejected)
-    order = builders.permuted(len(usable), shards.generator(dataset.job, task))
-    joined = dataset.job.layout.name == "concat"
-    stops = np.cumsum(_document_lengths(dataset, task)[order]) if joined else None
-    return _ShardRows(numbers=usable[order], stops=stops, length=dataset.job.length)
+    rng = shards.generator(dataset.job, task)
+    if LAYOUTS[dataset.job.layout.name].one_record:
+        return _ShardRows(numbers=usable, lineage=_one_by_one(permuted(len(usable), rng)))
+    return _ShardRows(numbers=usable, lineage=_tokenized(dataset, task).lineage(rng))
+
+
+def _one_by_one(order: np.ndarray) -> Lineage:
+    return lambda record: [Piece(int(order[record]), 0, 0)]
 
 
 def _usable_rows(dataset: Reopened, task: ShardTask, *, rejected: int) -> np.ndarray:
@@ -142,18 +141,18 @@ def _usable_rows(dataset: Reopened, task: ShardTask, *, rejected: int) -> np.nda
     return usable
 
 
-def _document_lengths(dataset: Reopened, task: ShardTask) -> np.ndarray:
-    """Tokens of each usable row with separator and BOS, int64 [N], in reading order."""
+def _tokenized(dataset: Reopened, task: ShardTask) -> Builder:
+    """The shard as it was before it was laid out."""
     tools = dataset.job.open_tools()
-    lengths = [np.zeros(0, np.int64)]
+    builder = tools.builder()
     for _, batch in shards.batches(dataset.job, task.split, task.segments):
         rows, _ = columns.extract(batch, dataset.job.columns)
-        lengths.append(tools.encode(rows).full_lengths)
-    return np.concatenate(lengths)
+        builder.add(tools.encode(rows))
+    return builder
 
 
 def _contribution(dataset: Reopened, split: str, row: int, tokens: tuple[int, int] | None) -> Contribution:
-    names = dataset.job.columns.texts
+    names = dataset.job.columns.content
     ((_, batch),) = dataset.job.splits[split].read([(row, row + 1)], names)
     (content,) = batch.to_pylist()
     file, file_row = origins.locate(dataset.source, split, row)

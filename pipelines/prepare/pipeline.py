@@ -40,8 +40,8 @@ from pipelines.prepare import (
     waiting,
     workspace,
 )
-from pipelines.prepare.builders import Tools
 from pipelines.prepare.job import Job
+from pipelines.prepare.layouts import Tools
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.plans import TaskKey
 from pipelines.prepare.receipts import Receipt

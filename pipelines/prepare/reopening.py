@@ -15,8 +15,9 @@ from typing import Any
 
 from pipelines.prepare import workspace
 from pipelines.prepare.columns import plan_columns
-from pipelines.prepare.config import LayoutConfig, SourceConfig
+from pipelines.prepare.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, LayoutConfig, SourceConfig
 from pipelines.prepare.job import Job
+from pipelines.prepare.layouts import LAYOUTS
 from pipelines.prepare.planning import ShardTask, SplitPlan
 from pipelines.prepare.sources import Source, open_source
 from tfrecord_io.errors import FingerprintMismatchError, FormatError
@@ -58,6 +59,7 @@ def reopen(root: str, manifest: Manifest, *, dataset: str | None = None) -> Reop
         text_columns=tuple(options["text_columns"]),
         label_column=options["label_column"],
         keep_columns=tuple(options["keep_columns"]),
+        **{name: options[name] for name in LAYOUT_COLUMNS if name in options},
     )
     source = open_source(config)
     _require_same(source, manifest, root=root)
@@ -76,9 +78,14 @@ def _require_same(source: Source, manifest: Manifest, *, root: str) -> None:
 
 
 def _job(root: str, manifest: Manifest, *, config: SourceConfig, source: Source) -> Job:
-    columns = plan_columns(config, source)
-    ranges = manifest.source["splits"]
     options = manifest.options
+    layout = LayoutConfig(
+        name=options["layout"],
+        max_length=manifest.row_length,
+        **{name: _option(options[name]) for name in LAYOUT_OPTIONS if name in options},
+    )
+    columns = plan_columns(config, source, inputs=LAYOUTS[layout.name].inputs(config))
+    ranges = manifest.source["splits"]
     label = (columns.label.feature,) if columns.label else ()
     tokens = manifest.schema.features[: len(manifest.schema.features) - len(label) - len(columns.kept)]
     job = Job(
@@ -90,13 +97,7 @@ def _job(root: str, manifest: Manifest, *, config: SourceConfig, source: Source)
         },
         columns=columns,
         schema=Schema((*tokens, *label, *columns.kept)),
-        layout=LayoutConfig(
-            name=options["layout"],
-            max_length=manifest.row_length,
-            truncation=options["truncation"],
-            remainder=options["remainder"],
-            add_bos=options["add_bos"],
-        ),
+        layout=layout,
         length=manifest.row_length,
         facts=manifest.tokenizer,
         compression=manifest.compression,
@@ -110,6 +111,11 @@ def _job(root: str, manifest: Manifest, *, config: SourceConfig, source: Source)
             remedy="build the dataset anew with --overwrite",
         )
     return job
+
+
+def _option(value: Any) -> Any:
+    """As a config has it: JSON knows no tuples."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _ranges(spans: Any) -> tuple[tuple[int, int], ...]:

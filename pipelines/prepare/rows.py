@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare import layouts
+from pipelines.prepare import arrays
 from pipelines.prepare.config import Truncation
 from pipelines.prepare.engines import BATTERY, Engine, HuggingFaceEngine, open_reference
 from pipelines.prepare.runs import TokenRuns, from_lists
@@ -201,8 +201,8 @@ def open_rows(
 
 
 def pad_like(tokenizer: Any, rows: EncodedRows, *, length: int) -> dict[str, np.ndarray]:
-    """`layouts.pad` with the tokenizer's own padding."""
-    return layouts.pad(
+    """`arrays.pad` with the tokenizer's own padding."""
+    return arrays.pad(
         rows.ids,
         rows.types,
         length=length,

@@ -13,7 +13,16 @@ from collections.abc import Sequence
 import numba
 import numpy as np
 
-__all__ = ["GrowingRuns", "GrowingVector", "TokenRuns", "from_lists", "id_dtype", "offsets_of"]
+__all__ = [
+    "GrowingRuns",
+    "GrowingVector",
+    "TokenRuns",
+    "concatenated",
+    "exchanged",
+    "from_lists",
+    "id_dtype",
+    "offsets_of",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +46,19 @@ class TokenRuns:
         ids = np.empty(int(offsets[-1]), self.ids.dtype)
         _gather(self.ids, self.offsets, order, offsets, ids)
         return TokenRuns(ids, offsets)
+
+
+def concatenated(parts: Sequence[TokenRuns]) -> TokenRuns:
+    """The runs of all parts, one after the other."""
+    lengths = np.concatenate([part.lengths for part in parts])
+    return TokenRuns(np.concatenate([part.ids for part in parts]), offsets_of(lengths))
+
+
+def exchanged(runs: TokenRuns, places: np.ndarray, others: TokenRuns) -> TokenRuns:
+    """The runs, those with the indices `places` exchanged for `others`."""
+    order = np.arange(len(runs))
+    order[places] = len(runs) + np.arange(len(others))
+    return concatenated([runs, others]).take(order)
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:

@@ -17,14 +17,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from pipelines.prepare import crosscheck, prediction
-from pipelines.prepare.builders import Encoded, Tools
 from pipelines.prepare.columns import extract, sizes_of
 from pipelines.prepare.crosscheck import CrossCheck, EngineDisproved
 from pipelines.prepare.disproof import Disproof
 from pipelines.prepare.job import Job
+from pipelines.prepare.layouts import LAYOUTS, Encoded, Tools
 from pipelines.prepare.planning import Segments, split_seed
 from pipelines.prepare.prediction import Curve
-from pipelines.prepare.shards import batches
+from pipelines.prepare.shards import batches, count_tokens
 from pipelines.prepare.sources import SplitSource
 from tfrecord_io import examples, records
 
@@ -63,14 +63,14 @@ class Sample:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Rows:
     """N sampled rows, in reading order: their clusters, their places among the rows to be read, the bytes of their
-    text, all their tokens (int64 [N] each), and whether a record can be made of them (bool [N]).
+    text, all their tokens, and the records that can be made of them where each row has its own (int64 [N] each).
     """
 
     clusters: np.ndarray
     places: np.ndarray
     text_bytes: np.ndarray
     tokens: np.ndarray
-    possible: np.ndarray
+    records: np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -106,14 +106,15 @@ def _measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
         parts += _read(
             job, tools, split, [each for index, each in enumerate(clusters) if index % _FIRST], compared=False
         )
-    if not any(rows.possible.any() for rows, _ in parts):
+    if not any(rows.records.any() for rows, _ in parts):
         return None
     parts.sort(key=lambda part: int(part[0].places[0]))
     rows = _joined([rows for rows, _ in parts])
     made = _lay_out(job, tools, [encoded for _, encoded in parts], tokens=int(rows.tokens.sum()))
     stored = _stored(job, made)
-    along, inside, total = (_of_concat if job.layout.name == "concat" else _of_pad)(job, rows, made, stored)
-    curve = prediction.fit(rows.text_bytes, along, total=total, rising=job.layout.name == "concat")
+    joins_rows = LAYOUTS[job.layout.name].joins_rows
+    along, inside, total = (_of_joined if joins_rows else _of_rows)(job, rows, made, stored)
+    curve = prediction.fit(rows.text_bytes, along, total=total, rising=joins_rows)
     return Sample(
         curve=prediction.localize(
             curve, clusters=rows.clusters, places=rows.places, text_bytes=rows.text_bytes, output_bytes=inside
@@ -150,7 +151,7 @@ def _read(
     checks = CrossCheck(tools)
     first = 0
     for row, batch in batches(job, split.name, segments):
-        text_bytes = sizes_of(batch, job.columns.texts)
+        text_bytes = sizes_of(batch, job.columns.content)
         room = (clusters[0][1] - clusters[0][0]) * _ROW_BYTES
         within = max(1, int((np.cumsum(text_bytes) <= room).sum()))
         rows, reasons = extract(batch.slice(0, within), job.columns)
@@ -165,7 +166,7 @@ def _read(
                     places=places[first + usable],
                     text_bytes=text_bytes[usable],
                     tokens=encoded.full_lengths,
-                    possible=encoded.reasons == "",
+                    records=encoded.num_runs * (encoded.reasons == ""),
                 ),
                 encoded,
             )
@@ -179,17 +180,18 @@ def _joined(parts: Sequence[_Rows]) -> _Rows:
 
 
 def _lay_out(job: Job, tools: Tools, parts: Sequence[Encoded], *, tokens: int) -> _Records:
-    """The records of all parts. Where the sample is too short for one row of `concat`, it is taken several times."""
-    times = max(1, -(-job.length // max(tokens, 1))) if job.layout.name == "concat" else 1
+    """The records of all parts. Where rows are joined, and the sample is too short for one record, it is taken several
+    times.
+    """
+    times = max(1, -(-job.length // max(tokens, 1))) if LAYOUTS[job.layout.name].joins_rows else 1
     builder = tools.builder()
     for encoded in itertools.chain.from_iterable(itertools.repeat(parts, times)):
         builder.add(encoded)
     sizes, counts, framed = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
-    counted = "num_tokens" if job.layout.name == "concat" else "attention_mask"
     for columns in builder.chunks(None):
         payloads = examples.encode(columns, job.schema)
         sizes.append(np.diff(payloads.offsets) + _FRAME_BYTES)
-        counts.append(columns[counted].reshape(len(payloads), -1).sum(axis=1, dtype=np.int64))
+        counts.append(count_tokens(columns, job.schema))
         if job.compression == "gzip":
             data = records.frame(payloads).tobytes()
             edges = np.concatenate([[0], np.cumsum(sizes[-1])]).tolist()
@@ -197,26 +199,32 @@ def _lay_out(job: Job, tools: Tools, parts: Sequence[Encoded], *, tokens: int) -
     return _Records(sizes=np.concatenate(sizes), tokens=np.concatenate(counts), framed=tuple(framed))
 
 
-def _of_pad(job: Job, rows: _Rows, made: _Records, stored: float) -> tuple[np.ndarray, np.ndarray, float]:
+def _of_rows(job: Job, rows: _Rows, made: _Records, stored: float) -> tuple[np.ndarray, np.ndarray, float]:
     """Stored bytes of each row as its length tells, as its cluster tells, and of all."""
-    along = np.zeros(len(rows.places))
-    along[rows.possible] = made.sizes
+    first = np.cumsum(rows.records) - rows.records
+    total = np.concatenate([[0], np.cumsum(made.sizes)])
+    along = (total[first + rows.records] - total[first]).astype(np.float64)
     if job.compression == "none":
         return along, along, stored
     inside = np.zeros(len(rows.places))
-    record = np.cumsum(rows.possible) - 1
     cluster_edges = np.flatnonzero(np.diff(rows.clusters)) + 1
     for values, groups in (
         (along, prediction.groups_of_similar(rows.text_bytes)),
-        (inside, np.split(np.arange(len(record)), cluster_edges)),
+        (inside, np.split(np.arange(len(first)), cluster_edges)),
     ):
-        packed = _packed(made.framed, [record[group[rows.possible[group]]] for group in groups])
+        packed = _packed(made.framed, [_own_records(first[group], rows.records[group]) for group in groups])
         for group, size in zip(groups, packed, strict=True):
             values[group] = size / len(group)
     return along, inside, stored
 
 
-def _of_concat(job: Job, rows: _Rows, made: _Records, stored: float) -> tuple[np.ndarray, np.ndarray, float]:
+def _own_records(first: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """The numbers of the records of rows that have `count` each, from `first` on."""
+    spans = zip(first.tolist(), (first + count).tolist(), strict=True)
+    return np.concatenate([np.zeros(0, np.int64), *(np.arange(*span) for span in spans)])
+
+
+def _of_joined(job: Job, rows: _Rows, made: _Records, stored: float) -> tuple[np.ndarray, np.ndarray, float]:
     """The same for rows that are joined: a row has its share of the records that its tokens are in."""
     sizes = made.sizes.astype(np.float64)
     if job.compression == "gzip":

@@ -37,7 +37,7 @@ def scan(job: Job, split: SplitSource, *, curve: Curve, block_rows: int) -> Scan
     first: list[RejectedRow] = []
     place, text_bytes = 0, 0
     for row, batch in split.read(split.ranges, job.columns.names, unread=job.columns.texts):
-        text = sizes_of(batch, job.columns.texts)
+        text = sizes_of(batch, job.columns.content)
         reasons = validate(batch, job.columns)
         predicted = curve(text, np.arange(place, place + len(text)))
         blocks.add(row, np.where(reasons == "", predicted, 0.0))

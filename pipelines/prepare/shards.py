@@ -13,16 +13,16 @@ import itertools
 import os
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare import crosscheck, disproof, progress, receipts, storage, workspace
-from pipelines.prepare.builders import Builder, Encoded, Tools
 from pipelines.prepare.columns import Rows, extract, sizes_of
 from pipelines.prepare.crosscheck import CrossCheck, EngineDisproved
 from pipelines.prepare.job import Job
+from pipelines.prepare.layouts import Builder, Encoded, Tools
 from pipelines.prepare.overlap import ordered_map
 from pipelines.prepare.planning import Segments, ShardTask, split_seed
 from pipelines.prepare.receipts import Receipt
@@ -31,6 +31,7 @@ from pipelines.prepare.timing import Stopwatch
 from tfrecord_io import examples, record_index, records
 from tfrecord_io.errors import LedgerError, OutputError
 from tfrecord_io.manifest import Compression, Ledger, Shard
+from tfrecord_io.schema import Role, Schema
 
 __all__ = ["batches", "count_tokens", "generator", "write"]
 
@@ -111,17 +112,22 @@ def batches(job: Job, split: str, segments: Segments) -> Iterator[tuple[int, pa.
     row.
     """
     for first, batch in job.splits[split].read(segments, job.columns.names, in_parts=True):
-        part = np.cumsum(sizes_of(batch, job.columns.texts)) // _BATCH_BYTES
+        part = np.cumsum(sizes_of(batch, job.columns.content)) // _BATCH_BYTES
         edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), batch.num_rows]
         for start, stop in itertools.pairwise(edges):
             yield first + start, batch.slice(start, stop - start)
 
 
-def count_tokens(columns: dict[str, np.ndarray]) -> int:
-    """Tokens of a chunk that are not padding. A kept column may be called num_tokens, but never attention_mask."""
-    if "attention_mask" in columns:
-        return int(np.count_nonzero(columns["attention_mask"]))
-    return int(columns["num_tokens"].sum(dtype=np.int64))
+def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
+    """Tokens of each record of a chunk that are not padding, int64 [n]: what the schema's masks, segments or counts
+    say.
+    """
+    marking: tuple[Role, ...] = ("attention_mask", "segment_ids", "target_mask")
+    marks = [feature for role in marking if (feature := schema.with_role(role)) is not None]
+    counts = [np.count_nonzero(columns[feature.name], axis=1) for feature in marks]
+    if (feature := schema.with_role("num_tokens")) is not None:
+        counts.append(columns[feature.name].astype(np.int64))
+    return np.sum(counts, axis=0)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -214,7 +220,7 @@ def _frames(job: Job, builder: Builder, rng: np.random.Generator | None, tally: 
         for columns in builder.chunks(rng):
             payloads = examples.encode(columns, job.schema)
             tally.num_examples += len(payloads)
-            tally.num_tokens += count_tokens(columns)
+            tally.num_tokens += int(count_tokens(columns, job.schema).sum())
             tally.index.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
             yield records.frame(payloads).data
 

@@ -198,7 +198,7 @@ def _read(stream: _Digesting, path: str, manifest: Manifest, offsets: record_ind
         check_columns(columns, manifest, place=path, first=num_examples)
         offsets.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
         num_examples += len(payloads)
-        num_tokens += count_tokens(columns)
+        num_tokens += int(count_tokens(columns, manifest.schema).sum())
     return num_examples, num_tokens
 
 

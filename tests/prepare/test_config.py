@@ -68,8 +68,8 @@ def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
         (lambda: TokenizerConfig(name=""), "tokenizer's name is empty.*--tokenizer NAME_OR_DIR"),
         (lambda: LayoutConfig(name="other"), "layout 'other', expected one of"),  # type: ignore[arg-type]
         (lambda: LayoutConfig(max_length=0), "--max-length 0, expected at least 1"),
-        (lambda: LayoutConfig(remainder="drop"), "with --layout pad, expected them with --layout concat"),
-        (lambda: LayoutConfig(add_bos=True), "with --layout pad, expected them with --layout concat"),
+        (lambda: LayoutConfig(remainder="drop"), "with --layout pad, expected it with --layout concat"),
+        (lambda: LayoutConfig(add_bos=True), "with --layout pad, expected it with --layout concat"),
         (lambda: LayoutConfig(name="concat", truncation="only_first"), "--truncation was given with --layout concat"),
         (lambda: _output(root=""), "--output is empty"),
         (lambda: _output(name=""), "--name ''"),

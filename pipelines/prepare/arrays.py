@@ -1,4 +1,4 @@
-"""Layouts: from ragged tokens to arrays [N, L] with one fixed shape.
+"""From ragged tokens to arrays [N, L] with one fixed shape: what layouts are made of.
 
     pad      one row, one example                  [CLS] a b [SEP] . . .      mask 1 1 1 1 0 0 0
     concat   documents joined, then cut at L       a b c </s> d | e </s> f g </s> | h i </s> . .
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import numba
 import numpy as np
+from numpy.typing import DTypeLike
 
 from pipelines.prepare.config import Side
 from pipelines.prepare.runs import TokenRuns
 from tfrecord_io.errors import SchemaError
 
-__all__ = ["cut", "join", "pad"]
+__all__ = ["cut", "filled", "join", "marked", "pad"]
 
 
 def pad(
@@ -34,20 +35,33 @@ def pad(
     if `types` (uint8, one for each token of `rows`) is given.
     Raises: SchemaError if a run is longer than `length`; truncating comes before.
     """
-    chosen = np.arange(len(rows)) if order is None else order
-    longest = int(rows.lengths[chosen].max(initial=0))
-    if longest > length:
-        raise SchemaError(f"a row of {longest} tokens, expected at most {length}")
-    left = side == "left"
-    ids = np.empty((len(chosen), length), np.int32)
-    mask = np.empty((len(chosen), length), np.int8)
-    _place(ids, rows.ids, rows.offsets, chosen, left, pad_id)
-    _mark(mask, rows.offsets, chosen, left)
-    laid_out: dict[str, np.ndarray] = {"input_ids": ids, "attention_mask": mask}
+    ids = filled(rows, length=length, value=pad_id, side=side, dtype=np.int32, order=order)
+    laid_out = {"input_ids": ids, "attention_mask": marked(rows, length=length, side=side, order=order)}
     if types is not None:
-        laid_out["token_type_ids"] = np.empty((len(chosen), length), np.uint8)
-        _place(laid_out["token_type_ids"], types, rows.offsets, chosen, left, pad_type)
+        runs = TokenRuns(types, rows.offsets)
+        laid_out["token_type_ids"] = filled(runs, length=length, value=pad_type, side=side, dtype=np.uint8, order=order)
     return laid_out
+
+
+def filled(
+    runs: TokenRuns, *, length: int, value: int, side: Side, dtype: DTypeLike, order: np.ndarray | None = None
+) -> np.ndarray:
+    """dtype [N, length]: the runs with the indices `order` (all of them, without it), filled up with `value` on `side`.
+
+    Raises: SchemaError if a run is longer than `length`.
+    """
+    chosen = _chosen(runs, order, length=length)
+    out = np.empty((len(chosen), length), dtype)
+    _place(out, runs.ids, runs.offsets, chosen, side == "left", value)
+    return out
+
+
+def marked(runs: TokenRuns, *, length: int, side: Side, order: np.ndarray | None = None) -> np.ndarray:
+    """int8 [N, length]: 1 where `filled` puts a run, else 0. Raises: as `filled`."""
+    chosen = _chosen(runs, order, length=length)
+    out = np.empty((len(chosen), length), np.int8)
+    _mark(out, runs.offsets, chosen, side == "left")
+    return out
 
 
 def join(documents: TokenRuns, *, separator: int, bos: int | None) -> np.ndarray:
@@ -70,6 +84,14 @@ def cut(tokens: np.ndarray, *, length: int, pad_id: int) -> dict[str, np.ndarray
     if count:
         num_tokens[-1] = len(tokens) - (count - 1) * length
     return {"input_ids": ids.reshape(count, length), "num_tokens": num_tokens}
+
+
+def _chosen(runs: TokenRuns, order: np.ndarray | None, *, length: int) -> np.ndarray:
+    chosen = np.arange(len(runs)) if order is None else order
+    longest = int((runs.offsets[chosen + 1] - runs.offsets[chosen]).max(initial=0))
+    if longest > length:
+        raise SchemaError(f"a row of {longest} tokens, expected at most {length}")
+    return chosen
 
 
 @numba.njit(nogil=True, cache=True)

@@ -1,0 +1,142 @@
+"""Layout `concat`: documents joined, each followed by a separator, then cut at every L-th token.
+
+    documents    a b c | d | e f g | h i
+    records      a b c </s>     d </s> e f     g </s> h i     </s> . . .
+    num_tokens        4              4              4             1
+
+`.` is padding: only the last record of a shard has any, and `num_tokens` says how much of it there is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from pipelines.prepare import arrays
+from pipelines.prepare.columns import Rows
+from pipelines.prepare.engines import Engine, choose, open_reference
+from pipelines.prepare.layouts.base import (
+    Builder,
+    Encoded,
+    Layout,
+    Lineage,
+    Opening,
+    Piece,
+    Tools,
+    by_tokens,
+    input_ids,
+    permuted,
+)
+from pipelines.prepare.runs import GrowingRuns, id_dtype
+from pipelines.prepare.tokenization import separator_id
+from tfrecord_io.schema import Feature
+
+__all__ = ["CONCAT", "open_engines"]
+
+
+def open_engines(opening: Opening) -> tuple[Engine, Engine]:
+    """What tokenizes documents without special tokens: the engine to use, and the reference."""
+    dtype = id_dtype(opening.facts.vocab_size)
+    reference = open_reference(opening.tokenizer, dtype=dtype)
+    return choose(opening.tokenizer, reference, dtype=dtype, wanted=opening.engine), reference
+
+
+def _open_tools(opening: Opening) -> Tools:
+    chosen, reference = open_engines(opening)
+    slow = None if chosen is reference else _ConcatTools(reference, opening, reference=None)
+    return _ConcatTools(chosen, opening, reference=slow)
+
+
+def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+    del tools
+    meaning = "tokens of this row that are not padding"
+    count = Feature(name="num_tokens", dtype="int64", shape=(), role="num_tokens", meaning=meaning)
+    return (input_ids(opening.length), count)
+
+
+class _ConcatTools:
+    may_reject = False
+    constant_type: int | None = None
+
+    def __init__(self, engine: Engine, opening: Opening, *, reference: Tools | None) -> None:
+        self.concurrent = engine.concurrent
+        self.engine, self.engine_version = engine.name, engine.version
+        self.reference = reference
+        self._engine = engine
+        self._opening = opening
+        self._separator = separator_id(opening.tokenizer)
+        self._bos = opening.facts.bos_id if opening.layout.add_bos else None
+
+    def encode(self, rows: Rows) -> Encoded:
+        documents = self._engine.encode(rows.texts[0])
+        return Encoded(
+            runs={"input_ids": documents},
+            arrays={},
+            reasons=np.full(len(rows), "", dtype=object),
+            full_lengths=documents.lengths + (1 if self._bos is None else 2),
+        )
+
+    def builder(self) -> Builder:
+        return _ConcatBuilder(
+            length=self._opening.length,
+            separator=self._separator,
+            bos=self._bos,
+            pad_id=self._opening.facts.pad_id,
+            drop=self._opening.layout.remainder == "drop",
+            dtype=id_dtype(self._opening.facts.vocab_size),
+        )
+
+
+class _ConcatBuilder:
+    def __init__(
+        self, *, length: int, separator: int, bos: int | None, pad_id: int, drop: bool, dtype: np.dtype
+    ) -> None:
+        self.rows_used = 0
+        self.tokens_cut = 0
+        self._length = length
+        self._separator = separator
+        self._bos = bos
+        self._pad_id = pad_id
+        self._drop = drop
+        self._runs = GrowingRuns(dtype)
+
+    def add(self, encoded: Encoded) -> None:
+        self._runs.append(encoded.runs["input_ids"])
+
+    def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
+        documents = self._runs.take_all()
+        order = permuted(len(documents), rng)
+        left = np.empty(0, np.int32)
+        for chosen in by_tokens(order, documents.lengths):
+            joined = arrays.join(documents.take(chosen), separator=self._separator, bos=self._bos)
+            self.rows_used += len(chosen)
+            tokens = np.concatenate([left, joined])
+            whole = len(tokens) // self._length * self._length
+            left = tokens[whole:]
+            if whole:
+                yield arrays.cut(tokens[:whole], length=self._length, pad_id=self._pad_id)
+        if self._drop:
+            self.tokens_cut += len(left)
+        elif len(left):
+            yield arrays.cut(left, length=self._length, pad_id=self._pad_id)
+
+    def lineage(self, rng: np.random.Generator | None) -> Lineage:
+        lengths = self._runs.take_all().lengths + (1 if self._bos is None else 2)
+        order = permuted(len(lengths), rng)
+        stops = np.cumsum(lengths[order])
+        starts = stops - lengths[order]
+
+        def pieces(record: int) -> list[Piece]:
+            first = record * self._length
+            last = min(first + self._length, int(stops[-1]))
+            inside = range(int(np.searchsorted(stops, first, "right")), int(np.searchsorted(starts, last, "left")))
+            return [
+                Piece(int(order[i]), max(int(starts[i]), first) - first, min(int(stops[i]), last) - first)
+                for i in inside
+            ]
+
+        return pieces
+
+
+CONCAT = Layout(open_tools=_open_tools, features=_features, joins_rows=True, one_record=False)

@@ -1,0 +1,134 @@
+"""Layout `pad`: one row, one record, as `tokenizer(text, pair, padding="max_length")` makes it.
+
+    [CLS] a b [SEP] . . .      input_ids
+      1   1 1   1   0 0 0      attention_mask
+      0   0 0   0   0 0 0      token_type_ids, where the tokenizer has them
+
+`.` is padding, on the tokenizer's side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pipelines.prepare.columns import Rows
+from pipelines.prepare.config import EngineName
+from pipelines.prepare.engines import SlowEngine, choose
+from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
+from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
+from pipelines.prepare.rows import RowEncoder, TemplateRows, open_rows
+from pipelines.prepare.runs import TokenRuns, id_dtype
+from tfrecord_io.schema import Feature
+
+__all__ = ["PAD", "attention_mask", "fields_of", "open_encoders", "type_feature"]
+
+
+def attention_mask(length: int) -> Feature:
+    """The mask of padded rows."""
+    return Feature(
+        name="attention_mask",
+        dtype="int64",
+        shape=(length,),
+        role="attention_mask",
+        meaning="1 on tokens, 0 on padding",
+    )
+
+
+def type_feature(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+    """The token type ids, if the tokenizer has them."""
+    if "token_type_ids" not in opening.tokenizer.model_input_names:
+        return ()
+    return (
+        Feature(
+            name="token_type_ids",
+            dtype="int64",
+            shape=(opening.length,),
+            role="token_type_ids",
+            meaning="which text of a pair a token belongs to",
+            constant=tools.constant_type,
+        ),
+    )
+
+
+def open_encoders(opening: Opening) -> tuple[RowEncoder, RowEncoder]:
+    """What makes whole rows of texts: with the engine to use, and with the reference."""
+    dtype = id_dtype(opening.facts.vocab_size)
+    slow = open_rows(
+        opening.tokenizer,
+        length=opening.length,
+        truncation=opening.layout.truncation,
+        pair=len(opening.columns.texts) == 2,
+        dtype=dtype,
+    )
+    return _faster(slow, opening.tokenizer, dtype=dtype, wanted=opening.engine), slow
+
+
+def fields_of(opening: Opening, *, constant_type: int | None) -> tuple[list[Field], dict[str, np.ndarray]]:
+    """How tokens and their type ids are laid out: as fields, or as a constant."""
+    tokenizer, facts, length = opening.tokenizer, opening.facts, opening.length
+    side = facts.padding_side
+    dtype = id_dtype(facts.vocab_size)
+    fields = [Field(name="input_ids", length=length, fill=facts.pad_id, side=side, held=dtype, mask="attention_mask")]
+    if "token_type_ids" not in tokenizer.model_input_names:
+        return fields, {}
+    narrow = np.dtype(np.uint8)
+    if constant_type is not None:
+        return fields, {"token_type_ids": np.full(length, constant_type, narrow)}
+    pad_type = tokenizer.pad_token_type_id
+    fields.append(Field(name="token_type_ids", length=length, fill=pad_type, side=side, held=narrow, laid_out=narrow))
+    return fields, {}
+
+
+def _faster(rows: RowEncoder, tokenizer: Any, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
+    """The same rows with the engine to use, if an engine can make them at all."""
+    if not isinstance(rows, TemplateRows):
+        # Says that an engine asked for by name does not serve this tokenizer.
+        choose(tokenizer, SlowEngine(tokenizer, dtype=dtype), dtype=dtype, wanted=wanted)
+        return rows
+    chosen = choose(tokenizer, rows.engine, dtype=dtype, wanted=wanted)
+    return rows if chosen is rows.engine else rows.with_engine(chosen)
+
+
+def _open_tools(opening: Opening) -> Tools:
+    fast, slow = open_encoders(opening)
+    reference = None if fast is slow else _PadTools(slow, opening, reference=None)
+    return _PadTools(fast, opening, reference=reference)
+
+
+def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+    return (input_ids(opening.length), attention_mask(opening.length), *type_feature(opening, tools))
+
+
+class _PadTools:
+    def __init__(self, encoder: RowEncoder, opening: Opening, *, reference: Tools | None) -> None:
+        truncation = opening.layout.truncation
+        self.may_reject = truncation != "longest_first"
+        self.concurrent = encoder.concurrent
+        only, pad_type = encoder.only_type, opening.tokenizer.pad_token_type_id
+        self.constant_type = only if only == pad_type else None
+        self.engine, self.engine_version = encoder.name, encoder.version
+        self.reference = reference
+        self._encoder = encoder
+        self._impossible = "too_long" if truncation == "do_not_truncate" else "cannot_truncate"
+        self._fields, self._constants = fields_of(opening, constant_type=self.constant_type)
+
+    def encode(self, rows: Rows) -> Encoded:
+        encoded = self._encoder.encode(rows.texts)
+        runs = {"input_ids": encoded.ids}
+        if encoded.types is not None:
+            runs["token_type_ids"] = TokenRuns(encoded.types, encoded.ids.offsets)
+        return Encoded(
+            runs=runs,
+            arrays=rows.arrays,
+            reasons=np.where(encoded.impossible, self._impossible, "").astype(object),
+            full_lengths=encoded.full_lengths,
+            tokens_cut=encoded.tokens_cut,
+        )
+
+    def builder(self) -> Builder:
+        return RowsBuilder(self._fields, constants=self._constants)
+
+
+PAD = Layout(open_tools=_open_tools, features=_features)
