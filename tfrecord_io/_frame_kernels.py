@@ -7,16 +7,14 @@ A frame, all integers little-endian:
 
 from __future__ import annotations
 
-import platform
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from llvmlite.binding import get_host_cpu_features
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from tfrecord_io._kernels import copy, jit, load, store
+from tfrecord_io._kernels import compiles_for, copy, jit, load, store
 
 FRAME_BYTES = 16  # what a frame adds to its data
 
@@ -44,11 +42,6 @@ def _crc_of_word(word: int, row: int) -> int:
     for k in range(8):
         crc ^= _CRC[row + 7 - k, (word >> np.uint64(8 * k)) & np.uint64(0xFF)]
     return crc
-
-
-def _has_crc_instruction() -> bool:
-    """Whether the processor that code is compiled for has SSE 4.2, and with it an instruction for this very crc."""
-    return bool(platform.machine() in ("x86_64", "AMD64") and get_host_cpu_features().get("sse4.2"))
 
 
 @intrinsic
@@ -82,7 +75,8 @@ def _crc_by_instruction(data: np.ndarray, position: int, end: int, crc: int) -> 
     return position, crc
 
 
-_crc_of_words = _crc_by_instruction if _has_crc_instruction() else _crc_by_tables
+# SSE 4.2 has an instruction for this very crc.
+_crc_of_words = _crc_by_instruction if compiles_for("sse4.2") else _crc_by_tables
 
 
 @jit

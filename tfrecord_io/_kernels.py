@@ -10,12 +10,14 @@ changes, but not when a file that it calls into does: after a change here, touch
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
 import numpy as np
-from numba.core import cgutils, types
+from llvmlite.binding import get_host_cpu_features
+from numba.core import cgutils, config, types
 from numba.extending import intrinsic
 
 INT64_LIST, FLOAT_LIST = 0x1A, 0x12  # tags of an Example's lists of values
@@ -28,6 +30,16 @@ def jit(function: _Function) -> _Function:
         return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # neither this folder nor the user's cache folder can be written: compile in every process
         return numba.njit(nogil=True)(function)
+
+
+def compiles_for(*features: str) -> bool:
+    """Whether the processor that code is compiled for is an x86-64 with all these features, by LLVM's names."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return False
+    if config.CPU_NAME or config.CPU_FEATURES is not None:  # set by who wants code for another processor
+        return all(f"+{feature}" in (config.CPU_FEATURES or "") for feature in features)
+    host = get_host_cpu_features()
+    return all(host.get(feature) for feature in features)
 
 
 def frozen(array: np.ndarray) -> np.ndarray:
@@ -65,7 +77,7 @@ def store_half(typingctx: Any, data: Any, position: Any, word: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         half = context.get_value_type(types.uint32).as_pointer()
-        pointer = _byte_pointer(context, builder, signature.args[0], args[0], args[1])
+        pointer = byte_pointer(context, builder, signature.args[0], args[0], args[1])
         builder.store(args[2], builder.bitcast(pointer, half), align=1)
         return context.get_dummy_value()
 
@@ -74,10 +86,11 @@ def store_half(typingctx: Any, data: Any, position: Any, word: Any) -> Any:
 
 def _word_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     word = context.get_value_type(types.uint64).as_pointer()
-    return builder.bitcast(_byte_pointer(context, builder, signature.args[0], args[0], args[1]), word)
+    return builder.bitcast(byte_pointer(context, builder, signature.args[0], args[0], args[1]), word)
 
 
-def _byte_pointer(context: Any, builder: Any, array_type: Any, array: Any, position: Any) -> Any:
+def byte_pointer(context: Any, builder: Any, array_type: Any, array: Any, position: Any) -> Any:
+    """For intrinsics: the address of an array's element, its bytes if these are its elements."""
     return builder.gep(context.make_array(array_type)(context, builder, array).data, [position])
 
 
@@ -86,8 +99,8 @@ def copy(typingctx: Any, out: Any, position: Any, data: Any, start: Any, size: A
     """memcpy of `size` bytes, no bounds checked. A loop over bytes reaches a third of its speed (measured)."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        target = _byte_pointer(context, builder, signature.args[0], args[0], args[1])
-        source = _byte_pointer(context, builder, signature.args[2], args[2], args[3])
+        target = byte_pointer(context, builder, signature.args[0], args[0], args[1])
+        source = byte_pointer(context, builder, signature.args[2], args[2], args[3])
         cgutils.raw_memcpy(builder, target, source, args[4], 1)
         return context.get_dummy_value()
 

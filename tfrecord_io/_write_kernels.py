@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfrecord_io._kernels import FLOAT_LIST, INT64_LIST, copy, jit, load, store, store_half, varint_size
+from tfrecord_io._kernels import FLOAT_LIST, INT64_LIST, copy, jit, store, store_half, varint_size
+from tfrecord_io._wide_varints import CAN_SQUEEZE, WIDTH, put_sixteen
 
-SLACK = 8  # bytes past the end of an output that a kernel may write to, and puts back
+SLACK = WIDTH  # bytes past the end of an output that a kernel may write to, and puts back
 _TABLE_SIZE = 1 << 16
 
 
@@ -149,11 +150,27 @@ def _put_row(out: np.ndarray, position: int, values_L: np.ndarray) -> int:
 
 
 @jit
+def _put_row_wide(out: np.ndarray, position: int, values_L: np.ndarray) -> int:
+    """The same, sixteen at a time where values have 32 bits."""
+    done = 0
+    if values_L.itemsize == 4:
+        for start in range(0, len(values_L) - 15, 16):
+            size = put_sixteen(out, position, values_L, start)
+            position = position + size if size >= 0 else _put_row(out, position, values_L[start : start + 16])
+            done = start + 16
+    return _put_row(out, position, values_L[done:])
+
+
+_put_values = _put_row_wide if CAN_SQUEEZE else _put_row
+
+
+@jit
 def write_ints(
     out: np.ndarray, positions_N: np.ndarray, key: np.ndarray, values_NL: np.ndarray, payload_sizes_N: np.ndarray
 ) -> None:
     """Writes one int64 entry into each record. `out` has SLACK bytes more than the records need."""
     length = values_NL.shape[1]
+    after = np.empty(SLACK, np.uint8)
     for row in range(len(positions_N)):
         position = _put_header(out, positions_N[row], key, INT64_LIST, payload_sizes_N[row])
         end = position + payload_sizes_N[row]
@@ -162,9 +179,10 @@ def write_ints(
             for column in range(length):
                 payload[column] = np.uint8(values_NL[row, column])
         else:
-            after = load(out, end)  # words reach past the last value, into the next record
-            _put_row(out, position, values_NL[row])
-            store(out, end, after)
+            # What is written at once reaches past the last value, into the next record.
+            copy(after, 0, out, end, SLACK)
+            _put_values(out, position, values_NL[row])
+            copy(out, end, after, 0, SLACK)
         positions_N[row] = end
 
 

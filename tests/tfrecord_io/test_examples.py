@@ -12,7 +12,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrecord_io import examples
+from tfrecord_io import _write_kernels, examples
 from tfrecord_io.errors import CorruptRecordError, SchemaError
 from tfrecord_io.examples import Payloads
 from tfrecord_io.schema import DType, Feature, Schema
@@ -112,6 +112,31 @@ def test_every_int_dtype_gives_the_bytes_of_its_values_as_int64(dtype: str) -> N
 def test_sizes_may_need_one_byte_more(length: int, value: int) -> None:
     columns, schema = {"ids": np.full((2, length), value)}, Schema((feature("ids", shape=(length,)),))
     assert list(examples.encode(columns, schema)) == [by_tensorflow(columns, schema, 0)] * 2
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32"])
+@settings(deadline=None)
+@given(data=st.data())
+def test_rows_that_are_written_sixteen_values_at_a_time_are_no_different(dtype: str, data: st.DataObject) -> None:
+    edges = [value for value in VARINT_EDGES if np.iinfo(dtype).min <= value <= np.iinfo(dtype).max]
+    few = st.sampled_from([*edges, 0, 5, 300, 20_000])
+    # Mostly what fits three bytes, as token ids do, so that whole groups of sixteen do.
+    value = st.one_of(st.integers(0, 2**21 - 1), st.integers(0, 2**21 - 1), few)
+    length = data.draw(st.integers(1, 70))
+    rows = data.draw(st.lists(st.lists(value, min_size=length, max_size=length), min_size=1, max_size=3))
+    columns, schema = {"ids": np.array(rows, dtype)}, Schema((feature("ids", shape=(length,)), feature("z")))
+    columns["z"] = np.arange(len(rows))
+    assert list(examples.encode(columns, schema)) == [by_tensorflow(columns, schema, row) for row in range(len(rows))]
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_without_the_instruction_rows_are_the_same(wide: bool) -> None:
+    values = np.array([0, 127, 128, 16_383, 16_384, 2**21 - 1, 2**21, 2**31 - 1, -1] * 7, np.int32)
+    put = _write_kernels._put_values if wide else _write_kernels._put_row
+    out = np.zeros(1000, np.uint8)
+    end = put(out, 3, values)
+    expected = b"".join(varint(value & (2**64 - 1)) for value in values.tolist())
+    assert out[3:end].tobytes() == expected
 
 
 def odd_layouts() -> list[np.ndarray]:
