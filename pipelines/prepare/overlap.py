@@ -1,16 +1,44 @@
-"""Doing the next item while the last one is taken: a map that keeps its order and looks a few items ahead."""
+"""Doing things beside each other: a function beside its caller, and the next items of a map while one is taken."""
 
 from __future__ import annotations
 
 import collections
 import concurrent.futures
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-__all__ = ["ordered_map"]
+__all__ = ["POLL_SECONDS", "awaited", "begun", "ordered_map"]
+
+POLL_SECONDS = 0.25
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def begun(function: Callable[[], Result]) -> concurrent.futures.Future[Result]:
+    """What `function` will give, on a thread that nobody has to wait for, not even the end of the process."""
+    done: concurrent.futures.Future[Result] = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            result = function()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(result)
+
+    threading.Thread(target=work, name=begun.__name__, daemon=True).start()
+    return done
+
+
+def awaited(begun: concurrent.futures.Future[Result]) -> Result:
+    """The result, or its error. The system may hand an interrupt to another thread, which wakes nobody: this one looks
+    for itself.
+    """
+    while not begun.done():
+        concurrent.futures.wait([begun], timeout=POLL_SECONDS)
+    return begun.result()
 
 
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, threads: int) -> Iterator[Result]:

@@ -21,11 +21,11 @@ from concurrent import futures
 from typing import Any
 
 from pipelines.prepare.failures import AGAIN, reported_in
+from pipelines.prepare.overlap import POLL_SECONDS, begun
 from tfrecord_io.errors import PrepError
 
 __all__ = ["held_back", "until_done"]
 
-_POLL_SECONDS = 0.25
 # A worker's own report of what went wrong is worth waiting for, when its process has ended.
 _LAST_WORDS_SECONDS = 2.0
 # Beam's name for the thread that waits for the end of a worker process, or is a worker itself.
@@ -40,12 +40,14 @@ def until_done(start: Callable[[], Any], *, has_begun: Callable[[], bool] | None
 
     Raises: whatever the job raises; PrepError if it ends otherwise than done, loses a worker, or never begins.
     """
-    job = _in_a_thread(lambda: _check_state(start()))
+    # A thread that nobody has to wait for: Beam would turn an interrupt into an error of the step where it struck, or go
+    # on until every thread has made all of its shards.
+    job = begun(lambda: _check_state(start()))
     started = time.monotonic()
     with _lost_workers() as lost:
         # The system may hand a signal to another thread, which wakes nobody: this one has to look for itself.
         while not job.done() and not lost:
-            futures.wait([job], timeout=_POLL_SECONDS)
+            futures.wait([job], timeout=POLL_SECONDS)
             if has_begun and time.monotonic() - started > _FIRST_SIGN_SECONDS:
                 _check_begun(has_begun)
                 has_begun = None
@@ -69,24 +71,6 @@ def _let_messages_end() -> None:
     for thread in threading.enumerate():
         if thread.name == _MESSAGES_THREAD:
             thread.join(timeout=_LAST_WORDS_SECONDS)
-
-
-def _in_a_thread(function: Callable[[], None]) -> futures.Future[None]:
-    """Lets a thread do it that nobody has to wait for. Beam would turn an interrupt into an error of the step where it
-    struck, or go on until every thread has made all of its shards.
-    """
-    done: futures.Future[None] = futures.Future()
-
-    def work() -> None:
-        try:
-            function()
-        except BaseException as error:
-            done.set_exception(error)
-        else:
-            done.set_result(None)
-
-    threading.Thread(target=work, name="beam", daemon=True).start()
-    return done
 
 
 def _check_state(result: Any) -> None:
