@@ -1,6 +1,7 @@
 """The graph behind `tfrecord_io.reader`: from a split's shards to batches of features, in `tf.data` operations alone.
 
     shards ─► serialized records in their order ─► batch of B strings          (input_source, input_records)
+    (and others', of a mixture) ───────────────────────►│                      (mixing_plan)
                                                         │ one parse for all of them
                                               dict of [B, *shape] ─► objective ─► (inputs, labels, weights)
 
@@ -16,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrecord_io import input_plan, input_records
+from tfrecord_io import input_plan, input_records, mixing_plan
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_plan import Host, Shuffle
 from tfrecord_io.input_source import Source
@@ -24,16 +25,29 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import BoundObjective
 from tfrecord_io.schema import Feature
 
-__all__ = ["Request", "build"]
+__all__ = ["Part", "Request", "build"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """One dataset's share of the rows. `seed` decides the order of its records alone."""
+
+    name: str
+    source: Source
+    seed: int
+    rate: float = 1.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is to be read, already checked, the same on every host."""
+    """What is to be read, already checked, the same on every host: a split of one dataset, or of several mixed.
+
+    `manifest` says what is in the records of all parts. An evaluation has one part.
+    """
 
     manifest: Manifest
     split: str
-    source: Source
+    parts: tuple[Part, ...]
     global_batch_size: int
     seed: int
     objective: BoundObjective | None
@@ -55,7 +69,8 @@ def build(request: Request, host: Host) -> tf.data.Dataset:
         real_rows = None
         batches = _training_batches(request, batch_rows, host=host, first=first)
     else:
-        share = input_plan.evaluation_share(request.source.rows, global_batch_size=request.global_batch_size, host=host)
+        source = request.parts[0].source
+        share = input_plan.evaluation_share(source.rows, global_batch_size=request.global_batch_size, host=host)
         real_rows = share.rows
         batches = _evaluation_batches(request, batch_rows, share=share, host=host, first=first)
 
@@ -77,21 +92,42 @@ def build(request: Request, host: Host) -> tf.data.Dataset:
 
 def _training_batches(request: Request, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
     """Serialized records, string [B], without end, from batch `first` on."""
-    rows = request.source.rows
+    cycle = mixing_plan.cycle(tuple((part.name, part.rate) for part in request.parts), rows=batch_rows)
+    cycle = cycle.of_host(host.index, count=host.count)
+    rows_PK, first_rows = cycle.from_element(first).rows_PK, cycle.rows_before(first)
+    streams = tuple(
+        _stream(part, request, host=host).batches(rows_PK[:, at], first_row=first_rows[at])
+        for at, part in enumerate(request.parts)
+    )
+    if len(streams) == 1:
+        return streams[0]
+
+    def mix(index: tf.Tensor, parts: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        # How many rows are of which part varies, their sum does not.
+        serialized_B = tf.ensure_shape(tf.concat(parts, axis=0), [batch_rows])
+        order = input_records.random_stream(request.seed, input_records.MIXTURE_ORDER, host.index, index)
+        return input_records.permuted(serialized_B, order)
+
+    # Rows are mixed while they are strings, so that one call parses those of all datasets.
+    return tf.data.Dataset.zip(streams).enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _stream(part: Part, request: Request, *, host: Host) -> input_records.Training:
+    """One dataset's records for this host, without end."""
+    rows = part.source.rows
     if sum(rows) < host.count:
         raise ReaderError(
-            f"split {request.split!r} has {sum(rows)} examples, expected at least one for each of the "
-            f"{host.count} hosts",
+            f"{part.source.root}: split {request.split!r} has {sum(rows)} examples, expected at least one for each of "
+            f"the {host.count} hosts",
             remedy="train on fewer hosts",
         )
-    training = input_records.Training(
-        source=request.source,
+    return input_records.Training(
+        source=part.source,
         host=host,
         deal=input_plan.deal(rows, host),
         shuffle=request.shuffle,
-        seed=request.seed,
+        seed=part.seed,
     )
-    return training.batches(batch_rows, first_row=first * batch_rows)
 
 
 def _evaluation_batches(
@@ -99,7 +135,8 @@ def _evaluation_batches(
 ) -> tf.data.Dataset:
     """Serialized records, string [B], from batch `first` on: the host's own in order, then fill rows."""
     first_row = min(first, share.elements) * batch_rows
-    records = input_records.evaluation_records(request.source, host=host, first_row=min(first_row, share.rows))
+    source = request.parts[0].source
+    records = input_records.evaluation_records(source, host=host, first_row=min(first_row, share.rows))
     fill_rows = share.rows + share.fill_rows - max(first_row, share.rows)
     fill = tf.data.Dataset.from_tensors(input_plan.filler(request.manifest)).repeat(fill_rows)
     return records.concatenate(fill).batch(batch_rows, drop_remainder=True)
@@ -142,10 +179,13 @@ def _on_device(values: tf.Tensor, feature: Feature) -> tf.Tensor:
 
 
 def _mask(features: dict[str, tf.Tensor], manifest: Manifest) -> tf.Tensor:
-    """int32 [B, L], 1 on tokens: from their number, or all 1 where rows have no padding."""
+    """int32 [B, L], 1 on tokens: from their segments or their number, or all 1 where rows have no padding."""
     ids = manifest.schema.with_role("token_ids")
     assert ids is not None, "only asked for with token ids"
     like = tf.ones_like(features[ids.name])
+    segments = manifest.schema.with_role("segment_ids")
+    if segments is not None:
+        return tf.cast(features[segments.name] > 0, tf.int32)
     count = manifest.schema.with_role("num_tokens")
     if count is None:
         return like

@@ -10,7 +10,9 @@ to exactly one host, and the number of steps of an evaluation follows from the h
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Sequence
+from typing import SupportsIndex
 
 import numpy as np
 
@@ -25,6 +27,7 @@ __all__ = [
     "Share",
     "Shuffle",
     "check_positive",
+    "check_seed",
     "deal",
     "dealt_by_shard",
     "element_rows",
@@ -33,6 +36,7 @@ __all__ = [
     "filler",
     "host_rows",
     "mask_name",
+    "whole_step",
 ]
 
 # The feature that every element has: 1 on real rows, 0 on rows that only fill up a batch.
@@ -97,6 +101,34 @@ def check_positive(name: str, value: int) -> None:
     """Raises: ReaderError if `value` is not a whole number of at least 1."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ReaderError(f"{name} is {value!r}, expected a whole number of at least 1")
+
+
+def check_seed(seed: int) -> None:
+    """Raises: ReaderError if `seed` is not a whole number that TensorFlow can hold."""
+    if not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise ReaderError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
+
+
+def whole_step(start_step: SupportsIndex, *, global_batch_size: int, deterministic: bool) -> int:
+    """The step to start at. Raises: ReaderError if it is none, or without an order nothing is known to be before it."""
+    try:
+        # An optimizer counts its steps in a NumPy integer.
+        step = -1 if isinstance(start_step, bool) else operator.index(start_step)
+    except TypeError:
+        step = -1
+    if step < 0:
+        raise ReaderError(f"start_step is {start_step!r}, expected a whole number of at least 0")
+    if step * global_batch_size >= 2**63:
+        raise ReaderError(
+            f"start_step is {step}, expected fewer than 2**63 examples before it in batches of {global_batch_size}"
+        )
+    if step and not deterministic:
+        raise ReaderError(
+            f"start_step is {step} with deterministic=False, expected 0: without an order it is not known which "
+            "batches come before a step",
+            remedy="leave out deterministic=False in the run that is to be continued, and in this one",
+        )
+    return step
 
 
 def element_rows(global_batch_size: int, host: Host) -> int:
@@ -171,7 +203,7 @@ def filler(manifest: Manifest) -> bytes:
     columns = {
         feature.name: np.full(
             (1, *feature.shape),
-            manifest.tokenizer.pad_id if feature.role == "token_ids" else 0,
+            manifest.tokenizer.pad_id if feature.role in ("token_ids", "target_ids") else 0,
             np.int64 if feature.dtype == "int64" else np.float32,
         )
         for feature in manifest.schema.features

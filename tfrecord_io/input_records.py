@@ -31,10 +31,10 @@ from tfrecord_io import input_plan, input_position
 from tfrecord_io.input_plan import Deal, Host, Shuffle
 from tfrecord_io.input_source import Source
 
-__all__ = ["OBJECTIVE", "Training", "evaluation_records", "random_stream"]
+__all__ = ["MIXTURE_ORDER", "OBJECTIVE", "Training", "evaluation_records", "permuted", "random_stream"]
 
 # Keep the random streams of one seed apart.
-_SHARD_ORDER, _WINDOW_ORDER, OBJECTIVE = range(3)
+_SHARD_ORDER, _WINDOW_ORDER, OBJECTIVE, MIXTURE_ORDER = range(4)
 
 
 def random_stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Tensor:
@@ -44,6 +44,11 @@ def random_stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Te
         # The algorithm is named since the default may differ from device to device.
         state = tf.random.experimental.stateless_fold_in(state, tf.cast(position, tf.int64), alg="philox")
     return state
+
+
+def permuted(values: tf.Tensor, stream: tf.Tensor) -> tf.Tensor:
+    """The rows of `values` in the order that a stateless seed decides."""
+    return tf.random.experimental.stateless_shuffle(values, stream, alg="philox")
 
 
 def evaluation_records(source: Source, *, host: Host, first_row: int) -> tf.data.Dataset:
@@ -74,8 +79,8 @@ class Training:
     shuffle: Shuffle
     seed: int
 
-    def batches(self, batch_rows: int, *, first_row: int) -> tf.data.Dataset:
-        """Serialized records, string [B], from row `first_row` of the stream on.
+    def batches(self, batch_rows: np.ndarray, *, first_row: int) -> tf.data.Dataset:
+        """Serialized records, string [B], from row `first_row` of the stream on; B takes turns in int64 `batch_rows`.
 
         Batches may cross epochs; windows never do.
 
@@ -101,7 +106,7 @@ class Training:
     def _permuted_windows(self, blocks: tf.data.Dataset, *, epoch: int | tf.Tensor, first: int) -> tf.data.Dataset:
         def permute(index: tf.Tensor, serialized_W: tf.Tensor) -> tf.Tensor:
             stream = random_stream(self.seed, _WINDOW_ORDER, self.host.index, epoch, index)
-            return _permuted(serialized_W, stream)
+            return permuted(serialized_W, stream)
 
         windows = blocks.rebatch(self.shuffle.window)
         return windows.enumerate(start=first).map(permute, num_parallel_calls=tf.data.AUTOTUNE)
@@ -149,7 +154,7 @@ class Training:
         return min(self.shuffle.cycle_length, len(self.source.paths))
 
     def _shard_order(self, epoch: int | tf.Tensor) -> tf.Tensor:
-        order = _permuted(tf.range(len(self.source.paths)), random_stream(self.seed, _SHARD_ORDER, epoch))
+        order = permuted(tf.range(len(self.source.paths)), random_stream(self.seed, _SHARD_ORDER, epoch))
         # Dealt anew in each epoch: a host with fewer shards sees its examples sooner again, but not the same ones.
         return order[self.host.index :: self.host.count] if self.deal.by_shard else order
 
@@ -192,7 +197,3 @@ def _without_first(batches: tf.data.Dataset, num_rows: int) -> tf.data.Dataset:
         return batches
     # Not `index == 0`, which compares identities while a graph is built outside of functions.
     return batches.enumerate().map(lambda index, rows: rows[tf.where(tf.equal(index, 0), num_rows, 0) :])
-
-
-def _permuted(values: tf.Tensor, stream: tf.Tensor) -> tf.Tensor:
-    return tf.random.experimental.stateless_shuffle(values, stream, alg="philox")

@@ -2,7 +2,8 @@
 
     rows_in  =  rows_used  +  rejected by reason          of a shard, and so of a split
 
-Nothing is dropped silently: a row is in some record, or counted here with its reason.
+Nothing is dropped silently: a row is in some record, or counted here with its reason. Rows that the user's own filters
+leave out have the reason "filtered"; they are no errors, and are counted, but not listed one by one.
 """
 
 from __future__ import annotations
@@ -10,7 +11,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 
-__all__ = ["Ledger", "Shard", "Split"]
+__all__ = ["FILTERED", "Ledger", "Shard", "Split"]
+
+# The reason of rows that the user's own filters leave out.
+FILTERED = "filtered"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,6 +33,16 @@ class Ledger:
     def rows_rejected(self) -> int:
         """All rejected rows, whatever the reason."""
         return sum(self.rejected.values())
+
+    @property
+    def rows_filtered(self) -> int:
+        """Rows that the user's filters left out."""
+        return self.rejected.get(FILTERED, 0)
+
+    @property
+    def unusable(self) -> dict[str, int]:
+        """Rows that could not be used, by reason: the rejected ones but those filtered."""
+        return {reason: rows for reason, rows in self.rejected.items() if reason != FILTERED}
 
     @classmethod
     def total(cls, ledgers: Iterable[Ledger]) -> Ledger:

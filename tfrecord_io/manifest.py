@@ -56,7 +56,10 @@ def shard_name(*, name: str, split: str, index: int, count: int, compression: Co
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerFacts:
-    """What a trainer needs to know of the tokenizer without loading it. Ids are None where it has no such token."""
+    """What a trainer needs to know of the tokenizer without loading it. Ids are None where it has no such token.
+
+    sentinel_ids: of <extra_id_0>, <extra_id_1>, ..., in this order, where the vocabulary has them, as T5's has.
+    """
 
     name: str
     kind: str
@@ -71,6 +74,7 @@ class TokenizerFacts:
     sep_id: int | None = None
     mask_id: int | None = None
     unk_id: int | None = None
+    sentinel_ids: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -175,7 +179,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "features": [feature.to_json() for feature in manifest.schema.features],
         "label_names": None if manifest.label_names is None else list(manifest.label_names),
         "layout": dict(manifest.layout),
-        "tokenizer": {**dataclasses.asdict(manifest.tokenizer), "special_ids": list(manifest.tokenizer.special_ids)},
+        "tokenizer": _tokenizer_json(manifest.tokenizer),
         "compression": manifest.compression,
         "index_stride": manifest.index_stride,
         "source": dict(manifest.source),
@@ -184,6 +188,11 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "versions": dict(manifest.versions),
         "splits": splits,
     }
+
+
+def _tokenizer_json(facts: TokenizerFacts) -> dict[str, Any]:
+    lists = {"special_ids": list(facts.special_ids), "sentinel_ids": list(facts.sentinel_ids)}
+    return {**dataclasses.asdict(facts), **lists}
 
 
 def _load(text: bytes | str, *, place: str) -> dict[str, Any]:
@@ -255,6 +264,8 @@ def _tokenizer(fields: Mapping[str, Any]) -> TokenizerFacts:
         padding_side=_one_of(fields["padding_side"], "left", "right"),
         pad_id=_count(fields["pad_id"]),
         **{key: None if fields[key] is None else _count(fields[key]) for key in optional},
+        # The first manifests of this version were written without it.
+        sentinel_ids=tuple(map(_count, _list(fields.get("sentinel_ids", [])))),
     )
 
 
@@ -332,7 +343,7 @@ def _check(manifest: Manifest, *, place: str) -> None:
         for shard in split.shards:
             where = f"{place}: split {split_name!r}"
             _check_shard(shard, seen=seen, compression=manifest.compression, place=where)
-            _check_ledger(shard, layout=manifest.layout.get("name"), place=where)
+            _check_ledger(shard, layout=manifest.layout, place=where)
             seen.add(shard.name)
     if manifest.index_stride == 0 or (manifest.index_stride and manifest.compression != "none"):
         raise ManifestError(
@@ -340,14 +351,15 @@ def _check(manifest: Manifest, *, place: str) -> None:
             "expected a stride of at least 1, and no index of compressed shards",
             remedy=_REMAKE,
         )
-    label = manifest.schema.with_role("label")
-    if manifest.label_names is not None and label is None:
-        raise ManifestError(f"{place}: label names without a feature of role 'label'", remedy=_REMAKE)
+    labels = manifest.schema.with_role("label") or manifest.schema.with_role("token_labels")
+    if manifest.label_names is not None and labels is None:
+        raise ManifestError(f"{place}: label names without a feature of role 'label' or 'token_labels'", remedy=_REMAKE)
 
 
 def _check_ids(facts: TokenizerFacts, *, place: str) -> None:
     named = (facts.eos_id, facts.bos_id, facts.cls_id, facts.sep_id, facts.mask_id, facts.unk_id)
-    largest = max(value for value in (*facts.special_ids, facts.pad_id, *named) if value is not None)
+    every = (*facts.special_ids, *facts.sentinel_ids, facts.pad_id, *named)
+    largest = max(value for value in every if value is not None)
     if largest >= facts.vocab_size:
         raise ManifestError(
             f"{place}: the tokenizer has a special id {largest}, but a vocabulary of {facts.vocab_size}", remedy=_REMAKE
@@ -370,7 +382,7 @@ def _check_shard(shard: Shard, *, seen: set[str], compression: Compression, plac
         raise ManifestError(f"{place}: shard {shard.name}: no example, expected at least one", remedy=_REMAKE)
 
 
-def _check_ledger(shard: Shard, *, layout: Any, place: str) -> None:
+def _check_ledger(shard: Shard, *, layout: Mapping[str, Any], place: str) -> None:
     ledger = shard.ledger
     if not ledger.balanced:
         raise ManifestError(
@@ -378,7 +390,8 @@ def _check_ledger(shard: Shard, *, layout: Any, place: str) -> None:
             f"and {ledger.rows_rejected} rejected",
             remedy=_REMAKE,
         )
-    if layout == "pad" and shard.num_examples != ledger.rows_used:
+    one_record = layout["name"] in ("seq2seq", "tokens") or (layout["name"] == "pad" and "stride" not in layout)
+    if one_record and shard.num_examples != ledger.rows_used:
         raise ManifestError(
             f"{place}: shard {shard.name}: {shard.num_examples} examples of {ledger.rows_used} rows, "
             "expected as many, since each row is one example",

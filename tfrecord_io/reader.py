@@ -17,20 +17,19 @@ An element without objective is a dict with fully static shapes: every feature a
 from __future__ import annotations
 
 import dataclasses
-import operator
 import os
-from collections.abc import Callable, Mapping
-from typing import SupportsIndex
+from collections.abc import Mapping
 
 import tensorflow as tf
 
-from tfrecord_io import input_graph, input_plan, input_source
+from tfrecord_io import input_plan, input_source
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_plan import Host, Shuffle
+from tfrecord_io.input_functions import InputFunctions
+from tfrecord_io.input_graph import Part
+from tfrecord_io.input_plan import Shuffle
 from tfrecord_io.input_source import Source
 from tfrecord_io.manifest import Manifest, Split
-from tfrecord_io.objectives import Objective
 
 __all__ = ["Data", "Shuffle", "open"]
 
@@ -54,8 +53,8 @@ def open(root: str | os.PathLike[str]) -> Data:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Data:
-    """An opened dataset: answers from the manifest, and input functions for trainers."""
+class Data(InputFunctions):
+    """An opened dataset: answers from the manifest, and input functions for trainers (see `InputFunctions`)."""
 
     root: str
     manifest: Manifest
@@ -65,9 +64,13 @@ class Data:
         """The splits by name."""
         return self.manifest.splits
 
-    def num_examples(self, split: str) -> int:
-        """Examples of a split. Raises: ReaderError if there is no such split."""
-        return self._split(split).num_examples
+    def fewest_shards(self, split: str) -> int:
+        """Shards of a split. Raises: ReaderError if there is no such split."""
+        return len(self._split(split).shards)
+
+    def tokens_per_example(self, split: str) -> float:
+        """Tokens that are not padding, in the mean. Raises: ReaderError if there is no such split."""
+        return self._split(split).num_tokens / max(1, self.num_examples(split))
 
     def steps_per_epoch(self, split: str, *, global_batch_size: int) -> int:
         """Whole global batches in one pass; 1 where the split is smaller than a batch, which then repeats examples."""
@@ -84,145 +87,24 @@ class Data:
             [shard.num_examples for shard in shards], global_batch_size=global_batch_size, num_hosts=num_hosts
         )
 
-    def input_fn(
-        self,
-        split: str,
-        *,
-        global_batch_size: int,
-        seed: int = 0,
-        objective: Objective | None = None,
-        training: bool | None = None,
-        shuffle: Shuffle | None = None,
-        deterministic: bool = True,
-        start_step: SupportsIndex = 0,
-    ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-        """For `strategy.distribute_datasets_from_function`: an element is one replica's part of the global batch.
-
-        Args:
-            split: one of `splits`.
-            global_batch_size: rows of one step on all replicas together, a multiple of their number.
-            seed: decides every order and every random choice of the objective, for a given number of hosts.
-            objective: see `tfrecord_io.objectives`; without one, elements are dicts of features.
-            training: endless and shuffled if True, every example once in order if False; None means True for the
-                split that is named "train", False for any other.
-            shuffle: the sizes of the levels of shuffling; of no effect on an evaluation.
-            deterministic: False gives up the order: batches come as they are ready, none is lost.
-            start_step: the number of global batches that are left out. All others are, bit for bit, those of a run
-                that starts at 0 with the same arguments, hosts and replicas. However late the step, less is read in
-                vain than a window, a block and 16 records of each open shard, and of the indexes only those of these
-                shards. Only shards without index (gzip) are read from their beginning.
-
-        Raises: ReaderError, here or from the input function, for what cannot be served. CorruptRecordError, from the
-            input function, for a damaged index.
-        """
-        request = self._request(
-            split,
-            global_batch_size=global_batch_size,
-            seed=seed,
-            objective=objective,
-            training=training,
-            shuffle=shuffle,
-            deterministic=deterministic,
-            start_step=start_step,
-        )
-        return lambda context: input_graph.build(request, _host(context))
-
-    def dataset(
-        self,
-        split: str,
-        *,
-        global_batch_size: int,
-        seed: int = 0,
-        objective: Objective | None = None,
-        training: bool | None = None,
-        shuffle: Shuffle | None = None,
-        deterministic: bool = True,
-        start_step: SupportsIndex = 0,
-    ) -> tf.data.Dataset:
-        """For Keras `fit` and `evaluate` in one process: an element is a global batch. Arguments as in `input_fn`."""
-        request = self._request(
-            split,
-            global_batch_size=global_batch_size,
-            seed=seed,
-            objective=objective,
-            training=training,
-            shuffle=shuffle,
-            deterministic=deterministic,
-            start_step=start_step,
-        )
-        return input_graph.build(request, Host())
-
-    def _split(self, split: str) -> Split:
-        if split not in self.splits:
-            raise ReaderError(f"{self.root}: no split {split!r}, expected one of {list(self.splits)}")
-        return self.splits[split]
-
-    def _request(
-        self,
-        split: str,
-        *,
-        global_batch_size: int,
-        seed: int,
-        objective: Objective | None,
-        training: bool | None,
-        shuffle: Shuffle | None,
-        deterministic: bool,
-        start_step: SupportsIndex,
-    ) -> input_graph.Request:
+    def source(self, split: str) -> Source:
+        """The shards of a split. Raises: ReaderError if there is no such split, or no example in it."""
         shards = self._split(split).shards
         if not shards:
             raise ReaderError(
                 f"{self.root}: split {split!r} has no examples, expected at least one",
                 remedy="read another split, or see in the manifest's ledger why its rows were rejected",
             )
-        input_plan.check_positive("global_batch_size", global_batch_size)
-        if not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise ReaderError(f"seed is {seed!r}, expected a whole number from 0 to 2**63 - 1")
-        return input_graph.Request(
-            manifest=self.manifest,
-            split=split,
-            source=Source(
-                root=self.root,
-                shards=shards,
-                compression=self.manifest.compression,
-                index_stride=self.manifest.index_stride,
-            ),
-            global_batch_size=global_batch_size,
-            seed=seed,
-            objective=None if objective is None else objective.bind(self.manifest),
-            training=split == "train" if training is None else training,
-            shuffle=shuffle or Shuffle(),
-            deterministic=deterministic,
-            start_step=_whole_step(start_step, global_batch_size=global_batch_size, deterministic=deterministic),
+        return Source(
+            root=self.root,
+            shards=shards,
+            compression=self.manifest.compression,
+            index_stride=self.manifest.index_stride,
         )
 
-
-def _host(context: tf.distribute.InputContext) -> Host:
-    replicas, hosts = context.num_replicas_in_sync, context.num_input_pipelines
-    if replicas % hosts:
-        raise ReaderError(f"{replicas} replicas on {hosts} hosts, expected equally many on each host")
-    return Host(index=context.input_pipeline_id, count=hosts, replicas=replicas // hosts)
-
-
-def _whole_step(start_step: SupportsIndex, *, global_batch_size: int, deterministic: bool) -> int:
-    try:
-        # An optimizer counts its steps in a NumPy integer.
-        step = -1 if isinstance(start_step, bool) else operator.index(start_step)
-    except TypeError:
-        step = -1
-    if step < 0:
-        raise ReaderError(f"start_step is {start_step!r}, expected a whole number of at least 0")
-    if step * global_batch_size >= 2**63:
-        raise ReaderError(
-            f"start_step is {step}, expected fewer than 2**63 examples before it in batches of {global_batch_size}"
-        )
-    if step and not deterministic:
-        raise ReaderError(
-            f"start_step is {step} with deterministic=False, expected 0: without an order it is not known which "
-            "batches come before a step",
-            remedy="leave out deterministic=False in the run that is to be continued, and in this one",
-        )
-    return step
+    def _parts(self, split: str, *, seed: int, training: bool) -> tuple[Part, ...]:
+        del training  # both are of all that is there
+        return (Part(name=self.manifest.name, source=self.source(split), seed=seed),)
 
 
 def _read(path: str) -> bytes:

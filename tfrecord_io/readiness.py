@@ -1,7 +1,7 @@
 """Is this `tf.data` fit for a TPU? Asked of any dataset before anything starts, and answered with place and remedy.
 
     readiness.check(dataset, tpu="node")                                   anybody's tf.data.Dataset
-    readiness.check_data(data, "train", global_batch_size=1024, tpu="vm")  what a trainer will read of an opened one
+    readiness.check_data(data, "train", global_batch_size=1024, tpu="vm")  what a trainer reads of a Data or Mixture
     readiness.require(findings)                                            an error if one of them is fatal
 
     tpu="node"   the TPU's host is another machine: the graph is sent there, and sees Google Cloud Storage and nothing
@@ -23,8 +23,8 @@ import tensorflow as tf
 from tfrecord_io import element_fitness, graph_fitness, graph_walk, input_plan
 from tfrecord_io.errors import PrepError, ReaderError
 from tfrecord_io.findings import Finding
+from tfrecord_io.input_functions import InputFunctions
 from tfrecord_io.objectives import Objective
-from tfrecord_io.reader import Data
 
 __all__ = ["Batch", "Finding", "Tpu", "check", "check_data", "describe", "require"]
 
@@ -66,7 +66,7 @@ def check(
 
 
 def check_data(
-    data: Data,
+    data: InputFunctions,
     split: str,
     *,
     global_batch_size: int,
@@ -96,7 +96,7 @@ def check_data(
     except PrepError as error:
         return [Finding(kind="input", place=place, problem=error.cause, remedy=error.remedy, fatal=True)]
     findings = check(dataset, tpu=tpu, num_replicas=num_replicas, num_hosts=num_hosts, batch="per_replica")
-    return findings + _shard_findings(len(data.splits[split].shards), num_hosts=num_hosts, place=place)
+    return findings + _shard_findings(data.fewest_shards(split), num_hosts=num_hosts, place=place)
 
 
 def describe(findings: Iterable[Finding]) -> str:

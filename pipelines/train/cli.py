@@ -23,11 +23,22 @@ from tfrecord_io.errors import ConfigError, PrepError
 __all__ = ["main"]
 
 
-_METAVARS = {"data": "OUT", "model": "MODEL", "model_dir": "DIR", "tpu": "WHERE", "replicas": "N", "num_labels": "N"}
+_METAVARS = {
+    "data": "OUT",
+    "weights": "W,W",
+    "temperature": "T",
+    "model": "MODEL",
+    "model_dir": "DIR",
+    "tpu": "WHERE",
+    "replicas": "N",
+    "num_labels": "N",
+}
 # Every field of TrainConfig, in the order of --help. Kinds and defaults are the fields'.
 _HELP = {
-    "data": "Folder that prep-tfrecords built, local or gs://.",
-    "task": "What to learn: labels, hidden or next tokens.",
+    "data": "Folder that prep-tfrecords built, local or gs://. Repeat it to mix several.",
+    "weights": "Of several --data, in their order, such as 0.7,0.3. Default: by size.",
+    "temperature": "Of several --data: rates are sizes ** (1 / temperature).",
+    "task": "What to learn: labels, labels of tokens, hidden or next tokens.",
     "model": "bert-SIZE or gpt2-SIZE from scratch (tiny to large), package.module:build, a KerasHub preset, "
     "hf://OWNER/NAME, or a folder.",
     "model_dir": "Checkpoints, logs, final model; local or gs://.",
@@ -52,7 +63,7 @@ _HELP = {
     "dropout": "For models from scratch.",
     "mask_probability": "For mlm: share of tokens to predict.",
     "pooling": "For classify: what stands for a row.",
-    "num_labels": "For classify, where the manifest names no labels.",
+    "num_labels": "For classify and tokens, where the manifest names no labels.",
     "seed": "Decides weights, order, masks and dropout.",
     "precision": "Of the computation.",
     "loop": "tf.range in a tf.function, or Keras fit.",
@@ -73,6 +84,7 @@ def _config_options(command: Callable[..., None]) -> Callable[..., None]:
         else:
             given["type"] = _click_type(kind)
             given.update({"required": True} if default is dataclasses.MISSING else {"default": default})
+            given["multiple"] = name == "data"
         command = click.option(flag, name, **given)(command)
     return command
 
@@ -139,9 +151,10 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, flight:
     except tf.errors.OpError as error:  # what the graph meets while it reads, such as a damaged record
         if verbose:
             logging.exception("traceback")
+        folders = config.data_folders
         raise PrepError(
-            f"{config.data}: {type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}",
-            remedy=f"run `prep-tfrecords verify {config.data}`, which finds damaged data; --verbose shows more",
+            f"{' + '.join(folders)}: {type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}",
+            remedy=f"run `prep-tfrecords verify {folders[0]}`, which finds damaged data; --verbose shows more",
         ) from error
 
 

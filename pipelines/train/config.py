@@ -18,7 +18,7 @@ from tfrecord_io.errors import ConfigError
 
 __all__ = ["Loop", "Pooling", "Precision", "Task", "TrainConfig"]
 
-Task = Literal["classify", "mlm", "clm"]
+Task = Literal["classify", "tokens", "mlm", "clm"]
 Loop = Literal["custom", "keras"]
 Precision = Literal["float32", "bfloat16"]
 Pooling = Literal["auto", "first", "mean", "last"]
@@ -28,12 +28,14 @@ Pooling = Literal["auto", "first", "mean", "last"]
 class TrainConfig:
     """All options of a training. Raises: ConfigError if one is wrong or two contradict each other."""
 
-    data: str
+    data: str | tuple[str, ...]
     task: Task
     model: str
     model_dir: str
     global_batch_size: int = 32
     steps: int = 1000
+    weights: str | None = None
+    temperature: float | None = None
     train_split: str = "train"
     eval_split: str | None = None
     tpu: str = "auto"
@@ -79,6 +81,7 @@ class TrainConfig:
         _check_range("mask_probability", self.mask_probability, above=0.0, below=1.0)
         self._check_counts()
         self._check_together()
+        self._check_mixture()
 
     def _check_counts(self) -> None:
         for name in ("steps", "log_every", "eval_every", "save_every"):
@@ -103,6 +106,39 @@ class TrainConfig:
                 f"--zone and --project with --tpu {self.tpu}, expected them only with the name of a TPU",
                 remedy="leave them out, or give --tpu NAME",
             )
+
+    def _check_mixture(self) -> None:
+        num_folders, weights = len(self.data_folders), self.data_weights
+        if not num_folders:
+            raise ConfigError("no --data, expected the folder of a dataset")
+        if num_folders == 1 and (self.weights is not None or self.temperature is not None):
+            raise ConfigError(
+                "--weights or --temperature with one --data, expected several to be mixed",
+                remedy="repeat --data for each of them",
+            )
+        if weights is not None and (len(weights) != num_folders or not all(0 < each < math.inf for each in weights)):
+            raise ConfigError(
+                f"--weights {self.weights}, expected a number above 0 for each of the {num_folders} --data, in order",
+            )
+        if weights is not None and self.temperature is not None:
+            raise ConfigError("--weights and --temperature, expected one of them")
+        if self.temperature is not None:
+            _check_range("temperature", self.temperature, above=0.0)
+
+    @property
+    def data_folders(self) -> tuple[str, ...]:
+        """The folder of each dataset."""
+        return (self.data,) if isinstance(self.data, str) else tuple(self.data)
+
+    @property
+    def data_weights(self) -> tuple[float, ...] | None:
+        """A number for each dataset."""
+        if self.weights is None:
+            return None
+        try:
+            return tuple(float(each) for each in self.weights.split(","))
+        except ValueError as error:
+            raise ConfigError(f"--weights {self.weights!r}, expected numbers with commas, such as 0.7,0.3") from error
 
     def identity(self) -> dict[str, Any]:
         """What decides which batch a step sees and what it is for: what a resumed training must have in common."""

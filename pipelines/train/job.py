@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pipelines.train import checkpoints, devices, tasks
+from pipelines.train import checkpoints, datasets, devices, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.devices import Target
 from pipelines.train.tasks import BoundTask
-from tfrecord_io import reader, readiness
+from tfrecord_io import readiness
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.reader import Data
+from tfrecord_io.input_functions import InputFunctions
 
 __all__ = ["Job", "check"]
 
@@ -33,7 +33,7 @@ class Job:
 
     config: TrainConfig
     target: Target
-    data: Data
+    data: InputFunctions
     eval_split: str | None
     task: BoundTask
     warnings: tuple[str, ...]
@@ -47,26 +47,28 @@ class Job:
 def check(config: TrainConfig) -> Job:
     """Raises: PrepError of the kind that says what is wrong."""
     target = devices.choose(config.tpu, environment=os.environ, chips_here=devices.has_tpu_chips())
-    for option, path in (("--data", config.data), ("--model-dir", config.model_dir)):
+    for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
         devices.require_reachable_path(target, option=option, path=path)
-    data = reader.open(config.data)
+    data = datasets.open_data(config)
     eval_split = _eval_split(config, data)
     task = tasks.bind(config, data.manifest)
     checkpoints.belongs_to(config.model_dir, identity=_identity(config, data))
     warnings: tuple[str, ...] = ()
     if target.is_tpu:
-        splits = {config.train_split: True, **({eval_split: False} if eval_split else {})}
-        warnings = tuple(_unfit(config, data, task, target=target, training=splits))
+        inputs: list[tuple[InputFunctions, str, bool]] = [(data, config.train_split, True)]
+        if eval_split is not None:
+            inputs += [(each, eval_split, False) for each in datasets.evaluated(data, eval_split).values()]
+        warnings = tuple(_unfit(config, inputs, task, target=target))
     return Job(config=config, target=target, data=data, eval_split=eval_split, task=task, warnings=warnings)
 
 
 def _unfit(
-    config: TrainConfig, data: Data, task: BoundTask, *, target: Target, training: Mapping[str, bool]
+    config: TrainConfig, inputs: Iterable[tuple[InputFunctions, str, bool]], task: BoundTask, *, target: Target
 ) -> list[str]:
     """Lines on what is not as good as it could be. Raises: ReaderError for what cannot run on the TPU at all."""
     findings = [
         finding
-        for split, endless in training.items()
+        for data, split, endless in inputs
         for finding in readiness.check_data(
             data,
             split,
@@ -82,18 +84,18 @@ def _unfit(
     return readiness.describe(dict.fromkeys(findings)).splitlines() if findings else []
 
 
-def _identity(config: TrainConfig, data: Data) -> Mapping[str, Any]:
+def _identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
     return {"data": data.manifest.fingerprint, **config.identity()}
 
 
-def _eval_split(config: TrainConfig, data: Data) -> str | None:
-    for option, split in (("--train-split", config.train_split), ("--eval-split", config.eval_split)):
-        if split is not None and not (split in data.splits and data.num_examples(split)):
-            raise ConfigError(
-                f"{option} {split}: {data.root} has no such split, or no example in it",
-                remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
-            )
-    if config.eval_split is not None:
-        return config.eval_split
-    usual = [name for name in ("validation", "test") if name in data.splits and data.num_examples(name)]
-    return next((name for name in usual if name != config.train_split), None)
+def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
+    datasets.require_train_split(config, data)
+    if config.eval_split is None:
+        usual = [name for name in ("validation", "test") if datasets.evaluated(data, name)]
+        return next((name for name in usual if name != config.train_split), None)
+    if not datasets.evaluated(data, config.eval_split):
+        raise ConfigError(
+            f"--eval-split {config.eval_split}: {data.root} has no such split, or no example in it",
+            remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
+        )
+    return config.eval_split

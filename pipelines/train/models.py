@@ -4,6 +4,7 @@
     input_ids        int32 [B, L]  ─► token_ids    ─┐
     attention_mask   int32 [B, L]  ─► padding_mask ─┼─► sequence [B, L, D] ─┬─ pool ─► dense ─► logits [B, classes]
     token_type_ids   int32 [B, L]  ─► segment_ids  ─┘  (where it takes any) └─ tied embedding ─► logits [B, L, V]
+                       for tokens: the sequence itself goes to the dense layer, and the logits are [B, L, classes]
     masked_positions int32 [B, P]  ─► for mlm: the embedding gets only these, and the logits are [B, P, V]
 
 `--model` is one of three things:
@@ -31,6 +32,7 @@ from tfrecord_io import input_plan
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import MASKED_POSITIONS
+from tfrecord_io.schema import Role
 
 __all__ = ["SIZES", "build", "taken"]
 
@@ -55,6 +57,7 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> keras.Mod
     if _USERS.match(config.model):
         model = _users_model(config.model, manifest)
     else:
+        _refuse_packed(config, manifest)
         scratch = _SCRATCH.match(config.model)
         backbone = _from_scratch(config, manifest, *scratch.groups()) if scratch else _pretrained(config.model)
         _check_backbone(backbone, config=config)
@@ -76,6 +79,17 @@ def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(names, Mapping):
         names = features.keys() - {MASKED_POSITIONS}
     return {name: each for name, each in features.items() if name in names}
+
+
+def _refuse_packed(config: TrainConfig, manifest: Manifest) -> None:
+    """A backbone takes no mask of which tokens see which: documents that share a row would see each other."""
+    if manifest.schema.with_role("segment_ids") is not None:
+        raise ConfigError(
+            f"dataset {manifest.name!r} has several documents in a row, and --model {config.model} has no way to keep "
+            "them apart, expected one document in a row, or a model that takes segment_ids and positions",
+            remedy="give your own --model package.module:build (tfrecord_io.objectives.segment_attention_mask makes "
+            "its mask), or build the data with --layout concat or pad",
+        )
 
 
 def _from_scratch(config: TrainConfig, manifest: Manifest, family: str, size: str) -> Any:
@@ -147,8 +161,9 @@ def _users_model(spec: str, manifest: Manifest) -> keras.Model:
 def inputs_of(manifest: Manifest) -> dict[str, Any]:
     """A Keras input for each feature that a model gets, int32 [B, L], by the dataset's own names."""
     schema = manifest.schema
-    types = schema.with_role("token_type_ids")
-    names = [_ids_name(manifest), _mask_name(manifest), *([] if types is None else [types.name])]
+    others: tuple[Role, ...] = ("token_type_ids", "segment_ids", "positions")
+    found = (feature.name for role in others if (feature := schema.with_role(role)) is not None)
+    names = [_ids_name(manifest), _mask_name(manifest), *found]
     return {name: keras.Input((manifest.row_length,), dtype="int32", name=name) for name in names}
 
 
@@ -173,7 +188,7 @@ def _with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: P
         feeds["segment_ids"] = ops.zeros_like(ids) if types is None else inputs[types.name]
     found = backbone(feeds)
     sequence_BLD = found["sequence_output"] if isinstance(found, dict) else found
-    if task.per_token:
+    if task.per_token and task.name != "tokens":
         if task.name == "mlm":
             # Of every row the same number of positions, but not of every batch: an evaluation may use another share.
             inputs[MASKED_POSITIONS] = keras.Input((None,), dtype="int32", name=MASKED_POSITIONS)
@@ -183,9 +198,9 @@ def _with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: P
             sequence_BLD = keras.layers.LayerNormalization(epsilon=1e-12, name="head_norm")(sequence_BLD)
         logits = backbone.token_embedding(sequence_BLD, reverse=True)
     else:
-        pooled_BD = _pool(sequence_BLD, mask, pooling=pooling)
-        pooled_BD = keras.layers.Dropout(getattr(backbone, "dropout", 0.0), name="head_dropout")(pooled_BD)
-        logits = keras.layers.Dense(task.num_outputs, dtype="float32", name="logits")(pooled_BD)
+        states = sequence_BLD if task.per_token else _pool(sequence_BLD, mask, pooling=pooling)
+        states = keras.layers.Dropout(getattr(backbone, "dropout", 0.0), name="head_dropout")(states)
+        logits = keras.layers.Dense(task.num_outputs, dtype="float32", name="logits")(states)
     return keras.Model(inputs, logits, name=f"{backbone.name}_{task.name}")
 
 
@@ -215,7 +230,7 @@ def _check_backbone(backbone: Any, *, config: TrainConfig) -> None:
             f"--model {config.model}: it takes {sorted(feeds)}, expected token_ids, padding_mask, at most segment_ids",
             remedy="choose a text encoder or decoder, or build it yourself: --model package.module:build",
         )
-    if config.task != "classify" and (config.task == "clm") != _is_causal(backbone):
+    if config.task in ("mlm", "clm") and (config.task == "clm") != _is_causal(backbone):
         causal = _is_causal(backbone)
         kind = "a decoder, which does not see what follows" if causal else "an encoder, which sees what follows"
         raise ConfigError(
@@ -264,11 +279,11 @@ def _check_logits(model: keras.Model, *, config: TrainConfig, manifest: Manifest
         shape = tuple(model.compute_output_shape(shapes))
     except Exception:  # a subclassed model may not say; it will when it is called
         shape = tuple(model({name: ops.zeros(each, "int32") for name, each in shapes.items()}).shape)
-    exact = task.name == "classify"
+    exact = task.name in ("classify", "tokens")
     if shape[:-1] != rows or (shape[-1] != task.num_outputs if exact else shape[-1] < task.num_outputs):
         wanted = f"[B, {'L, ' if task.per_token else ''}{task.num_outputs}]"
         got = str(["B", *shape[1:]]).replace("'", "")
         raise ConfigError(
             f"--model {config.model}: its output has shape {got}, expected logits {wanted} for --task {config.task}",
-            remedy="make its last layer so wide: class count for classify, 1 for numbers, vocabulary for mlm and clm",
+            remedy="make its last layer so wide: class count for classify and tokens, 1 for numbers, vocabulary else",
         )

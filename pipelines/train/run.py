@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from pipelines.train import devices, loops, models
+from pipelines.train import datasets, devices, loops, models
 from pipelines.train import job as jobs
 from pipelines.train.adamw import AdamW
 from pipelines.train.checkpoints import Checkpoints, save_model
@@ -23,6 +24,7 @@ from pipelines.train.job import Job
 from pipelines.train.learner import Learner
 from pipelines.train.progress import Progress
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.input_functions import InputFunctions
 from tfrecord_io.reader import Data
 
 __all__ = ["Trained", "make_learner", "train"]
@@ -96,7 +98,7 @@ class _Run:
             loop(
                 self._learner,
                 self._strategy,
-                batches=self._batches(config.train_split, start_step=start),
+                batches=self._batches(self._data, config.train_split, start_step=start),
                 course=loops.Course(
                     until=config.steps, steps_per_call=config.steps_per_call, after_call=self._after_call
                 ),
@@ -148,26 +150,33 @@ class _Run:
             self._saved_at = self._learner.step
 
     def _evaluate(self) -> None:
-        split, size = self._job.eval_split, self._config.global_batch_size
+        split = self._job.eval_split
         if split is None:
             return
-        batches = self._batches(split, training=False)
-        steps = self._data.evaluation_steps(split, global_batch_size=size, num_hosts=self._num_hosts)
-        sums = loops.evaluate(
-            self._learner,
-            self._strategy,
-            batches,
-            steps=steps,
-            steps_per_call=min(steps, 100),
-        )
-        loss_sum, hit_sum, weight_sum = (float(value) for value in sums)
-        self._metrics = self._job.task.metrics(loss_sum=loss_sum, hit_sum=hit_sum, weight_sum=weight_sum)
-        self._progress.evaluation(
-            self._learner.step, split=split, metrics=self._metrics, examples=self._data.num_examples(split)
-        )
+        found = datasets.evaluated(self._data, split)
+        sums = {name: self._sums(data, split) for name, data in found.items()}
+        for name, data in found.items():
+            self._report(name, sums[name], examples=data.num_examples(split))
+        if len(found) > 1:
+            total = np.sum(list(sums.values()), axis=0)
+            self._report(split, total, examples=sum(data.num_examples(split) for data in found.values()))
 
-    def _batches(self, split: str, *, start_step: int = 0, training: bool = True) -> Any:
-        input_fn = self._data.input_fn(
+    def _sums(self, data: Data, split: str) -> np.ndarray:
+        """float64 [3]: loss, hits and weight of all examples."""
+        batches = self._batches(data, split, training=False)
+        steps = data.evaluation_steps(
+            split, global_batch_size=self._config.global_batch_size, num_hosts=self._num_hosts
+        )
+        return loops.evaluate(self._learner, self._strategy, batches, steps=steps, steps_per_call=min(steps, 100))
+
+    def _report(self, name: str, sums: np.ndarray, *, examples: int) -> None:
+        """The last one of an evaluation is what the training is known by."""
+        loss_sum, hit_sum, weight_sum = sums.tolist()
+        self._metrics = self._job.task.metrics(loss_sum=loss_sum, hit_sum=hit_sum, weight_sum=weight_sum)
+        self._progress.evaluation(self._learner.step, split=name, metrics=self._metrics, examples=examples)
+
+    def _batches(self, data: InputFunctions, split: str, *, start_step: int = 0, training: bool = True) -> Any:
+        input_fn = data.input_fn(
             split,
             global_batch_size=self._config.global_batch_size,
             seed=self._config.seed,
@@ -223,13 +232,12 @@ def _check_batch(config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
         )
 
 
-def _progress(config: TrainConfig, data: Data, *, as_json: bool) -> Progress:
-    examples = data.num_examples(config.train_split)
+def _progress(config: TrainConfig, data: InputFunctions, *, as_json: bool) -> Progress:
     return Progress(
         log_dir=f"{config.model_dir.rstrip('/')}/logs",
         total=config.steps,
         batch_size=config.global_batch_size,
-        tokens_per_example=data.splits[config.train_split].num_tokens / max(1, examples),
+        tokens_per_example=data.tokens_per_example(config.train_split),
         as_json=as_json,
     )
 

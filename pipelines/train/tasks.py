@@ -1,10 +1,11 @@
 """What a model is to learn, on the model's side: sizes of its output, loss and metrics. The data's side is objectives.
 
-    task        logits        labels            loss                             metrics
-    classify    [B, classes]  int32 [B]         cross-entropy                    accuracy
-                [B, 1]        float32 [B]       squared error (float labels)     mae
-    mlm         [B, P, V]     int32 [B, P]      cross-entropy where weight > 0   accuracy, perplexity
-    clm         [B, L, V]     int32 [B, L]      the same
+    task        logits           labels          loss                             metrics
+    classify    [B, classes]     int32 [B]       cross-entropy                    accuracy
+                [B, 1]           float32 [B]     squared error (float labels)     mae
+    tokens      [B, L, classes]  int32 [B, L]    cross-entropy where weight > 0   accuracy
+    mlm         [B, P, V]        int32 [B, P]    the same                         accuracy, perplexity
+    clm         [B, L, V]        int32 [B, L]    the same                         accuracy, perplexity
 
 Of mlm's L positions only the P that can be predicted have logits: the input `masked_positions` says which.
 Everything is a sum over weighted values, never a mean: the mean is taken once, over the whole global batch or the
@@ -24,13 +25,17 @@ from tfrecord_io import objectives
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import Objective
+from tfrecord_io.schema import Role
 
 __all__ = ["BoundTask", "bind"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoundTask:
-    """A task on a dataset. `num_outputs` is the last dimension of the logits: classes, 1 for a number, or V."""
+    """A task on a dataset. `num_outputs` is the last dimension of the logits: classes, 1 for a number, or V.
+
+    per_token: there are logits for tokens, not one vector for the row.
+    """
 
     name: Task
     num_outputs: int
@@ -61,7 +66,7 @@ class BoundTask:
         """Means over everything that was evaluated."""
         loss, hits = (value / weight_sum if weight_sum else math.nan for value in (loss_sum, hit_sum))
         found = {"loss": loss, "mae" if self.regression else "accuracy": hits}
-        if self.per_token:
+        if self.name in ("mlm", "clm"):
             found["perplexity"] = math.exp(min(loss, 700.0))
         return found
 
@@ -70,7 +75,10 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
     """The task on this dataset. Raises: ConfigError or ReaderError if the dataset does not allow it."""
     if config.task == "classify":
         objective: Objective = objectives.classification()
-        regression, num_outputs = _label_kind(config, manifest)
+        regression, num_outputs = _label_kind(config, manifest, role="label")
+    elif config.task == "tokens":
+        objective = objectives.token_classification()
+        regression, num_outputs = _label_kind(config, manifest, role="token_labels")
     else:
         masked = config.task == "mlm"
         objective = objectives.gathered_masked_lm(config.mask_probability) if masked else objectives.causal_lm()
@@ -86,8 +94,8 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
     )
 
 
-def _label_kind(config: TrainConfig, manifest: Manifest) -> tuple[bool, int]:
-    label, names = manifest.schema.with_role("label"), manifest.label_names
+def _label_kind(config: TrainConfig, manifest: Manifest, *, role: Role) -> tuple[bool, int]:
+    label, names = manifest.schema.with_role(role), manifest.label_names
     if label is not None and label.dtype == "float32":
         return True, 1
     if names is None:

@@ -168,6 +168,12 @@ def test_newer_minor_versions_are_read(version: str) -> None:
     assert parsed(document(format_version=version)) == make()
 
 
+def test_a_manifest_without_sentinels_has_none() -> None:
+    content = document()
+    del content["tokenizer"]["sentinel_ids"]
+    assert parsed(content).tokenizer.sentinel_ids == ()
+
+
 def test_what_a_newer_minor_version_adds_is_passed_over_everywhere() -> None:
     content = document(format_version="1.7", checksums={"new": True})
     content["features"][0]["units"] = "tokens"
@@ -296,6 +302,8 @@ LEDGER = ("splits", "train", "ledger")
         (_change("tokenizer", "mask_id", value=100), "special id 100"),
         (_change("tokenizer", "mask_id", value=-1), "whole number"),
         (_change("tokenizer", "special_ids", value=[0, "1"]), "whole number"),
+        (_change("tokenizer", "sentinel_ids", value=[0, "1"]), "whole number"),
+        (_change("tokenizer", "sentinel_ids", value=[100]), "special id 100, but a vocabulary of 100"),
         (_change("tokenizer", "padding_side", value="both"), "'both' where one of"),
         (_change("tokenizer", "name", value=None), "string is expected"),
         (_change("splits", value=[]), "expected the fields of format"),

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.objectives import segment_attention_mask
 
 
 def bag(manifest: Manifest) -> keras.Model:
@@ -40,6 +41,18 @@ def everywhere(manifest: Manifest) -> keras.Model:
     """Predicts a token from what is seen in its place, for all tokens."""
     inputs = {"input_ids": keras.Input((manifest.row_length,), dtype="int32", name="input_ids")}
     return keras.Model(inputs, _tokens(manifest)(inputs["input_ids"]))
+
+
+def apart(manifest: Manifest) -> keras.Model:
+    """One layer of attention in which a token sees what comes before it in its own document."""
+    names = ("input_ids", "segment_ids", "positions")
+    inputs = {name: keras.Input((manifest.row_length,), dtype="int32", name=name) for name in names}
+    embedding = keras.layers.Embedding(manifest.tokenizer.vocab_size, 16)
+    places = keras.layers.Embedding(manifest.row_length, 16)
+    states = embedding(inputs["input_ids"]) + places(inputs["positions"])
+    mask = keras.layers.Lambda(lambda ids: segment_attention_mask(ids, causal=True))(inputs["segment_ids"])
+    states = states + keras.layers.MultiHeadAttention(2, 8)(states, states, attention_mask=mask)
+    return keras.Model(inputs, keras.layers.Dense(manifest.tokenizer.vocab_size)(states))
 
 
 def at_positions(manifest: Manifest) -> keras.Model:

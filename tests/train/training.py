@@ -23,7 +23,8 @@ def data() -> Path:
 
 
 def options(model_dir: Path | str, **changes: object) -> list[str]:
-    """Arguments of a short training of a small model; `steps=8` becomes --steps 8, None leaves out, True is a flag."""
+    """Arguments of a short training of a small model; `steps=8` becomes --steps 8, None leaves out, True is a flag, a
+    tuple repeats it."""
     defaults: dict[str, object] = {
         "data": data(),
         "task": "classify",
@@ -39,7 +40,11 @@ def options(model_dir: Path | str, **changes: object) -> list[str]:
     arguments: list[str] = []
     for name, value in {**defaults, **changes}.items():
         flag = "--" + name.replace("_", "-")
-        arguments += [] if value is None else [flag] if value is True else [flag, str(value)]
+        if value is True:
+            arguments.append(flag)
+        elif value is not None:
+            for each in value if isinstance(value, tuple) else (value,):
+                arguments += [flag, str(each)]
     return arguments
 
 

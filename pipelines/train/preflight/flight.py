@@ -15,7 +15,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-from pipelines.train import tasks
+from pipelines.train import datasets, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.devices import Target
 from pipelines.train.job import Job
@@ -23,7 +23,6 @@ from pipelines.train.preflight import compiler, feed, largest, slices, steps
 from pipelines.train.preflight.compiler import Compiled, OutOfMemory
 from pipelines.train.preflight.errors import CompilerError, UnfitError
 from pipelines.train.preflight.slices import Slice
-from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["Flight", "Speed", "fly", "require_fit", "speed"]
@@ -167,12 +166,8 @@ def _job(config: TrainConfig, wanted: Slice) -> Job:
             "expected a multiple",
             remedy=f"choose a multiple of {wanted.replicas}: every replica gets equally many rows",
         )
-    data = reader.open(config.data)
-    if config.train_split not in data.splits or not data.num_examples(config.train_split):
-        raise ConfigError(
-            f"--train-split {config.train_split}: {data.root} has no such split, or no example in it",
-            remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
-        )
+    data = datasets.open_data(config)
+    datasets.require_train_split(config, data)
     return Job(
         config=config,
         target=Target(kind="host", chosen_by="--preflight"),

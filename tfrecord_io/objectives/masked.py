@@ -1,68 +1,26 @@
-"""From a batch of features to what a model is trained on: (inputs, labels, weights), in the graph.
+"""Predicting tokens that were hidden, on rows of one text or of several: the worked example is the package's.
 
-An objective is configuration; `bind` checks it against a manifest and gives the function that the reader applies to
-each batch. That function is deterministic: all its choices come from the stateless seed that it is given. Both have
-static shapes, and the weights are what Keras calls sample weights: a loss is their weighted mean, and rows that only
-fill up a batch (`example_weight` 0) count in none.
-
-    a batch of 1 row, L = 6         [CLS] a  b  c  [SEP] [PAD]        (special tokens in brackets)
-
-    classification   inputs         [CLS] a  b  c  [SEP] [PAD]        labels [B], weights [B]
-    masked_lm        inputs         [CLS] a [MASK] c [SEP] [PAD]
-                     labels         [CLS] a  b  c  [SEP] [PAD]        what was there
-                     weights          0   0  1  0    0     0          1 where it is to be predicted
-    gathered_…       inputs         as above, and masked_positions [2 4]
-                     labels         [b [SEP]]                         what was there, at these P positions alone
-                     weights        [1 0]                             0 where fewer than P were chosen
-    causal_lm        inputs         [CLS] a  b  c  [SEP] [PAD]
-                     labels           a   b  c [SEP] [PAD] [PAD]      the next token
-                     weights          1   1  1  1    0     0          1 where both are tokens
-
-The inputs are the features of the roles token_ids, attention_mask and token_type_ids, under their own names.
+Both forms choose among the tokens that are neither special nor padding, by stateless draws. On packed rows the tokens
+are chosen in the row as a whole, and segment_ids and positions go on to the model.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfrecord_io import input_plan
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest, TokenizerFacts
+from tfrecord_io.objectives.base import BoundObjective, Objective, TokenFeatures, check_free, example_weights, replaced
 
-__all__ = [
-    "MASKED_POSITIONS",
-    "BoundObjective",
-    "Objective",
-    "causal_lm",
-    "classification",
-    "gathered_masked_lm",
-    "masked_lm",
-]
+__all__ = ["MASKED_POSITIONS", "gathered_masked_lm", "masked_lm"]
 
 # The input of `gathered_masked_lm` that is no feature of the dataset.
 MASKED_POSITIONS = "masked_positions"
-
-# (features, *, seed: int64 [2]) -> (inputs, labels, weights)
-BoundObjective = Callable[..., tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor]]
-
-
-class Objective(Protocol):
-    """What a model is to learn, before it is known from which dataset."""
-
-    def bind(self, manifest: Manifest) -> BoundObjective:
-        """The function for batches of this dataset. Raises: ReaderError if the dataset does not allow it."""
-        ...
-
-
-def classification() -> Objective:
-    """Predict the label: labels int32 [B], or float32 [B] for regression; weights float32 [B]."""
-    return _Classification()
 
 
 def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_share: float = 0.1) -> Objective:
@@ -91,79 +49,6 @@ def gathered_masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, ra
     Raises: as `masked_lm`; ReaderError from `bind` if a feature has that name.
     """
     return _GatheredMaskedLM(probability=probability, mask_share=mask_share, random_share=random_share)
-
-
-def causal_lm() -> Objective:
-    """Predict the next token: labels int32 [B, L] and weights float32 [B, L], 0 at the last position of each row."""
-    return _CausalLM()
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _TokenFeatures:
-    """Names under which the tokens' features stand in an element."""
-
-    ids: str
-    mask: str
-    inputs: tuple[str, ...]
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> _TokenFeatures:
-        schema = manifest.schema
-        ids, mask, types = (
-            schema.with_role("token_ids"),
-            input_plan.mask_name(schema),
-            schema.with_role("token_type_ids"),
-        )
-        if ids is None or mask is None:
-            raise ReaderError(
-                f"dataset {manifest.name!r}: no feature of role 'token_ids', every objective expects one",
-                remedy="read it without objective",
-            )
-        inputs = (ids.name, mask) if types is None else (ids.name, mask, types.name)
-        return cls(ids=ids.name, mask=mask, inputs=inputs)
-
-    def select(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        return {name: features[name] for name in self.inputs}
-
-
-@dataclasses.dataclass(frozen=True)
-class _Classification:
-    def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens, label = _TokenFeatures.of(manifest), manifest.schema.with_role("label")
-        if label is None:
-            raise ReaderError(
-                f"dataset {manifest.name!r}: no label among the features {list(manifest.schema.names)}, "
-                "classification expects one",
-                remedy="build the dataset with --label-column, or choose another objective",
-            )
-        name = label.name
-
-        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
-            del seed  # nothing is left to chance
-            return tokens.select(features), features[name], features[input_plan.WEIGHT]
-
-        return apply
-
-
-@dataclasses.dataclass(frozen=True)
-class _CausalLM:
-    def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens, pad_id = _TokenFeatures.of(manifest), manifest.tokenizer.pad_id
-
-        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
-            del seed  # nothing is left to chance
-            mask_BL = features[tokens.mask]
-            # With padding on the left, the last pad would predict the first token: both ends of a step must be tokens.
-            weights_BL = tf.cast(mask_BL * _shifted(mask_BL, fill=0), tf.float32)
-            labels_BL = _shifted(features[tokens.ids], fill=pad_id)
-            return tokens.select(features), labels_BL, weights_BL * features[input_plan.WEIGHT][:, tf.newaxis]
-
-        return apply
-
-
-def _shifted(values_BL: tf.Tensor, *, fill: int) -> tf.Tensor:
-    """Every position gets the value of the next one, the last one gets `fill`."""
-    return tf.pad(values_BL[:, 1:], [[0, 0], [0, 1]], constant_values=fill)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -198,7 +83,7 @@ class _Masking:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _MaskedLM(_Masking):
     def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens, vocabulary = _TokenFeatures.of(manifest), _Vocabulary.of(manifest)
+        tokens, vocabulary = TokenFeatures.of(manifest), _Vocabulary.of(manifest)
 
         def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
             ids_BL = features[tokens.ids]
@@ -208,8 +93,8 @@ class _MaskedLM(_Masking):
             chosen_BL = vocabulary.candidates(ids_BL, features[tokens.mask]) & (draw_BL < self.probability)
             seen_BL = self.seen(ids_BL, draw_BL, below=self.probability, vocabulary=vocabulary, seed=token_seed)
             hidden_BL = tf.where(chosen_BL, seen_BL, ids_BL)
-            weights_BL = tf.cast(chosen_BL, tf.float32) * features[input_plan.WEIGHT][:, tf.newaxis]
-            return {**tokens.select(features), tokens.ids: hidden_BL}, ids_BL, weights_BL
+            inputs = {**tokens.select(features), tokens.ids: hidden_BL}
+            return inputs, ids_BL, example_weights(features, counts=chosen_BL)
 
         return apply
 
@@ -217,12 +102,8 @@ class _MaskedLM(_Masking):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _GatheredMaskedLM(_Masking):
     def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens, vocabulary = _TokenFeatures.of(manifest), _Vocabulary.of(manifest)
-        if MASKED_POSITIONS in manifest.schema.names:
-            raise ReaderError(
-                f"dataset {manifest.name!r}: feature {MASKED_POSITIONS!r} has a name that gathered_masked_lm uses",
-                remedy="build the dataset with this column renamed or left out, or choose masked_lm",
-            )
+        tokens, vocabulary = TokenFeatures.of(manifest), _Vocabulary.of(manifest)
+        check_free(manifest, MASKED_POSITIONS, objective="gathered_masked_lm")
         most = math.ceil(self.probability * manifest.row_length)
 
         def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
@@ -236,10 +117,9 @@ class _GatheredMaskedLM(_Masking):
             labels_BP = tf.gather(ids_BL, positions_BP, batch_dims=1)
             draw_BP = tf.random.stateless_uniform(labels_BP.shape, draw_seed, alg="philox")
             seen_BP = self.seen(labels_BP, draw_BP, below=1.0, vocabulary=vocabulary, seed=token_seed)
-            hidden_BL = _replaced(ids_BL, positions_BP, tf.where(chosen_BP, seen_BP, labels_BP))
-            weights_BP = tf.cast(chosen_BP, tf.float32) * features[input_plan.WEIGHT][:, tf.newaxis]
+            hidden_BL = replaced(ids_BL, positions_BP, tf.where(chosen_BP, seen_BP, labels_BP))
             inputs = {**tokens.select(features), tokens.ids: hidden_BL, MASKED_POSITIONS: positions_BP}
-            return inputs, labels_BP, weights_BP
+            return inputs, labels_BP, example_weights(features, counts=chosen_BP)
 
         return apply
 
@@ -256,12 +136,6 @@ def _candidates_first(candidate_BL: tf.Tensor, count: int, *, seed: tf.Tensor) -
     """int32 [B, count]: different positions of each row, candidates in random order before all others."""
     draw_BL = tf.random.stateless_uniform(candidate_BL.shape, seed, alg="philox")
     return tf.math.top_k(tf.where(candidate_BL, 1.0 - draw_BL, -1.0), k=count).indices
-
-
-def _replaced(values_BL: tf.Tensor, positions_BP: tf.Tensor, by_BP: tf.Tensor) -> tf.Tensor:
-    """The values, with others at some positions, which differ within a row."""
-    row_BP = tf.broadcast_to(tf.range(positions_BP.shape[0])[:, tf.newaxis], positions_BP.shape)
-    return tf.tensor_scatter_nd_update(values_BL, tf.stack([row_BP, positions_BP], axis=-1), by_BP)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,58 @@
+"""What is trained on, and what is evaluated: one prepared dataset, or several mixed.
+
+    --data A                            A                                     splits of A
+    --data A --data B --weights 3,1     A and B mixed, three rows to one      A's and B's own, one after the other
+
+Only training is mixed (see `tfrecord_io.mixture`). A mixture's datasets go by the names in their manifests; where two
+have the same, the second is called NAME-2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pipelines.train.config import TrainConfig
+from tfrecord_io import reader
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.input_functions import InputFunctions
+from tfrecord_io.mixture import Mixture
+from tfrecord_io.reader import Data
+
+__all__ = ["evaluated", "open_data", "require_train_split"]
+
+
+def open_data(config: TrainConfig) -> InputFunctions:
+    """The dataset, or the mixture. Raises: ReaderError if one cannot be opened, or they do not go together."""
+    opened = [reader.open(folder) for folder in config.data_folders]
+    if len(opened) == 1:
+        return opened[0]
+    named: dict[str, Data] = {}
+    for data in opened:
+        count = sum(each.manifest.name == data.manifest.name for each in named.values())
+        named[f"{data.manifest.name}-{count + 1}" if count else data.manifest.name] = data
+    weights = config.data_weights
+    return Mixture(
+        named,
+        weights=None if weights is None else dict(zip(named, weights, strict=True)),
+        temperature=config.temperature,
+    )
+
+
+def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:
+    """The datasets that have examples in a split, by the names under which they are reported."""
+    if isinstance(data, Data):
+        datasets = {split: data}
+    else:
+        assert isinstance(data, Mixture)
+        datasets = {f"{name}/{split}": each for name, each in data.datasets.items()}
+    return {name: each for name, each in datasets.items() if split in each.splits and each.num_examples(split)}
+
+
+def require_train_split(config: TrainConfig, data: InputFunctions) -> None:
+    """Raises: ConfigError if a dataset has no such split, or no example in it."""
+    split, have = config.train_split, evaluated(data, config.train_split)
+    if len(have) < len(config.data_folders):
+        raise ConfigError(
+            f"--train-split {split}: {data.root} has no such split, or no example in it",
+            remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
+        )

@@ -1,0 +1,138 @@
+"""The arithmetic of mixtures: rates, and the rows of each dataset in each element."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfrecord_io import mixing_plan
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.mixing_plan import Cycle
+
+
+def cycle(*rates: float, rows: int) -> Cycle:
+    return mixing_plan.cycle(tuple((f"dataset {at}", rate) for at, rate in enumerate(rates)), rows=rows)
+
+
+@st.composite
+def mixtures(draw: st.DrawFn) -> tuple[list[float], int]:
+    weights = draw(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=6))
+    return [weight / math.fsum(weights) for weight in weights], draw(st.integers(1, 200))
+
+
+@settings(max_examples=40, deadline=None)
+@given(mixtures())
+def test_every_dataset_has_its_share_of_any_number_of_elements_to_within_a_row(
+    mixture: tuple[list[float], int],
+) -> None:
+    rates, rows = mixture
+    rows_PK = cycle(*rates, rows=rows).rows_PK
+    num_elements = len(rows_PK)
+    assert num_elements <= 4096
+    assert (rows_PK >= 0).all()
+    assert (rows_PK.sum(axis=1) == rows).all()
+    # In whole numbers: |taken - element * total / num_elements| < 1.
+    elements_P1 = np.arange(1, num_elements + 1)[:, np.newaxis]
+    off = np.abs(np.cumsum(rows_PK, axis=0) * num_elements - elements_P1 * rows_PK.sum(axis=0))
+    assert off.max() < num_elements
+    # And what the cycle has in all is the rates' share, exactly or to within a row in 4,096 elements.
+    assert np.abs(rows_PK.sum(axis=0) - num_elements * rows * np.array(rates)).max() < 1
+
+
+@pytest.mark.parametrize(
+    ("rates", "rows", "num_elements"),
+    [
+        ((0.7, 0.3), 128, 5),
+        ((0.7, 0.3), 10, 1),
+        ((1 / 3, 1 / 3, 1 / 3), 8, 3),
+        ((0.999, 0.001), 1, 1000),
+        ((1.0,), 7, 1),
+    ],
+)
+def test_the_shortest_cycle_that_meets_the_rates_exactly_is_found(
+    rates: tuple[float, ...], rows: int, num_elements: int
+) -> None:
+    rows_PK = cycle(*rates, rows=rows).rows_PK
+    assert len(rows_PK) == num_elements
+    np.testing.assert_allclose(rows_PK.sum(axis=0), num_elements * rows * np.array(rates), atol=1e-9)
+
+
+def test_the_example_of_the_docstring() -> None:
+    assert cycle(0.5, 0.3, 0.2, rows=4).rows_PK.T.tolist() == [[2, 2, 2, 2, 2], [2, 1, 1, 1, 1], [0, 1, 1, 1, 1]]
+
+
+def test_what_comes_before_an_element_is_known_without_counting() -> None:
+    found = cycle(0.5, 0.3, 0.2, rows=4)
+    whole = np.concatenate([found.rows_PK] * 3)
+    for element in range(11):
+        assert found.rows_before(element) == tuple(whole[:element].sum(axis=0))
+        assert (found.from_element(element).rows_PK == whole[element : element + 5]).all()
+    assert found.rows_before(5 * 10**30 + 1) == (10**31 + 2, 6 * 10**30 + 2, 4 * 10**30)
+
+
+def test_hosts_begin_at_different_places_so_that_a_rare_dataset_does_not_come_everywhere_at_once() -> None:
+    hosts = [cycle(0.9, 0.1, rows=1).of_host(index, count=5) for index in range(5)]
+    rare_P = np.sum([host.rows_PK[:, 1] for host in hosts], axis=0)
+    assert rare_P.sum() == 5
+    assert rare_P.max() == 1
+
+
+def test_a_share_of_less_than_a_row_in_a_cycle_is_refused_by_name() -> None:
+    with pytest.raises(ReaderError, match=r"'dataset 1' has a share of 1e-06 .* 4096 elements of 8 rows") as caught:
+        cycle(1 - 1e-6, 1e-6, rows=8)
+    assert "larger batch" in caught.value.remedy
+
+
+class TestRates:
+    def test_weights_are_in_proportion_to_each_other(self) -> None:
+        assert mixing_plan.rates_by_weight({"b": 3, "a": 1}, ["a", "b"]) == {"a": 0.25, "b": 0.75}
+
+    @pytest.mark.parametrize("weight", [0, 0.0, -1, math.inf, math.nan, True, "1", None])
+    def test_a_weight_that_is_no_positive_number_is_refused(self, weight: Any) -> None:
+        with pytest.raises(ReaderError, match=r"the weight of dataset 'b' is .*expected a number above 0"):
+            mixing_plan.rates_by_weight({"a": 1.0, "b": weight}, ["a", "b"])
+
+    def test_a_weight_of_numpy_is_a_number(self) -> None:
+        weights = {"a": np.float32(1), "b": np.int64(1)}
+        assert mixing_plan.rates_by_weight(weights, ["a", "b"]) == {"a": 0.5, "b": 0.5}
+
+    def test_an_unknown_name_is_refused(self) -> None:
+        with pytest.raises(ReaderError, match=r"a weight for 'c', expected .*\['a', 'b'\]"):
+            mixing_plan.rates_by_weight({"a": 1, "b": 1, "c": 1}, ["a", "b"])
+
+    def test_a_missing_weight_is_refused(self) -> None:
+        with pytest.raises(ReaderError, match="no weight for dataset 'b'"):
+            mixing_plan.rates_by_weight({"a": 1}, ["a", "b"])
+
+    @pytest.mark.parametrize(
+        ("options", "expected"),
+        [
+            ({}, [10_000, 100]),
+            ({"temperature": 2.0}, [100, 10]),
+            ({"temperature": 0.5}, [10**8, 10**4]),
+            ({"maximum": 900}, [900, 100]),
+            ({"temperature": 2.0, "maximum": 900}, [30, 10]),
+        ],
+    )
+    def test_by_size(self, options: dict[str, Any], expected: list[int]) -> None:
+        found = mixing_plan.rates_by_size({"large": 10_000, "small": 100}, **options)
+        assert list(found.values()) == pytest.approx(np.array(expected) / sum(expected), rel=1e-12)
+
+    def test_a_high_temperature_makes_rates_equal(self) -> None:
+        found = mixing_plan.rates_by_size({"large": 10**12, "small": 1}, temperature=1e6)
+        assert found["small"] == pytest.approx(0.5, rel=1e-4)
+
+    @pytest.mark.parametrize("temperature", [0, -1.0, math.nan, math.inf, "2"])
+    def test_what_is_no_temperature_is_refused(self, temperature: Any) -> None:
+        with pytest.raises(ReaderError, match="temperature is"):
+            mixing_plan.rates_by_size({"a": 1}, temperature=temperature)
+
+    @pytest.mark.parametrize("maximum", [0, -1, 1.5, True])
+    def test_what_is_no_maximum_is_refused(self, maximum: Any) -> None:
+        with pytest.raises(ReaderError, match="maximum is"):
+            mixing_plan.rates_by_size({"a": 1}, maximum=maximum)

@@ -1,0 +1,165 @@
+"""How many rows of each dataset are in which element of a mixture: the arithmetic behind `mixture` (no TF).
+
+Rates say what share of the rows each dataset has; B rows of an element times a rate is seldom a whole number. So a
+cycle of elements is laid out once, in which each dataset has a whole number of rows, and repeated without end. With
+rates 0.5, 0.3 and 0.2 and B = 4, five elements are such a cycle:
+
+    element     0    1    2    3    4   │  0  ...
+    a           2    2    2    2    2   │  2            10 of 20 rows
+    b           2    1    1    1    1   │  2             6
+    c           0    1    1    1    1   │  0             4
+
+After any number n of elements, each dataset has had its n * B * rate rows to within one: row j of a dataset may come in
+the element in which its quota passes j - 1, and must have come by that in which it reaches j, and rows are taken by the
+earliest of these deadlines, which meets all of them if anything does (as the fractional quotas do; Tijdeman, The
+chairman assignment problem, Discrete Mathematics 32, 1980, has the sharper bound). Since it is a cycle, how much of
+each dataset comes before any element is a division and a sum, so a run can start anywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import numbers
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tfrecord_io.errors import ReaderError
+
+__all__ = ["Cycle", "cycle", "rates_by_size", "rates_by_weight"]
+
+# As a vector of rows for each dataset the cycle is part of the graph: at most 32 KB for each of them.
+_MOST_ELEMENTS = 4096
+# Rows in an element by which a rate may be missed and still count as met: less than a row in a billion elements.
+_EXACT = 1e-9
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cycle:
+    """Rows of each of K datasets in each of P elements: int64 [P, K], every line with the same sum."""
+
+    rows_PK: np.ndarray
+
+    def rows_before(self, element: int) -> tuple[int, ...]:
+        """Rows of each dataset in front of element `element` of an endless repetition."""
+        cycles, within = divmod(element, len(self.rows_PK))
+        in_cycle, in_part = self.rows_PK.sum(axis=0), self.rows_PK[:within].sum(axis=0)
+        # Python's integers: a step may be so late that int64 cannot hold the product.
+        return tuple(cycles * int(all_) + int(part) for all_, part in zip(in_cycle, in_part, strict=True))
+
+    def from_element(self, element: int) -> Cycle:
+        """The cycle that begins with element `element` of this one's repetition."""
+        return Cycle(rows_PK=np.roll(self.rows_PK, -(element % len(self.rows_PK)), axis=0))
+
+    def of_host(self, index: int, *, count: int) -> Cycle:
+        """Hosts start at different places of the cycle, so that a rare dataset does not come on all of them at once."""
+        return self.from_element(index * len(self.rows_PK) // count)
+
+
+def rates_by_weight(weights: Mapping[str, float], names: Sequence[str]) -> dict[str, float]:
+    """Weights as shares of 1.
+
+    Raises: ReaderError if there is no weight for one of `names`, one for another name, or one that is not a positive
+        number.
+    """
+    if unknown := [name for name in weights if name not in names]:
+        raise ReaderError(f"a weight for {unknown[0]!r}, expected weights for the datasets {list(names)}")
+    if missing := [name for name in names if name not in weights]:
+        raise ReaderError(
+            f"no weight for dataset {missing[0]!r}, expected one for each of {list(names)}",
+            remedy="give it one, or leave the dataset out",
+        )
+    for name, weight in weights.items():
+        if not _is_positive(weight):
+            raise ReaderError(
+                f"the weight of dataset {name!r} is {weight!r}, expected a number above 0",
+                remedy="leave out a dataset that is not to be read",
+            )
+    return _shares({name: float(weights[name]) for name in names})
+
+
+def rates_by_size(
+    num_examples: Mapping[str, int], *, temperature: float = 1.0, maximum: int | None = None
+) -> dict[str, float]:
+    """Rates in proportion to min(num_examples, maximum) ** (1 / temperature), as shares of 1.
+
+    At temperature 1 every example comes as often as any other; the higher it is, the more equal are the rates. No
+    dataset counts as larger than `maximum` examples. (T5, arXiv:1910.10683, section 3.5.2.)
+
+    Raises: ReaderError if the temperature is not a positive number, or `maximum` not a whole number of at least 1.
+    """
+    if not _is_positive(temperature):
+        raise ReaderError(f"temperature is {temperature!r}, expected a number above 0: 1 means by size, more evens out")
+    if maximum is not None and (not isinstance(maximum, int) or isinstance(maximum, bool) or maximum < 1):
+        raise ReaderError(f"maximum is {maximum!r}, expected a whole number of examples of at least 1")
+    sizes = {name: min(count, count if maximum is None else maximum) for name, count in num_examples.items()}
+    largest = max(sizes.values())
+    # Of the largest size, so that no power overflows.
+    return _shares({name: (size / largest) ** (1 / temperature) for name, size in sizes.items()})
+
+
+@functools.lru_cache(maxsize=64)
+def cycle(rates: tuple[tuple[str, float], ...], *, rows: int) -> Cycle:
+    """The shortest cycle of elements of `rows` rows that has the datasets, by name, at these rates.
+
+    Where no cycle of at most 4,096 elements has, the one that comes closest: off by less than 1 row in 4,096 elements.
+
+    Raises: ReaderError if a rate is less than a row in so many elements.
+    """
+    quotas_K = rows * np.array([rate for _, rate in rates], np.float64)
+    elements = np.arange(1, _MOST_ELEMENTS + 1, dtype=np.int64)
+    exact_PK = elements[:, np.newaxis] * quotas_K
+    totals_PK = _whole(exact_PK, elements * rows)
+    off_P = np.abs(totals_PK - exact_PK).max(axis=1) / elements
+    off_P[(totals_PK < 1).any(axis=1)] = np.inf
+    if np.isinf(off_P.min()):
+        name, least = min(rates, key=lambda rate: rate[1])
+        raise ReaderError(
+            f"dataset {name!r} has a share of {least:.3g} of the rows, expected at least one row in {_MOST_ELEMENTS} "
+            f"elements of {rows} rows",
+            remedy="give it more weight, a larger batch or a higher temperature, or leave it out",
+        )
+    best = int(np.argmax(off_P <= max(off_P.min(), _EXACT)))
+    rows_PK = np.array(_spread(totals_PK[best].tolist(), num_elements=best + 1, rows=rows), np.int64)
+    rows_PK.setflags(write=False)  # it is handed out more than once
+    return Cycle(rows_PK=rows_PK)
+
+
+def _is_positive(value: object) -> bool:
+    return not isinstance(value, bool) and isinstance(value, numbers.Real) and 0 < float(value) < math.inf
+
+
+def _shares(values: Mapping[str, float]) -> dict[str, float]:
+    total = math.fsum(values.values())
+    return {name: value / total for name, value in values.items()}
+
+
+def _whole(exact_PK: np.ndarray, sums_P: np.ndarray) -> np.ndarray:
+    """Whole numbers of given sums next to these: rounded down, then up where most was cut off."""
+    whole_PK = np.floor(exact_PK).astype(np.int64)
+    order_PK = np.argsort(whole_PK - exact_PK, axis=1, kind="stable")
+    rank_PK = np.argsort(order_PK, axis=1, kind="stable")
+    short_P1 = (sums_P - whole_PK.sum(axis=1))[:, np.newaxis]
+    return whole_PK + (rank_PK < short_P1)
+
+
+def _spread(totals: Sequence[int], *, num_elements: int, rows: int) -> list[list[int]]:
+    """The totals spread over elements: before each of them, every dataset has its quota to within one row."""
+    taken = [0] * len(totals)
+    elements = []
+    for element in range(1, num_elements + 1):
+        # What has to have come by the end of this element.
+        take = [max(total * element // num_elements - had, 0) for total, had in zip(totals, taken, strict=True)]
+        waiting = []
+        for at, total in enumerate(totals):
+            had = taken[at] + take[at]
+            if had * num_elements < total * element:
+                # The quota has begun another row; it is complete in the element of this number.
+                waiting.append((-(-(had + 1) * num_elements // total), at))
+        for _, at in sorted(waiting)[: rows - sum(take)]:
+            take[at] += 1
+        taken = [had + now for had, now in zip(taken, take, strict=True)]
+        elements.append(take)
+    return elements

@@ -1,0 +1,172 @@
+"""Several prepared datasets as one: every batch has rows of all of them, in the proportions that were asked for.
+
+    mixed = Mixture({"wiki": reader.open(A), "code": reader.open(B)}, weights={"wiki": 0.7, "code": 0.3})
+    mixed = Mixture({"de": reader.open(C), "sw": reader.open(D)}, temperature=3.0)
+    mixed.input_fn("train", global_batch_size=1024, seed=0)       for strategy.distribute_datasets_from_function
+    mixed.dataset("train", global_batch_size=1024)                for Keras fit
+
+Rates are weights in proportion, or (number of examples) ** (1 / temperature). They are kept by counting, not by chance:
+at every step, each dataset has given its share of all rows so far to within one row. With 0.7 and 0.3, and elements
+(one replica's part of a batch) of 4 rows:
+
+    element          0          1          2          3          4      │
+    rows of wiki     3          3          3          3          2      │  14 of 20: 0.7, and again from the start
+    rows of code     1          1          1          1          2      │   6
+                     w w c w    c w w w    w w w c    w c w w    c w w c     their order within an element is random
+                     │ │   │      │ │ │
+                     0 1   2      3 4 5 ...          wiki's own endless, shuffled stream of records, without a gap
+
+So each dataset is read as if it were alone, in its own epochs and with its own shuffling (by `source_seed`): one may be
+in its tenth epoch while another is still in its first. How many rows of each come before a step is arithmetic
+(`mixing_plan`), so `start_step` costs as little as it does for one dataset, times their number.
+
+With several hosts each holds to the rates by itself, to within two rows, since hosts begin at different places of that
+cycle: a dataset of which there is one row in ten elements does not come on all hosts at the same time.
+
+Only training is mixed. The mean over a mixture depends on the rates and says little of any dataset: evaluate
+`datasets[name]` one after the other.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Mapping
+
+from tfrecord_io import common_manifest, input_plan, mixing_plan
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.input_functions import InputFunctions
+from tfrecord_io.input_graph import Part
+from tfrecord_io.input_plan import Shuffle
+from tfrecord_io.manifest import Manifest, Split
+from tfrecord_io.objectives import BoundObjective, Objective
+from tfrecord_io.reader import Data
+
+__all__ = ["Mixture", "source_seed"]
+
+# As many open shards hide the latency of an object store when there are several datasets as when there is one.
+_LEAST_OPEN_SHARDS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture(InputFunctions):
+    """Opened datasets under names of your choice, to be read as one (see the module, and `InputFunctions`).
+
+    A name is part of the seed of its dataset's order: adding another dataset leaves that order as it was.
+
+    weights: for each dataset, in proportion to each other.
+    temperature, maximum: instead of weights, rates by size, see `mixing_plan.rates_by_size`; with neither of the three,
+        in proportion to the numbers of examples.
+    manifest: what is common to all of them; its fingerprint covers the rates too.
+
+    Without `shuffle`, the input functions share the usual number of open shards among the datasets, at least 4 for each
+    of them; the window is that of each dataset.
+
+    Raises: ReaderError if the datasets do not go together (`common_manifest`), or for wrong weights.
+    """
+
+    datasets: Mapping[str, Data]
+    weights: Mapping[str, float] | None = dataclasses.field(default=None, kw_only=True)
+    temperature: float | None = dataclasses.field(default=None, kw_only=True)
+    maximum: int | None = dataclasses.field(default=None, kw_only=True)
+    manifest: Manifest = dataclasses.field(init=False, repr=False)
+    root: str = dataclasses.field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not self.datasets:
+            raise ReaderError("a mixture of no datasets, expected at least one")
+        if self.weights is not None and (self.temperature is not None or self.maximum is not None):
+            raise ReaderError(
+                "weights together with a temperature or a maximum, expected one or the other",
+                remedy="leave out the weights, or both others",
+            )
+        self._rates(dict.fromkeys(self.datasets, 1))  # refuses weights and temperatures that are none
+        given = {"weights": self.weights, "temperature": self.temperature, "maximum": self.maximum}
+        rates = {name: None if value is None else _plain(value) for name, value in given.items()}
+        object.__setattr__(self, "manifest", common_manifest.merge(self._manifests, rates=rates))
+        object.__setattr__(self, "root", " + ".join(data.root for data in self.datasets.values()))
+
+    @property
+    def splits(self) -> Mapping[str, Split]:
+        """The splits that all datasets have, each with the shards of all of them."""
+        return self.manifest.splits
+
+    def rates(self, split: str) -> dict[str, float]:
+        """Each dataset's share of the rows of a training; their sum is 1. Raises: ReaderError for what is not there."""
+        return self._rates({name: data.num_examples(split) for name, data in self._with_examples(split).items()})
+
+    def epochs(self, split: str, *, global_batch_size: int, step: int) -> dict[str, float]:
+        """How often each dataset has been read after `step` global batches: above 1, it repeats its examples."""
+        input_plan.check_positive("global_batch_size", global_batch_size)
+        rows = step * global_batch_size
+        return {name: rows * rate / self.datasets[name].num_examples(split) for name, rate in self.rates(split).items()}
+
+    def fewest_shards(self, split: str) -> int:
+        """Shards of a split, of the dataset that has the fewest. Raises: ReaderError if there is no such split."""
+        return min(data.fewest_shards(split) for data in self.datasets.values())
+
+    def tokens_per_example(self, split: str) -> float:
+        """Tokens that are not padding, in the mean of what a training reads. Raises: ReaderError as `rates`."""
+        return math.fsum(
+            rate * self.datasets[name].tokens_per_example(split) for name, rate in self.rates(split).items()
+        )
+
+    @property
+    def _manifests(self) -> dict[str, Manifest]:
+        return {name: data.manifest for name, data in self.datasets.items()}
+
+    def _rates(self, num_examples: Mapping[str, int]) -> dict[str, float]:
+        if self.weights is not None:
+            return mixing_plan.rates_by_weight(self.weights, list(self.datasets))
+        temperature = 1.0 if self.temperature is None else self.temperature
+        return mixing_plan.rates_by_size(num_examples, temperature=temperature, maximum=self.maximum)
+
+    def _with_examples(self, split: str) -> Mapping[str, Data]:
+        """The datasets. Raises: ReaderError if one of them has no such split, or no example in it."""
+        for name, data in self.datasets.items():
+            if split not in data.splits:
+                raise ReaderError(
+                    f"dataset {name!r} ({data.root}) has no split {split!r}, but {list(data.splits)}",
+                    remedy=f"choose a split that all datasets have: {list(self.splits)}",
+                )
+            data.source(split)
+        return self.datasets
+
+    def _parts(self, split: str, *, seed: int, training: bool) -> tuple[Part, ...]:
+        if not training:
+            raise ReaderError(
+                f"an evaluation of split {split!r} of a mixture, expected training: only that is mixed",
+                remedy="evaluate each dataset by itself: for name, data in mixture.datasets.items(): "
+                f"data.dataset({split!r}, …); or give training=True, if it is to be trained on",
+            )
+        rates = self.rates(split)
+        return tuple(
+            Part(name=name, source=data.source(split), seed=source_seed(seed, name), rate=rates[name])
+            for name, data in self.datasets.items()
+        )
+
+    def _bound(self, objective: Objective) -> BoundObjective:
+        return common_manifest.bind(objective, self.manifest, manifests=self._manifests)
+
+    def _usual_shuffle(self) -> Shuffle:
+        usual = Shuffle()
+        return dataclasses.replace(
+            usual, cycle_length=max(_LEAST_OPEN_SHARDS, -(-usual.cycle_length // len(self.datasets)))
+        )
+
+
+def source_seed(seed: int, name: str) -> int:
+    """The seed that decides the order of dataset `name` within a mixture of seed `seed`.
+
+    Training on that dataset alone with this seed, and a `shuffle` of the same sizes, gives its rows in the order in
+    which the elements of the mixture take them.
+    """
+    return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big") >> 1
+
+
+def _plain(value: object) -> object:
+    """As JSON has it: a number of NumPy is written as one of Python."""
+    if isinstance(value, Mapping):
+        return {name: float(weight) for name, weight in value.items()}
+    return float(value)  # type: ignore[arg-type]

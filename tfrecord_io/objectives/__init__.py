@@ -1,0 +1,58 @@
+"""From a batch of features to what a model is trained on: (inputs, labels, weights), in the graph.
+
+An objective is configuration; `bind` checks it against a manifest and gives the function that the reader applies to
+each batch. That function is deterministic: all its choices come from the stateless seed that it is given. Both have
+static shapes, and the weights are what Keras calls sample weights: a loss is their weighted mean, and rows that only
+fill up a batch (`example_weight` 0) count in none.
+
+    a batch of 1 row, L = 6         [CLS] a  b  c  [SEP] [PAD]        (special tokens in brackets)
+
+    classification   inputs         [CLS] a  b  c  [SEP] [PAD]        labels [B], weights [B]
+    masked_lm        inputs         [CLS] a [MASK] c [SEP] [PAD]
+                     labels         [CLS] a  b  c  [SEP] [PAD]        what was there
+                     weights          0   0  1  0    0     0          1 where it is to be predicted
+    gathered_…       inputs         as above, and masked_positions [2 4]
+                     labels         [b [SEP]]                         what was there, at these P positions alone
+                     weights        [1 0]                             0 where fewer than P were chosen
+    causal_lm        inputs         [CLS] a  b  c  [SEP] [PAD]
+                     labels           a   b  c [SEP] [PAD] [PAD]      the next token
+                     weights          1   1  1  1    0     0          1 where both are tokens
+    token_class…     labels           0   4  0  7    0     0          the class of each token
+                     weights          0   1  1  1    0     0          1 where it has one of its own
+    span_answers     labels         {start_positions: 2, end_positions: 3}
+    seq2seq          inputs         the row, and decoder inputs: the target one to the right, behind a start token
+                     labels         the target
+    span_corruption  the same, made from one row: spans of it are the target, see `spans`
+
+The inputs are the features of the roles token_ids, attention_mask, token_type_ids, segment_ids and positions, as far as
+the dataset has them, under their own names.
+
+    base      what objectives share           causal   causal_lm, segment_attention_mask   masked    both masked LMs
+    labelled  labels that the dataset holds   seq2seq  targets that the dataset holds      spans     span_corruption
+"""
+
+from __future__ import annotations
+
+from tfrecord_io.objectives.base import BoundObjective, Objective
+from tfrecord_io.objectives.causal import causal_lm, segment_attention_mask
+from tfrecord_io.objectives.labelled import classification, span_answers, token_classification
+from tfrecord_io.objectives.masked import MASKED_POSITIONS, gathered_masked_lm, masked_lm
+from tfrecord_io.objectives.seq2seq import DECODER_INPUTS, DECODER_MASK, seq2seq
+from tfrecord_io.objectives.spans import span_corruption
+
+__all__ = [
+    "DECODER_INPUTS",
+    "DECODER_MASK",
+    "MASKED_POSITIONS",
+    "BoundObjective",
+    "Objective",
+    "causal_lm",
+    "classification",
+    "gathered_masked_lm",
+    "masked_lm",
+    "segment_attention_mask",
+    "seq2seq",
+    "span_answers",
+    "span_corruption",
+    "token_classification",
+]

@@ -1,0 +1,89 @@
+"""Objectives whose labels stand in the dataset: of a whole row, of each token, or where an answer is.
+
+a row, L = 8          [CLS] An na  lives in  Rome [SEP] [PAD]
+
+classification        labels  1                            weights  1
+token_classification  labels  0 5  0    0   0    7    0 0  weights  0 1 0 1 1 1 0 0    "An" stands for "Anna"
+span_answers          labels  {start_positions: 5, end_positions: 5}    weights  1
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tfrecord_io import input_plan
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.objectives.base import BoundObjective, Objective, TokenFeatures, example_weights, required
+
+__all__ = ["classification", "span_answers", "token_classification"]
+
+
+def classification() -> Objective:
+    """Predict the label: labels int32 [B], or float32 [B] for regression; weights float32 [B]."""
+    return _Classification()
+
+
+def token_classification() -> Objective:
+    """Predict the class of each token that has one (names, parts of speech): labels int32 [B, L], weights
+    float32 [B, L], 0 on padding, special tokens and all others without a label of their own (BERT, arXiv:1810.04805,
+    section 5.3: the first token of a word has the word's label).
+    """
+    return _TokenClassification()
+
+
+def span_answers() -> Objective:
+    """Predict the first and the last token of an answer (BERT, arXiv:1810.04805, section 4.2).
+
+    Labels are a dict of int32 [B], under the names of the features of roles start_position and end_position
+    (`start_positions` and `end_positions` where this library made the dataset), weights float32 [B] for both. Keras
+    takes that for a model of two outputs, logits [B, L] each: a dict with these keys, or a list of outputs whose layers
+    have these names. A row without the answer has 0, the position of the first token, twice (section 4.3).
+    """
+    return _SpanAnswers()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Classification:
+    def bind(self, manifest: Manifest) -> BoundObjective:
+        tokens = TokenFeatures.of(manifest)
+        name = required(manifest, "label", objective="classification", remedy="build the dataset with --label-column")
+
+        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
+            del seed  # nothing is left to chance
+            return tokens.select(features), features[name], features[input_plan.WEIGHT]
+
+        return apply
+
+
+@dataclasses.dataclass(frozen=True)
+class _TokenClassification:
+    def bind(self, manifest: Manifest) -> BoundObjective:
+        tokens = TokenFeatures.of(manifest)
+        explained = {"objective": "token_classification", "remedy": "build the dataset with --layout tokens"}
+        labels = required(manifest, "token_labels", **explained)
+        mask = required(manifest, "token_label_mask", **explained)
+
+        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
+            del seed  # nothing is left to chance
+            return tokens.select(features), features[labels], example_weights(features, counts=features[mask])
+
+        return apply
+
+
+@dataclasses.dataclass(frozen=True)
+class _SpanAnswers:
+    def bind(self, manifest: Manifest) -> BoundObjective:
+        tokens = TokenFeatures.of(manifest)
+        explained = {"objective": "span_answers", "remedy": "build the dataset with --layout qa"}
+        start = required(manifest, "start_position", **explained)
+        end = required(manifest, "end_position", **explained)
+
+        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
+            del seed  # nothing is left to chance
+            labels = {start: features[start], end: features[end]}
+            return tokens.select(features), labels, features[input_plan.WEIGHT]
+
+        return apply
