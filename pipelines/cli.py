@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import click
 
 import tfrecord_io
-from pipelines.console import Program, common, errors, quiet
+from pipelines.console import Program, WithSteps, common, errors, quiet
 
 __all__ = ["main"]
 
@@ -39,6 +39,18 @@ _REQUEST: list[Callable[[Any], Any]] = [
         "--keep-column", "keep_columns", multiple=True, metavar="NAME", help="Numbers or vectors; repeatable."
     ),
     click.option("--limit", type=int, metavar="ROWS", help="Only the first rows of each split."),
+    click.option(
+        "--map",
+        multiple=True,
+        metavar="MODULE:FUNCTION",
+        help="Your own function of a pyarrow.Table that gives it changed, with as many rows. Repeatable.",
+    ),
+    click.option(
+        "--filter",
+        multiple=True,
+        metavar="MODULE:FUNCTION",
+        help="Your own function of a pyarrow.Table that says which rows stay. With --map in the order given.",
+    ),
     click.option(
         "--layout",
         type=click.Choice(["pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"]),
@@ -78,6 +90,7 @@ _REQUEST: list[Callable[[Any], Any]] = [
     click.option("--messages-column", metavar="NAME", help="Conversations, with --layout chat. Default: messages."),
     click.option("--tools-column", metavar="NAME", help="Tools for the chat template, with --layout chat."),
     click.option("--pack-rows", is_flag=True, help="Several conversations in a row, with --layout chat."),
+    click.option("--chat-date", metavar="DATE", help="What chat templates that write today's date are told."),
     click.option("--words-column", metavar="NAME", help="Lists of words, with --layout tokens. Default: tokens."),
     click.option("--tags-column", metavar="NAME", help="Their labels, with --layout tokens. Default: tags."),
     click.option("--label-all-tokens", is_flag=True, help="Not only each word's first, with --layout tokens."),
@@ -116,7 +129,7 @@ def main() -> None:
     """From a Hugging Face dataset to TFRecord shards with static shapes."""
 
 
-@main.command(context_settings={"ignore_unknown_options": False})
+@main.command(cls=WithSteps, context_settings={"ignore_unknown_options": False})
 @_request
 @click.option("--output", required=True, metavar="OUT", help="Folder or gs:// address.")
 @click.option("--workers", type=int, metavar="N", help="Threads. Default: every core. Never changes a byte.")
@@ -143,7 +156,7 @@ def build(output: str, workers: int | None, resume: bool, as_json: bool, verbose
     main.leaves_at_once = not request.get("beam_args")
 
 
-@main.command()
+@main.command(cls=WithSteps)
 @_request
 @common
 def plan(as_json: bool, verbose: bool, **request: Any) -> None:
@@ -358,6 +371,7 @@ def _config(request: dict[str, Any], *, output: str, workers: int | None, overwr
             label_column=request["label_column"],
             keep_columns=request["keep_columns"],
             limit=request["limit"],
+            steps=tuple(config.StepConfig(kind=kind, spec=spec) for kind, spec in request["steps"]),
             **{name: request[name] for name in config.LAYOUT_COLUMNS},
         ),
         tokenizer=config.TokenizerConfig(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import logging
 import os
 import signal
@@ -16,7 +17,7 @@ import click
 
 from tfrecord_io.errors import ConfigError, PrepError
 
-__all__ = ["Program", "common", "errors", "quiet"]
+__all__ = ["Program", "WithSteps", "common", "errors", "quiet"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -27,6 +28,21 @@ def common(command: Command) -> Command:
         command
     )
     return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")(command)
+
+
+class WithSteps(click.Command):
+    """A command with --map and --filter. It gets both as one parameter, `steps`: pairs of the option's name and its
+    value in the order of the command line, which click itself keeps within one option only.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Looks through the arguments once for the order, and once more as every command does."""
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        rest = super().parse_args(ctx, args)
+        values = {name: iter(ctx.params.pop(name) or ()) for name in ("map", "filter")}
+        given = [str(parameter.name) for parameter in order if parameter.name in values]
+        ctx.params["steps"] = tuple((name, value) for name in given for value in itertools.islice(values[name], 1))
+        return rest
 
 
 class Program(click.Group):

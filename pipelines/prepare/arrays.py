@@ -8,12 +8,12 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import DTypeLike
 
 from pipelines.prepare.config import Side
 from pipelines.prepare.runs import TokenRuns
+from tfrecord_io._kernels import jit
 from tfrecord_io.errors import SchemaError
 
 __all__ = ["cut", "filled", "join", "marked", "pad"]
@@ -64,11 +64,15 @@ def marked(runs: TokenRuns, *, length: int, side: Side, order: np.ndarray | None
     return out
 
 
-def join(documents: TokenRuns, *, separator: int, bos: int | None) -> np.ndarray:
-    """All documents as one int32 vector, each followed by `separator` and, if `bos` is given, led by it."""
+def join(documents: TokenRuns, *, separator: int, bos: int | None, order: np.ndarray | None = None) -> np.ndarray:
+    """The documents with the indices `order` (all of them, without it) as one int32 vector, each followed by
+    `separator` and, if `bos` is given, led by it.
+    """
+    chosen = np.arange(len(documents)) if order is None else order
     extra = 1 if bos is None else 2
-    out = np.empty(len(documents.ids) + extra * len(documents), np.int32)
-    _join(documents.ids, documents.offsets, separator, -1 if bos is None else bos, out)
+    num_tokens = int((documents.offsets[chosen + 1] - documents.offsets[chosen]).sum())
+    out = np.empty(num_tokens + extra * len(chosen), np.int32)
+    _join(documents.ids, documents.offsets, chosen, separator, -1 if bos is None else bos, out)
     return out
 
 
@@ -94,19 +98,25 @@ def _chosen(runs: TokenRuns, order: np.ndarray | None, *, length: int) -> np.nda
     return chosen
 
 
-@numba.njit(nogil=True, cache=True)
+# Indices are unsigned: whether a signed one counts from the end is tested for each element, which takes several times
+# as long as copying it (measured).
+@jit
 def _place(out, values, offsets, order, left, fill):  # type: ignore[no-untyped-def]
     """Each run of `order` into a row, the rest of which becomes `fill`."""
-    length = out.shape[1]
+    length = np.uint64(out.shape[1])
     for row in range(len(order)):
-        start, size = offsets[order[row]], offsets[order[row] + 1] - offsets[order[row]]
-        at = length - size if left else 0
-        out[row, :at] = fill
-        out[row, at : at + size] = values[start : start + size]
-        out[row, at + size :] = fill
+        start, size = np.uint64(offsets[order[row]]), np.uint64(offsets[order[row] + 1] - offsets[order[row]])
+        at = length - size if left else np.uint64(0)
+        line = out[row]
+        for position in range(at):
+            line[np.uint64(position)] = fill
+        for position in range(size):
+            line[at + np.uint64(position)] = values[start + np.uint64(position)]
+        for position in range(at + size, length):
+            line[np.uint64(position)] = fill
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def _mark(out, offsets, order, left):  # type: ignore[no-untyped-def]
     """1 where a run of `order` lies, else 0."""
     length = out.shape[1]
@@ -118,15 +128,16 @@ def _mark(out, offsets, order, left):  # type: ignore[no-untyped-def]
         out[row, at + size :] = 0
 
 
-@numba.njit(nogil=True, cache=True)
-def _join(ids, offsets, separator, bos, out):  # type: ignore[no-untyped-def]
-    at = 0
-    for document in range(len(offsets) - 1):
+@jit
+def _join(ids, offsets, order, separator, bos, out):  # type: ignore[no-untyped-def]
+    at = np.uint64(0)
+    for index in range(len(order)):
         if bos >= 0:
             out[at] = bos
-            at += 1
-        for position in range(offsets[document], offsets[document + 1]):
-            out[at] = ids[position]
-            at += 1
+            at += np.uint64(1)
+        start, size = np.uint64(offsets[order[index]]), np.uint64(offsets[order[index] + 1] - offsets[order[index]])
+        for position in range(size):
+            out[at + np.uint64(position)] = ids[start + np.uint64(position)]
+        at += size
         out[at] = separator
-        at += 1
+        at += np.uint64(1)

@@ -101,7 +101,7 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     if sample is None:
         raise RowsRejectedError(
             f"split {split!r}: none of the sampled rows can be used",
-            remedy="check --text-column and --label-column, or choose another --split",
+            remedy="check --text-column, --label-column and what a --filter leaves, or choose another --split",
         )
     if config.output.shard_bytes < sample.record_bytes:
         raise ConfigError(

@@ -13,6 +13,7 @@ from pipelines.prepare.job import Job, tokenizer_files
 from pipelines.prepare.receipts import Receipt, RejectedRow
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError, RowsRejectedError
+from tfrecord_io.ledger import FILTERED
 from tfrecord_io.manifest import Manifest, Split
 
 __all__ = ["check_error_rate", "commit"]
@@ -43,7 +44,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         layout={"name": job.layout.name, "max_length": job.length, **job.layout.given()},
         tokenizer=job.facts,
         splits={**(before.splits if before else {}), **splits},
-        label_names=job.columns.label.names if job.columns.label else None,
+        label_names=job.columns.label_names,
         compression=job.compression,
         index_stride=job.index_stride,
         source={**identity, "splits": ranges},
@@ -62,17 +63,21 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
 def check_error_rate(
     rejected: Mapping[str, tuple[Mapping[str, int], tuple[RejectedRow, ...]]], *, rows: Mapping[str, int], limit: float
 ) -> None:
-    """`rejected` is, for each split, the count of rows by reason and the first rows.
+    """`rejected` is, for each split, the count of rows by reason and the first rows. Rows that the user's filters left
+    out are neither good nor bad.
 
-    Raises: RowsRejectedError if more than `limit` (a fraction) of all rows were rejected.
+    Raises: RowsRejectedError if more than `limit` (a fraction) of the rows cannot be used.
     """
-    total, bad = sum(rows.values()), sum(sum(reasons.values()) for reasons, _ in rejected.values())
+    filtered = sum(reasons.get(FILTERED, 0) for reasons, _ in rejected.values())
+    total = sum(rows.values()) - filtered
+    bad = sum(sum(reasons.values()) for reasons, _ in rejected.values()) - filtered
     if bad <= limit * total:
         return
     reasons = "; ".join(
-        f"{split}: " + ", ".join(f"{count} {reason}" for reason, count in sorted(by_reason.items()))
+        f"{split}: "
+        + ", ".join(f"{count} {reason}" for reason, count in sorted(by_reason.items()) if reason != FILTERED)
         for split, (by_reason, _) in sorted(rejected.items())
-        if by_reason
+        if by_reason.keys() - {FILTERED}
     )
     named = [f"{split}[{row.row}] {row.reason}" for split, (_, first) in sorted(rejected.items()) for row in first]
     raise RowsRejectedError(

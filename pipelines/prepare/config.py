@@ -79,11 +79,11 @@ LAYOUT_OPTIONS: dict[str, tuple[LayoutName, ...]] = {
     "add_bos": ("concat", "pack"),
     "long_documents": ("pack",),
     "pack_rows": ("chat",),
+    "chat_date": ("chat",),
     "target_length": ("seq2seq",),
     "input_prefix": ("seq2seq",),
     "label_all_tokens": ("tokens",),
     "stride": ("pad", "qa"),
-    "bucket_lengths": ("pad",),
 }
 
 
@@ -170,11 +170,11 @@ class LayoutConfig:
     add_bos: bool = False
     long_documents: LongDocuments = "split"
     pack_rows: bool = False
+    chat_date: str | None = None
     target_length: int | None = None
     input_prefix: str = ""
     label_all_tokens: bool = False
     stride: int | None = None
-    bucket_lengths: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.name not in get_args(LayoutName):
@@ -182,9 +182,16 @@ class LayoutConfig:
         for option, layouts in LAYOUT_OPTIONS.items():
             if getattr(self, option) != _default(LayoutConfig, option):
                 _require_layout(self.name, option, layouts)
+        if self.stride is not None and self.stride < 0:
+            raise ConfigError(f"--stride {self.stride}, expected at least 0", remedy="give the tokens of overlap")
         if self.max_length is not None and self.max_length < 1:
             raise ConfigError(
                 f"--max-length {self.max_length}, expected at least 1", remedy="give the tokens of one row, such as 128"
+            )
+        if self.target_length is not None and self.target_length < 1:
+            raise ConfigError(
+                f"--target-length {self.target_length}, expected at least 1",
+                remedy="give the tokens of one target, such as 64",
             )
 
     def given(self) -> dict[str, Any]:
@@ -264,6 +271,26 @@ class PrepareConfig:
                 _require_layout(self.layout.name, column, layouts)
         if self.layout.name in ("concat", "pack"):
             self._check_joined()
+        if self.layout.stride is not None and self.layout.name == "pad":
+            self._check_windows()
+        if self.layout.name == "tokens" and self.source.label_column:
+            raise ConfigError(
+                "--layout tokens with --label-column: its labels are the tags of words, and a dataset has one list of "
+                "label names",
+                remedy="leave --label-column out, or keep a column of integers with --keep-column",
+            )
+
+    def _check_windows(self) -> None:
+        given = {
+            "two text columns": len(self.source.text_columns) == 2,
+            f"--truncation {self.layout.truncation}": self.layout.truncation != "longest_first",
+        }
+        for what, is_given in given.items():
+            if is_given:
+                raise ConfigError(
+                    f"--layout pad with --stride and {what}, expected one text in windows of one length, none cut",
+                    remedy="leave one of them out; questions with their contexts are for --layout qa",
+                )
 
     def _check_joined(self) -> None:
         if len(self.source.text_columns) != 1:

@@ -1,6 +1,4 @@
-"""What would come out, from a sample: shards, bytes, tokens, lengths, and what each row length would cost in padding
-or cuts.
-"""
+"""What would come out, from a sample: shards, bytes, tokens, lengths, and what each layout would waste."""
 
 from __future__ import annotations
 
@@ -10,90 +8,84 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare.build import Planned, plan_one
+from pipelines.prepare.comparison import Cost, compare
 from pipelines.prepare.config import PrepareConfig
-from pipelines.prepare.job import resolve
+from pipelines.prepare.job import Resolved, resolve
+from pipelines.prepare.sampling import Sample
+from tfrecord_io.ledger import FILTERED
 
-__all__ = ["Estimate", "LengthCost", "estimate", "length_costs"]
+__all__ = ["Estimate", "estimate"]
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
-_LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LengthCost:
-    """One row length: the share of positions that are padding, of tokens that are cut, and of rows that lose some."""
-
-    length: int
-    padding: float
-    tokens_cut: float
-    rows_cut: float
+_LONGEST = 8192
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """One split. Tokens count special tokens; `seconds` is for this machine, tokenizing alone, without start-up."""
+    """One split. Tokens count special tokens; `seconds` is for this machine, tokenizing alone, without start-up; the
+    `steps` are the user's, as on the command line.
+    """
 
     split: str
     rows: int
     rows_rejected: int
+    rows_filtered: int
     shards: int
     num_bytes: int
     num_tokens: int
     seconds: float
     token_percentiles: dict[int, int]
-    lengths: tuple[LengthCost, ...]
+    layouts: tuple[Cost, ...]
+    steps: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """As `plan --json` prints it."""
-        return dataclasses.asdict(self)
+        costs = [{**dataclasses.asdict(cost), "waste": cost.waste} for cost in self.layouts]
+        return {**dataclasses.asdict(self), "layouts": costs}
 
 
 def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimates every split that `build` would make. Nothing is written."""
     resolved = resolve(config)
-    limit = _longest(resolved.tokenizer.model_max_length)
     return [
-        _of_split(plan_one(resolved, split, config), rows=source.num_rows, longest=max(limit, resolved.job.length))
+        _of_split(plan_one(resolved, split, config), resolved, config, rows=source.num_rows)
         for split, source in resolved.job.splits.items()
     ]
 
 
-def length_costs(row_tokens: np.ndarray, *, longest: int) -> tuple[LengthCost, ...]:
-    """For each usual length up to `longest`, what `pad` would waste; `row_tokens` int64 [N] are the rows' full
-    lengths.
-    """
-    costs = []
-    total = int(row_tokens.sum())
-    for length in (length for length in _LENGTHS if length <= max(longest, _LENGTHS[0])):
-        kept = np.minimum(row_tokens, length)
-        costs.append(
-            LengthCost(
-                length=length,
-                padding=float(1 - kept.sum() / (length * len(row_tokens))),
-                tokens_cut=float((total - kept.sum()) / max(total, 1)),
-                rows_cut=float((row_tokens > length).mean()),
-            )
-        )
-    return tuple(costs)
-
-
-def _longest(model_max_length: int) -> int:
-    # Beyond the model's limit a length is of no use; 512 is shown even for tokenizers that state less.
-    return max(512, min(int(model_max_length), _LENGTHS[-1]))
-
-
-def _of_split(planned: Planned, *, rows: int, longest: int) -> Estimate:
+def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, rows: int) -> Estimate:
     sample, scan = planned.sample, planned.scan
     share = scan.text_bytes / max(sample.text_bytes, 1)
     values = np.percentile(sample.row_tokens, _PERCENTILES)
+    usable = rows - sum(scan.rejected.values())
     return Estimate(
         split=planned.plan.split,
         rows=rows,
-        rows_rejected=sum(scan.rejected.values()),
+        rows_rejected=sum(rows for reason, rows in scan.rejected.items() if reason != FILTERED),
+        rows_filtered=scan.rejected.get(FILTERED, 0),
         shards=len(planned.plan.shards),
         num_bytes=planned.plan.predicted_bytes,
         num_tokens=round(sample.num_tokens * share),
         seconds=sample.seconds * share,
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
-        lengths=length_costs(sample.row_tokens, longest=longest),
+        layouts=_compared(sample, resolved, shard_bytes=config.output.shard_bytes, rows=usable),
+        steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.steps),
+    )
+
+
+def _compared(sample: Sample, resolved: Resolved, *, shard_bytes: int, rows: int) -> tuple[Cost, ...]:
+    """What plain texts would become by other layouts; of rows with more than one text it would mean little."""
+    job = resolved.job
+    if job.layout.name not in ("pad", "concat", "pack"):
+        return ()
+    # Beyond the model's limit a length is of no use; 512 is shown even for tokenizers that state less.
+    limit = max(512, min(int(resolved.tokenizer.model_max_length), _LONGEST))
+    return compare(
+        sample.row_tokens,
+        rows=rows,
+        length=job.length,
+        longest=max(limit, job.length),
+        token_bytes=sample.token_bytes,
+        types="token_type_ids" in resolved.tokenizer.model_input_names,
+        shard_bytes=shard_bytes,
     )

@@ -9,10 +9,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pipelines.prepare import storage, tokenization
+from pipelines.prepare import segments, storage, targets, token_marks, tokenization
 from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.schema import Schema
 
 __all__ = ["DecodedRow", "decoded_rows", "load_tokenizer"]
 
@@ -73,10 +74,48 @@ def _decode(
     row: dict[str, np.ndarray], tokenizer: Any, manifest: Manifest, *, split: str, shard: str, record: int
 ) -> DecodedRow:
     ids = row.pop("input_ids")
-    ids = ids[row.pop("attention_mask") == 1] if "attention_mask" in row else ids[: int(row.pop("num_tokens"))]
+    annotated = token_marks.told(row, ids, manifest, tokenizer)
+    learned = _learned(row, ids, tokenizer, manifest.schema)
+    ids, told = _without_padding(ids, row, manifest.schema)
     row.pop("token_type_ids", None)
-    features: dict[str, Any] = {name: values.tolist() for name, values in row.items()}
+    told.update(_target(row, tokenizer, manifest.schema))
+    told.update(learned, **annotated)
+    features: dict[str, Any] = {**told, **{name: values.tolist() for name, values in row.items()}}
     if "label" in features and manifest.label_names is not None:
         features["label"] = manifest.label_names[features["label"]]
-    text = tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+    text = _text(ids, tokenizer)
     return DecodedRow(split=split, shard=shard, record=record, num_tokens=len(ids), text=text, features=features)
+
+
+def _text(ids: np.ndarray, tokenizer: Any) -> str:
+    return str(tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def _target(row: dict[str, np.ndarray], tokenizer: Any, schema: Schema) -> dict[str, str]:
+    """What is told of the target, if there is one, in place of its features, which are taken from `row`."""
+    found = targets.tokens(row, schema)
+    if found is None:
+        return {}
+    for feature in schema.features:
+        if feature.role in ("target_ids", "target_mask"):
+            del row[feature.name]
+    return {"target text": _text(found, tokenizer)}
+
+
+def _learned(row: dict[str, np.ndarray], ids: np.ndarray, tokenizer: Any, schema: Schema) -> dict[str, list[str]]:
+    """The runs of tokens that are to be learned, as texts, in place of their mask, which is taken from `row`."""
+    if (feature := schema.with_role("loss_mask")) is None:
+        return {}
+    edges = np.flatnonzero(np.diff(row.pop(feature.name), prepend=0, append=0))
+    return {"learned": [_text(ids[start:stop], tokenizer) for start, stop in edges.reshape(-1, 2)]}
+
+
+def _without_padding(ids: np.ndarray, row: dict[str, np.ndarray], schema: Schema) -> tuple[np.ndarray, dict[str, Any]]:
+    """The tokens of a row, and what is told of them in place of the marks that they are found by, taken from `row`."""
+    if (marks := schema.with_role("segment_ids")) is not None:
+        segment_ids = row.pop(marks.name)
+        row.pop("positions", None)
+        return ids[segment_ids > 0], {"tokens of each document": segments.lengths(segment_ids).tolist()}
+    if "attention_mask" in row:
+        return ids[row.pop("attention_mask") == 1], {}
+    return ids[: int(row.pop("num_tokens"))], {}

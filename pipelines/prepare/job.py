@@ -14,15 +14,17 @@ import hashlib
 import json
 import os
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from pipelines.prepare import disproof, layouts, storage, tokenization
+from pipelines.prepare import disproof, layouts, overlap, steps, storage, tokenization
 from pipelines.prepare.columns import ColumnPlan, plan_columns
 from pipelines.prepare.config import Compression, EngineName, LayoutConfig, PrepareConfig, SourceConfig
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.sources import Source, SplitSource, open_source
+from pipelines.prepare.stepping import stepped
+from pipelines.prepare.steps import Step
 from tfrecord_io import manifest, record_index
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Schema
@@ -85,7 +87,7 @@ class Job:
             columns=self.columns,
             engine=engine,
         )
-        return layouts.LAYOUTS[self.layout.name].open_tools(opening)
+        return layouts.layout_of(self.layout).open_tools(opening)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -111,15 +113,20 @@ def resolve(config: PrepareConfig) -> Resolved:
 
     Raises: SourceError, TokenizerError or ConfigError, before anything is written.
     """
+    found = steps.find(config.source.steps)
+    # `datasets` asks whether transformers is there, and takes one that is half imported for whole.
+    tokenization.import_libraries()
+    # Preparing the files leaves the interpreter to others for most of the time, loading a tokenizer does not.
+    opening = overlap.begun(lambda: stepped(open_source(config.source), found))
     tokenizer, files = tokenization.resolve(config.tokenizer)
     length = tokenization.resolve_length(tokenizer, config.layout)
     facts = tokenization.facts(tokenizer, name=config.tokenizer.name, files=files)
     if config.layout.add_bos and facts.bos_id is None:
         raise tokenization.no_bos(config.tokenizer.name)
-    source = open_source(config.source)
-    layout = layouts.LAYOUTS[config.layout.name]
+    source = overlap.awaited(opening)
+    layout = layouts.layout_of(config.layout)
     columns = plan_columns(config.source, source, inputs=layout.inputs(config.source))
-    opening = layouts.Opening(
+    wanted = layouts.Opening(
         tokenizer=tokenizer,
         facts=facts,
         layout=config.layout,
@@ -128,10 +135,10 @@ def resolve(config: PrepareConfig) -> Resolved:
         engine=config.engine,
     )
     # What the tokenizer cannot do shows here, not on a worker.
-    tools = layout.open_tools(opening)
-    features = layout.features(opening, tools)
+    tools = layout.open_tools(wanted)
+    features = layout.features(wanted, tools)
     label = (columns.label.feature,) if columns.label else ()
-    items = _fingerprint_items(config, length=length, facts=facts, source=source)
+    items = _fingerprint_items(config, length=length, facts=facts, source=source, found=found)
     job = Job(
         root=config.output.root,
         name=config.output.name,
@@ -154,19 +161,22 @@ def resolve(config: PrepareConfig) -> Resolved:
         tools=tools,
         tokenizer_files=files,
         items=items,
-        place=source_place(config.source, source),
+        place=source_place(config.source, source, found),
     )
 
 
-def source_place(config: SourceConfig, source: Source) -> dict[str, Any]:
-    """Where the dataset is, to open it again: an absolute path, an address without credentials, or a pinned hub id."""
+def source_place(config: SourceConfig, source: Source, found: Sequence[Step] = ()) -> dict[str, Any]:
+    """Where the dataset is, to open it again: an absolute path, an address without credentials, or a pinned hub id;
+    and the steps that its rows go through, with their text.
+    """
     dataset = config.dataset
     if "://" in dataset:
         parts = urllib.parse.urlsplit(dataset)
         dataset = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
     elif source.identity["kind"] != "hub":
         dataset = os.path.abspath(os.path.expanduser(dataset))
-    return {"dataset": dataset, "config": config.config, "revision": source.identity.get("revision")}
+    place = {"dataset": dataset, "config": config.config, "revision": source.identity.get("revision")}
+    return {**place, "steps": [step.to_json() for step in found]} if found else place
 
 
 def tokenizer_files(job: Job) -> tokenization.Files:
@@ -180,10 +190,13 @@ def _tokenizer_files(folder: str) -> tokenization.Files:
     return {name: storage.read_bytes(storage.join(folder, name)) for name in storage.list_names(folder)}
 
 
-def _fingerprint_items(config: PrepareConfig, *, length: int, facts: TokenizerFacts, source: Source) -> dict[str, Any]:
+def _fingerprint_items(
+    config: PrepareConfig, *, length: int, facts: TokenizerFacts, source: Source, found: Sequence[Step]
+) -> dict[str, Any]:
     libraries = {name: metadata.version(name) for name in ("tokenizers", "transformers")}
     return {
         **config.deciding(),
+        **({"steps": [step.identity() for step in found]} if found else {}),
         "max_length": length,
         "tokenizer": facts.content_sha256,
         "source": dict(source.identity),

@@ -1,7 +1,8 @@
 """From a record of a shard back to the rows of the source that are in it.
 
     plan          the rows of the shard, in the order in which they were read
-    ledger        minus those that were rejected (rejected/SPLIT-IIIII.jsonl names them)
+    ledger        minus those that were rejected (rejected/SPLIT-IIIII.jsonl names them), or that the user's filters
+                  left out (which are asked again)
     seed          permuted by (seed, split, shard), as when the shard was made
     layout        pad: record j is the j-th of them
                   concat: record j holds tokens [j L, (j + 1) L) of all of them joined; and so on
@@ -19,12 +20,13 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare import columns, origins, shards, storage
-from pipelines.prepare.layouts import LAYOUTS, Builder, permuted
+from pipelines.prepare.layouts import Builder, layout_of, permuted
 from pipelines.prepare.layouts.base import Lineage, Piece
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.reopening import Reopened
-from tfrecord_io.errors import FormatError, ReaderError
-from tfrecord_io.manifest import Manifest, Shard
+from pipelines.prepare.stepped_files import marked
+from tfrecord_io.errors import FormatError, ReaderError, SourceError
+from tfrecord_io.manifest import Ledger, Manifest, Shard
 
 __all__ = ["Contribution", "Traced", "Tracer"]
 
@@ -66,9 +68,9 @@ class Tracer:
         Raises: ReaderError if there is no such record; FormatError if the list of rejected rows is gone or damaged.
         """
         dataset = self._dataset
-        whole = LAYOUTS[dataset.job.layout.name].one_record
+        whole = layout_of(dataset.job.layout).one_record
         entry = _shard(dataset.manifest, split=split, shard=shard, record=record)
-        rows = self._shard_rows(dataset.task(split, shard), rejected=entry.ledger.rows_rejected)
+        rows = self._shard_rows(dataset.task(split, shard), ledger=entry.ledger)
         return Traced(
             split=split,
             shard=entry.name,
@@ -79,9 +81,9 @@ class Tracer:
             ),
         )
 
-    def _shard_rows(self, task: ShardTask, *, rejected: int) -> _ShardRows:
+    def _shard_rows(self, task: ShardTask, *, ledger: Ledger) -> _ShardRows:
         if self._rows is None or self._rows[0] != task:
-            self._rows = task, _shard_rows(self._dataset, task, rejected=rejected)
+            self._rows = task, _shard_rows(self._dataset, task, ledger=ledger)
         return self._rows[1]
 
 
@@ -110,10 +112,10 @@ def _shard(manifest: Manifest, *, split: str, shard: int, record: int) -> Shard:
     return entries[shard]
 
 
-def _shard_rows(dataset: Reopened, task: ShardTask, *, rejected: int) -> _ShardRows:
-    usable = _usable_rows(dataset, task, rejected=rejected)
+def _shard_rows(dataset: Reopened, task: ShardTask, *, ledger: Ledger) -> _ShardRows:
+    usable = _usable_rows(dataset, task, ledger=ledger)
     rng = shards.generator(dataset.job, task)
-    if LAYOUTS[dataset.job.layout.name].one_record:
+    if layout_of(dataset.job.layout).one_record:
         return _ShardRows(numbers=usable, lineage=_one_by_one(permuted(len(usable), rng)))
     return _ShardRows(numbers=usable, lineage=_tokenized(dataset, task).lineage(rng))
 
@@ -122,9 +124,12 @@ def _one_by_one(order: np.ndarray) -> Lineage:
     return lambda record: [Piece(int(order[record]), 0, 0)]
 
 
-def _usable_rows(dataset: Reopened, task: ShardTask, *, rejected: int) -> np.ndarray:
+def _usable_rows(dataset: Reopened, task: ShardTask, *, ledger: Ledger) -> np.ndarray:
     """Row numbers int64 [N] in reading order."""
     rows = np.concatenate([np.arange(start, stop) for start, stop in task.segments])
+    if ledger.rows_filtered:
+        rows = _left_by_filters(dataset, task, filtered=ledger.rows_filtered)
+    rejected = sum(ledger.unusable.values())
     if not rejected:
         return rows
     path = dataset.job.rejected_path(task)
@@ -141,12 +146,27 @@ def _usable_rows(dataset: Reopened, task: ShardTask, *, rejected: int) -> np.nda
     return usable
 
 
+def _left_by_filters(dataset: Reopened, task: ShardTask, *, filtered: int) -> np.ndarray:
+    left = [np.zeros(0, np.int64)]
+    for first, batch in shards.batches(dataset.job, task.split, task.segments):
+        mask = marked(batch)
+        left.append(first + (np.arange(batch.num_rows) if mask is None else np.flatnonzero(~mask)))
+    rows = np.concatenate(left)
+    if (now := task.num_rows - len(rows)) != filtered:
+        raise SourceError(
+            f"{dataset.job.shard_name(task)}: the filters leave {now} of its rows out now, but {filtered} when it was "
+            "made: what they say of a row does not depend on that row alone",
+            remedy="build the dataset anew with filters that do, and --overwrite",
+        )
+    return rows
+
+
 def _tokenized(dataset: Reopened, task: ShardTask) -> Builder:
     """The shard as it was before it was laid out."""
     tools = dataset.job.open_tools()
     builder = tools.builder()
-    for _, batch in shards.batches(dataset.job, task.split, task.segments):
-        rows, _ = columns.extract(batch, dataset.job.columns)
+    for first, batch in shards.batches(dataset.job, task.split, task.segments):
+        rows, _ = columns.extract(batch, dataset.job.columns, first=first)
         builder.add(tools.encode(rows))
     return builder
 

@@ -1,8 +1,11 @@
-"""Rows that could not be used: counted by reason, the first ones named, all of them written down."""
+"""Rows that could not be used: counted by reason, the first ones named, all of them written down. Rows that the user's
+filters left out are counted only: there may be millions of them, and the filters can say again which.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +13,10 @@ import pyarrow as pa
 from pipelines.prepare import storage
 from pipelines.prepare.planning import Segments
 from pipelines.prepare.receipts import NAMED_ROWS, RejectedRow
+from pipelines.prepare.stepped_files import without_mark
+from tfrecord_io.ledger import FILTERED
 
-__all__ = ["Rejects"]
+__all__ = ["Rejects", "told_apart"]
 
 _ROW_BYTES = 4096
 
@@ -27,18 +32,31 @@ class Rejects:
 
     @property
     def count(self) -> int:
-        """All rejected rows."""
+        """All rejected rows that are written down."""
         return len(self._lines)
 
-    def add(self, batch: pa.RecordBatch, reasons: np.ndarray, numbers: np.ndarray) -> None:
-        """Takes the rows of `batch` that have a reason; `numbers` are their row numbers in the split."""
-        for index in np.flatnonzero(reasons != "").tolist():
+    def add(
+        self,
+        batch: pa.RecordBatch,
+        reasons: np.ndarray,
+        numbers: np.ndarray,
+        *,
+        details: Mapping[int, str] | None = None,
+    ) -> None:
+        """Takes the rows of `batch` that have a reason; `numbers` are their row numbers in the split. `details` say
+        more than the reason does, by index.
+        """
+        filtered, unusable = told_apart(reasons)
+        if filtered:
+            self.by_reason[FILTERED] = self.by_reason.get(FILTERED, 0) + filtered
+        for index in unusable:
             reason, number = str(reasons[index]), int(numbers[index])
             self.by_reason[reason] = self.by_reason.get(reason, 0) + 1
             if len(self.first) < NAMED_ROWS:
                 self.first.append(RejectedRow(row=number, reason=reason))
-            content = _content(batch.slice(index, 1))
-            self._lines.append(_line(content, row=number, block=self._block_of(number), reason=reason))
+            content = _content(without_mark(batch.slice(index, 1)))
+            detail = None if details is None else details.get(index)
+            self._lines.append(_line(content, row=number, block=self._block_of(number), reason=reason, detail=detail))
 
     def _block_of(self, row: int) -> list[int]:
         return next([start, stop] for start, stop in self._segments if start <= row < stop)
@@ -49,6 +67,13 @@ class Rejects:
             storage.write_bytes(path, b"".join(self._lines), inside=inside)
         else:
             storage.delete(path)
+
+
+def told_apart(reasons: np.ndarray) -> tuple[int, list[int]]:
+    """How many rows are filtered, and the indices of those that cannot be used."""
+    rejected = np.flatnonzero(reasons != "")
+    filtered = reasons[rejected] == FILTERED
+    return int(filtered.sum()), rejected[~filtered].tolist()
 
 
 def _content(row: pa.RecordBatch) -> dict[str, object]:
@@ -67,8 +92,9 @@ def _shown(column: pa.Array) -> object:
     return column[0].as_py()
 
 
-def _line(content: dict[str, object], *, row: int, block: list[int], reason: str) -> bytes:
+def _line(content: dict[str, object], *, row: int, block: list[int], reason: str, detail: str | None) -> bytes:
     text = json.dumps(content, ensure_ascii=False, default=str)
     shown = text.encode("utf-8", "replace")[:_ROW_BYTES].decode("utf-8", "ignore")
-    line = {"row": row, "block": block, "reason": reason, "content": shown}
+    more = {"detail": detail} if detail else {}
+    line = {"row": row, "block": block, "reason": reason, **more, "content": shown}
     return (json.dumps(line, ensure_ascii=False) + "\n").encode()

@@ -1,7 +1,7 @@
 """A finished dataset opened again together with its source: what repair and trace start from.
 
     manifest.json                 options, schema, tokenizer facts    ─┐
-    .prep/FINGERPRINT/source.json where the source is                  ├──►  the job that made it, and its plans
+    .prep/FINGERPRINT/source.json where the source is, the user's steps├──►  the job that made it, and its plans
     .prep/FINGERPRINT/SPLIT/plan.json                                 ─┘
 
 The source is opened and must be what it was: the same files with the same content, or the same revision.
@@ -13,13 +13,14 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.prepare import workspace
+from pipelines.prepare import steps, workspace
 from pipelines.prepare.columns import plan_columns
 from pipelines.prepare.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, LayoutConfig, SourceConfig
 from pipelines.prepare.job import Job
-from pipelines.prepare.layouts import LAYOUTS
+from pipelines.prepare.layouts import layout_of
 from pipelines.prepare.planning import ShardTask, SplitPlan
 from pipelines.prepare.sources import Source, open_source
+from pipelines.prepare.stepping import stepped
 from tfrecord_io.errors import FingerprintMismatchError, FormatError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Schema
@@ -61,8 +62,14 @@ def reopen(root: str, manifest: Manifest, *, dataset: str | None = None) -> Reop
         keep_columns=tuple(options["keep_columns"]),
         **{name: options[name] for name in LAYOUT_COLUMNS if name in options},
     )
+    found = steps.restore(
+        place.get("steps", []),
+        expected=options.get("steps", []),
+        place=workspace.source_path(root, manifest.fingerprint),
+    )
     source = open_source(config)
     _require_same(source, manifest, root=root)
+    source = stepped(source, found)
     job = _job(root, manifest, config=config, source=source)
     plans = {split: _plan(job, split, shards=len(manifest.splits[split].shards)) for split in manifest.splits}
     return Reopened(manifest=manifest, job=job, plans=plans, source=source)
@@ -82,9 +89,9 @@ def _job(root: str, manifest: Manifest, *, config: SourceConfig, source: Source)
     layout = LayoutConfig(
         name=options["layout"],
         max_length=manifest.row_length,
-        **{name: _option(options[name]) for name in LAYOUT_OPTIONS if name in options},
+        **{name: options[name] for name in LAYOUT_OPTIONS if name in options},
     )
-    columns = plan_columns(config, source, inputs=LAYOUTS[layout.name].inputs(config))
+    columns = plan_columns(config, source, inputs=layout_of(layout).inputs(config))
     ranges = manifest.source["splits"]
     label = (columns.label.feature,) if columns.label else ()
     tokens = manifest.schema.features[: len(manifest.schema.features) - len(label) - len(columns.kept)]
@@ -111,11 +118,6 @@ def _job(root: str, manifest: Manifest, *, config: SourceConfig, source: Source)
             remedy="build the dataset anew with --overwrite",
         )
     return job
-
-
-def _option(value: Any) -> Any:
-    """As a config has it: JSON knows no tuples."""
-    return tuple(value) if isinstance(value, list) else value
 
 
 def _ranges(spans: Any) -> tuple[tuple[int, int], ...]:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from pipelines.prepare import progress
 from pipelines.prepare.build import Built
+from pipelines.prepare.comparison import least
 from pipelines.prepare.estimate import Estimate
 from pipelines.prepare.inspection import DecodedRow
 from pipelines.prepare.lineage import Traced
@@ -124,6 +125,7 @@ def summary(built: Built) -> None:
     """The table at the end of a build."""
     out = console()
     out.print(_split_table(built.manifest))
+    _print_steps(out, built.manifest)
     _print_rejected(out, built.manifest)
     out.print(
         f"{built.shards_made} shards made, {built.shards_kept} kept from before, in {built.seconds:.1f} s "
@@ -145,6 +147,7 @@ def manifest_tables(manifest: Manifest) -> None:
     if manifest.label_names is not None:
         out.print("labels: " + ", ".join(f"{index} {name}" for index, name in enumerate(manifest.label_names[:20])))
     out.print(_split_table(manifest))
+    _print_steps(out, manifest)
     _print_rejected(out, manifest)
     _print_engines(out, manifest)
 
@@ -176,11 +179,14 @@ def traced(found: Traced, *, width: int = 400) -> None:
 def estimates(found: list[Estimate]) -> None:
     """The tables of `plan`."""
     out = console()
-    table = Table("split", "rows", "rejected", "tokens", "shards", "bytes", "tokenizing", title="would come out")
+    filters = any(each.rows_filtered for each in found)
+    names = ["split", "rows", *(["filtered"] if filters else []), "rejected", "tokens", "shards", "bytes", "tokenizing"]
+    table = Table(*names, title="would come out")
     for each in found:
         table.add_row(
             each.split,
             f"{each.rows:,}",
+            *([f"{each.rows_filtered:,}"] if filters else []),
             f"{each.rows_rejected:,}",
             f"{each.num_tokens:,}",
             str(each.shards),
@@ -188,23 +194,38 @@ def estimates(found: list[Estimate]) -> None:
             f"{each.seconds:.1f} s",
         )
     out.print(table)
+    if found and found[0].steps:
+        out.print(f"steps: {', '.join(found[0].steps)}", markup=False)
     for each in found:
         shown = "   ".join(f"{percent} %: {value}" for percent, value in each.token_percentiles.items())
         out.print(f"{each.split}: tokens in a row, percentiles   {shown}")
-        costs = Table("row length", "padding", "tokens cut", "rows cut", title=f"{each.split}, with --layout pad")
-        for cost in each.lengths:
-            costs.add_row(str(cost.length), f"{cost.padding:.1%}", f"{cost.tokens_cut:.1%}", f"{cost.rows_cut:.1%}")
-        out.print(costs)
+        if each.layouts:
+            out.print(_layouts_table(each))
+
+
+def _layouts_table(each: Estimate) -> Table:
+    """What each layout would waste; the least of it is marked."""
+    columns = ("layout", "row length", "rows", "shards", "padding", "tokens cut", "rows cut", "waste for each token")
+    table = Table(*columns, title=f"{each.split}, by layout")
+    best = least(each.layouts)
+    for cost in each.layouts:
+        shares = (f"{share:.1%}" for share in (cost.padding, cost.tokens_cut, cost.rows_cut, cost.waste))
+        mark = " (least)" if cost is best else ""
+        table.add_row(cost.layout + mark, str(cost.length), f"{cost.records:,}", str(cost.shards), *shares)
+    return table
 
 
 def _split_table(manifest: Manifest) -> Table:
-    table = Table("split", "rows in", "used", "rejected", "examples", "tokens", "tokens cut", "shards", "bytes")
+    filters = any(split.ledger.rows_filtered for split in manifest.splits.values())
+    counts = ["rows in", "used", *(["filtered"] if filters else []), "rejected"]
+    table = Table("split", *counts, "examples", "tokens", "tokens cut", "shards", "bytes")
     for name, split in manifest.splits.items():
         table.add_row(
             name,
             f"{split.ledger.rows_in:,}",
             f"{split.ledger.rows_used:,}",
-            f"{split.ledger.rows_rejected:,}",
+            *([f"{split.ledger.rows_filtered:,}"] if filters else []),
+            f"{sum(split.ledger.unusable.values()):,}",
             f"{split.num_examples:,}",
             f"{split.num_tokens:,}",
             f"{split.ledger.tokens_cut:,}",
@@ -212,6 +233,13 @@ def _split_table(manifest: Manifest) -> Table:
             size(split.num_bytes),
         )
     return table
+
+
+def _print_steps(out: Console, manifest: Manifest) -> None:
+    """The user's steps, in their order."""
+    for step in manifest.options.get("steps", []):
+        named = "".join(f"--{kind} {step[kind]}" for kind in ("map", "filter") if kind in step)
+        out.print(f"step {named} (module {step['module_sha256'][:12]})", markup=False)
 
 
 def _print_engines(out: Console, manifest: Manifest) -> None:
@@ -234,8 +262,9 @@ def _print_engines(out: Console, manifest: Manifest) -> None:
 
 def _print_rejected(out: Console, manifest: Manifest) -> None:
     for name, split in manifest.splits.items():
-        if split.ledger.rejected:
-            reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(split.ledger.rejected.items()))
-            where = [f"{shard.name} {shard.ledger.rows_rejected:,}" for shard in split.shards if shard.ledger.rejected]
+        if unusable := split.ledger.unusable:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(unusable.items()))
+            counts = [(shard.name, sum(shard.ledger.unusable.values())) for shard in split.shards]
+            where = [f"{name} {count:,}" for name, count in counts if count]
             more = f" and {len(where) - _LISTED} shards more" if len(where) > _LISTED else ""
             out.print(f"rejected in {name}: {reasons} (rows in rejected/; {', '.join(where[:_LISTED])}{more})")

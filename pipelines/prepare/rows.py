@@ -27,7 +27,7 @@ from pipelines.prepare.runs import TokenRuns, from_lists
 from pipelines.prepare.template import Template, assemble, kept_lengths, probe
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["EncodedRows", "ReferenceRows", "RowEncoder", "TemplateRows", "open_rows", "pad_like"]
+__all__ = ["EncodedRows", "ReferenceRows", "RowEncoder", "TemplateRows", "open_rows", "pad_like", "require_room"]
 
 # Rows with this much room for text are compared, besides the length asked for: the first cuts most of the battery, into
 # the second all of it fits, and longer rows differ by padding only.
@@ -178,12 +178,7 @@ def open_rows(
 
     Raises: ConfigError if a row of `length` has no room for text beside the special tokens.
     """
-    special = int(tokenizer.num_special_tokens_to_add(pair=pair))
-    if length <= special:
-        raise ConfigError(
-            f"--max-length {length}, but {special} positions of each row are special tokens",
-            remedy=f"give at least {special + 1}",
-        )
+    special = require_room(tokenizer, length=length, pair=pair)
     if truncation == "only_second" and not pair:
         raise ConfigError(
             "--truncation only_second with one text column, expected a pair", remedy="give --text-column twice"
@@ -198,6 +193,17 @@ def open_rows(
                 return reference
         return TemplateRows(engine, template, tokenizer=tokenizer, length=length, truncation=truncation)
     return reference
+
+
+def require_room(tokenizer: Any, *, length: int, pair: bool) -> int:
+    """How many special tokens a row has. Raises: ConfigError if they leave no room for text in `length`."""
+    special = int(tokenizer.num_special_tokens_to_add(pair=pair))
+    if length <= special:
+        raise ConfigError(
+            f"--max-length {length}, but {special} positions of each row are special tokens",
+            remedy=f"give at least {special + 1}",
+        )
+    return special
 
 
 def pad_like(tokenizer: Any, rows: EncodedRows, *, length: int) -> dict[str, np.ndarray]:

@@ -10,8 +10,9 @@ import array
 import dataclasses
 from collections.abc import Sequence
 
-import numba
 import numpy as np
+
+from tfrecord_io._kernels import jit
 
 __all__ = [
     "GrowingRuns",
@@ -134,10 +135,10 @@ class GrowingRuns:
         return TokenRuns(self._ids.take_all(), offsets_of(self._lengths.take_all()))
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def _gather(source, source_offsets, order, offsets, out):  # type: ignore[no-untyped-def]
     for index in range(len(order)):
-        start = source_offsets[order[index]]
-        at = offsets[index]
-        for position in range(offsets[index + 1] - at):
-            out[at + position] = source[start + position]
+        # Unsigned, or whether they count from the end would be tested for each token.
+        start, at = np.uint64(source_offsets[order[index]]), np.uint64(offsets[index])
+        for position in range(np.uint64(offsets[index + 1]) - at):
+            out[at + np.uint64(position)] = source[start + np.uint64(position)]

@@ -3,13 +3,15 @@
     split     |.......|.......|.......|.......|  equal parts, one for each cluster
     sample      ==        ==  ==           ==    a few neighbouring rows, at a seeded place in each
 
-Every fourth cluster is read first, and the others only if the rows are not so long that those are enough.
+Every fourth cluster is read first, and the others only if the rows are not so long that those are enough. Where the
+user's filters leave few rows, there are more clusters, so that about as many rows are measured.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,11 +23,12 @@ from pipelines.prepare.columns import extract, sizes_of
 from pipelines.prepare.crosscheck import CrossCheck, EngineDisproved
 from pipelines.prepare.disproof import Disproof
 from pipelines.prepare.job import Job
-from pipelines.prepare.layouts import LAYOUTS, Encoded, Tools
+from pipelines.prepare.layouts import Encoded, Tools, layout_of
 from pipelines.prepare.planning import Segments, split_seed
 from pipelines.prepare.prediction import Curve
 from pipelines.prepare.shards import batches, count_tokens
 from pipelines.prepare.sources import SplitSource
+from pipelines.prepare.stepped_files import SteppedFiles
 from tfrecord_io import examples, records
 
 __all__ = ["Sample", "measure"]
@@ -36,6 +39,8 @@ _CLUSTER_ROWS = 16
 _MOST_CLUSTER_ROWS = 64
 _ROW_BYTES = 1 << 10
 _FIRST = 4
+# How much larger a sample may become because of filters, and becomes each time that not one row of it is left.
+_MOST_TIMES = 16
 # What the first clusters may hold of text and of positions in records for the others to be read too.
 _ENOUGH_BYTES = 2 << 20
 _ENOUGH_POSITIONS = 16 << 20
@@ -46,7 +51,8 @@ _RECORDS_PER_FLUSH = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What a split's sample showed. `row_tokens` int64 [N] are tokens of each row, special and cut ones included.
+    """What a split's sample showed. `row_tokens` int64 [N] are tokens of each row, special and cut ones included;
+    `token_bytes` is what an id takes as a varint.
     `disproof` is there if the engine gave other tokens than the reference; the sample is the reference's then.
     """
 
@@ -56,6 +62,7 @@ class Sample:
     row_tokens: np.ndarray
     text_bytes: int
     num_tokens: int
+    token_bytes: float
     seconds: float
     disproof: Disproof | None = None
 
@@ -96,8 +103,18 @@ def measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
 
 
 def _measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
+    share = split.files.share if isinstance(split.files, SteppedFiles) else 1.0
+    times = min(_MOST_TIMES, math.ceil(1 / share))
+    sample = _measure_some(job, tools, split, times=times)
+    while sample is None and share < 1.0 and times * _ROWS < split.num_rows:
+        times *= _MOST_TIMES
+        sample = _measure_some(job, tools, split, times=times)
+    return sample
+
+
+def _measure_some(job: Job, tools: Tools, split: SplitSource, *, times: int) -> Sample | None:
     began = time.perf_counter()
-    clusters = _clusters(job, split)
+    clusters = _clusters(job, split, times=times)
     # The first clusters come from all along the split, and are what an engine has to get right before it makes a shard:
     # comparing all of them would take longer than the rest of a small job.
     parts = list(_read(job, tools, split, clusters[::_FIRST], compared=True))
@@ -112,9 +129,9 @@ def _measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
     rows = _joined([rows for rows, _ in parts])
     made = _lay_out(job, tools, [encoded for _, encoded in parts], tokens=int(rows.tokens.sum()))
     stored = _stored(job, made)
-    joins_rows = LAYOUTS[job.layout.name].joins_rows
-    along, inside, total = (_of_joined if joins_rows else _of_rows)(job, rows, made, stored)
-    curve = prediction.fit(rows.text_bytes, along, total=total, rising=joins_rows)
+    layout = layout_of(job.layout)
+    along, inside, total = (_of_joined if layout.joins_rows else _of_rows)(job, rows, made, stored)
+    curve = prediction.fit(rows.text_bytes, along, total=total, rising=not layout.one_record)
     return Sample(
         curve=prediction.localize(
             curve, clusters=rows.clusters, places=rows.places, text_bytes=rows.text_bytes, output_bytes=inside
@@ -123,19 +140,29 @@ def _measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
         record_bytes=stored / len(made.sizes),
         row_tokens=rows.tokens,
         text_bytes=int(rows.text_bytes.sum()),
-        num_tokens=min(int(made.tokens.sum()), int(rows.tokens.sum())),
+        # A row may be in the sample's records several times, if rows are joined.
+        num_tokens=min(int(made.tokens.sum()), int(rows.tokens.sum()) if layout.joins_rows else 2**63),
+        token_bytes=_varint_bytes([encoded for _, encoded in parts]),
         seconds=time.perf_counter() - began,
     )
 
 
-def _clusters(job: Job, split: SplitSource) -> list[tuple[int, int]]:
-    """Short runs of places, one at a seeded place in each of equal parts of the rows to be read."""
+def _varint_bytes(parts: Sequence[Encoded]) -> float:
+    """Of an id in the mean."""
+    ids = np.concatenate([part.runs["input_ids"].ids for part in parts])
+    return float(1 + (ids >= 1 << 7).mean() + (ids >= 1 << 14).mean()) if len(ids) else 1.0
+
+
+def _clusters(job: Job, split: SplitSource, *, times: int = 1) -> list[tuple[int, int]]:
+    """Short runs of places, one at a seeded place in each of equal parts of the rows to be read; `times` as many."""
     rng = np.random.default_rng([job.seed, split_seed(split.name), 1])
     rows, most = _CLUSTER_ROWS, _ROWS
     if job.compression == "gzip" and not job.shuffle:
         most = 2 * _ROWS
         rows = min(max(split.num_rows * _MOST_CLUSTER_ROWS // most, rows), _MOST_CLUSTER_ROWS)
-    count = max(1, min(most, split.num_rows) // rows)
+    if times > 1 and times * most >= split.num_rows:
+        return [(start, min(start + rows, split.num_rows)) for start in range(0, split.num_rows, rows)]
+    count = max(1, min(times * most, split.num_rows) // rows)
     edges = np.linspace(0, split.num_rows, count + 1).astype(np.int64).tolist()
     starts = [int(rng.integers(low, max(low + 1, high - rows + 1))) for low, high in itertools.pairwise(edges)]
     return [(start, min(start + rows, high)) for start, high in zip(starts, edges[1:], strict=True)]
@@ -154,7 +181,7 @@ def _read(
         text_bytes = sizes_of(batch, job.columns.content)
         room = (clusters[0][1] - clusters[0][0]) * _ROW_BYTES
         within = max(1, int((np.cumsum(text_bytes) <= room).sum()))
-        rows, reasons = extract(batch.slice(0, within), job.columns)
+        rows, reasons = extract(batch.slice(0, within), job.columns, first=row)
         usable = np.flatnonzero(reasons == "")
         if len(usable):
             encoded = tools.encode(rows)
@@ -183,7 +210,7 @@ def _lay_out(job: Job, tools: Tools, parts: Sequence[Encoded], *, tokens: int) -
     """The records of all parts. Where rows are joined, and the sample is too short for one record, it is taken several
     times.
     """
-    times = max(1, -(-job.length // max(tokens, 1))) if LAYOUTS[job.layout.name].joins_rows else 1
+    times = max(1, -(-job.length // max(tokens, 1))) if layout_of(job.layout).joins_rows else 1
     builder = tools.builder()
     for encoded in itertools.chain.from_iterable(itertools.repeat(parts, times)):
         builder.add(encoded)

@@ -15,7 +15,9 @@ from pipelines.prepare.job import Job
 from pipelines.prepare.planning import BlockCutter, Blocks
 from pipelines.prepare.prediction import Curve
 from pipelines.prepare.receipts import NAMED_ROWS, RejectedRow
+from pipelines.prepare.rejects import told_apart
 from pipelines.prepare.sources import SplitSource
+from tfrecord_io.ledger import FILTERED
 
 __all__ = ["Scan", "scan"]
 
@@ -48,7 +50,10 @@ def scan(job: Job, split: SplitSource, *, curve: Curve, block_rows: int) -> Scan
 
 
 def _count(reasons: np.ndarray, row: int, rejected: dict[str, int], first: list[RejectedRow]) -> None:
-    for index in np.flatnonzero(reasons != "").tolist():
+    filtered, unusable = told_apart(reasons)
+    if filtered:
+        rejected[FILTERED] = rejected.get(FILTERED, 0) + filtered
+    for index in unusable:
         reason = str(reasons[index])
         rejected[reason] = rejected.get(reason, 0) + 1
         if len(first) < NAMED_ROWS:

@@ -172,7 +172,7 @@ def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Ga
                 checks.add(batch.rows, encoded, numbers=batch.numbers, which=which)
             gathered.builder.add(encoded)
             if batch.source is not None:
-                gathered.rejects.add(batch.source, encoded.reasons, batch.numbers)
+                gathered.rejects.add(batch.source, encoded.reasons, batch.numbers, details=encoded.details)
             progress.add(rows=len(batch.numbers), tokens=encoded.num_tokens)
         checks.finish()
     gathered.rows_checked = checks.rows_checked
@@ -182,10 +182,11 @@ def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Ga
 def _usable(task: ShardTask, job: Job, tools: Tools, gathered: _Gathered, *, clock: Stopwatch) -> Iterator[_Batch]:
     for first, batch in clock.waiting("read", batches(job, task.split, task.segments)):
         gathered.rows_in += batch.num_rows
-        rows, reasons = extract(batch, job.columns)
+        rows, reasons = extract(batch, job.columns, first=first)
         gathered.rejects.add(batch, reasons, np.arange(first, first + batch.num_rows))
         unused = np.flatnonzero(reasons == "")
         source = batch.take(pa.array(unused)) if tools.may_reject else None
+        progress.add(rows=batch.num_rows - len(unused))
         yield _Batch(rows=rows, numbers=first + unused, source=source)
 
 

@@ -32,6 +32,7 @@ from pipelines.prepare.arrow_files import ArrowFiles, Stamp, stamps_of
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.content import files_digest
 from pipelines.prepare.staged_files import StagedFiles
+from pipelines.prepare.stepped_files import SteppedFiles
 from tfrecord_io.errors import ColumnError, SourceError, SplitNotFoundError
 
 __all__ = ["Source", "SplitSource", "open_source"]
@@ -47,7 +48,7 @@ class SplitSource:
     """The rows of one split: [start, stop) ranges of its files' rows, in the order asked for."""
 
     name: str
-    files: ArrowFiles | StagedFiles
+    files: ArrowFiles | StagedFiles | SteppedFiles
     ranges: tuple[tuple[int, int], ...]
 
     @property

@@ -3,9 +3,9 @@
     hub, files ── `datasets` ──► Arrow cache on the launcher ──► OUT/.prep/FINGERPRINT/source/ ──► workers
 
 The launcher asks the hub once, so that all workers have the rows of one revision, and no worker needs a token. Only
-the columns that are read and the rows that were asked for are written, in batches as large as a block of the plan.
-What each file holds is known before it is written: a run that was stopped goes on with those that are missing. The
-committed dataset needs none of it, and the commit deletes it.
+the columns that are read (all of them for the user's steps, which workers run) and the rows that were asked for are
+written, in batches as large as a block of the plan. What each file holds is known before it is written: a run that was
+stopped goes on with those that are missing. The committed dataset needs none of it, and the commit deletes it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from pipelines.prepare import progress, storage
 from pipelines.prepare.job import Job
 from pipelines.prepare.sources import SplitSource
 from pipelines.prepare.staged_files import Index, StagedFiles, file_path, index_path
+from pipelines.prepare.stepped_files import SteppedFiles
 from tfrecord_io.errors import PrepError
 
 __all__ = ["FOLDER", "remove", "stage"]
@@ -64,6 +65,11 @@ def remove(job: Job) -> None:
 
 
 def _stage_split(split: SplitSource, *, columns: Sequence[str], folder: str, there: dict[str, int]) -> SplitSource:
+    if isinstance(stepped := split.files, SteppedFiles):
+        # Workers run the user's steps, which may look at any column.
+        inner = dataclasses.replace(split, files=stepped.files)
+        staged_inner = _stage_split(inner, columns=stepped.columns, folder=folder, there=there)
+        return dataclasses.replace(split, files=stepped.over(staged_inner.files))
     index, num_bytes = _lay_out(split, columns)
     paths = [file_path(folder, split.name, number) for number in range(len(num_bytes))]
     missing = [number for number, path in enumerate(paths) if there.get(_name(path)) != num_bytes[number]]

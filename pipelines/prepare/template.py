@@ -19,11 +19,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-import numba
 import numpy as np
 
 from pipelines.prepare.config import Side, Truncation
 from pipelines.prepare.runs import TokenRuns, offsets_of
+from tfrecord_io._kernels import jit
 
 __all__ = ["Template", "assemble", "kept_lengths", "probe"]
 
@@ -149,7 +149,7 @@ def _piece(ids: tuple[int, ...], types: tuple[int, ...], dtype: np.dtype) -> tup
     return np.array(ids, dtype), np.array(types, np.uint8)
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def _write_constant(ids, types, at, piece, piece_types):  # type: ignore[no-untyped-def]
     for row in range(len(at)):
         for position in range(len(piece)):
@@ -158,11 +158,12 @@ def _write_constant(ids, types, at, piece, piece_types):  # type: ignore[no-unty
         at[row] += len(piece)
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def _write_text(ids, types, at, source, offsets, kept, from_left, kind):  # type: ignore[no-untyped-def]
     for row in range(len(at)):
-        start = offsets[row + 1] - kept[row] if from_left else offsets[row]
-        for position in range(kept[row]):
-            ids[at[row] + position] = source[start + position]
-            types[at[row] + position] = kind
+        # Unsigned, or whether they count from the end would be tested for each token.
+        start, to = np.uint64(offsets[row + 1] - kept[row] if from_left else offsets[row]), np.uint64(at[row])
+        for position in range(np.uint64(kept[row])):
+            ids[to + np.uint64(position)] = source[start + np.uint64(position)]
+            types[to + np.uint64(position)] = kind
         at[row] += kept[row]

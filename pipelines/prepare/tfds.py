@@ -23,7 +23,7 @@ def files(manifest: Manifest) -> dict[str, bytes]:
     if manifest.compression != "none":
         return {}
     found = {"dataset_info.json": _dump(_info(manifest)), "features.json": _dump(_features(manifest))}
-    if manifest.label_names is not None:
+    if manifest.label_names is not None and manifest.schema.with_role("label") is not None:
         found["label.labels.txt"] = "".join(f"{_one_line(name)}\n" for name in manifest.label_names).encode()
     return found
 

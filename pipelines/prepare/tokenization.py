@@ -7,8 +7,10 @@ and what ends up beside the shards: a trainer that loads OUT/tokenizer has the v
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from pipelines.prepare.content import bytes_digest
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.manifest import TokenizerFacts
 
-__all__ = ["Files", "facts", "load", "no_bos", "resolve", "resolve_length", "separator_id"]
+__all__ = ["Files", "facts", "import_libraries", "load", "no_bos", "resolve", "resolve_length", "separator_id"]
 
 Files = dict[str, bytes]
 
@@ -29,7 +31,15 @@ _NO_LIMIT = 10**9
 # What transformers saves of where a tokenizer was loaded from: equal tokenizers must give equal files.
 _WHERE_FROM = ("is_local", "local_files_only")
 
+# What T5 and its kin have in place of hidden spans.
+_SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
+
 _log = logging.getLogger(__name__)
+
+
+def import_libraries() -> None:
+    """Imports what tokenizers are loaded with, which takes a second, if that has not been done."""
+    importlib.import_module("transformers").PreTrainedTokenizerBase  # noqa: B018  (imported when it is asked for)
 
 
 def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
@@ -73,6 +83,7 @@ def facts(tokenizer: Any, *, name: str, files: Files) -> TokenizerFacts:
         sep_id=tokenizer.sep_token_id,
         mask_id=tokenizer.mask_token_id,
         unk_id=tokenizer.unk_token_id,
+        sentinel_ids=_sentinel_ids(tokenizer),
     )
 
 
@@ -125,6 +136,11 @@ def _saved(tokenizer: Any, name: str) -> Files:
 def _vocab_size(tokenizer: Any) -> int:
     # Ids may have holes (added tokens), so that the largest one counts, not how many there are.
     return max([len(tokenizer) - 1, *tokenizer.get_vocab().values(), *tokenizer.all_special_ids]) + 1
+
+
+def _sentinel_ids(tokenizer: Any) -> tuple[int, ...]:
+    found = ((_SENTINEL.fullmatch(token), token_id) for token, token_id in tokenizer.get_vocab().items())
+    return tuple(token_id for _, token_id in sorted((int(match[1]), token_id) for match, token_id in found if match))
 
 
 def _fetch(config: TokenizerConfig) -> Any:

@@ -1,8 +1,9 @@
 """Rereading everything: are these the very bytes that were committed, and do they say what the manifest says?
 
 Of every shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features,
-shapes and dtypes, ids below the vocabulary's size, masks that are 1 on tokens and 0 on padding in one run, labels
-that have a name. Beside the shards: their indexes, the lists of rejected rows, the tokenizer, and what TFDS reads.
+shapes and dtypes, ids below the vocabulary's size, masks that are 1 on tokens and 0 on padding in one run, of targets
+too, segments and positions that count, labels that have a name. Beside the shards: their indexes, the lists of rejected
+rows, the tokenizer, and what TFDS reads.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ from typing import BinaryIO, Literal, cast
 
 import numpy as np
 
-from pipelines.prepare import storage, tfds
+from pipelines.prepare import segments, storage, targets, tfds, token_marks
 from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.job import rejected_path
 from pipelines.prepare.shards import count_tokens
 from tfrecord_io import examples, record_index, records
 from tfrecord_io.errors import CorruptRecordError, OutputError, PrepError
 from tfrecord_io.manifest import Manifest, Shard
+from tfrecord_io.schema import Schema
 
 __all__ = ["Checked", "Part", "check_columns", "read_folder", "verify_files", "verify_shard"]
 
@@ -89,7 +91,7 @@ class _Parts:
             found = _content(storage.join(self._root, name))
             problem = "" if found == offsets else "not there" if found is None else "not the offsets of the records"
             yield self._checked("index", name, problem)
-        if (problem := self._rejected_problem()) or self._shard.ledger.rejected:
+        if (problem := self._rejected_problem()) or self._shard.ledger.unusable:
             yield self._checked("rejected", rejected_path(self._split, self._index), problem)
 
     def _checked(self, part: Part, file: str, problem: str) -> Checked:
@@ -99,12 +101,12 @@ class _Parts:
         """The list must name as many rows for each reason as the ledger counts."""
         lines = _content(storage.join(self._root, rejected_path(self._split, self._index)))
         if lines is None:
-            return "not there" if self._shard.ledger.rejected else ""
+            return "not there" if self._shard.ledger.unusable else ""
         try:
             counts = dict(collections.Counter(json.loads(line)["reason"] for line in lines.splitlines()))
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             return f"not a list of rejected rows ({error!r:.100})"
-        expected = dict(self._shard.ledger.rejected)
+        expected = self._shard.ledger.unusable
         return "" if counts == expected else f"{counts} rows by reason, expected {expected}"
 
 
@@ -165,24 +167,33 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, place: 
     facts, length = manifest.tokenizer, manifest.row_length
     ids = columns["input_ids"]
     expect((ids >= 0) & (ids < facts.vocab_size), f"a token id outside 0 to {facts.vocab_size - 1}")
-    padded = _padding(columns, length=length, left=facts.padding_side == "left")
+    for valid, what in (*segments.claims(columns, manifest.schema), *targets.claims(columns, manifest)):
+        expect(valid, what)
+    padded = _padding(columns, manifest.schema, length=length, left=facts.padding_side == "left")
     if (mask := columns.get("attention_mask")) is not None:
         expect((mask == 0) | (mask == 1), "an attention mask with other values than 0 and 1")
         expect(
             mask == ~padded, f"an attention mask that is not one run of 1 before padding on the {facts.padding_side}"
         )
-    else:
+    elif manifest.schema.with_role("num_tokens") is not None:
         num_tokens = columns["num_tokens"]
         expect((num_tokens >= 1) & (num_tokens <= length), f"num_tokens outside 1 to {length}")
     expect((ids == facts.pad_id) | ~padded, f"something else than the pad id {facts.pad_id} in the padding")
+    if (learned := manifest.schema.with_role("loss_mask")) is not None:
+        mask = columns[learned.name]
+        expect((mask == 0) | ((mask == 1) & ~padded), f"a {learned.name} of other values than 0 and 1, or 1 on padding")
+    for valid, what in token_marks.claims(columns, manifest, padded):
+        expect(valid, what)
     label = manifest.schema.with_role("label")
     if label is not None and manifest.label_names is not None:
         names = len(manifest.label_names)
         expect((columns[label.name] >= 0) & (columns[label.name] < names), f"a label outside 0 to {names - 1}")
 
 
-def _padding(columns: dict[str, np.ndarray], *, length: int, left: bool) -> np.ndarray:
-    """Where padding is to be, bool [N, L], from the number of tokens in each row."""
+def _padding(columns: dict[str, np.ndarray], schema: Schema, *, length: int, left: bool) -> np.ndarray:
+    """Where padding is to be, bool [N, L], from the segments or the number of tokens in each row."""
+    if (segment_ids := schema.with_role("segment_ids")) is not None:
+        return np.asarray(columns[segment_ids.name] == 0)
     position = np.arange(length)
     if "attention_mask" not in columns:
         return np.asarray(position >= columns["num_tokens"][:, None])

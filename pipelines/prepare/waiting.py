@@ -7,6 +7,7 @@ a worker process on this machine     the thread that waits for that process; Bea
                                      the other workers finish all of their shards, or wait forever
 a worker that never begins           a time limit: Beam's job service waits forever for it
 the job service                      Beam: the connection breaks
+the launcher, however it ends        its worker processes on this machine, by their `lifeline`
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ def until_done(start: Callable[[], Any], *, has_begun: Callable[[], bool] | None
 
     Raises: whatever the job raises; PrepError if it ends otherwise than done, loses a worker, or never begins.
     """
-    # A thread that nobody has to wait for: Beam would turn an interrupt into an error of the step where it struck, or go
-    # on until every thread has made all of its shards.
+    # A thread that nobody has to wait for: Beam would turn an interrupt into an error of the step where it struck, or
+    # go on until every thread has made all of its shards.
     job = begun(lambda: _check_state(start()))
     started = time.monotonic()
     with _lost_workers() as lost:

@@ -37,6 +37,7 @@ __all__ = [
     "require_manifest",
     "require_own",
     "reserve",
+    "source_path",
     "write_plan",
 ]
 
@@ -146,9 +147,14 @@ def read_plan(job: Job, split: str) -> SplitPlan | None:
     return plan
 
 
+def source_path(root: str, fingerprint: str) -> str:
+    """The file that says where the source is, and through which of the user's steps its rows go."""
+    return storage.join(root, WORK_FOLDER, fingerprint, SOURCE_FILE)
+
+
 def read_place(root: str, fingerprint: str) -> Mapping[str, Any]:
     """Where the job of a finished dataset found its source. Raises: FormatError if that is not known any more."""
-    path = storage.join(root, WORK_FOLDER, fingerprint, SOURCE_FILE)
+    path = source_path(root, fingerprint)
     try:
         place = _load(storage.read_bytes(path), place=path)
     except FileNotFoundError:
@@ -277,6 +283,9 @@ def _differences(before: Any, now: Any, *, name: str) -> Iterator[str]:
         old, new = ({f"[{entry['name']}]": entry for entry in entries} for entries in (before, now))
         for key in sorted({*old, *new}):
             yield from _differences(old.get(key), new.get(key), name=name + key)
+    elif _are_mappings(before) and _are_mappings(now) and len(before) == len(now):
+        for index, (old_entry, new_entry) in enumerate(zip(before, now, strict=True)):
+            yield from _differences(old_entry, new_entry, name=f"{name}[{index}]")
     elif before != now:
         yield f"{name}: was {_short(before)}, now {_short(now)}"
 
@@ -284,6 +293,11 @@ def _differences(before: Any, now: Any, *, name: str) -> Iterator[str]:
 def _are_named(value: Any) -> bool:
     """Whether `value` is a list of objects with a name, as the source's files are."""
     return isinstance(value, list) and all(isinstance(entry, Mapping) and "name" in entry for entry in value)
+
+
+def _are_mappings(value: Any) -> bool:
+    """Whether `value` is a list of objects, as the user's steps are."""
+    return isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value)
 
 
 def _short(value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare.estimate import length_costs
+from pipelines.prepare.comparison import Cost, compare, least
 from tests import building
 from tests.building import REVIEWS, read_manifest, reviews
 
@@ -39,14 +39,16 @@ def test_the_plan_is_what_the_build_makes(shard_size: str) -> None:
 def test_the_fields_of_a_plan_are_these() -> None:
     (found,) = planned("--split", "train")
     assert found.keys() == {
-        *("split", "rows", "rows_rejected", "shards", "num_bytes", "num_tokens"),
-        *("seconds", "token_percentiles", "lengths"),
+        *("split", "rows", "rows_rejected", "rows_filtered", "shards", "num_bytes", "num_tokens"),
+        *("seconds", "token_percentiles", "layouts", "steps"),
     }
     assert list(found["token_percentiles"]) == ["5", "25", "50", "75", "95", "99", "100"]
     values = list(found["token_percentiles"].values())
     assert values == sorted(values)
-    assert found["lengths"][0].keys() == {"length", "padding", "tokens_cut", "rows_cut"}
-    assert [cost["length"] for cost in found["lengths"]] == [64, 128, 256, 512]
+    names = {"layout", "length", "records", "shards", "padding", "tokens_cut", "rows_cut", "waste"}
+    assert {frozenset(cost) for cost in found["layouts"]} == {frozenset(names)}
+    lengths = [("pad", 64), ("pad", 128), ("pad", 256), ("pad", 512), ("concat", 128), ("pack", 128)]
+    assert [(cost["layout"], cost["length"]) for cost in found["layouts"]] == lengths
 
 
 def test_planning_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,20 +66,61 @@ def test_rejected_rows_are_counted_but_do_not_stop_a_plan(tmp_path: Path) -> Non
 def test_people_see_tables_on_stderr_and_nothing_on_stdout() -> None:
     outcome = building.command("plan", REVIEWS, "--tokenizer", building.tokenizer())
     assert outcome.out == ""
-    for shown in ("would come out", "train: tokens in a row", "validation, with --layout pad", "320"):
+    for shown in ("would come out", "train: tokens in a row", "validation, by layout", "320"):
         assert shown in outcome.err
 
 
+def costs_of(*row_tokens: int, length: int = 64, **changes: Any) -> dict[tuple[str, int], Cost]:
+    options: dict[str, Any] = {"longest": 256, "token_bytes": 2.0, "types": False, "shard_bytes": 10**8, **changes}
+    options.setdefault("rows", len(row_tokens))
+    return {(cost.layout, cost.length): cost for cost in compare(np.array(row_tokens), length=length, **options)}
+
+
 def test_a_length_costs_padding_or_cuts() -> None:
-    costs = {cost.length: cost for cost in length_costs(np.array([16, 64, 256]), longest=256)}
-    assert list(costs) == [64, 128, 256]
-    assert costs[64].padding == pytest.approx(1 - (16 + 64 + 64) / (3 * 64))
-    assert costs[64].tokens_cut == pytest.approx(192 / 336)
-    assert costs[64].rows_cut == pytest.approx(1 / 3)
-    assert costs[256].padding == pytest.approx(1 - 336 / (3 * 256))
-    assert (costs[256].tokens_cut, costs[256].rows_cut) == (0, 0)
+    costs = costs_of(16, 64, 256)
+    assert list(costs) == [("pad", 64), ("pad", 128), ("pad", 256), ("concat", 64), ("pack", 64)]
+    short, long = costs["pad", 64], costs["pad", 256]
+    assert short.padding == pytest.approx(1 - (16 + 64 + 64) / (3 * 64))
+    assert short.tokens_cut == pytest.approx(192 / 336)
+    assert short.rows_cut == pytest.approx(1 / 3)
+    assert long.padding == pytest.approx(1 - 336 / (3 * 256))
+    assert (long.tokens_cut, long.rows_cut) == (0, 0)
 
 
-def test_rows_without_a_token_cost_padding_alone() -> None:
-    (cost,) = length_costs(np.zeros(4, np.int64), longest=10)
-    assert (cost.padding, cost.tokens_cut, cost.rows_cut) == (1, 0, 0)
+def test_waste_is_padding_and_cut_tokens_for_each_token() -> None:
+    costs = costs_of(16, 64, 256)
+    assert costs["pad", 64].waste == pytest.approx((3 * 64 - 144 + 192) / 336)
+    assert costs["pad", 256].waste == pytest.approx((3 * 256 - 336) / 336)
+    assert costs["concat", 64].waste == 0
+
+
+def test_packing_wastes_what_no_document_fits_into() -> None:
+    cost = costs_of(40, 40, 20, 10, 64)["pack", 64]
+    assert cost.records == 3
+    assert cost.padding == pytest.approx(1 - 174 / (3 * 64))
+    assert cost.tokens_cut == 0
+
+
+def test_the_layout_that_wastes_least_is_named() -> None:
+    assert least(tuple(costs_of(64, 64).values())).layout == "pad", "rows as long as they may be need nothing else"
+    assert least(tuple(costs_of(10, 64, 5).values())).layout == "concat"
+    outcome = building.command("plan", REVIEWS, "--tokenizer", building.tokenizer(), "--split", "train")
+    assert "concat (least)" in outcome.err
+
+
+def test_rows_and_shards_are_those_of_the_whole_split() -> None:
+    cost = costs_of(64, 64, rows=2_000_000, shard_bytes=10**7)["pad", 64]
+    assert cost.records == 2_000_000
+    assert cost.shards == pytest.approx(2_000_000 * (64 * 2 + 64 + 66) / 10**7, rel=0.01)
+
+
+@pytest.mark.parametrize("layout", ["concat", "pack", "pad"])
+def test_a_row_of_the_comparison_is_near_what_a_build_makes(layout: str) -> None:
+    options = ("--max-length", 64, "--shard-size", "3kB", "--split", "train")
+    (cost,) = (cost for cost in planned(*options)[0]["layouts"] if (cost["layout"], cost["length"]) == (layout, 64))
+    (built,) = planned(*options, "--layout", layout)
+    assert cost["shards"] == pytest.approx(built["shards"], rel=0.15)
+
+
+def test_rows_without_a_token_are_not_compared() -> None:
+    assert costs_of(0, 0) == {}

@@ -182,6 +182,18 @@ def test_facts_are_the_tokenizers(zoo: Zoo) -> None:
     assert facts.vocab_size == len(resolved)
 
 
+def test_sentinels_are_the_extra_ids_by_number(zoo: Zoo) -> None:
+    tokenizer = zoo.tokenizer("unigram")
+    added = [f"<extra_id_{number}>" for number in (11, 2, 1, 10)]
+    tokenizer.add_tokens([*added, "<extra_id_>", "a <extra_id_3>"], special_tokens=True)
+    expected = tokenizer.convert_tokens_to_ids([f"<extra_id_{number}>" for number in (0, 1, 2, 10, 11)])
+    assert tokenization.facts(tokenizer, name="t5", files={}).sentinel_ids == tuple(expected)
+
+
+def test_a_tokenizer_without_extra_ids_has_no_sentinels(zoo: Zoo) -> None:
+    assert tokenization.facts(zoo.tokenizer("wordpiece_cased"), name="bert", files={}).sentinel_ids == ()
+
+
 @BYT5_WARNS
 @pytest.mark.parametrize("kind", LIGHT_KINDS)
 def test_every_id_that_a_tokenizer_gives_is_below_its_vocabulary_size(zoo: Zoo, kind: str) -> None:

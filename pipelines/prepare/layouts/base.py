@@ -48,7 +48,8 @@ class Encoded:
     `runs` are ragged values by feature name, one run for each row, or for each of `owners` (int64, the index of the
     run's row, ascending) where a row gives several or none. `reasons` (object [N]) says why a row cannot be used, ''
     where it can; the runs of other rows are to be left out. `full_lengths` int64 [N] counts a row's tokens, special
-    ones and those that do not fit included; `tokens_cut` are those of usable rows that do not.
+    ones and those that do not fit included; `tokens_cut` are those of usable rows that do not. `details` say more than
+    the reason does, by row.
     """
 
     runs: Mapping[str, TokenRuns]
@@ -57,6 +58,7 @@ class Encoded:
     full_lengths: np.ndarray
     tokens_cut: int = 0
     owners: np.ndarray | None = None
+    details: Mapping[int, str] = dataclasses.field(default_factory=dict)
 
     @property
     def num_tokens(self) -> int:

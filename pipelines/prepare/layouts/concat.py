@@ -109,7 +109,7 @@ class _ConcatBuilder:
         order = permuted(len(documents), rng)
         left = np.empty(0, np.int32)
         for chosen in by_tokens(order, documents.lengths):
-            joined = arrays.join(documents.take(chosen), separator=self._separator, bos=self._bos)
+            joined = arrays.join(documents, order=chosen, separator=self._separator, bos=self._bos)
             self.rows_used += len(chosen)
             tokens = np.concatenate([left, joined])
             whole = len(tokens) // self._length * self._length

@@ -28,11 +28,12 @@ _ROWS_PER_CHUNK = 1024
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
     """Runs that become a feature [N, length], filled up with `fill` on `side`: held as `held` while a shard is made,
-    laid out as `laid_out`. `mask` names the feature that is 1 on them and 0 elsewhere, if there is to be one.
+    laid out as `laid_out`. `mask` names the feature that is 1 on them and 0 elsewhere, if there is to be one. Without a
+    length each run is one value, and the feature [N].
     """
 
     name: str
-    length: int
+    length: int | None
     fill: int
     side: Side
     held: np.dtype
@@ -110,6 +111,9 @@ class RowsBuilder:
         out = {}
         for field in self._fields:
             values = runs[field.name]
+            if field.length is None:
+                out[field.name] = values.ids[order].astype(field.laid_out)
+                continue
             out[field.name] = arrays.filled(
                 values, length=field.length, value=field.fill, side=field.side, dtype=field.laid_out, order=order
             )

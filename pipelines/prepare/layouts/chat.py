@@ -1,0 +1,148 @@
+"""Layout `chat`: conversations through the tokenizer's chat template, with a mask of what the assistant says.
+
+    {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
+
+    input_ids       <|im_start|> user ⏎ 2 + 2 ? <|im_end|> ⏎ <|im_start|> assistant ⏎ 4 <|im_end|> ⏎ . .      L = 16
+    attention_mask       1         1  1 1 1 1 1     1      1      1           1     1 1     1      1 0 0
+    loss_mask            0         0  0 0 0 0 0     0      0      0           0     0 1     1      0 0 0
+
+The ids are those of `tokenizer.apply_chat_template(messages, tools=tools)`. A conversation of more than L tokens loses
+whole turns, the latest ones, or with --truncation-side left the oldest ones behind the system prompt. With --pack-rows
+conversations come side by side in rows of L tokens, each with its own segment and positions, as in layout `pack`.
+
+How conversations become tokens and masks: `pipelines.prepare.chat`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+
+import numpy as np
+
+from pipelines.prepare.chat.alignment import Aligner
+from pipelines.prepare.chat.encoder import ChatEncoder
+from pipelines.prepare.chat.filling import Filler
+from pipelines.prepare.chat.messages import Conversations
+from pipelines.prepare.chat.rendering import open_template
+from pipelines.prepare.columns import Inputs, Purpose, Rows
+from pipelines.prepare.config import SourceConfig
+from pipelines.prepare.engines import Engine, HuggingFaceEngine
+from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
+from pipelines.prepare.layouts.concat import open_engines
+from pipelines.prepare.layouts.pack import PackBuilder, packed_features
+from pipelines.prepare.layouts.pad import attention_mask
+from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
+from pipelines.prepare.runs import TokenRuns, id_dtype
+from tfrecord_io.errors import ConfigError, TokenizerError
+from tfrecord_io.schema import Feature
+
+__all__ = ["CHAT", "PACKED_CHAT"]
+
+_NARROW = np.dtype(np.uint8)
+
+
+def _inputs(source: SourceConfig) -> Inputs:
+    nested: dict[Purpose, str] = {"messages": source.messages_column or "messages"}
+    if source.tools_column is not None:
+        nested["tools"] = source.tools_column
+    return Inputs(nested=nested)
+
+
+def _packed_inputs(source: SourceConfig) -> Inputs:
+    if source.label_column or source.keep_columns:
+        raise ConfigError(
+            "--pack-rows with --label-column or --keep-column: a row holds several conversations",
+            remedy="leave them out, or leave --pack-rows out",
+        )
+    return _inputs(source)
+
+
+def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+    del tools
+    loss_mask = Feature(
+        name="loss_mask",
+        dtype="int64",
+        shape=(opening.length,),
+        role="loss_mask",
+        meaning="1 on the tokens to be learned",
+    )
+    return (input_ids(opening.length), attention_mask(opening.length), loss_mask)
+
+
+def _packed_features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+    del tools
+    return packed_features(opening.length, loss_mask=True)
+
+
+def _open_tools(opening: Opening) -> Tools:
+    engine, reference = open_engines(opening)
+    if not isinstance(reference, HuggingFaceEngine):
+        raise TokenizerError(
+            f"--layout chat needs a tokenizer that reports where its tokens are, which this one, a "
+            f"{type(opening.tokenizer).__name__}, does not",
+            remedy="choose one with a tokenizer.json",
+        )
+    slow = _ChatTools(reference, opening, fills=False, reference=None)
+    # What was asked for by name, or is left when anything else was disproved, is to be the reference all through.
+    return slow if opening.engine == "hf" else _ChatTools(engine, opening, fills=True, reference=slow)
+
+
+class _ChatTools:
+    """Conversations as tokens: with `fills` by skeletons where they can be, else by the template alone."""
+
+    may_reject = True
+    constant_type: int | None = None
+
+    def __init__(self, engine: Engine, opening: Opening, *, fills: bool, reference: Tools | None) -> None:
+        self.concurrent = engine.concurrent and fills
+        is_other = not fills or not isinstance(engine, HuggingFaceEngine)
+        # Its tokens are the reference's, but not its texts: it is no reference.
+        self.engine = engine.name if is_other else f"{engine.name}-filled"
+        self.engine_version = engine.version
+        self.reference = reference
+        self._opening = opening
+        template = open_template(opening.tokenizer, date=_date(opening.layout.chat_date))
+        self._encoder = ChatEncoder(
+            template,
+            engine,
+            Aligner(opening.tokenizer, dtype=id_dtype(opening.facts.vocab_size)),
+            length=opening.length,
+            side=opening.tokenizer.truncation_side,
+            filler=Filler(template) if fills else None,
+        )
+
+    def encode(self, rows: Rows) -> Encoded:
+        encoded = self._encoder.encode(Conversations.of(rows.nested["messages"], rows.nested.get("tools")))
+        return Encoded(
+            runs={"input_ids": encoded.ids, "loss_mask": TokenRuns(encoded.learned, encoded.ids.offsets)},
+            arrays=rows.arrays,
+            reasons=encoded.reasons,
+            full_lengths=encoded.full_lengths,
+            tokens_cut=encoded.tokens_cut,
+            details=encoded.details,
+        )
+
+    def builder(self) -> Builder:
+        facts, length, dtype = self._opening.facts, self._opening.length, id_dtype(self._opening.facts.vocab_size)
+        if self._opening.layout.pack_rows:
+            return PackBuilder(length=length, pad_id=facts.pad_id, dtype=dtype, loss_mask=True)
+        side = facts.padding_side
+        ids = Field(name="input_ids", length=length, fill=facts.pad_id, side=side, held=dtype, mask="attention_mask")
+        mask = Field(name="loss_mask", length=length, fill=0, side=side, held=_NARROW, laid_out=_NARROW)
+        return RowsBuilder([ids, mask])
+
+
+def _date(text: str | None) -> datetime.date | None:
+    try:
+        return None if text is None else datetime.date.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"--chat-date {text!r}, expected a date such as 2024-07-26", remedy="write it as YYYY-MM-DD"
+        ) from error
+
+
+CHAT = Layout(open_tools=_open_tools, features=_features, inputs=_inputs)
+PACKED_CHAT = dataclasses.replace(
+    CHAT, features=_packed_features, inputs=_packed_inputs, joins_rows=True, one_record=False
+)

@@ -1,0 +1,159 @@
+"""Layout `pack`: whole documents side by side in rows of exactly L tokens, each with its own segment and positions.
+
+    documents      a b c | d | e f g h i      L = 8, each followed by a separator, '|'
+    input_ids      a b c | d | . .            e f g h i | . .
+    segment_ids    1 1 1 1 2 2 0 0            1 1 1 1 1 1 0 0
+    positions      0 1 2 3 0 1 0 0            0 1 2 3 4 5 0 0
+
+A document is split only if it is longer than a row, or left out then (`--long-documents drop`). Which documents share
+a row is decided for all of a shard at once, in its permuted order; how, and in which order rows come, `packing` tells.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from pipelines.prepare import packing
+from pipelines.prepare.columns import Rows
+from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Lineage, Opening, Piece, Tools, input_ids, permuted
+from pipelines.prepare.layouts.concat import CONCAT
+from pipelines.prepare.runs import GrowingRuns, GrowingVector, TokenRuns, id_dtype
+from pipelines.prepare.tokenization import separator_id
+from tfrecord_io.schema import Feature, Role
+
+__all__ = ["PACK", "PackBuilder", "packed_features"]
+
+_TOKENS_PER_CHUNK = 1 << 19
+
+
+def packed_features(length: int, *, loss_mask: bool = False) -> tuple[Feature, ...]:
+    """What `PackBuilder` makes."""
+
+    meanings: dict[Role, str] = {
+        "segment_ids": "1, 2, ... on the documents of this row, 0 on padding",
+        "positions": "a token's place in its document, from 0; 0 on padding",
+        "loss_mask": "1 on the tokens to be learned",
+    }
+    if not loss_mask:
+        del meanings["loss_mask"]
+    marks = (
+        Feature(name=role, dtype="int64", shape=(length,), role=role, meaning=meaning)
+        for role, meaning in meanings.items()
+    )
+    return (input_ids(length), *marks)
+
+
+class PackBuilder:
+    """Packs the documents of a shard, one run of `input_ids` for each row: led by `bos` and followed by `separator`,
+    as far as they are given. `loss_mask` says that there are runs of that name too, with one 0 or 1 for each token.
+
+    Without a separator no document may be empty: it would be in no record.
+    """
+
+    def __init__(
+        self,
+        *,
+        length: int,
+        pad_id: int,
+        dtype: np.dtype,
+        separator: int | None = None,
+        bos: int | None = None,
+        loss_mask: bool = False,
+    ) -> None:
+        self.rows_used = 0
+        self.tokens_cut = 0
+        self._length = length
+        self._pad_id = pad_id
+        self._separator = separator
+        self._bos = bos
+        self._runs = GrowingRuns(dtype)
+        self._loss_mask = GrowingVector(np.dtype(np.uint8)) if loss_mask else None
+
+    def add(self, encoded: Encoded) -> None:
+        """Takes the documents of the usable rows."""
+        self.tokens_cut += encoded.tokens_cut
+        usable = encoded.usable
+        chosen = None if usable.all() else np.flatnonzero(usable)
+        self._runs.append(_taken(encoded.runs["input_ids"], chosen))
+        if self._loss_mask is not None:
+            self._loss_mask.append(_taken(encoded.runs["loss_mask"], chosen).ids)
+
+    def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
+        """Columns by feature name, about half a million tokens at a time."""
+        documents = self._runs.take_all()
+        loss_mask = None if self._loss_mask is None else self._loss_mask.take_all()
+        packed = self._packed(documents, rng)
+        step = max(1, _TOKENS_PER_CHUNK // self._length)
+        for start in range(0, len(packed), step):
+            part = packed.rows(start, start + step)
+            self.rows_used += int(np.count_nonzero(part.firsts == 0))
+            yield packing.lay_out(
+                documents,
+                part,
+                length=self._length,
+                pad_id=self._pad_id,
+                separator=self._separator,
+                bos=self._bos,
+                loss_mask=loss_mask,
+            )
+
+    def lineage(self, rng: np.random.Generator | None) -> Lineage:
+        """The documents of a record, or parts of them, in order."""
+        packed = self._packed(self._runs.take_all(), rng)
+        return lambda record: [Piece(*part) for part in packed.parts(record)]
+
+    def _packed(self, documents: TokenRuns, rng: np.random.Generator | None) -> packing.Packing:
+        added = (self._separator is not None) + (self._bos is not None)
+        order = permuted(len(documents), rng)
+        return packing.pack(documents.lengths + added, length=self._length, order=order)
+
+
+class _PackTools:
+    """Documents as `concat` tokenizes them."""
+
+    constant_type: int | None = None
+
+    def __init__(self, documents: Tools, opening: Opening) -> None:
+        self.may_reject = opening.layout.long_documents == "drop"
+        self.concurrent = documents.concurrent
+        self.engine, self.engine_version = documents.engine, documents.engine_version
+        self.reference = documents.reference and _PackTools(documents.reference, opening)
+        self._documents = documents
+        self._opening = opening
+        self._separator = separator_id(opening.tokenizer)
+
+    def encode(self, rows: Rows) -> Encoded:
+        encoded = self._documents.encode(rows)
+        if not self.may_reject:
+            return encoded
+        reasons = np.where(encoded.full_lengths > self._opening.length, "too_long", "").astype(object)
+        return dataclasses.replace(encoded, reasons=reasons)
+
+    def builder(self) -> Builder:
+        facts, layout = self._opening.facts, self._opening.layout
+        return PackBuilder(
+            length=self._opening.length,
+            pad_id=facts.pad_id,
+            dtype=id_dtype(facts.vocab_size),
+            separator=self._separator,
+            bos=facts.bos_id if layout.add_bos else None,
+        )
+
+
+def _taken(runs: TokenRuns, chosen: np.ndarray | None) -> TokenRuns:
+    return runs if chosen is None else runs.take(chosen)
+
+
+def _open_tools(opening: Opening) -> Tools:
+    return _PackTools(CONCAT.open_tools(opening), opening)
+
+
+def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+    del tools
+    return packed_features(opening.length)
+
+
+PACK = Layout(open_tools=_open_tools, features=_features, joins_rows=True, one_record=False)

@@ -1,0 +1,155 @@
+"""Layout `qa`: a question and a window of its context become one record, with where in it the answer is.
+
+    question, context   "Who ?"   "Anna lives in Rome"     answer "Rome" at character 14
+    input_ids        [CLS] Who ?   [SEP] Anna lives [SEP]     [CLS] Who ? [SEP] in Rome [SEP]
+    char_starts      0     0   0   0     0    5     0         0     0   0 0     11 14   0
+    char_ends        0     0   0   0     4    10    0         0     0   0 0     13 18   0
+    start_positions  0                                        5
+    end_positions    0                                        5
+
+Windows share `--stride` tokens, without it a quarter of L. The characters are those of the context. Of several answers
+the first one counts. Positions count all of the row, padding on the left too; both are 0 where the answer is not, or
+not completely, in the window, and where there is none.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare.columns import Inputs, Rows
+from pipelines.prepare.config import SourceConfig
+from pipelines.prepare.labels import list_lengths
+from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools
+from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
+from pipelines.prepare.layouts.windows import open_encoder, window_features, window_fields, window_runs
+from pipelines.prepare.runs import TokenRuns
+from pipelines.prepare.windows import EncodedWindows
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.schema import Feature, Role
+
+__all__ = ["QA"]
+
+_NO_ANSWER = -1
+
+
+def _inputs(source: SourceConfig) -> Inputs:
+    if len(source.text_columns) != 2:
+        raise ConfigError(
+            f"--layout qa with the text column {source.text_columns[0]!r} alone, expected questions and contexts",
+            remedy="give for example --text-column question --text-column context",
+        )
+    return Inputs(texts=source.text_columns, nested={"answers": source.answers_column or "answers"})
+
+
+def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+    meanings: dict[str, tuple[Role, str]] = {
+        "start_positions": ("start_position", "place in the row of the answer's first token, 0 without one"),
+        "end_positions": ("end_position", "place of its last token"),
+    }
+    positions = (
+        Feature(name=name, dtype="int64", shape=(), role=role, meaning=meaning)
+        for name, (role, meaning) in meanings.items()
+    )
+    return (*window_features(opening, tools), *positions)
+
+
+class _QaTools:
+    may_reject = True
+    concurrent = True
+    constant_type: int | None = None
+    reference: Tools | None = None
+
+    def __init__(self, opening: Opening) -> None:
+        stride = opening.length // 4 if opening.layout.stride is None else opening.layout.stride
+        self._encoder = open_encoder(opening, stride=stride, pair=True)
+        self.engine, self.engine_version = self._encoder.name, self._encoder.version
+        self._padded_left = opening.length if opening.facts.padding_side == "left" else 0
+        narrow = np.dtype(np.int32)
+        positions = (
+            Field(name=name, length=None, fill=0, side="right", held=narrow)
+            for name in ("start_positions", "end_positions")
+        )
+        self._fields = [*window_fields(opening), *positions]
+
+    def encode(self, rows: Rows) -> Encoded:
+        questions, contexts = (column.to_pylist() for column in rows.texts)
+        encoded = self._encoder.encode([questions, contexts])
+        answers, mismatched = _answers(rows.nested["answers"], contexts)
+        reasons = np.full(len(rows), "", dtype=object)
+        reasons[encoded.impossible] = "question_too_long"
+        reasons[mismatched] = "answer_mismatch"
+        runs = window_runs(encoded)
+        for name, positions in zip(
+            ("start_positions", "end_positions"), self._positions(encoded, answers), strict=True
+        ):
+            runs[name] = TokenRuns(positions, np.arange(len(positions) + 1))
+        return Encoded(
+            runs=runs,
+            arrays={**rows.arrays, "source_row": rows.numbers},
+            reasons=reasons,
+            full_lengths=encoded.full_lengths,
+            owners=encoded.owners,
+        )
+
+    def _positions(self, encoded: EncodedWindows, answers: np.ndarray) -> np.ndarray:
+        """The first and the last token of the answer in each window, int32 [2, W]."""
+        found = np.full((2, len(encoded.owners)), _NO_ANSWER, np.int64)
+        begins = encoded.ids.offsets[:-1] + encoded.first
+        _find(begins, encoded.count, encoded.starts, encoded.ends, answers[encoded.owners], found)
+        missing = found[0] == _NO_ANSWER
+        found += -encoded.ids.offsets[:-1] + (self._padded_left - encoded.ids.lengths if self._padded_left else 0)
+        found[:, missing] = 0
+        return found.astype(np.int32)
+
+    def builder(self) -> Builder:
+        return RowsBuilder(self._fields)
+
+
+@numba.njit(nogil=True, cache=True)
+def _find(begins, counts, starts, ends, answers, found):  # type: ignore[no-untyped-def]
+    """Of the tokens [begin, begin + count) of each window the first and the last that have a character of the answer,
+    if the window has all of it."""
+    for window in range(len(begins)):
+        first, stop = begins[window], begins[window] + counts[window]
+        start, end = answers[window, 0], answers[window, 1]
+        if start >= end or first == stop or starts[first] > start or ends[stop - 1] < end:
+            continue
+        last = stop - 1
+        while first < stop and ends[first] <= start:
+            first += 1
+        while last >= first and starts[last] >= end:
+            last -= 1
+        if first <= last:
+            found[0, window], found[1, window] = first, last
+
+
+def _answers(column: pa.Array, contexts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The characters [start, end) of each row's first answer, int64 [N, 2], [0, 0) without one; and bool [N]: rows
+    whose answer is not there.
+    """
+    texts, places = column.field("text"), column.field("answer_start")
+    counts = list_lengths(texts)
+    spans = np.zeros((len(contexts), 2), np.int64)
+    mismatched = counts != list_lengths(places)
+    answered = np.flatnonzero(~mismatched & (counts > 0))
+    firsts = _firsts(texts, answered), _firsts(places, answered)
+    for row, text, start in zip(answered.tolist(), *firsts, strict=True):
+        if text is None or start is None or start < 0 or contexts[row][start : start + len(text)] != text:
+            mismatched[row] = True
+        else:
+            spans[row] = start, start + len(text)
+    return spans, mismatched
+
+
+def _firsts(lists: pa.Array, which: np.ndarray) -> list[Any]:
+    """The first value of the lists with the indices `which`."""
+    counts = list_lengths(lists)
+    firsts: list[Any] = lists.flatten().take(pa.array((np.cumsum(counts) - counts)[which])).to_pylist()
+    return firsts
+
+
+QA = Layout(open_tools=_QaTools, features=_features, inputs=_inputs, one_record=False)

@@ -1,0 +1,194 @@
+"""Layout `seq2seq`: one row, one record: what an encoder reads, and beside it what a decoder is to generate.
+
+    --text-column en --target-column de --input-prefix "translate English to German: "       L = 8, T = 6
+
+    input_ids       translate English to German : A house </s>        as `pad` has it, of prefix + text
+    attention_mask      1        1    1    1    1 1   1    1
+    target_ids      Ein Haus </s> . . .                               of text_target
+    target_mask      1   1     1  0 0 0
+
+The two are made as `tokenizer(prefix + text, truncation=True, max_length=L, padding="max_length")` and
+`tokenizer(text_target=target, truncation=True, max_length=T)` make them. A few tokenizers have a mode of its own for
+targets, in which they add another language code, or use another vocabulary; theirs come from `transformers` itself.
+
+Targets are padded on the right, whatever the tokenizer's side is: a decoder's input is its target shifted by one, and
+with padding on the left the shift would begin in the padding. That shift is made by the reader
+(`tfrecord_io.objectives`), because which token a decoder starts with is a matter of the model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.prepare import engines
+from pipelines.prepare.columns import ColumnPlan, Inputs, Rows
+from pipelines.prepare.config import SourceConfig, Truncation
+from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools
+from pipelines.prepare.layouts.pad import PAD, fields_of
+from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
+from pipelines.prepare.runs import id_dtype
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.schema import Feature
+
+__all__ = ["SEQ2SEQ"]
+
+
+def _inputs(source: SourceConfig) -> Inputs:
+    if source.target_column is None:
+        raise ConfigError(
+            "--layout seq2seq without --target-column, expected the column with what is to be generated",
+            remedy="give --target-column NAME",
+        )
+    return Inputs(texts=source.text_columns, nested={"target": source.target_column})
+
+
+def _open_tools(opening: Opening) -> Tools:
+    _require_utf8(opening.layout.input_prefix)
+    targets = _of_targets(opening)
+    _require_room(targets)
+    return _Seq2SeqTools(PAD.open_tools(opening), PAD.open_tools(targets), opening)
+
+
+def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+    length = (_target_length(opening),)
+    return (
+        *PAD.features(opening, tools),
+        Feature(
+            name="target_ids",
+            dtype="int64",
+            shape=length,
+            role="target_ids",
+            meaning="token ids of what is to be generated",
+        ),
+        Feature(
+            name="target_mask",
+            dtype="int64",
+            shape=length,
+            role="target_mask",
+            meaning="1 on tokens of the target, 0 on padding",
+        ),
+    )
+
+
+def _target_length(opening: Opening) -> int:
+    """T, the tokens in one target."""
+    return opening.layout.target_length or opening.length
+
+
+def _of_targets(opening: Opening) -> Opening:
+    """What the tools for targets are opened from: one text each, even where the inputs are pairs."""
+    # Which text of a pair gives way is no question here.
+    cut: Truncation = "do_not_truncate" if opening.layout.truncation == "do_not_truncate" else "longest_first"
+    one = dataclasses.replace(
+        opening,
+        layout=dataclasses.replace(opening.layout, truncation=cut),
+        length=_target_length(opening),
+        columns=ColumnPlan(texts=opening.columns.texts[:1]),
+    )
+    if not _has_target_mode(opening.tokenizer):
+        return one
+    # No engine knows of such a mode, also where one that was asked for by name serves the inputs.
+    return dataclasses.replace(one, tokenizer=_AsTarget(opening.tokenizer), engine="auto")
+
+
+def _require_utf8(prefix: str) -> None:
+    try:
+        prefix.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(f"--input-prefix {prefix!r} is not UTF-8", remedy="write it in UTF-8") from error
+
+
+def _require_room(targets: Opening) -> None:
+    special = int(targets.tokenizer.num_special_tokens_to_add(pair=False))
+    if targets.length <= special:
+        raise ConfigError(
+            f"--target-length {targets.length}, but {special} positions of each target are special tokens",
+            remedy=f"give at least {special + 1}",
+        )
+
+
+def _has_target_mode(tokenizer: Any) -> bool:
+    texts = list(engines.BATTERY)
+    as_text, as_target = tokenizer(texts, verbose=False), tokenizer(text_target=texts, verbose=False)
+    return bool(as_text["input_ids"] != as_target["input_ids"])
+
+
+class _AsTarget:
+    """A tokenizer for which every text is a target."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def __call__(self, text: list[str], **options: Any) -> Any:
+        return self._tokenizer(text_target=text, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+
+class _Seq2SeqTools:
+    """Inputs and targets, each as `pad` makes rows."""
+
+    def __init__(self, inputs: Tools, targets: Tools, opening: Opening) -> None:
+        self.may_reject = inputs.may_reject or targets.may_reject
+        self.concurrent = inputs.concurrent and targets.concurrent
+        self.constant_type = inputs.constant_type
+        # As long as one of the two is no reference, neither are the rows.
+        named = targets if engines.is_reference(inputs.engine) else inputs
+        self.engine, self.engine_version = named.engine, named.engine_version
+        self.reference = _reference(inputs, targets, opening)
+        self._inputs, self._targets = inputs, targets
+        self._prefix = opening.layout.input_prefix
+        self._fields, self._constants = fields_of(opening, constant_type=self.constant_type)
+        self._fields.append(_target_field(opening))
+
+    def encode(self, rows: Rows) -> Encoded:
+        texts = (_prefixed(rows.texts[0], self._prefix), *rows.texts[1:])
+        inputs = self._inputs.encode(dataclasses.replace(rows, texts=texts))
+        targets = self._targets.encode(Rows(texts=(rows.nested["target"],), arrays={}))
+        reasons = inputs.reasons.copy()
+        reasons[(reasons == "") & (targets.reasons == "too_long")] = "target_too_long"
+        full_lengths = inputs.full_lengths + targets.full_lengths
+        kept = inputs.runs["input_ids"].lengths + targets.runs["input_ids"].lengths
+        return Encoded(
+            runs={**inputs.runs, "target_ids": targets.runs["input_ids"]},
+            arrays=rows.arrays,
+            reasons=reasons,
+            full_lengths=full_lengths,
+            tokens_cut=int((full_lengths - kept)[reasons == ""].sum()),
+        )
+
+    def builder(self) -> Builder:
+        return RowsBuilder(self._fields, constants=self._constants)
+
+
+def _reference(inputs: Tools, targets: Tools, opening: Opening) -> Tools | None:
+    """The same, made by the references of both; None where it is these already."""
+    if inputs.reference is None and targets.reference is None:
+        return None
+    return _Seq2SeqTools(inputs.reference or inputs, targets.reference or targets, opening)
+
+
+def _target_field(opening: Opening) -> Field:
+    return Field(
+        name="target_ids",
+        length=_target_length(opening),
+        fill=opening.facts.pad_id,
+        side="right",
+        held=id_dtype(opening.facts.vocab_size),
+        mask="target_mask",
+    )
+
+
+def _prefixed(texts: pa.Array, prefix: str) -> pa.Array:
+    """Each text with `prefix` before it."""
+    if not prefix:
+        return texts
+    return pc.binary_join_element_wise(pa.scalar(prefix, texts.type), texts, pa.scalar("", texts.type))
+
+
+SEQ2SEQ = Layout(open_tools=_open_tools, features=_features, inputs=_inputs)

@@ -1,0 +1,148 @@
+"""Layout `tokens`: one row of words with a tag each, one record, its tokens labelled by the words that they are of.
+
+    words           EU      rejects       German
+    tags            B-ORG   O             B-MISC
+    input_ids       [CLS]   EU      re    ##jects  German  [SEP]  .      as `pad` has it, with attention_mask
+    tags            0       3       0     0        7       0      0      and token_type_ids
+    tag_mask        0       1       1     0        1       0      0
+
+A word's tag stands on its first token in the row, or on all of them (`--label-all-tokens`). Where `tag_mask` is 0
+there is no label, and `tags` is 0: special tokens, the other pieces of a word, padding. A word without any token, and
+one that was cut away, is in no record; how tokens and words belong together, `word_rows` tells.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+
+from pipelines.prepare.columns import Inputs, Rows
+from pipelines.prepare.config import SourceConfig
+from pipelines.prepare.labels import list_lengths, tag_values
+from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
+from pipelines.prepare.layouts.pad import attention_mask, fields_of, type_feature
+from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
+from pipelines.prepare.runs import TokenRuns, id_dtype, offsets_of
+from pipelines.prepare.word_rows import EncodedWords, WordEncoder, joins_words, open_words
+from tfrecord_io.schema import Feature
+
+__all__ = ["TOKENS"]
+
+_log = logging.getLogger(__name__)
+
+
+def _inputs(source: SourceConfig) -> Inputs:
+    return Inputs(nested={"words": source.words_column or "tokens", "tags": source.tags_column or "tags"})
+
+
+def _open_tools(opening: Opening) -> Tools:
+    fast, slow = open_words(
+        opening.tokenizer,
+        length=opening.length,
+        truncation=opening.layout.truncation,
+        dtype=id_dtype(opening.facts.vocab_size),
+        wanted=opening.engine,
+    )
+    reference = None if fast is slow else _TokensTools(slow, opening, reference=None)
+    return _TokensTools(fast, opening, reference=reference)
+
+
+def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+    _warn_of_joined_words(opening.tokenizer)
+    shape = (opening.length,)
+    return (
+        input_ids(opening.length),
+        attention_mask(opening.length),
+        *type_feature(opening, tools),
+        Feature(
+            name="tags",
+            dtype="int64",
+            shape=shape,
+            role="token_labels",
+            meaning="class id of the word that a token begins, 0 where tag_mask is 0",
+        ),
+        Feature(
+            name="tag_mask",
+            dtype="int64",
+            shape=shape,
+            role="token_label_mask",
+            meaning="1 on tokens with a label of their own",
+        ),
+    )
+
+
+def _warn_of_joined_words(tokenizer: Any) -> None:
+    if joins_words(tokenizer):
+        _log.warning(
+            "this %s puts no space between words: ['a', 'b'] gives the tokens of 'ab'; if its model was trained on "
+            "text with spaces, save it with add_prefix_space=True and give that folder as --tokenizer",
+            type(tokenizer).__name__,
+        )
+
+
+class _TokensTools:
+    def __init__(self, encoder: WordEncoder, opening: Opening, *, reference: Tools | None) -> None:
+        self.may_reject = opening.layout.truncation != "longest_first"
+        self.concurrent = encoder.concurrent
+        only, pad_type = encoder.only_type, opening.tokenizer.pad_token_type_id
+        self.constant_type = only if only == pad_type else None
+        self.engine, self.engine_version = encoder.name, encoder.version
+        self.reference = reference
+        self._encoder = encoder
+        self._opening = opening
+        self._fields, self._constants = fields_of(opening, constant_type=self.constant_type)
+        self._fields += _tag_fields(opening)
+
+    def encode(self, rows: Rows) -> Encoded:
+        plan = self._opening.columns.tags
+        assert plan is not None, "the columns were planned for this layout"
+        encoded = self._encoder.encode(rows.nested["words"])
+        ids, types = encoded.rows.ids, encoded.rows.types
+        tags, mask = _aligned(
+            encoded,
+            tag_values(rows.nested["tags"], plan),
+            counts=list_lengths(rows.nested["tags"]),
+            every=self._opening.layout.label_all_tokens,
+        )
+        values = {"tags": tags, "tag_mask": mask, **({} if types is None else {"token_type_ids": types})}
+        return Encoded(
+            runs={"input_ids": ids, **{name: TokenRuns(each, ids.offsets) for name, each in values.items()}},
+            arrays=rows.arrays,
+            reasons=np.where(encoded.rows.impossible, "too_long", "").astype(object),
+            full_lengths=encoded.rows.full_lengths,
+            tokens_cut=encoded.rows.tokens_cut,
+        )
+
+    def builder(self) -> Builder:
+        return RowsBuilder(self._fields, constants=self._constants)
+
+
+def _aligned(
+    encoded: EncodedWords, tags: np.ndarray, *, counts: np.ndarray, every: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each token its label (int32 [T], 0 where it has none) and whether it has one (uint8 [T]), from the labels of
+    all words, `counts` int64 [N] of which are in each row.
+    """
+    offsets, words = encoded.rows.ids.offsets, encoded.words
+    labelled = words >= 0
+    if not every:
+        before = np.concatenate([[-1], words[:-1]])[: len(words)]
+        before[offsets[:-1][offsets[:-1] < len(words)]] = -1
+        labelled &= words != before
+    first_word = np.repeat(offsets_of(counts)[:-1], np.diff(offsets))
+    of_tokens = np.zeros(len(words), np.int32)
+    of_tokens[labelled] = tags[(first_word + words)[labelled]]
+    return of_tokens, labelled.astype(np.uint8)
+
+
+def _tag_fields(opening: Opening) -> list[Field]:
+    side, narrow = opening.facts.padding_side, np.dtype(np.uint8)
+    return [
+        Field(name="tags", length=opening.length, fill=0, side=side, held=np.dtype(np.int32)),
+        Field(name="tag_mask", length=opening.length, fill=0, side=side, held=narrow, laid_out=narrow),
+    ]
+
+
+TOKENS = Layout(open_tools=_open_tools, features=_features, inputs=_inputs)

@@ -1,0 +1,110 @@
+"""Layout `pad` with `--stride S`: a row of text becomes as many records as its tokens need, which share S tokens.
+
+    text          "An owl lives here"            L = 5 with [CLS] and [SEP], S = 1
+    input_ids     [CLS] An  owl lives [SEP]      [CLS] lives here [SEP] .
+    char_starts   0     0   3   7     0          0     7     13   0     0
+    char_ends     0     2   6   12    0          0     12    17   0     0
+    source_row    8                              8
+
+Nothing is cut. Label and kept columns stand in each record of their row, whose number in the split is `source_row`.
+How texts are cut into windows, `windows` tells.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipelines.prepare.columns import Rows
+from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
+from pipelines.prepare.layouts.pad import attention_mask, fields_of, type_feature
+from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
+from pipelines.prepare.runs import TokenRuns, id_dtype
+from pipelines.prepare.windows import EncodedWindows, WindowEncoder, require_windows
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.schema import Feature, Role
+
+__all__ = ["WINDOWS", "open_encoder", "window_features", "window_fields", "window_runs"]
+
+
+def open_encoder(opening: Opening, *, stride: int, pair: bool) -> WindowEncoder:
+    """What cuts rows into windows.
+
+    Raises: ConfigError if another engine is wanted; and as `WindowEncoder` does.
+    """
+    if opening.engine not in ("auto", "hf"):
+        raise ConfigError(
+            f"--engine {opening.engine} where characters of tokens are asked for, which only the tokenizers library "
+            "tells",
+            remedy="leave --engine out",
+        )
+    dtype = id_dtype(opening.facts.vocab_size)
+    encoder = WindowEncoder(opening.tokenizer, length=opening.length, stride=stride, pair=pair, dtype=dtype)
+    require_windows(opening.tokenizer, pair=pair, dtype=dtype)
+    return encoder
+
+
+def window_features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+    """What every record of a window has."""
+    shape = (opening.length,)
+    meanings: dict[Role, tuple[tuple[int, ...], str]] = {
+        "source_row": ((), "number of the row in the source's split, from 0"),
+        "char_starts": (shape, "where a token begins in the text, in characters"),
+        "char_ends": (shape, "where it ends; both are 0 on tokens that are not of this text"),
+    }
+    return (
+        input_ids(opening.length),
+        attention_mask(opening.length),
+        *type_feature(opening, tools),
+        *(
+            Feature(name=role, dtype="int64", shape=shape, role=role, meaning=meaning)
+            for role, (shape, meaning) in meanings.items()
+        ),
+    )
+
+
+def window_fields(opening: Opening) -> list[Field]:
+    """How windows are laid out."""
+    fields, _ = fields_of(opening, constant_type=None)
+    side, held = opening.facts.padding_side, np.dtype(np.int32)
+    places = (
+        Field(name=name, length=opening.length, fill=0, side=side, held=held) for name in ("char_starts", "char_ends")
+    )
+    return [*fields, *places]
+
+
+def window_runs(encoded: EncodedWindows) -> dict[str, TokenRuns]:
+    """The values of windows by feature."""
+    values = {"char_starts": encoded.starts, "char_ends": encoded.ends}
+    if encoded.types is not None:
+        values["token_type_ids"] = encoded.types
+    return {"input_ids": encoded.ids, **{name: TokenRuns(each, encoded.ids.offsets) for name, each in values.items()}}
+
+
+class _WindowTools:
+    may_reject = False
+    concurrent = True
+    constant_type: int | None = None
+    reference: Tools | None = None
+
+    def __init__(self, opening: Opening) -> None:
+        stride = opening.layout.stride
+        assert stride is not None, "this is what chose the layout"
+        self._encoder = open_encoder(opening, stride=stride, pair=False)
+        self.engine, self.engine_version = self._encoder.name, self._encoder.version
+        self._fields = window_fields(opening)
+
+    def encode(self, rows: Rows) -> Encoded:
+        encoded = self._encoder.encode([rows.texts[0].to_pylist()])
+        return Encoded(
+            runs=window_runs(encoded),
+            arrays={**rows.arrays, "source_row": rows.numbers},
+            reasons=np.full(len(rows), "", dtype=object),
+            full_lengths=encoded.full_lengths,
+            owners=encoded.owners,
+        )
+
+    def builder(self) -> Builder:
+        return RowsBuilder(self._fields)
+
+
+WINDOWS = Layout(open_tools=_WindowTools, features=window_features, one_record=False)
