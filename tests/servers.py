@@ -24,7 +24,7 @@ from typing import Any
 
 from tests import building
 
-__all__ = ["Cluster", "Pool", "Server", "cluster", "descendants", "server", "worker_pool"]
+__all__ = ["Cluster", "Pool", "Server", "cluster", "descendants", "server", "session", "worker_pool"]
 
 _START_SECONDS = 60
 
@@ -108,12 +108,24 @@ def worker_pool(folder: Path, *, worker: str = sys.executable) -> Iterator[Pool]
 
 def descendants(pid: int) -> list[int]:
     """The processes that a process has started, those that they have started, and so on."""
-    parents: dict[int, int] = {}
+    children = sorted(child for child, status in _statuses().items() if int(status[1]) == pid)
+    return children + [below for child in children for below in descendants(child)]
+
+
+def session(pid: int) -> list[int]:
+    """The processes of the session that a process leads, or has led: its own and its descendants', whoever takes care
+    of them now. Without those that have ended and that nobody has asked about yet.
+    """
+    return sorted(member for member, status in _statuses().items() if int(status[3]) == pid and status[0] != "Z")
+
+
+def _statuses() -> dict[int, list[str]]:
+    """Of every process: its state, parent, process group and session, and more."""
+    found: dict[int, list[str]] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            parents[int(status.parent.name)] = int(status.read_text().rpartition(")")[2].split()[1])
-    children = sorted(child for child, parent in parents.items() if parent == pid)
-    return children + [below for child in children for below in descendants(child)]
+            found[int(status.parent.name)] = status.read_text().rpartition(")")[2].split()
+    return found
 
 
 @contextlib.contextmanager

@@ -24,7 +24,6 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions, StandardOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.job_server import ExternalJobServer
 
 from pipelines.prepare import (
@@ -32,6 +31,7 @@ from pipelines.prepare import (
     dataflow,
     failures,
     job_servers,
+    local_workers,
     packaging,
     plans,
     shards,
@@ -103,7 +103,8 @@ def _count(receipt: Receipt, clock: Stopwatch) -> None:
     shard = receipt.shard
     for name, number in (
         ("rows", shard.ledger.rows_in),
-        ("rejected", shard.ledger.rows_rejected),
+        ("rejected", sum(shard.ledger.unusable.values())),
+        ("filtered", shard.ledger.rows_filtered),
         ("tokens", shard.num_tokens),
         ("bytes", shard.num_bytes),
         ("shards", 1),
@@ -209,6 +210,7 @@ def _run(
         with (
             waiting.held_back(),
             job_servers.running(pipeline, options),
+            local_workers.tied(pipeline, options),
             _explained(in_threads=_in_threads(options)),
         ):
             waiting.until_done(
@@ -288,7 +290,7 @@ def _keep(job: Job, tools: Tools) -> None:
 
 def _pipeline(options: PipelineOptions) -> beam.Pipeline:
     # Beam's own DirectRunner would look for a Go binary to download.
-    runner = FnApiRunner() if _runner_name(options) in _EMBEDDED else None
+    runner = local_workers.Runner() if _runner_name(options) in _EMBEDDED else None
     try:
         return beam.Pipeline(runner=runner, options=options)
     except (ValueError, ImportError) as error:

@@ -170,10 +170,10 @@ def test_small_objects_and_whole_listings_cost_one_request(
 @pytest.mark.parametrize(
     "faults",
     [
-        Faults(seed=1, unavailable=0.25),
-        Faults(seed=1, cut_uploads=0.34),
-        Faults(seed=1, lost_answers=0.34),
-        Faults(seed=1, cut_downloads=0.34),
+        pytest.param(Faults(seed=1, unavailable=0.25), marks=pytest.mark.slow),
+        pytest.param(Faults(seed=1, cut_uploads=0.34), marks=pytest.mark.slow),
+        pytest.param(Faults(seed=1, lost_answers=0.34), marks=pytest.mark.slow),
+        pytest.param(Faults(seed=1, cut_downloads=0.34), marks=pytest.mark.slow),
         Faults(seed=1, unavailable=0.1, cut_uploads=0.1, lost_answers=0.1, cut_downloads=0.1),
     ],
 )
@@ -210,7 +210,9 @@ def test_an_upload_that_the_service_drops_is_an_error_and_shows_no_session(
     assert storage.list_names(f"gs://{bucket}") == []
 
 
-@pytest.mark.parametrize("stall_at", [1, 2, 4])
+@pytest.mark.parametrize(
+    "stall_at", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
+)
 def test_a_connection_that_stalls_is_given_up_and_made_again(
     gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch, stall_at: int
 ) -> None:

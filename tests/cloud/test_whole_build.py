@@ -43,7 +43,9 @@ def shards(gcs: Gcs, bucket: str) -> list[str]:
     return [name for name in gcs.names(bucket, "out/") if name.endswith(".tfrecord")]
 
 
-@pytest.mark.parametrize("changes", LAYOUTS, ids=["pad", "concat"])
+@pytest.mark.parametrize(
+    "changes", [LAYOUTS[0], pytest.param(LAYOUTS[1], marks=pytest.mark.slow)], ids=["pad", "concat"]
+)
 def test_a_bucket_gets_the_files_of_a_local_build(gcs: Gcs, bucket: str, changes: dict[str, Any]) -> None:
     done(build(bucket, **changes))
     assert gcs.objects(bucket, "out/") == building.files(building.built(building.REVIEWS, **changes))
@@ -65,6 +67,7 @@ def test_a_dataset_in_a_bucket_is_verified_shown_and_traced_like_a_local_one(gcs
         assert there.out == here.out
 
 
+@pytest.mark.slow
 def test_a_second_run_makes_nothing(gcs: Gcs, bucket: str) -> None:
     made, _ = made_and_kept(build(bucket, **LAYOUTS[0], json=True))
     before = gcs.objects(bucket)

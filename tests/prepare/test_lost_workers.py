@@ -1,27 +1,78 @@
-"""Processes that die in the middle of a job: it ends soon, with cause and remedy, and the same command finishes it."""
+"""Processes that die in the middle of a job: it ends soon, with cause and remedy, and the same command finishes it.
+
+However a launcher ends, it leaves none of its processes behind: each one here leads a session of its own, which has to
+be empty soon after.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from tests import building, servers
-from tests.building import REVIEWS, Outcome
+from tests.building import REVIEWS, Outcome, reviews
 from tests.servers import Cluster
 
 WORKERS = 2
 CHANGES = {"label_column": "label", "shard_size": "10kB", "workers": WORKERS}
 PROCESSES = ["--direct_running_mode=multi_processing"]
-# From the death of a process to the end of the launcher, on a busy machine.
+# From the death of a process to the end of the launcher, and from that to the end of its workers, on a busy machine.
 SOON = 90
+GONE = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Launcher:
+    """A build at work, as a process. Its log has what it says, and what its worker processes say."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+    log: Path
+
+    @property
+    def session(self) -> int:
+        return self.process.pid
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def kept(self) -> int:
+        """The number of shards that are finished."""
+        return len(list(self.output.glob(".prep/*/train/receipt-*")))
+
+    def wait_for_shards(self, *, shards: int = 3) -> None:
+        """Waits until the build has finished some of its shards, but by far not all."""
+        while self.kept() < shards:
+            assert self.process.poll() is None, self.said()
+            time.sleep(0.01)
+
+    def wait_for_workers(self) -> list[int]:
+        """Waits until the build has started its worker processes, which have yet to import what they need."""
+        while len(found := [pid for pid in servers.session(self.session) if is_worker(pid)]) < WORKERS:
+            assert self.process.poll() is None, self.said()
+            time.sleep(0.01)
+        return found
+
+    def wait(self) -> Outcome:
+        """What the launcher leaves. Fails if it takes long, or leaves any process that it has started."""
+        status = self.process.wait(timeout=SOON)
+        self.check_nobody_is_left()
+        return Outcome(status=status, out="", err=self.said())
+
+    def check_nobody_is_left(self) -> None:
+        give_up = time.monotonic() + GONE
+        while left := servers.session(self.session):
+            assert time.monotonic() < give_up, [words(pid) for pid in left]
+            time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -40,45 +91,38 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
-def building_process(large: Path, output: Path, *beam_args: str) -> Iterator[subprocess.Popen[str]]:
-    """A build at work, as a process."""
-    command = building.program("build", large, *building.options(output, **CHANGES), "--", *beam_args)
-    with subprocess.Popen(command, env=building.environment(), stderr=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def wait_for_shards(process: subprocess.Popen[str], output: Path, *, shards: int = 3) -> None:
-    """Waits until the build has finished some of its shards, but by far not all."""
-    while len(list(output.glob(".prep/*/train/receipt-*"))) < shards:
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.01)
-
-
-def wait_for_workers(process: subprocess.Popen[str]) -> list[int]:
-    """Waits until the build has started its worker processes; those of them that are Python."""
-    while True:
-        found = [pid for pid in servers.descendants(process.pid) if "sdk_worker_main" in words(pid)]
-        if len(found) >= WORKERS:
-            return found
-        assert process.poll() is None, process.communicate()[1]
-        time.sleep(0.01)
+def building_process(
+    dataset: Path, output: Path, *beam_args: str, program: Sequence[str] | None = None, **changes: object
+) -> Iterator[Launcher]:
+    """Starts a build. `program` is what runs it, where that is not the command line as it is."""
+    arguments = ["build", dataset, *building.options(output, **{**CHANGES, **changes}), "--", *beam_args]
+    command = [*program, *map(str, arguments)] if program else building.program(*arguments)
+    home = output.parent / f"{output.name}-home"
+    home.mkdir()
+    log = home / "log"
+    # A launcher that is killed leaves its temporary files.
+    environment = {**building.environment(), "TMPDIR": str(home)}
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # so that it does not start with it ignored
+    with log.open("wb") as stream:
+        process = subprocess.Popen(command, env=environment, stdout=stream, stderr=stream, start_new_session=True)
+    signal.signal(signal.SIGINT, before)
+    try:
+        yield Launcher(process=process, output=output, log=log)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def words(pid: int) -> str:
     try:
-        line = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
     except (FileNotFoundError, ProcessLookupError):
         return ""
-    return "" if " -c " in line else line
 
 
-def end_of(process: subprocess.Popen[str]) -> Outcome:
-    """What the launcher leaves. Fails if it takes long."""
-    _, said = process.communicate(timeout=SOON)
-    return Outcome(status=process.returncode, out="", err=said)
+def is_worker(pid: int) -> bool:
+    return "-m pipelines.prepare.lifeline" in words(pid)
 
 
 def error_among(outcome: Outcome) -> tuple[str, str]:
@@ -105,10 +149,10 @@ def check_finished_later(large: Path, output: Path) -> None:
 def test_a_worker_process_that_is_killed_ends_the_job(tmp_path: Path, large: Path, which: int) -> None:
     """Beam itself notices it for one of the two, and for the other only when the first has made all of its shards."""
     output = tmp_path / "out"
-    with building_process(large, output, *PROCESSES) as process:
-        wait_for_shards(process, output)
-        os.kill(wait_for_workers(process)[which], signal.SIGKILL)
-        cause, remedy = error_among(end_of(process))
+    with building_process(large, output, *PROCESSES) as launcher:
+        launcher.wait_for_shards()
+        os.kill(launcher.wait_for_workers()[which], signal.SIGKILL)
+        cause, remedy = error_among(launcher.wait())
     assert "a worker process died in the middle of its work" in cause
     assert "run the same command again; finished shards are kept" in remedy
     check_finished_later(large, output)
@@ -117,20 +161,73 @@ def test_a_worker_process_that_is_killed_ends_the_job(tmp_path: Path, large: Pat
 @pytest.mark.slow
 def test_a_worker_process_that_is_killed_before_it_begins_ends_the_job(tmp_path: Path, large: Path) -> None:
     """Beam itself would wait forever."""
-    with building_process(large, tmp_path / "out", *PROCESSES) as process:
-        os.kill(wait_for_workers(process)[1], signal.SIGKILL)
-        cause, _ = error_among(end_of(process))
+    with building_process(large, tmp_path / "out", *PROCESSES) as launcher:
+        os.kill(launcher.wait_for_workers()[1], signal.SIGKILL)
+        cause, _ = error_among(launcher.wait())
     assert "a worker process died in the middle of its work" in cause
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("begun", "end"), [(False, signal.SIGTERM), (True, signal.SIGINT)])
+def test_an_interrupted_launcher_leaves_no_worker_process(
+    tmp_path: Path, large: Path, begun: bool, end: signal.Signals
+) -> None:
+    """The signal goes to the launcher alone, as from a scheduler, where a terminal sends it to all."""
+    with building_process(large, tmp_path / "out", *PROCESSES) as launcher:
+        launcher.wait_for_workers()
+        if begun:
+            launcher.wait_for_shards()
+        launcher.process.send_signal(end)
+        cause, _ = error_among(launcher.wait())
+    assert cause == "error: interrupted before the dataset was complete"
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_launcher_that_is_killed_leaves_no_worker_process(tmp_path: Path, large: Path, begun: bool) -> None:
+    output = tmp_path / "out"
+    with building_process(large, output, *PROCESSES) as launcher:
+        launcher.wait_for_workers()
+        if begun:
+            launcher.wait_for_shards()
+        launcher.process.kill()
+        assert launcher.wait().status == -signal.SIGKILL
+    if begun:
+        check_finished_later(large, output)
+
+
+@pytest.mark.slow
+def test_an_error_in_a_worker_process_leaves_no_other_one(tmp_path: Path) -> None:
+    with building_process(REVIEWS, tmp_path / "out", *PROCESSES, truncation="do_not_truncate") as launcher:
+        cause, _ = error_among(launcher.wait())
+    assert cause.startswith("error: 97 of 400 rows cannot be used")
+
+
+@pytest.mark.slow
+def test_a_failed_build_in_a_program_that_goes_on_leaves_no_worker_process(tmp_path: Path) -> None:
+    options = building.options(tmp_path / "out", truncation="do_not_truncate", workers=WORKERS)
+    outcome = building.command("build", REVIEWS, *options, "--", *PROCESSES)
+    assert outcome.error[0].startswith("97 of 400 rows cannot be used")
+    assert [pid for pid in servers.descendants(os.getpid()) if is_worker(pid)] == []
+
+
+@pytest.mark.slow
+def test_a_build_that_is_done_leaves_no_worker_process(tmp_path: Path) -> None:
+    with building_process(REVIEWS, tmp_path / "out", *PROCESSES) as launcher:
+        assert len(launcher.wait_for_workers()) == WORKERS
+        assert launcher.wait().status == 0, launcher.said()
+    assert (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.mark.slow
 def test_a_portable_worker_that_is_killed_ends_the_job(tmp_path: Path, large: Path, cluster: Cluster) -> None:
     output = tmp_path / "out"
-    with building_process(large, output, *cluster.beam_args, "--direct_num_workers=1") as process:
-        wait_for_shards(process, output)
+    with building_process(large, output, *cluster.beam_args, "--direct_num_workers=1") as launcher:
+        launcher.wait_for_shards()
         os.kill(cluster.worker_pids()[-1], signal.SIGKILL)
-        cause, remedy = end_of(process).error
+        cause, remedy = launcher.wait().error
     assert cause == "a worker process died in the middle of its work"
     assert remedy.startswith("run the same command again; finished shards are kept")
     check_finished_later(large, output)
@@ -141,11 +238,11 @@ def test_a_job_service_that_is_killed_ends_the_job(tmp_path: Path, large: Path) 
     output = tmp_path / "out"
     with (
         servers.cluster(tmp_path / "servers") as cluster,
-        building_process(large, output, *cluster.beam_args) as process,
+        building_process(large, output, *cluster.beam_args) as launcher,
     ):
-        wait_for_shards(process, output)
+        launcher.wait_for_shards()
         cluster.service.kill()
-        cause, remedy = end_of(process).error
+        cause, remedy = launcher.wait().error
     assert cause.startswith("the connection to the job service or to a worker broke: ")
     assert "run the same command again; finished shards are kept" in remedy
     check_finished_later(large, output)
@@ -154,16 +251,13 @@ def test_a_job_service_that_is_killed_ends_the_job(tmp_path: Path, large: Path) 
 @pytest.mark.slow
 def test_a_worker_pool_that_is_killed_loses_nothing_once_its_workers_are_at_work(tmp_path: Path) -> None:
     output = tmp_path / "out"
-    changes = {"label_column": "label", "shard_size": "3kB"}
-    options = building.options(output, **changes)
     with servers.cluster(tmp_path / "servers") as cluster:
-        command = building.program("build", REVIEWS, *options, "--", *cluster.beam_args)
-        with subprocess.Popen(command, env=building.environment(), stderr=subprocess.PIPE, text=True) as process:
-            wait_for_shards(process, output, shards=1)
+        with building_process(REVIEWS, output, *cluster.beam_args, shard_size="3kB", workers=1) as launcher:
+            launcher.wait_for_shards(shards=1)
             cluster.pool.kill()
-            assert end_of(process).status == 0
+            assert launcher.wait().status == 0
         again = building.command("build", REVIEWS, *building.options(tmp_path / "again"), "--", *cluster.beam_args)
-    assert building.files(output) == building.files(building.built(REVIEWS, **changes))
+    assert building.files(output) == building.files(reviews(shard_size="3kB"))
     assert again.error[0].startswith("the connection to the job service or to a worker broke: ")
     assert not (tmp_path / "again" / "manifest.json").exists()
 
@@ -177,11 +271,12 @@ def test_a_portable_worker_that_never_begins_ends_the_job(tmp_path: Path) -> Non
         "waiting._FIRST_SIGN_SECONDS = 3.0\n"
         "cli.main()\n"
     )
-    words = ["build", REVIEWS, *building.options(tmp_path / "out")]
-    with servers.cluster(tmp_path / "servers", worker="/bin/false") as cluster:
-        command = [sys.executable, "-c", program, *map(str, words), "--", *cluster.beam_args]
-        with subprocess.Popen(command, env=building.environment(), stderr=subprocess.PIPE, text=True) as process:
-            cause, remedy = end_of(process).error
+    python = [sys.executable, "-c", program]
+    with (
+        servers.cluster(tmp_path / "servers", worker="/bin/false") as cluster,
+        building_process(REVIEWS, tmp_path / "out", *cluster.beam_args, program=python) as launcher,
+    ):
+        cause, remedy = launcher.wait().error
     assert cause == "no worker has begun 3 seconds after the job was started"
     assert "logs of the job service and its workers" in remedy
 
@@ -189,12 +284,10 @@ def test_a_portable_worker_that_never_begins_ends_the_job(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_an_interrupt_ends_a_portable_launcher_at_once(tmp_path: Path, large: Path, cluster: Cluster) -> None:
     output = tmp_path / "out"
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with building_process(large, output, *cluster.beam_args, "--direct_num_workers=1") as process:
-        signal.signal(signal.SIGINT, before)
-        wait_for_shards(process, output)
-        process.send_signal(signal.SIGINT)
-        assert end_of(process).error[0] == "interrupted before the dataset was complete"
+    with building_process(large, output, *cluster.beam_args, "--direct_num_workers=1") as launcher:
+        launcher.wait_for_shards()
+        launcher.process.send_signal(signal.SIGINT)
+        assert launcher.wait().error[0] == "interrupted before the dataset was complete"
     os.kill(cluster.worker_pids()[-1], signal.SIGKILL)
     check_finished_later(large, output)
 
