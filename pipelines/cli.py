@@ -11,117 +11,15 @@ import dataclasses
 import importlib.util
 import json
 import os
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 import tfrecord_io
 from pipelines.console import Program, WithSteps, common, errors, quiet
+from pipelines.request import config_of, takes_request
 
 __all__ = ["main"]
-
-Command = TypeVar("Command", bound=Callable[..., Any])
-
-# The options that say what to make, shared by `build` and `plan`, in the order of --help.
-_REQUEST: list[Callable[[Any], Any]] = [
-    click.argument("dataset"),
-    click.option("--tokenizer", required=True, metavar="NAME_OR_DIR", help="Hub id or folder of the tokenizer."),
-    click.option("--tokenizer-revision", metavar="REV", help="Branch, tag or commit of a hub tokenizer."),
-    click.option("--config", "config_name", metavar="NAME", help="Configuration of a hub dataset."),
-    click.option("--revision", metavar="REV", help="Branch, tag or commit of a hub dataset; pinned once."),
-    click.option("--split", "splits", multiple=True, help="Repeatable, slices such as 'train[:1%]' too. Default: all."),
-    click.option(
-        "--text-column", "text_columns", multiple=True, metavar="NAME", help="Twice for pairs. Default: text."
-    ),
-    click.option("--label-column", metavar="NAME", help="Class labels, strings, integers, or floats."),
-    click.option(
-        "--keep-column", "keep_columns", multiple=True, metavar="NAME", help="Numbers or vectors; repeatable."
-    ),
-    click.option("--limit", type=int, metavar="ROWS", help="Only the first rows of each split."),
-    click.option(
-        "--map",
-        multiple=True,
-        metavar="MODULE:FUNCTION",
-        help="Your own function of a pyarrow.Table that gives it changed, with as many rows. Repeatable.",
-    ),
-    click.option(
-        "--filter",
-        multiple=True,
-        metavar="MODULE:FUNCTION",
-        help="Your own function of a pyarrow.Table that says which rows stay. With --map in the order given.",
-    ),
-    click.option(
-        "--layout",
-        type=click.Choice(["pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"]),
-        default="pad",
-        show_default=True,
-        help="What rows of text become, see the README's table.",
-    ),
-    click.option("--max-length", type=int, metavar="N", help="Tokens in a row. Default: the model's, at most 512."),
-    click.option(
-        "--truncation",
-        type=click.Choice(["longest_first", "only_first", "only_second", "do_not_truncate"]),
-        default="longest_first",
-        show_default=True,
-        help="What gives way in rows that are too long.",
-    ),
-    click.option("--truncation-side", type=click.Choice(["left", "right"]), help="Default: the tokenizer's."),
-    click.option("--padding-side", type=click.Choice(["left", "right"]), help="Default: the tokenizer's."),
-    click.option(
-        "--remainder",
-        type=click.Choice(["pad", "drop"]),
-        default="pad",
-        show_default=True,
-        help="The last part block of a shard, with --layout concat.",
-    ),
-    click.option("--add-bos", is_flag=True, help="Begin each document with BOS, with --layout concat or pack."),
-    click.option(
-        "--long-documents",
-        type=click.Choice(["split", "drop"]),
-        default="split",
-        show_default=True,
-        help="Documents of more than --max-length tokens, with --layout pack.",
-    ),
-    click.option("--stride", type=int, metavar="N", help="Tokens that windows of a long row share, with pad or qa."),
-    click.option("--target-column", metavar="NAME", help="What is to be generated, with --layout seq2seq."),
-    click.option("--target-length", type=int, metavar="N", help="Tokens of it. Default: as --max-length."),
-    click.option("--input-prefix", default="", metavar="TEXT", help="Put before each text, with --layout seq2seq."),
-    click.option("--messages-column", metavar="NAME", help="Conversations, with --layout chat. Default: messages."),
-    click.option("--tools-column", metavar="NAME", help="Tools for the chat template, with --layout chat."),
-    click.option("--pack-rows", is_flag=True, help="Several conversations in a row, with --layout chat."),
-    click.option("--chat-date", metavar="DATE", help="What chat templates that write today's date are told."),
-    click.option("--words-column", metavar="NAME", help="Lists of words, with --layout tokens. Default: tokens."),
-    click.option("--tags-column", metavar="NAME", help="Their labels, with --layout tokens. Default: tags."),
-    click.option("--label-all-tokens", is_flag=True, help="Not only each word's first, with --layout tokens."),
-    click.option("--answers-column", metavar="NAME", help="With --layout qa. Default: answers."),
-    click.option("--shard-size", default="100MB", show_default=True, metavar="SIZE", help="Bytes of one shard."),
-    click.option(
-        "--compression",
-        type=click.Choice(["none", "gzip"]),
-        default="none",
-        show_default=True,
-        help="TFDS cannot read gzip.",
-    ),
-    click.option("--seed", type=int, default=0, show_default=True, help="Decides the order of rows."),
-    click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Or keep the source's order."),
-    click.option("--max-error-rate", type=float, default=0.0, show_default=True, help="Share of rows that may be bad."),
-    click.option(
-        "--engine",
-        type=click.Choice(["auto", "hf", "wordpiece", "fastokens", "gigatoken"]),
-        default="auto",
-        show_default=True,
-        help="What tokenizes: all give the same tokens, auto is the fastest for the tokenizer.",
-    ),
-    click.option("--name", metavar="NAME", help="Begins the shards' names. Default: from DATASET."),
-]
-
-
-def _request(command: Command) -> Command:
-    for option in reversed(_REQUEST):
-        command = option(command)
-    return command
-
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(tfrecord_io.__version__, prog_name="prep-tfrecords")
@@ -130,7 +28,7 @@ def main() -> None:
 
 
 @main.command(cls=WithSteps, context_settings={"ignore_unknown_options": False})
-@_request
+@takes_request
 @click.option("--output", required=True, metavar="OUT", help="Folder or gs:// address.")
 @click.option("--workers", type=int, metavar="N", help="Threads. Default: every core. Never changes a byte.")
 @click.option("--resume/--overwrite", default=True, help="Go on where a run stopped (default), or start over.")
@@ -142,7 +40,7 @@ def build(output: str, workers: int | None, resume: bool, as_json: bool, verbose
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
     with errors(verbose=verbose):
-        config = _config(request, output=output, workers=workers, overwrite=not resume)
+        config = config_of(request, output=output, workers=workers, overwrite=not resume)
         from pipelines.prepare import build as building
         from pipelines.prepare import report
         from tfrecord_io import manifest
@@ -157,12 +55,12 @@ def build(output: str, workers: int | None, resume: bool, as_json: bool, verbose
 
 
 @main.command(cls=WithSteps)
-@_request
+@takes_request
 @common
 def plan(as_json: bool, verbose: bool, **request: Any) -> None:
     """Show from a sample what `build` with the same arguments would make. Writes nothing."""
     with errors(verbose=verbose):
-        config = _config(request, output=".", workers=None, overwrite=False)
+        config = config_of(request, output=".", workers=None, overwrite=False)
         from pipelines.prepare import estimate, report
 
         with quiet(verbose=verbose):
@@ -356,49 +254,6 @@ def _open(dataset: str) -> Any:
     from pipelines.prepare import workspace
 
     return workspace.require_manifest(dataset)
-
-
-def _config(request: dict[str, Any], *, output: str, workers: int | None, overwrite: bool) -> Any:
-    from pipelines.prepare import config
-
-    return config.PrepareConfig(
-        source=config.SourceConfig(
-            dataset=request["dataset"],
-            config=request["config_name"],
-            revision=request["revision"],
-            splits=request["splits"],
-            text_columns=request["text_columns"] or ("text",),
-            label_column=request["label_column"],
-            keep_columns=request["keep_columns"],
-            limit=request["limit"],
-            steps=tuple(config.StepConfig(kind=kind, spec=spec) for kind, spec in request["steps"]),
-            **{name: request[name] for name in config.LAYOUT_COLUMNS},
-        ),
-        tokenizer=config.TokenizerConfig(
-            name=request["tokenizer"],
-            revision=request["tokenizer_revision"],
-            truncation_side=request["truncation_side"],
-            padding_side=request["padding_side"],
-        ),
-        output=config.OutputConfig(
-            root=output,
-            name=request["name"] or config.default_name(request["dataset"]),
-            shard_bytes=config.parse_size(request["shard_size"]),
-            compression=request["compression"],
-        ),
-        layout=config.LayoutConfig(
-            name=request["layout"],
-            max_length=request["max_length"],
-            **{name: request[name] for name in config.LAYOUT_OPTIONS if name in request},
-        ),
-        seed=request["seed"],
-        shuffle=request["shuffle"],
-        engine=request["engine"],
-        max_error_rate=request["max_error_rate"],
-        overwrite=overwrite,
-        workers=workers,
-        beam_args=request.get("beam_args", ()),
-    )
 
 
 def _built(built: Any) -> dict[str, Any]:

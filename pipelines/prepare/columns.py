@@ -25,15 +25,13 @@ so that the launcher can count them before any tokenizing starts.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare import data_files
-from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.labels import (
     INT32,
     MAX_LABEL_NAMES,
@@ -43,17 +41,12 @@ from pipelines.prepare.labels import (
     mark,
     mark_label,
     mark_tags,
-    named,
     nulls,
     outside,
     overflows,
-    plan_label,
-    shown,
     strings,
 )
-from pipelines.prepare.sources import Source, SplitSource
 from pipelines.prepare.stepped_files import marked
-from tfrecord_io.errors import ColumnError
 from tfrecord_io.ledger import FILTERED
 from tfrecord_io.schema import Feature
 
@@ -65,15 +58,13 @@ __all__ = [
     "Purpose",
     "Rows",
     "extract",
-    "plan_columns",
+    "is_json",
     "sizes_of",
     "validate",
 ]
 
 # What a layout takes a column for that is not just one more text: mostly a nested one.
 Purpose = Literal["messages", "tools", "words", "tags", "answers", "target"]
-
-Plan = TypeVar("Plan")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,30 +146,6 @@ class Rows:
         )
 
 
-def plan_columns(config: SourceConfig, source: Source, *, inputs: Inputs | None = None) -> ColumnPlan:
-    """Finds out what each column is; `inputs` are to become tokens, without them the text columns.
-
-    Raises: ColumnError if a column is missing in a split, or cannot be what it is to be used as.
-    """
-    splits = tuple(source.splits)
-    inputs = inputs or Inputs(texts=config.text_columns)
-    for split in splits:
-        _require(config, source=source, split=split, inputs=inputs)
-    if source.identity["kind"] in data_files.SEPARATORS:
-        for name in filter(None, (config.label_column, *config.keep_columns)):
-            _refuse_gaps(name, source=source)
-    return ColumnPlan(
-        texts=inputs.texts,
-        nested=inputs.nested,
-        label=_labels(config.label_column, source=source),
-        tags=_labels(inputs.nested.get("tags"), source=source, lists=True),
-        kept=tuple(
-            _same({split: _plan_kept(name, source=source, split=split) for split in splits}, column=name, source=source)
-            for name in config.keep_columns
-        ),
-    )
-
-
 def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
     """The reason for which each row cannot be used, as an object array of str; '' where it can. Reads no text."""
     reasons = np.full(batch.num_rows, "", dtype=object)
@@ -239,107 +206,9 @@ def _text_sizes(column: pa.Array) -> np.ndarray:
         ends = np.cumsum(lengths)
         along = np.concatenate([[0], np.cumsum(_text_sizes(column.flatten()))])
         return np.asarray(along[ends] - along[ends - lengths])
-    if _is_json(column.type):
+    if is_json(column.type):
         return _text_sizes(column.storage)
     return np.zeros(len(column), np.int64)
-
-
-def _require(config: SourceConfig, *, source: Source, split: str, inputs: Inputs) -> None:
-    schema = source.features[split].arrow_schema
-    wanted = (*inputs.names, *([config.label_column] if config.label_column else []), *config.keep_columns)
-    missing = [name for name in wanted if name not in schema.names]
-    if missing:
-        raise ColumnError(
-            f"split {split!r} has no column {', '.join(map(repr, missing))}",
-            remedy=f"choose among its columns: {', '.join(schema.names)}",
-        )
-    if repeated := sorted({name for name in wanted if schema.names.count(name) > 1}):
-        raise ColumnError(f"split {split!r} has several columns named {repeated}", remedy="rename them in the source")
-    for name in inputs.texts:
-        if not is_text(schema.field(name).type):
-            raise ColumnError(
-                f"split {split!r}: column {name!r} holds {shown(schema.field(name).type)}, expected text",
-                remedy=f"choose a text column with --text-column: {_listing(schema, is_text)}",
-            )
-    for purpose, name in inputs.nested.items():
-        fits, expected = _NESTED[purpose]
-        if not fits(schema.field(name).type):
-            raise ColumnError(
-                f"split {split!r}: column {name!r} holds {shown(schema.field(name).type)}, expected {expected}",
-                remedy=f"choose another --{purpose}-column: {_listing(schema, fits)}",
-            )
-
-
-def _refuse_gaps(name: str, *, source: Source) -> None:
-    """In a CSV file an empty cell makes floats of a column of integers: classes would become regression targets, and
-    large numbers would be rounded.
-    """
-    for split in source.splits:
-        is_float = pa.types.is_floating(source.features[split].arrow_schema.field(name).type)
-        if is_float and _has_whole_numbers_and_gaps(name, split=source.all_splits[split]):
-            raise ColumnError(
-                f"column {name!r} in split {split!r} holds whole numbers and empty cells, which `datasets` reads "
-                "as floats, expected integers or fractions",
-                remedy="fill the empty cells, or convert the files to Parquet with the type that is meant",
-            )
-
-
-def _has_whole_numbers_and_gaps(name: str, *, split: SplitSource) -> bool:
-    has_numbers = has_gaps = False
-    for _, batch in split.read(split.ranges, [name]):
-        values = batch.column(0).drop_null().to_numpy(zero_copy_only=False)
-        if not np.all(np.isfinite(values) & (values == np.floor(values))):
-            return False
-        has_numbers |= bool(len(values))
-        left_out = marked(batch)
-        has_gaps |= len(values) < batch.num_rows - (0 if left_out is None else int(left_out.sum()))
-    return has_numbers and has_gaps
-
-
-def _same(plans: Mapping[str, Plan], *, column: str | None, source: Source) -> Plan:
-    """What all splits have in common: one dataset has one schema."""
-    (first, plan), *others = plans.items()
-    for split, other in others:
-        if other != plan:
-            held, otherwise = (source.features[name].get(column) for name in (first, split))
-            raise ColumnError(
-                f"column {column!r} in split {first!r} is {held}, in {split!r} {otherwise}, expected the same in both",
-                remedy="build them one at a time with --split and --output, or bring the column into one form",
-            )
-    return plan
-
-
-def _labels(column: str | None, *, source: Source, lists: bool = False) -> LabelPlan | None:
-    if column is None:
-        return None
-    plans = {split: plan_label(column, source=source, split=split, lists=lists) for split in source.splits}
-    return named(_same(plans, column=column, source=source), source=source)
-
-
-def _plan_kept(name: str, *, source: Source, split: str) -> Feature:
-    schema = source.features[split].arrow_schema
-    kind = schema.field(name).type
-    shape: tuple[int, ...] = ()
-    if pa.types.is_fixed_size_list(kind):
-        kind, shape = kind.value_type, (kind.list_size,)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        kind, shape = kind.value_type, (_first_length(name, split=source.splits[split]),)
-    if pa.types.is_floating(kind):
-        return Feature(name=name, dtype="float32", shape=shape, role="column", meaning="column of the source")
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return Feature(name=name, dtype="int64", shape=shape, role="column", meaning="column of the source")
-    raise ColumnError(
-        f"column {name!r} holds {shown(schema.field(name).type)}, expected numbers or vectors of numbers of one length",
-        remedy=f"leave --keep-column {name} out, or keep one of: {_listing(schema, _is_number)}",
-    )
-
-
-def _first_length(name: str, *, split: SplitSource) -> int:
-    for _, batch in split.read(split.ranges, [name]):
-        for length in pc.list_value_length(batch.column(0)).drop_null().to_pylist():
-            if length > 0:
-                return int(length)
-    raise ColumnError(f"column {name!r} has no vector of at least one value", remedy=f"leave --keep-column {name} out")
 
 
 def _utf8(column: pa.Array, name: str) -> pa.Array:
@@ -375,42 +244,6 @@ def _kept_values(column: pa.Array, feature: Feature) -> np.ndarray:
     return np.asarray(values.to_numpy(zero_copy_only=False)).astype(dtype).reshape(len(column), *feature.shape)
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
-
-
-def _is_json(kind: pa.DataType) -> bool:
+def is_json(kind: pa.DataType) -> bool:
     """Whether it is what `datasets` makes of JSON values of several types: their text."""
     return str(kind) == "extension<arrow.json>"
-
-
-def _is_list_of(fits: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
-    return lambda kind: bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and fits(kind.value_type))
-
-
-def _is_struct_with(**fields: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
-    return lambda kind: bool(
-        pa.types.is_struct(kind)
-        and all(kind.get_field_index(name) >= 0 and fits(kind.field(name).type) for name, fits in fields.items())
-    )
-
-
-# What each nested column has to be, in code and in words.
-_NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {
-    "target": (is_text, "text"),
-    "messages": (
-        _is_list_of(lambda kind: _is_struct_with(role=is_text)(kind) or _is_json(kind)),
-        "lists of messages with a role and a content",
-    ),
-    "tools": (lambda kind: True, "tools"),
-    "words": (_is_list_of(is_text), "lists of words"),
-    "tags": (_is_list_of(lambda kind: is_text(kind) or pa.types.is_integer(kind)), "lists of class ids or strings"),
-    "answers": (
-        _is_struct_with(text=_is_list_of(is_text), answer_start=_is_list_of(pa.types.is_integer)),
-        "answers with lists of text and answer_start",
-    ),
-}
-
-
-def _listing(schema: pa.Schema, accepts: Callable[[pa.DataType], bool]) -> str:
-    return ", ".join(field.name for field in schema if accepts(field.type)) or "none of its columns fits"

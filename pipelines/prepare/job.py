@@ -19,7 +19,8 @@ from importlib import metadata
 from typing import Any
 
 from pipelines.prepare import disproof, layouts, overlap, steps, storage, tokenization
-from pipelines.prepare.columns import ColumnPlan, plan_columns
+from pipelines.prepare.column_planning import plan_columns
+from pipelines.prepare.columns import ColumnPlan
 from pipelines.prepare.config import Compression, EngineName, LayoutConfig, PrepareConfig, SourceConfig
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.sources import Source, SplitSource, open_source

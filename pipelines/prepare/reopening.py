@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipelines.prepare import steps, workspace
-from pipelines.prepare.columns import plan_columns
+from pipelines.prepare.column_planning import plan_columns
 from pipelines.prepare.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, LayoutConfig, SourceConfig
 from pipelines.prepare.job import Job
 from pipelines.prepare.layouts import layout_of

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.columns import MAX_LABEL_NAMES, ColumnPlan, LabelPlan, extract, plan_columns, sizes_of, validate
+from pipelines.prepare.column_planning import plan_columns
+from pipelines.prepare.columns import MAX_LABEL_NAMES, ColumnPlan, LabelPlan, extract, sizes_of, validate
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.sources import Source, open_source
 from tfrecord_io.errors import ColumnError, SourceError

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from pipelines.prepare import reopening, tokenization, verify
-from pipelines.prepare.columns import ColumnPlan, Rows, extract, plan_columns
+from pipelines.prepare.column_planning import plan_columns
+from pipelines.prepare.columns import ColumnPlan, Rows, extract
 from pipelines.prepare.config import LayoutConfig, SourceConfig
 from pipelines.prepare.inspection import load_tokenizer
 from pipelines.prepare.labels import LabelPlan
@@ -144,6 +145,7 @@ def test_tokens_and_labels_are_those_of_the_tokenizer_with_its_word_ids(zoo: Zoo
     assert got == _expected(_tokenizer(zoo, kind), HOSTILE_ROWS, tags, every=every)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe_bos", "unigram_left+left"])
 @settings(deadline=None, max_examples=15)
 @given(lists=LISTS, every=st.booleans())
