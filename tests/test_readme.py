@@ -1,0 +1,73 @@
+"""What the README promises of layouts: each command runs on the bundled examples, and makes the features listed."""
+
+from __future__ import annotations
+
+import functools
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import building
+from tests.building import REPOSITORY
+
+# The examples that have a tokenizer of their own; the reviews' serves all others.
+OWN = ("chats", "translations")
+
+
+@functools.cache
+def rows() -> list[tuple[str, str, str]]:
+    """(layout, features, arguments) of each row of the table."""
+    table = (
+        (REPOSITORY / "README.md")
+        .read_text(encoding="utf-8")
+        .partition("## Every layout")[2]
+        .partition("\n\n`token")[0]
+    )
+    cells = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("| `")
+    ]
+    return [(layout, features, arguments.strip("`")) for layout, _, features, arguments in cells]
+
+
+@functools.cache
+def tokenizer(example: str, folder: Path) -> Path:
+    script = REPOSITORY / "examples" / example / "train_tokenizer.py"
+    subprocess.run(
+        [sys.executable, script, folder / example], check=True, capture_output=True, env=building.environment()
+    )
+    return folder / example
+
+
+@pytest.fixture(scope="module")
+def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tokenizers")
+
+
+def test_every_layout_has_a_row() -> None:
+    named = {word.strip("`") for layout, _, _ in rows() for word in layout.split()[:1]}
+    assert named == {"pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(rows())))
+def test_the_command_makes_the_features_that_stand_beside_it(number: int, tokenizers: Path, tmp_path: Path) -> None:
+    _, features, arguments = rows()[number]
+    source, *options = shlex.split(arguments)
+    example = Path(source).name
+    vocabulary = tokenizer(example if example in OWN else "reviews", tokenizers)
+    outcome = building.command(
+        "build", REPOSITORY / source, *options, "--tokenizer", vocabulary, "--output", tmp_path / "out"
+    )
+    assert outcome.status == 0, outcome.err
+    sizes = {"L": options[options.index("--max-length") + 1]}
+    if "--target-length" in options:
+        sizes["T"] = options[options.index("--target-length") + 1]
+    promised = {
+        name: tuple(int(sizes[size]) for size in shape) for name, shape in re.findall(r"`(\w+) \[(\w?)\]`", features)
+    }
+    made = {feature.name: feature.shape for feature in building.read_manifest(tmp_path / "out").schema.features}
+    assert made == promised
