@@ -45,7 +45,8 @@ def choose(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: Engine
     names = () if isinstance(reference, SlowEngine) else tuple(_FAST) if wanted == "auto" else (wanted,)
     for name in names:
         module, function = _FAST[name]
-        engine: Engine | None = getattr(importlib.import_module(module), function)(tokenizer, dtype=dtype)
+        opener = getattr(importlib.import_module(module), function)
+        engine: Engine | None = opener(tokenizer, dtype=dtype, reference=reference)
         if engine is not None and _agree(engine, reference):
             return engine
     if wanted != "auto":

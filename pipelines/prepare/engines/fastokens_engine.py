@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -38,27 +39,30 @@ _SPLITS = [[pattern] for pattern in (*_ALONE, split_patterns.TEKKEN)] + [list(sp
 _NORMALIZERS: tuple[dict[str, Any] | None, ...] = (None, {"type": "NFC"})
 
 
-def open_fastokens(tokenizer: Any, *, dtype: np.dtype, any_version: bool = False) -> FastokensEngine | None:
+def open_fastokens(
+    tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
+) -> FastokensEngine | None:
     """An engine for this tokenizer; None unless package and tokenizer are ones for which it is qualified.
 
     That is a byte-level BPE with every byte in its vocabulary, without a normalizer or with NFC, that splits by
-    GPT-2's pattern or one of `split_patterns`; its added tokens may be of any sort. `any_version` is for finding out
+    GPT-2's pattern or one of `split_patterns`; its added tokens may be of any sort. `reference` is the Rust
+    tokenizer, if it has been opened. `any_version` is for finding out
     whether an untried version of the package, or of the reference, can be qualified.
     """
     version = installed("fastokens", tried=_TRIED, any_version=any_version)
-    parts = encoding_parts(tokenizer) if version else None
-    if version is None or parts is None or not _is_qualified(parts, dtype=dtype):
+    reference = reference or HuggingFaceEngine.of(tokenizer, dtype=dtype)
+    if version is None or reference is None or not _is_qualified(encoding_parts(reference), dtype=dtype):
         return None
     return FastokensEngine(
-        HuggingFaceEngine(tokenizer, dtype=dtype),
-        parts,
+        reference,
+        encoding_parts(reference),
         version=version,
         dtype=dtype,
         split_special_tokens=tokenizer.split_special_tokens,
     )
 
 
-def _is_qualified(parts: dict[str, Any], *, dtype: np.dtype) -> bool:
+def _is_qualified(parts: Mapping[str, Any], *, dtype: np.dtype) -> bool:
     return (
         has_merges_only(parts, byte_fallback=False, dtype=dtype)
         and parts["model"]["vocab"].keys() >= set(pre_tokenizers.ByteLevel.alphabet())
@@ -93,7 +97,7 @@ class FastokensEngine:
     def __init__(
         self,
         reference: HuggingFaceEngine,
-        parts: dict[str, Any],
+        parts: Mapping[str, Any],
         *,
         version: str,
         dtype: np.dtype,

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.engines.base import utf8_of
+from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.engines.qualified import encoding_parts, has_merges_only, installed
 from pipelines.prepare.runs import TokenRuns, from_lists
 
@@ -29,21 +31,25 @@ _MARK_ALL = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": 
 _AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
 
 
-def open_gigatoken(tokenizer: Any, *, dtype: np.dtype, any_version: bool = False) -> GigatokenEngine | None:
+def open_gigatoken(
+    tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
+) -> GigatokenEngine | None:
     """An engine for this tokenizer; None unless package and tokenizer are ones for which it is qualified.
 
     That is a BPE with bytes for what it does not know, whose spaces become "▁" as Llama 2, Mistral and Gemma have it,
-    and whose added tokens take no white space after them and may stand within words. `any_version` is for finding out
+    and whose added tokens take no white space after them and may stand within words. `reference` is the Rust tokenizer,
+    if it has been opened. `any_version` is for finding out
     whether an untried version of the package, or of the reference, can be qualified.
     """
     version = installed("gigatoken", tried=_TRIED, any_version=any_version)
-    parts = encoding_parts(tokenizer) if version and not tokenizer.split_special_tokens else None
-    if version is None or parts is None or not _is_qualified(parts, dtype=dtype):
+    reference = reference or HuggingFaceEngine.of(tokenizer, dtype=dtype)
+    if version is None or reference is None or tokenizer.split_special_tokens:
         return None
-    return GigatokenEngine(parts, version=version, dtype=dtype)
+    parts = encoding_parts(reference)
+    return GigatokenEngine(parts, version=version, dtype=dtype) if _is_qualified(parts, dtype=dtype) else None
 
 
-def _is_qualified(parts: dict[str, Any], *, dtype: np.dtype) -> bool:
+def _is_qualified(parts: Mapping[str, Any], *, dtype: np.dtype) -> bool:
     return (
         has_merges_only(parts, byte_fallback=True, dtype=dtype)
         and not parts["model"]["ignore_merges"]
@@ -67,7 +73,7 @@ class GigatokenEngine:
     name = "gigatoken"
     concurrent = True
 
-    def __init__(self, parts: dict[str, Any], *, version: str, dtype: np.dtype) -> None:
+    def __init__(self, parts: Mapping[str, Any], *, version: str, dtype: np.dtype) -> None:
         """`parts`: the tokenizer.json."""
         self.version = version
         self._backend = importlib.import_module("gigatoken").Tokenizer.from_json(json.dumps(parts, ensure_ascii=False))

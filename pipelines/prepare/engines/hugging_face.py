@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import functools
+import json
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
@@ -24,6 +27,17 @@ class HuggingFaceEngine:
         self.version = metadata.version("tokenizers")
         self.backend = copy_backend(tokenizer)
         self._dtype = dtype
+
+    @classmethod
+    def of(cls, tokenizer: Any, *, dtype: np.dtype) -> HuggingFaceEngine | None:
+        """None for a tokenizer in Python."""
+        return cls(tokenizer, dtype=dtype) if tokenizer.is_fast else None
+
+    @functools.cached_property
+    def parts(self) -> Mapping[str, Any]:
+        """The tokenizer.json, without truncation and padding."""
+        parts: dict[str, Any] = json.loads(self.backend.to_str())
+        return parts
 
     def encode(self, texts: pa.Array) -> TokenRuns:
         """The tokens of each text. Empty texts and texts of any length are fine."""

@@ -6,13 +6,13 @@ pattern or a setting that was not tried is not qualified.
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.engines.hugging_face import copy_backend
+from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 
 __all__ = ["encoding_parts", "has_merges_only", "installed", "largest_id"]
 
@@ -30,15 +30,12 @@ def installed(package: str, *, tried: tuple[tuple[int, ...], tuple[int, ...]], a
     return version if fits or any_version else None
 
 
-def encoding_parts(tokenizer: Any) -> dict[str, Any] | None:
-    """The tokenizer.json of a fast tokenizer, but for what does not decide the ids of a text; None if it is slow."""
-    if not tokenizer.is_fast:
-        return None
-    parts: dict[str, Any] = json.loads(copy_backend(tokenizer).to_str())
-    return {**parts, "post_processor": None, "decoder": None, "truncation": None, "padding": None}
+def encoding_parts(reference: HuggingFaceEngine) -> dict[str, Any]:
+    """The tokenizer.json, but for what does not decide the ids of a text."""
+    return {**reference.parts, "post_processor": None, "decoder": None, "truncation": None, "padding": None}
 
 
-def has_merges_only(parts: dict[str, Any], *, byte_fallback: bool, dtype: np.dtype) -> bool:
+def has_merges_only(parts: Mapping[str, Any], *, byte_fallback: bool, dtype: np.dtype) -> bool:
     """Whether the model is a BPE that is nothing but its merges, and `dtype` holds its ids."""
     model = parts["model"]
     return (
@@ -52,7 +49,7 @@ def has_merges_only(parts: dict[str, Any], *, byte_fallback: bool, dtype: np.dty
     )
 
 
-def largest_id(parts: dict[str, Any]) -> int:
+def largest_id(parts: Mapping[str, Any]) -> int:
     """The largest id of vocabulary and added tokens."""
     return max([*parts["model"]["vocab"].values(), *(token["id"] for token in parts["added_tokens"])], default=0)
 

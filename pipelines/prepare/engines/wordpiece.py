@@ -18,9 +18,8 @@ encodes at once; and while a batch is encoded, 4 bytes for each of its tokens.
 from __future__ import annotations
 
 import dataclasses
-import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,22 +41,22 @@ _MAX_CHARS = 2**62  # more than there are in any text
 _LETTERS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-def open_wordpiece(tokenizer: Any, *, dtype: np.dtype) -> WordPieceEngine | None:
+def open_wordpiece(
+    tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None
+) -> WordPieceEngine | None:
     """An engine for this tokenizer; None unless it is one of which the engine is known to give the very ids.
 
     That is a fast tokenizer of BertNormalizer, BertPreTokenizer and WordPiece with any settings, all of whose added
-    tokens are looked for before the text is normalized.
+    tokens are looked for before the text is normalized. `reference` is the Rust tokenizer, if it has been opened.
     """
-    if not tokenizer.is_fast:
+    reference = reference or HuggingFaceEngine.of(tokenizer, dtype=dtype)
+    if reference is None or not _is_served(reference.parts, dtype=dtype):
         return None
-    parts = json.loads(tokenizer.backend_tokenizer.to_str())
-    if not _is_served(parts, dtype=dtype):
-        return None
-    engine = WordPieceEngine(HuggingFaceEngine(tokenizer, dtype=dtype), parts, dtype=dtype)
+    engine = WordPieceEngine(reference, reference.parts, dtype=dtype)
     return engine if engine.takes_short_cuts_rightly() else None
 
 
-def _is_served(parts: dict[str, Any], *, dtype: np.dtype) -> bool:
+def _is_served(parts: Mapping[str, Any], *, dtype: np.dtype) -> bool:
     """Whether tokenizer.json describes a tokenizer of the kind."""
     kinds = [(parts[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
     if kinds != ["BertNormalizer", "BertPreTokenizer", "WordPiece"] or not _adds_nothing(parts["post_processor"]):
@@ -88,7 +87,7 @@ class WordPieceEngine:
     version = "1"
     concurrent = True
 
-    def __init__(self, reference: HuggingFaceEngine, parts: dict[str, Any], *, dtype: np.dtype) -> None:
+    def __init__(self, reference: HuggingFaceEngine, parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
         """`reference`: for what is left to it. `parts`: its tokenizer.json, of the kind that `open_wordpiece` takes."""
         normalizer, strips = parts["normalizer"], parts["normalizer"]["strip_accents"]
         self._reference = reference
@@ -170,7 +169,7 @@ class _Contents:
         )
 
 
-def _tables(parts: dict[str, Any], *, pages: Pages, visited: _Contents) -> kernels.Tables:
+def _tables(parts: Mapping[str, Any], *, pages: Pages, visited: _Contents) -> kernels.Tables:
     model = parts["model"]
     trie = wordpiece_trie.build(model["vocab"], inner_prefix=model["continuing_subword_prefix"])
     ends = (kernels.SPACE, kernels.ISOLATED)
