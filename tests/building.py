@@ -90,10 +90,10 @@ def environment() -> dict[str, str]:
 
 
 @functools.cache
-def tokenizer() -> Path:
-    """The tokenizer of the reviews example."""
-    folder = _new_folder() / "reviews-tokenizer"
-    script = REVIEWS / "train_tokenizer.py"
+def tokenizer(example: str = "reviews") -> Path:
+    """The tokenizer of an example."""
+    folder = _new_folder() / f"{example}-tokenizer"
+    script = REPOSITORY / "examples" / example / "train_tokenizer.py"
     subprocess.run([sys.executable, str(script), str(folder)], check=True, capture_output=True)
     return folder
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,20 +31,6 @@ def rows() -> list[tuple[str, str, str]]:
     return [(layout, features, arguments.strip("`")) for layout, _, features, arguments in cells]
 
 
-@functools.cache
-def tokenizer(example: str, folder: Path) -> Path:
-    script = REPOSITORY / "examples" / example / "train_tokenizer.py"
-    subprocess.run(
-        [sys.executable, script, folder / example], check=True, capture_output=True, env=building.environment()
-    )
-    return folder / example
-
-
-@pytest.fixture(scope="module")
-def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("tokenizers")
-
-
 def test_every_layout_has_a_row() -> None:
     named = {word.strip("`") for layout, _, _ in rows() for word in layout.split()[:1]}
     assert named == {"pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"}
@@ -54,11 +38,11 @@ def test_every_layout_has_a_row() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(rows())))
-def test_the_command_makes_the_features_that_stand_beside_it(number: int, tokenizers: Path, tmp_path: Path) -> None:
+def test_the_command_makes_the_features_that_stand_beside_it(number: int, tmp_path: Path) -> None:
     _, features, arguments = rows()[number]
     source, *options = shlex.split(arguments)
     example = Path(source).name
-    vocabulary = tokenizer(example if example in OWN else "reviews", tokenizers)
+    vocabulary = building.tokenizer(example if example in OWN else "reviews")
     outcome = building.command(
         "build", REPOSITORY / source, *options, "--tokenizer", vocabulary, "--output", tmp_path / "out"
     )
