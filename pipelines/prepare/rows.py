@@ -15,7 +15,7 @@ import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
 from importlib import metadata
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +27,19 @@ from pipelines.prepare.runs import TokenRuns, from_lists
 from pipelines.prepare.template import Template, assemble, kept_lengths, probe
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["EncodedRows", "ReferenceRows", "RowEncoder", "TemplateRows", "open_rows", "pad_like", "require_room"]
+__all__ = [
+    "EncodedRows",
+    "ReferenceRows",
+    "RowEncoder",
+    "TemplateRows",
+    "Templated",
+    "Transformers",
+    "open_rows",
+    "pad_like",
+    "require_room",
+]
+
+Encoder = TypeVar("Encoder", bound="Templated")
 
 # Rows with this much room for text are compared, besides the length asked for: the first cuts most of the battery, into
 # the second all of it fits, and longer rows differ by padding only.
@@ -67,15 +79,13 @@ class RowEncoder(Protocol):
         """Rows of one text column, or of two: strings without nulls."""
 
 
-class TemplateRows:
-    """Rows from an engine's tokens and a template."""
+class Templated:
+    """What encoders have in common that put an engine's tokens into a template."""
 
     def __init__(
         self, engine: Engine, template: Template, *, tokenizer: Any, length: int, truncation: Truncation
     ) -> None:
-        self.concurrent = engine.concurrent
-        self.name, self.version = engine.name, engine.version
-        self.engine = engine
+        self._take(engine)
         self._template = template
         self._side = tokenizer.truncation_side
         self._room = length - template.num_special
@@ -83,12 +93,20 @@ class TemplateRows:
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self.only_type = min(template.type_ids) if len(template.type_ids) == 1 else None
 
-    def with_engine(self, engine: Engine) -> TemplateRows:
+    def with_engine(self: Encoder, engine: Engine) -> Encoder:
         """The same rows, made with another engine."""
         other = copy.copy(self)
-        other.concurrent, other.name, other.version = engine.concurrent, engine.name, engine.version
-        other.engine = engine
+        other._take(engine)
         return other
+
+    def _take(self, engine: Engine) -> None:
+        self.concurrent = engine.concurrent
+        self.name, self.version = engine.name, engine.version
+        self.engine = engine
+
+
+class TemplateRows(Templated):
+    """Rows from an engine's tokens and a template."""
 
     def encode(self, texts: Sequence[pa.Array]) -> EncodedRows:
         """Rows of one text column, or of two: strings without nulls."""
@@ -100,8 +118,8 @@ class TemplateRows:
         return EncodedRows(ids=ids, types=types if self._has_types else None, full_lengths=full, impossible=impossible)
 
 
-class ReferenceRows:
-    """Rows from `tokenizer(...)`, as slow and as right as that."""
+class Transformers:
+    """What encoders have in common that call `tokenizer(...)`, as slow and as right as that."""
 
     concurrent = False
     name = "reference"
@@ -114,6 +132,10 @@ class ReferenceRows:
         self._dtype = dtype
         self._has_types = "token_type_ids" in tokenizer.model_input_names
         self.version = metadata.version("transformers")
+
+
+class ReferenceRows(Transformers):
+    """Rows from `tokenizer(...)`."""
 
     def encode(self, texts: Sequence[pa.Array]) -> EncodedRows:
         """Rows of one text column, or of two: strings without nulls."""

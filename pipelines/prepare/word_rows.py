@@ -15,9 +15,7 @@ goes with it. `transformers` does the same.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-from importlib import metadata
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,7 +25,7 @@ import pyarrow.compute as pc
 from pipelines.prepare.config import EngineName, Truncation
 from pipelines.prepare.engines import BATTERY, Engine, HuggingFaceEngine, SlowEngine, choose, open_reference
 from pipelines.prepare.labels import list_lengths
-from pipelines.prepare.rows import EncodedRows, require_room
+from pipelines.prepare.rows import EncodedRows, Templated, Transformers, require_room
 from pipelines.prepare.runs import TokenRuns, from_lists, offsets_of
 from pipelines.prepare.template import Template, assemble, kept_lengths, probe
 from tfrecord_io.errors import ConfigError, TokenizerError
@@ -58,31 +56,16 @@ class WordEncoder(Protocol):
         """Rows of lists of words, without nulls."""
 
 
-class TemplateWords:
+class TemplateWords(Templated):
     """Rows from an engine's tokens and a template."""
 
     def __init__(
         self, engine: Engine, template: Template, *, tokenizer: Any, length: int, truncation: Truncation
     ) -> None:
-        self.concurrent = engine.concurrent
-        self.name, self.version = engine.name, engine.version
-        self.engine = engine
-        self._template = template
+        super().__init__(engine, template, tokenizer=tokenizer, length=length, truncation=truncation)
         self._no_words = dataclasses.replace(
             template, prefix=(-1,) * len(template.prefix), suffix=(-1,) * len(template.suffix)
         )
-        self._side = tokenizer.truncation_side
-        self._room = length - template.num_special
-        self._truncation: Truncation = truncation
-        self._has_types = "token_type_ids" in tokenizer.model_input_names
-        self.only_type = min(template.type_ids) if len(template.type_ids) == 1 else None
-
-    def with_engine(self, engine: Engine) -> TemplateWords:
-        """The same rows, made with another engine."""
-        other = copy.copy(self)
-        other.concurrent, other.name, other.version = engine.concurrent, engine.name, engine.version
-        other.engine = engine
-        return other
 
     def encode(self, lists: pa.Array) -> EncodedWords:
         """Rows of lists of words, without nulls."""
@@ -105,20 +88,8 @@ class TemplateWords:
         return self.engine.encode(distinct.dictionary).take(distinct.indices.to_numpy(zero_copy_only=False))
 
 
-class ReferenceWords:
-    """Rows from `tokenizer(...)`, as slow and as right as that."""
-
-    concurrent = False
-    name = "reference"
-    only_type: int | None = None
-
-    def __init__(self, tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype) -> None:
-        self._tokenizer = tokenizer
-        self._length = length
-        self._truncation = truncation
-        self._dtype = dtype
-        self._has_types = "token_type_ids" in tokenizer.model_input_names
-        self.version = metadata.version("transformers")
+class ReferenceWords(Transformers):
+    """Rows from `tokenizer(...)`."""
 
     def encode(self, lists: pa.Array) -> EncodedWords:
         """Rows of lists of words, without nulls."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,11 @@ from tfrecord_io import manifest
 
 # Small enough that each of seven workers gets shards.
 SHARD_SIZE = "6kB"
-LAYOUTS: dict[str, dict[str, Any]] = {"pad": {"label_column": "label"}, "concat": {"layout": "concat"}}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "pad": {"label_column": "label"},
+    "concat": {"layout": "concat"},
+    "pack": {"layout": "pack"},
+}
 
 
 def check_same(output: Path, *beam_args: str, layout: str, workers: int) -> None:
@@ -52,7 +57,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
-    ("mode", "workers"), [("in_memory", 1), ("multi_threading", 1), ("multi_threading", 2), ("multi_threading", 7)]
+    ("mode", "workers"),
+    [
+        pytest.param("in_memory", 1, marks=pytest.mark.slow),
+        ("multi_threading", 2),
+        pytest.param("multi_threading", 7, marks=pytest.mark.slow),
+    ],
 )
 def test_threads_change_no_byte(tmp_path: Path, layout: str, mode: str, workers: int) -> None:
     check_same(tmp_path / "out", f"--direct_running_mode={mode}", layout=layout, workers=workers)
@@ -60,9 +70,10 @@ def test_threads_change_no_byte(tmp_path: Path, layout: str, mode: str, workers:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("helpless_launcher")
-@pytest.mark.parametrize(("workers", "layout"), [(1, "concat"), (2, "pad"), (7, "pad")])
+@pytest.mark.parametrize(("workers", "layout"), [(1, "concat"), (2, "pack"), (7, "pad")])
 def test_processes_change_no_byte(tmp_path: Path, workers: int, layout: str) -> None:
     check_same(tmp_path / "out", "--direct_running_mode=multi_processing", layout=layout, workers=workers)
+    assert servers.local_workers(os.getpid()) == [], "none is left when the build is done"
 
 
 @pytest.mark.slow
