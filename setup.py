@@ -53,6 +53,8 @@ setup(
         "gigatoken==0.10.0",
         "google-auth>=2.30",
         "google-crc32c>=1.5",
+        # What transformers renders chat templates with, without depending on it; older ones can be broken out of.
+        "jinja2>=3.1.6",
         "llvmlite>=0.44",
         "numba>=0.61",
         "numpy>=1.26",

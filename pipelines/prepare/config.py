@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import re
 from typing import Any, Literal, get_args
 
@@ -135,7 +136,9 @@ class SourceConfig:
         if self.limit is not None and self.limit < 1:
             raise ConfigError(f"--limit {self.limit}, expected at least 1", remedy="leave --limit out to use every row")
         single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
-        used = [*self.text_columns, *filter(None, single), *self.keep_columns]
+        # Layouts that take these columns read no text, and one of them may have the name that texts have by default.
+        texts = () if self.messages_column or self.words_column else self.text_columns
+        used = [*texts, *filter(None, single), *self.keep_columns]
         if repeated := sorted({name for name in used if used.count(name) > 1}):
             raise ConfigError(
                 f"columns {repeated} are used more than once, expected each column in one place",
@@ -188,6 +191,10 @@ class LayoutConfig:
             raise ConfigError(
                 f"--max-length {self.max_length}, expected at least 1", remedy="give the tokens of one row, such as 128"
             )
+        if self.chat_date is not None and not _is_date(self.chat_date):
+            raise ConfigError(
+                f"--chat-date {self.chat_date!r}, expected a date such as 2024-07-26", remedy="write it as YYYY-MM-DD"
+            )
         if self.target_length is not None and self.target_length < 1:
             raise ConfigError(
                 f"--target-length {self.target_length}, expected at least 1",
@@ -201,6 +208,17 @@ class LayoutConfig:
             for option, layouts in LAYOUT_OPTIONS.items()
             if self.name in layouts and getattr(self, option) != _default(LayoutConfig, option)
         }
+
+
+def _is_date(text: str) -> bool:
+    # Python 3.11 reads more forms than 3.10 does.
+    if not re.fullmatch(r"\d{4}-\d{2}-\d{2}", text, re.ASCII):
+        return False
+    try:
+        datetime.date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _default(config: type, option: str) -> Any:
@@ -271,6 +289,8 @@ class PrepareConfig:
                 _require_layout(self.layout.name, column, layouts)
         if self.layout.name in ("concat", "pack"):
             self._check_joined()
+        if self.layout.name == "chat":
+            self._check_chat()
         if self.layout.stride is not None and self.layout.name == "pad":
             self._check_windows()
         if self.layout.name == "tokens" and self.source.label_column:
@@ -291,6 +311,18 @@ class PrepareConfig:
                     f"--layout pad with --stride and {what}, expected one text in windows of one length, none cut",
                     remedy="leave one of them out; questions with their contexts are for --layout qa",
                 )
+
+    def _check_chat(self) -> None:
+        if self.source.text_columns != _default(SourceConfig, "text_columns"):
+            raise ConfigError(
+                "--layout chat with --text-column, expected conversations, which are in one column of messages",
+                remedy="leave --text-column out; name the column with --messages-column unless it is `messages`",
+            )
+        if self.layout.pack_rows and (self.source.label_column or self.source.keep_columns):
+            raise ConfigError(
+                "--pack-rows with --label-column or --keep-column: a row holds several conversations",
+                remedy="leave them out, or leave --pack-rows out",
+            )
 
     def _check_joined(self) -> None:
         if len(self.source.text_columns) != 1:

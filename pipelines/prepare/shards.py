@@ -185,9 +185,14 @@ def _usable(task: ShardTask, job: Job, tools: Tools, gathered: _Gathered, *, clo
         rows, reasons = extract(batch, job.columns, first=first)
         gathered.rejects.add(batch, reasons, np.arange(first, first + batch.num_rows))
         unused = np.flatnonzero(reasons == "")
-        source = batch.take(pa.array(unused)) if tools.may_reject else None
+        source = _rows_of(batch, unused) if tools.may_reject else None
         progress.add(rows=batch.num_rows - len(unused))
         yield _Batch(rows=rows, numbers=first + unused, source=source)
+
+
+def _rows_of(batch: pa.RecordBatch, which: np.ndarray) -> pa.RecordBatch:
+    # Mostly they are all of them, and what is nested in rows takes long to copy.
+    return batch if len(which) == batch.num_rows else batch.take(pa.array(which))
 
 
 def _check(ledger: Ledger, task: ShardTask, *, place: str) -> None:

@@ -171,6 +171,7 @@ def _as_in_guides(expected: Any, window: int, answer: tuple[str, int] | None) ->
     return first, last
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["wordpiece_uncased", "truncation_left", "byte_bpe_roberta"])
 @settings(deadline=None, max_examples=20)
 @given(words=CONTEXTS, data=st.data())

@@ -83,8 +83,9 @@ class ChatEncoder:
         """All of their tokens, and the bytes of their texts, int64 [N]."""
         texts, order, reasons, details = self._texts(conversations)
         runs, learned = self._aligner.align(self._engine.encode(texts.strings), texts)
-        ids = runs.take(order)
-        mask = TokenRuns(learned, runs.offsets).take(order).ids
+        ids, mask = runs, learned
+        if (np.diff(order) < 0).any():
+            ids, mask = runs.take(order), TokenRuns(learned, runs.offsets).take(order).ids
         encoded = EncodedChats(ids=ids, learned=mask, full_lengths=ids.lengths, reasons=reasons, details=details)
         return encoded, texts.sizes[order]
 

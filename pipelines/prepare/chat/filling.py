@@ -21,7 +21,7 @@ from pipelines.prepare.chat.spaces import SPACES, after_spaces, before_spaces
 from pipelines.prepare.chat.texts import Texts
 from pipelines.prepare.engines import utf8_of
 from pipelines.prepare.runs import offsets_of
-from tfrecord_io._kernels import jit
+from tfrecord_io._kernels import copy, jit
 
 __all__ = ["Filler"]
 
@@ -183,11 +183,13 @@ def _copy(  # type: ignore[no-untyped-def]
         for segment in range(edges[kinds[row]], edges[kinds[row] + 1]):
             if messages[segment] < 0:
                 size = stops[segment] - starts[segment]
-                out[at : at + size] = text[starts[segment] : stops[segment]]
+                copy(out, at, text, starts[segment], size)
             else:
                 content = firsts[row] + messages[segment]
                 first = trimmed[strips[segment] & 1, content]
                 size = trimmed[2 + (strips[segment] >> 1), content] - first
-                out[at : at + size] = data[first : first + size]
-            marks[at : at + size] = learned[segment]
+                copy(out, at, data, first, size)
+            mark = learned[segment]
+            for index in range(np.uint64(at), np.uint64(at + size)):
+                marks[index] = mark
             at += size

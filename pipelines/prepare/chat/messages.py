@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 
 from pipelines.prepare.runs import offsets_of
 
-__all__ = ["Conversations", "Message", "Rejected", "checked"]
+__all__ = ["Conversations", "Message", "Rejected", "check_printed", "checked"]
 
 Message = dict[str, Any]
 
@@ -169,10 +170,24 @@ def checked(messages: list[Any]) -> list[Message]:
             raise Rejected("role_missing", f"message {index}")
         kept = {name: value for name, value in message.items() if value is not None}
         if kept.keys() == {"role"}:
-            raise Rejected("content_null", f"message {index}, a {kept['role']}'s")
+            raise Rejected("content_null", f"message {index} has nothing but the role {kept['role']!r}")
         _check_content(kept.get("content", ""), index)
         without_nulls.append(kept)
     return without_nulls
+
+
+def check_printed(messages: Sequence[Message], text: str) -> None:
+    """Looks whether the template takes contents that are lists of parts, or just has them printed by Python.
+
+    Raises: Rejected if a list, or an object in it, stands in the text as Python writes it.
+    """
+    for index, message in enumerate(messages):
+        content = message.get("content", "")
+        if isinstance(content, str):
+            continue
+        parts = [content, *content] if isinstance(content, list) else [content]
+        if any(str(part) in text for part in parts if part):
+            raise Rejected("content_not_text", f"message {index} holds a list of parts, which the template cannot read")
 
 
 def _check_content(content: Any, index: int) -> None:

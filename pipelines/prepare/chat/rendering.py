@@ -25,15 +25,24 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from pipelines.prepare.chat.messages import Message, Rejected
+from pipelines.prepare.chat.messages import Message, Rejected, check_printed
 from tfrecord_io.errors import TokenizerError
 
-__all__ = ["ChatTemplate", "Rendering", "Spans", "open_template", "spans_by_prefixes"]
+__all__ = [
+    "ChatTemplate",
+    "Rendering",
+    "Spans",
+    "internals",
+    "joined_spans",
+    "open_template",
+    "spans_by_prefixes",
+]
 
 Spans = list[tuple[int, int]]
 
 ASSISTANT = "assistant"
 _MARKER = re.compile(r"\{\%[-+]?\s*generation\s*[-+]?\%\}")
+_INTERNALS = ("_compile_jinja_template", "_render_with_assistant_indices", "render_jinja_template")
 _QUESTION, _ANSWER = "what is it", "that one"
 # The template engine keeps track of generation markers in the template itself, of which the process has only one.
 _rendering = threading.RLock()
@@ -64,14 +73,22 @@ class ChatTemplate:
         self.closing: str | None = None
         self._tokenizer = tokenizer
         self._date = date
+        # A tokenizer puts these together anew each time, which takes as long as rendering with them.
+        self._sources: dict[bool, str] = {}
+        self._markers: dict[bool, bool] = {}
+        self._variables = dict(tokenizer.special_tokens_map)
 
     def source(self, *, has_tools: bool = False) -> str:
         """The template's text: some tokenizers have another one for conversations with tools."""
-        return str(self._tokenizer.get_chat_template(None, [] if has_tools else None))
+        if has_tools not in self._sources:
+            self._sources[has_tools] = str(self._tokenizer.get_chat_template(None, [] if has_tools else None))
+        return self._sources[has_tools]
 
     def has_markers(self, *, has_tools: bool = False) -> bool:
         """Whether the template says by itself what the assistant's part is."""
-        return _MARKER.search(self.source(has_tools=has_tools)) is not None
+        if has_tools not in self._markers:
+            self._markers[has_tools] = _MARKER.search(self.source(has_tools=has_tools)) is not None
+        return self._markers[has_tools]
 
     def text(self, messages: Sequence[Message], tools: list[Any] | None = None, *, prompt: bool = False) -> str:
         """What `tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)` gives.
@@ -87,24 +104,24 @@ class ChatTemplate:
         """
         if self.has_markers(has_tools=tools is not None):
             text, spans = self._render(messages, tools, prompt=False, tracked=True)
+            check_printed(messages, text)
             return Rendering(text, joined_spans(spans))
 
         def rendered(messages: Sequence[Message], *, prompt: bool) -> str:
             return self.text(messages, tools, prompt=prompt)
 
         text = rendered(messages, prompt=False)
+        check_printed(messages, text)
         return Rendering(text, spans_by_prefixes(text, messages, rendered, closing=self.closing))
 
     def variables(self) -> dict[str, Any]:
         """What the template sees besides the messages."""
-        return dict(self._tokenizer.special_tokens_map)
+        return self._variables
 
     @contextlib.contextmanager
     def compiled(self, *, has_tools: bool = False) -> Iterator[Any]:
         """The Jinja template, told the date, for one thread at a time."""
-        from transformers.utils import chat_template_utils
-
-        template = chat_template_utils._compile_jinja_template(self.source(has_tools=has_tools))
+        template = internals()._compile_jinja_template(self.source(has_tools=has_tools))
         with _rendering:
             before = template.globals.get("strftime_now")
             template.globals["strftime_now"] = self._today
@@ -116,11 +133,9 @@ class ChatTemplate:
     def _render(
         self, messages: Sequence[Message], tools: list[Any] | None, *, prompt: bool, tracked: bool
     ) -> tuple[str, Spans]:
-        from transformers.utils.chat_template_utils import render_jinja_template
-
         with self.compiled(has_tools=tools is not None):
             try:
-                texts, spans = render_jinja_template(
+                texts, spans = internals().render_jinja_template(
                     conversations=[list(messages)],
                     tools=tools,
                     documents=None,
@@ -143,6 +158,24 @@ class ChatTemplate:
                 remedy="give the date that all rows are to say, such as --chat-date 2024-07-26",
             )
         return self._date.strftime(form)
+
+
+def internals() -> Any:
+    """The module of `transformers` that renders chat templates: what `apply_chat_template` does cannot be had from
+    outside with a date of one's own, or strings that watch the template.
+
+    Raises: TokenizerError if it is not as it was from 4.53 to 5.23.
+    """
+    import transformers
+    from transformers.utils import chat_template_utils
+
+    if lacking := [name for name in _INTERNALS if not hasattr(chat_template_utils, name)]:
+        raise TokenizerError(
+            f"transformers {transformers.__version__} renders chat templates in another way than the releases that "
+            f"this was made for: it has no {', '.join(lacking)}",
+            remedy="install a release that it was made for, such as transformers==5.23",
+        )
+    return chat_template_utils
 
 
 def open_template(tokenizer: Any, *, date: datetime.date | None = None) -> ChatTemplate:

@@ -18,7 +18,7 @@ import itertools
 from collections.abc import Sequence
 
 from pipelines.prepare.chat.messages import Message, Rejected
-from pipelines.prepare.chat.rendering import ChatTemplate, Rendering, Spans, joined_spans, spans_by_prefixes
+from pipelines.prepare.chat.rendering import ChatTemplate, Rendering, Spans, internals, joined_spans, spans_by_prefixes
 from pipelines.prepare.chat.tracing import MARK, MARK_LETTERS, Trace, Untraceable
 
 __all__ = ["Segment", "Skeleton", "learn"]
@@ -97,12 +97,11 @@ def learn(template: ChatTemplate, roles: Sequence[str]) -> Skeleton | None:
 
 def _render(template: ChatTemplate, messages: Sequence[Message]) -> Rendering:
     """As `ChatTemplate.render`, on contents that only the template itself may see: `transformers` would copy them."""
-    from transformers.utils import chat_template_utils
 
     def rendered(messages: Sequence[Message], *, prompt: bool) -> tuple[str, Spans]:
         with template.compiled() as compiled:
             try:
-                text, spans = chat_template_utils._render_with_assistant_indices(
+                text, spans = internals()._render_with_assistant_indices(
                     compiled, messages, None, None, prompt, **template.variables()
                 )
             except Untraceable:

@@ -34,7 +34,7 @@ from pipelines.prepare.layouts.pack import PackBuilder, packed_features
 from pipelines.prepare.layouts.pad import attention_mask
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.runs import TokenRuns, id_dtype
-from tfrecord_io.errors import ConfigError, TokenizerError
+from tfrecord_io.errors import TokenizerError
 from tfrecord_io.schema import Feature
 
 __all__ = ["CHAT", "PACKED_CHAT"]
@@ -47,15 +47,6 @@ def _inputs(source: SourceConfig) -> Inputs:
     if source.tools_column is not None:
         nested["tools"] = source.tools_column
     return Inputs(nested=nested)
-
-
-def _packed_inputs(source: SourceConfig) -> Inputs:
-    if source.label_column or source.keep_columns:
-        raise ConfigError(
-            "--pack-rows with --label-column or --keep-column: a row holds several conversations",
-            remedy="leave them out, or leave --pack-rows out",
-        )
-    return _inputs(source)
 
 
 def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
@@ -102,7 +93,8 @@ class _ChatTools:
         self.engine_version = engine.version
         self.reference = reference
         self._opening = opening
-        template = open_template(opening.tokenizer, date=_date(opening.layout.chat_date))
+        date = opening.layout.chat_date
+        template = open_template(opening.tokenizer, date=datetime.date.fromisoformat(date) if date else None)
         self._encoder = ChatEncoder(
             template,
             engine,
@@ -133,16 +125,5 @@ class _ChatTools:
         return RowsBuilder([ids, mask])
 
 
-def _date(text: str | None) -> datetime.date | None:
-    try:
-        return None if text is None else datetime.date.fromisoformat(text)
-    except ValueError as error:
-        raise ConfigError(
-            f"--chat-date {text!r}, expected a date such as 2024-07-26", remedy="write it as YYYY-MM-DD"
-        ) from error
-
-
 CHAT = Layout(open_tools=_open_tools, features=_features, inputs=_inputs)
-PACKED_CHAT = dataclasses.replace(
-    CHAT, features=_packed_features, inputs=_packed_inputs, joins_rows=True, one_record=False
-)
+PACKED_CHAT = dataclasses.replace(CHAT, features=_packed_features, joins_rows=True, one_record=False)
