@@ -24,7 +24,19 @@ from typing import Any
 
 from tests import building
 
-__all__ = ["Cluster", "Pool", "Server", "cluster", "descendants", "server", "session", "worker_pool"]
+__all__ = [
+    "Cluster",
+    "Pool",
+    "Server",
+    "cluster",
+    "descendants",
+    "job_service",
+    "local_workers",
+    "server",
+    "session",
+    "words",
+    "worker_pool",
+]
 
 _START_SECONDS = 60
 
@@ -48,6 +60,16 @@ class Pool(Server):
     """A server that starts workers when a job service asks it to."""
 
     pid_file: Path
+    refusal: Path
+
+    @contextlib.contextmanager
+    def refusing(self) -> Iterator[None]:
+        """As where the pool's Python has no Beam: no worker that it starts in here ever begins."""
+        self.refusal.touch()
+        try:
+            yield
+        finally:
+            self.refusal.unlink()
 
     @property
     def beam_args(self) -> list[str]:
@@ -77,39 +99,59 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, *, worker: str = sys.executable) -> Iterator[Cluster]:
-    """Starts both in a new `folder`, which gets their logs. `worker` is the program that runs the workers."""
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """Starts both in a new `folder`, which gets their logs."""
     folder.mkdir()
-    port_file = folder / "port"
-    words = [sys.executable, "-m", "tests.servers", "service", "--port=0", f"--port_file={port_file}"]
-    with (
-        server(words, folder / "service.log", lambda _: _read(port_file)) as service,
-        worker_pool(folder, worker=worker) as pool,
-    ):
+    with job_service(folder) as service, worker_pool(folder) as pool:
         yield Cluster(service=service, pool=pool)
 
 
 @contextlib.contextmanager
-def worker_pool(folder: Path, *, worker: str = sys.executable) -> Iterator[Pool]:
-    """Starts a pool. `folder` gets its log, and `worker` is the program that runs the workers."""
+def job_service(folder: Path) -> Iterator[Server]:
+    """Starts a job service. `folder` gets its log."""
+    port_file = folder / "port"
+    words = [sys.executable, "-m", "tests.servers", "service", "--port=0", f"--port_file={port_file}"]
+    with server(words, folder / "service.log", lambda _: _read(port_file)) as service:
+        yield service
+
+
+@contextlib.contextmanager
+def worker_pool(folder: Path) -> Iterator[Pool]:
+    """Starts a pool. `folder` gets its log."""
     pid_file = folder / "workers.pids"
     pid_file.touch()
-    # The pool starts its workers as `python`, whatever that is: here it is `worker`, and says who it is.
+    refusal = folder / "no-workers"
+    # The pool starts its workers as `python`, whatever that is: here it is this Python, and says who it is.
     python = folder / "bin" / "python"
     python.parent.mkdir()
-    python.write_text(f'#!/bin/sh\necho $$ >> "{pid_file}"\nexec "{worker}" "$@"\n')
+    python.write_text(
+        f'#!/bin/sh\n[ -e "{refusal}" ] && exit 1\necho $$ >> "{pid_file}"\nexec "{sys.executable}" "$@"\n'
+    )
     python.chmod(0o755)
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
 
     words = [sys.executable, "-m", "tests.servers", "pool", "--service_port=0"]
     with server(words, folder / "pool.log", _logged_port, PATH=path) as pool:
-        yield Pool(process=pool.process, address=pool.address, log=pool.log, pid_file=pid_file)
+        yield Pool(process=pool.process, address=pool.address, log=pool.log, pid_file=pid_file, refusal=refusal)
 
 
 def descendants(pid: int) -> list[int]:
     """The processes that a process has started, those that they have started, and so on."""
     children = sorted(child for child, status in _statuses().items() if int(status[1]) == pid)
     return children + [below for child in children for below in descendants(child)]
+
+
+def local_workers(pid: int) -> list[int]:
+    """The worker processes that a launcher on this machine has, in the order in which they began."""
+    return [found for found in descendants(pid) if "-m pipelines.prepare.lifeline" in words(found)]
+
+
+def words(pid: int) -> str:
+    """What a process was started with; nothing if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
 
 
 def session(pid: int) -> list[int]:

@@ -40,10 +40,12 @@ def words(sample: list[str]) -> list[str]:
     return re.findall(r"[^\W\d_]+(?:'[a-z]+)?", " ".join(sample).lower())
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes() -> None:
     assert _digest(_texts(NUM_BYTES)) == _digest(_texts(NUM_BYTES))
 
 
+@pytest.mark.slow
 def test_another_seed_gives_other_text() -> None:
     assert _digest(_texts(NUM_BYTES)) != _digest(_texts(NUM_BYTES, seed=1))
 
@@ -54,11 +56,12 @@ def test_a_smaller_corpus_is_the_beginning_of_a_larger_one() -> None:
     assert large[len(small) - 1].startswith(small[-1])
 
 
-@pytest.mark.parametrize("num_bytes", [1_000, 50_000, NUM_BYTES, 7_000_000])
+@pytest.mark.parametrize("num_bytes", [1_000, 50_000, NUM_BYTES, pytest.param(7_000_000, marks=pytest.mark.slow)])
 def test_sizes_are_within_two_percent(num_bytes: int) -> None:
     assert 0.98 * num_bytes <= _num_bytes(_texts(num_bytes)) <= num_bytes
 
 
+@pytest.mark.slow
 def test_words_are_as_long_as_in_english(words: list[str]) -> None:
     assert 4.4 <= float(np.mean([len(word) for word in words])) <= 5.0
 
@@ -92,6 +95,7 @@ def test_documents_are_sentences_with_capitals_numbers_and_punctuation(sample: l
     assert re.search(r" \d", joined)
 
 
+@pytest.mark.slow
 def test_parquet_files_hold_the_stream_in_order(tmp_path: pathlib.Path) -> None:
     folder = corpus.parquet(tmp_path, num_bytes=14_000_000, part_bytes=7_000_000)
     tables = [pq.read_table(path) for path in sorted(folder.glob("*.parquet"))]

@@ -157,6 +157,7 @@ class TestOptions:
 class TestDoctor:
     """Is a place ready for a dataset, or a dataset for a TPU?"""
 
+    @pytest.mark.slow
     def test_a_dataset_that_a_tpu_vm_can_read(self) -> None:
         outcome = building.command("doctor", reviews(), "--tpu", "vm", "--global-batch-size", 32, "--json")
         assert outcome.status == 0, outcome.err
@@ -326,6 +327,7 @@ class TestBadInput:
         monkeypatch.setattr(building_module, "build", fail)
         assert build(tmp_path / "out").error == ("first line second line", "do this")
 
+    @pytest.mark.slow
     def test_verbose_shows_the_traceback_and_still_ends_in_two_lines(self, tmp_path: Path) -> None:
         arguments = building.program("build", REVIEWS, "--verbose", *building.options(tmp_path / "out", split="nope"))
         outcome = run(arguments)
@@ -480,9 +482,7 @@ def start_and_wait_for_shards(arguments: list[str], output: Path, *, shards: int
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("stop", "workers"), [(signal.SIGINT, 1), (signal.SIGINT, 2), (signal.SIGTERM, 2), (signal.SIGKILL, 2)]
-)
+@pytest.mark.parametrize(("stop", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 2), (signal.SIGKILL, 2)])
 def test_a_build_that_is_stopped_can_be_finished_later(
     tmp_path: Path, large: Path, stop: signal.Signals, workers: int
 ) -> None:
@@ -524,6 +524,7 @@ def test_an_interrupt_while_planning_is_two_lines_too(tmp_path: Path, monkeypatc
     assert outcome.error[0] == "interrupted before the dataset was complete"
 
 
+@pytest.mark.slow
 def test_the_program_ends_at_once_after_an_error_even_if_threads_are_at_work(tmp_path: Path) -> None:
     program = (
         "import sys, threading, time\n"
@@ -538,6 +539,7 @@ def test_the_program_ends_at_once_after_an_error_even_if_threads_are_at_work(tmp
     assert "no manifest.json" in outcome.error[0]
 
 
+@pytest.mark.slow
 def test_any_tokenizer_of_the_zoo_builds(tmp_path: Path, zoo: Zoo) -> None:
     for kind in ("wordpiece_cased", "byte_bpe", "unigram", "slow_byt5"):
         outcome = build(tmp_path / kind, tokenizer=zoo.path(kind), split="validation")

@@ -78,7 +78,7 @@ def test_a_split_is_cut_into_shards_of_about_the_size_asked_for() -> None:
     assert all(abs(shard.num_bytes / 20_000 - 1) < 0.2 for shard in shards)
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("compression", ["none", pytest.param("gzip", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("split", SPLITS)
 def test_without_shuffling_rows_keep_the_order_of_the_source_across_shards(split: str, compression: str) -> None:
     root = reviews(no_shuffle=True, compression=compression, shard_size={"none": "20kB", "gzip": "3kB"}[compression])
@@ -86,6 +86,7 @@ def test_without_shuffling_rows_keep_the_order_of_the_source_across_shards(split
     assert_same_rows(read_rows(root, split), expected_reviews(split))
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_order_of_the_same_rows() -> None:
     one, other = (as_rows(read_rows(reviews(seed=seed), "train"), TOKEN_FEATURES) for seed in (0, 1))
     assert one != other
@@ -99,6 +100,7 @@ def test_every_shard_of_every_kind_of_build_verifies() -> None:
         assert [each for each in checked if each.problem] == []
 
 
+@pytest.mark.slow
 def test_a_gzip_shard_holds_the_bytes_of_the_plain_one() -> None:
     # One shard for each split: --shard-size is of the file as stored, so smaller ones would be cut elsewhere.
     plain, packed = (building.shard_bytes(reviews(compression=kind, shard_size="1MB")) for kind in ("none", "gzip"))
@@ -116,6 +118,7 @@ def test_label_strings_become_indices_into_the_label_names() -> None:
     assert labels == [row["label"] for row in source_rows("validation")]
 
 
+@pytest.mark.slow
 def test_label_ids_do_not_depend_on_the_splits_that_are_asked_for(tmp_path: Path) -> None:
     data = building.source(
         tmp_path / "data",
@@ -144,6 +147,7 @@ def test_concat_blocks_are_the_documents_joined_by_separators_and_cut() -> None:
     assert (rows["input_ids"][padding] == tokenizer.pad_token_id).all()
 
 
+@pytest.mark.slow
 def test_a_dropped_remainder_is_counted_as_cut() -> None:
     padded, dropped = (
         read_manifest(built(REVIEWS, layout="concat", remainder=remainder)).splits["train"]
@@ -189,6 +193,7 @@ def test_padding_stands_on_the_side_that_the_tokenizer_pads(zoo_tokenizer: Path)
     assert_same_rows(read_rows(root, "validation"), expected)
 
 
+@pytest.mark.slow
 def test_the_padding_side_can_be_chosen() -> None:
     root = reviews(padding_side="left", no_shuffle=True, split="validation")
     assert read_manifest(root).tokenizer.padding_side == "left"
@@ -258,6 +263,7 @@ def test_two_builds_of_the_same_are_the_same_files(tmp_path: Path) -> None:
     assert building.files(tmp_path / "out") == building.files(reviews())
 
 
+@pytest.mark.slow
 def test_a_dataset_without_labels_and_special_tokens_may_consist_of_empty_texts(tmp_path: Path, zoo: Zoo) -> None:
     data = building.source(tmp_path / "data", train=[{"text": ""}] * 5)
     root = built(data, tokenizer=zoo.path("byte_bpe"))

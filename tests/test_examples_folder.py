@@ -86,6 +86,7 @@ def test_the_reviews_exercise_more_than_ascii() -> None:
     assert re.search("[\U0001f300-\U0001faff]", text)
 
 
+@pytest.mark.slow
 def test_the_tokenizer_script_writes_the_same_bytes_every_time(
     tokenizer_folder: pathlib.Path, tmp_path: pathlib.Path
 ) -> None:
@@ -122,6 +123,7 @@ def test_few_validation_tokens_are_unknown(tokenizer: PreTrainedTokenizerBase) -
     assert ids.count(tokenizer.unk_token_id) / len(ids) < 0.05
 
 
+@pytest.mark.slow
 def test_the_script_refuses_a_call_without_a_folder() -> None:
     done = subprocess.run([sys.executable, str(FOLDER / "train_tokenizer.py")], capture_output=True, text=True)
     assert done.returncode == 2

@@ -412,11 +412,14 @@ CASES: dict[str, Kept | Rejected | Refused] = {
         files=train({"text": "a", "label": None}, {"text": None, "label": 1}),
         options={**LABEL, "max_error_rate": 1},
         cause="split 'train': none of the sampled rows can be used",
-        remedy="check --text-column and --label-column",
+        remedy="check --text-column, --label-column and what a --filter leaves",
     ),
 }
+# Others that end in a dataset, which takes half a second, are slow.
+QUICK = {"null-text", "scripts", "line-ends-csv", "vector-lengths"}
 MARKED = [
-    pytest.param(case, id=name, marks=pytest.mark.slow if name == "long-row" else ()) for name, case in CASES.items()
+    pytest.param(case, id=name, marks=() if isinstance(case, Refused) or name in QUICK else pytest.mark.slow)
+    for name, case in CASES.items()
 ]
 
 

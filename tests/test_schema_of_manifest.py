@@ -80,7 +80,13 @@ def test_the_manifest_of_the_reviews_validates() -> None:
     assert content["label_names"]
 
 
-@pytest.mark.parametrize("options", BUILDS.values(), ids=BUILDS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(BUILDS[name], id=name, marks=pytest.mark.slow if name in ("pair", "concat", "gzip") else ())
+        for name in BUILDS
+    ],
+)
 def test_the_manifest_of_a_build_validates(rows: Path, options: dict[str, object]) -> None:
     content = raw(building.built(rows, **options))
     require_valid(content)
@@ -174,6 +180,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
     )
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(manifests())
 def test_every_manifest_that_can_be_written_validates(made: Manifest) -> None:
@@ -182,7 +189,7 @@ def test_every_manifest_that_can_be_written_validates(made: Manifest) -> None:
     require_valid(json.loads(text))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(
     path=st.sampled_from([path for path in places(document()) if path[0] not in OPEN]),
     value=JSON | st.sampled_from([0, 1, -1, "", [], {}, None, True, 1.5]),

@@ -152,6 +152,7 @@ def test_what_is_not_ours_is_left_alone(gcs: Gcs, bucket: str) -> None:
     assert gcs.objects(bucket) == {"out/model.ckpt": b"weeks of work"}
 
 
+@pytest.mark.slow
 def test_a_bucket_that_is_not_there_is_said_before_any_work(bucket: str) -> None:
     there = f"gs://{bucket}-none/out"
     commands = [

@@ -29,6 +29,7 @@ class LyingEngine(HuggingFaceEngine):
         return runs
 
 
-def open_lying(tokenizer: Any, *, dtype: np.dtype) -> LyingEngine:
+def open_lying(tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None) -> LyingEngine:
     """Qualified for everything, by its own account."""
+    del reference  # shares nothing with it
     return LyingEngine(tokenizer, dtype=dtype)

@@ -113,6 +113,7 @@ print(read, most - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize("chunk", [1000, 50_000], ids=["batches", "one batch"])
 def test_reading_a_file_does_not_make_the_process_grow_by_its_size(tmp_path: Path, chunk: int) -> None:

@@ -348,7 +348,7 @@ _TYPES = [pa.string(), pa.large_string(), INT, pa.float64(), pa.list_(INT, 2), p
 _NAMES = ("text", "label", "number", "float", "fixed", "vector")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows=st.lists(_ROW, min_size=1, max_size=20), data=st.data())
 def test_slices_give_what_the_whole_gives(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
     columns = list(zip(*rows, strict=True))
@@ -363,7 +363,7 @@ def test_slices_give_what_the_whole_gives(rows: list[tuple[Any, ...]], data: st.
         np.testing.assert_array_equal(np.concatenate([part.arrays[name] for part, _ in parts]), values)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(rows=st.lists(_ROW, min_size=1, max_size=20))
 def test_a_row_is_used_exactly_if_each_of_its_values_can_be(rows: list[tuple[Any, ...]]) -> None:
     def usable(row: tuple[Any, ...]) -> bool:

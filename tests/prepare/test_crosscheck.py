@@ -18,10 +18,10 @@ from pipelines.prepare.engines import choice
 from tests import building
 from tests.prepare import lying_engine
 
-ROWS = 3000
+ROWS = 1000
 TEXTS = [f"row {number} of some words" for number in range(ROWS)]
 CHECKED = crosscheck.chosen(np.arange(ROWS), seed=0)
-LAYOUTS: list[dict[str, Any]] = [{"layout": "pad"}, {"layout": "concat"}]
+LAYOUTS: list[dict[str, Any]] = [{"layout": "pad"}, {"layout": "concat", "shard_size": "6kB"}]
 
 
 @pytest.fixture(scope="module")

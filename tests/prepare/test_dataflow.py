@@ -201,11 +201,13 @@ class TestOtherEnds:
         with dataflow_service.running(lambda request: end) as service:
             assert launch(store, service).error == ("97 of 400 rows cannot be used", "mend them")
 
+    @pytest.mark.slow
     def test_a_job_that_was_cancelled_is_said_to_be(self, store: Gcs) -> None:
         with dataflow_service.running(lambda request: End(state="JOB_STATE_CANCELLED")) as service:
             outcome = launch(store, service)
         assert outcome.error == ("the Dataflow job ended in the state CANCELLED, expected DONE", AGAIN)
 
+    @pytest.mark.slow
     def test_a_second_launcher_of_the_same_build_is_refused_by_the_service(self, store: Gcs) -> None:
         with dataflow_service.running(job_without_workers) as service:
             service.refusal = "The workflow could not be created. There is already an active job named prep-x-1. If"
@@ -240,6 +242,7 @@ class TestOtherEnds:
         with dataflow_service.running(job_without_workers) as service:
             assert launch(store, service).error[0] == "interrupted before the dataset was complete"
 
+    @pytest.mark.slow
     def test_the_services_counters_are_shown_here(self, store: Gcs, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(dataflow, "_POLL_SECONDS", 0.05)
         seen: list[progress.Counts] = []
@@ -258,6 +261,7 @@ class TestOtherEnds:
             progress.Counts(rows=250, tokens=2_250, num_bytes=17_500, shards=2),
         ]
 
+    @pytest.mark.slow
     def test_a_users_own_package_wins(self, store: Gcs, tmp_path: Path) -> None:
         own = tmp_path / "own-1.0.tar.gz"
         own.write_bytes(b"packed")
@@ -359,6 +363,7 @@ def test_the_jobs_name_is_one_of_its_work_and_of_a_form_that_dataflow_takes(
         assert "--" not in name
 
 
+@pytest.mark.slow
 def test_what_the_user_says_of_processes_is_left_alone(
     resolved: job.Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

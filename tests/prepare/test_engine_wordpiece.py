@@ -106,6 +106,7 @@ def test_mutated_documents(zoo: Zoo) -> None:
     _check(zoo.tokenizer("wordpiece_uncased"), texts.mutated(300, seed=0))
 
 
+@pytest.mark.slow
 def test_a_word_of_a_million_letters_is_one_unknown(zoo: Zoo) -> None:
     engine = _check(zoo.tokenizer("wordpiece_uncased"), [texts.ONE_MB_WORD, "é" * 1_000_000])
     assert len(engine.encode(pa.array([texts.ONE_MB_WORD])).ids) == 1
@@ -165,6 +166,7 @@ def test_any_vocabulary(zoo: Zoo, pieces: set[str], given_texts: list[str]) -> N
     _check(_with(zoo, {"model": {"vocab": vocab}, "normalizer": BARE}), given_texts)
 
 
+@pytest.mark.slow
 def test_a_large_vocabulary_in_which_every_byte_begins_and_goes_on(zoo: Zoo) -> None:
     vocab = {"[UNK]": 0, **{chr(point): point for point in range(1, 0xD800)}}
     vocab |= {f"##{chr(0xD7FF - point)}{chr(point)}": 60_000 + point for point in range(1, 0xD800, 3)}

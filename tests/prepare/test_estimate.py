@@ -22,7 +22,7 @@ def planned(*options: object, dataset: Path = REVIEWS) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("shard_size", ["20kB", "100MB"])
+@pytest.mark.parametrize("shard_size", ["20kB", pytest.param("100MB", marks=pytest.mark.slow)])
 def test_the_plan_is_what_the_build_makes(shard_size: str) -> None:
     found = planned("--label-column", "label", "--max-length", 32, "--shard-size", shard_size)
     splits = read_manifest(reviews(shard_size=shard_size)).splits

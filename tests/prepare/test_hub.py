@@ -207,6 +207,7 @@ def test_each_failure_has_its_message_and_remedy(
     assert remedy in answer["message"]
 
 
+@pytest.mark.slow
 def test_offline_the_cached_commit_is_used_and_named(
     online: dict[str, dict[str, Any]], home: Path, endpoint: str
 ) -> None:
@@ -215,6 +216,7 @@ def test_offline_the_cached_commit_is_used_and_named(
     assert "the hub cannot be reached" in answers[2]["message"]
 
 
+@pytest.mark.slow
 def test_offline_another_revision_is_never_passed_off_as_the_one_asked_for(
     online: dict[str, dict[str, Any]], home: Path, endpoint: str
 ) -> None:
@@ -224,6 +226,7 @@ def test_offline_another_revision_is_never_passed_off_as_the_one_asked_for(
         assert f"--revision {revision} cannot be looked up offline, and the cache has commit {SHA}" in answer["message"]
 
 
+@pytest.mark.slow
 def test_a_hub_that_does_not_answer_is_told_apart_from_a_missing_dataset(home: Path) -> None:
     (answer,) = _ask(home, "http://127.0.0.1:9", ("me/good", None))
     assert answer["error"] == "SourceError"

@@ -53,6 +53,7 @@ def test_records_are_counted_in_each_shard_anew() -> None:
     assert all(records == list(range(len(records))) for records in by_shard.values())
 
 
+@pytest.mark.slow
 def test_padding_is_left_out_on_either_side() -> None:
     for side in ("left", "right"):
         for row in inspected(reviews(padding_side=side), "--rows", 5):

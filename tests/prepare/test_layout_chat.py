@@ -230,6 +230,7 @@ def test_parts_that_the_template_would_print_as_python_does_are_rejected(zoo: Zo
     assert (reason, detail) == ("content_not_text", "message 0 holds a list of parts, which the template cannot read")
 
 
+@pytest.mark.slow
 def test_a_template_that_writes_the_date_is_told_which(zoo: Zoo, tmp_path: Path) -> None:
     template = "{{ 'Today: ' + strftime_now('%d %b %Y') + '\\n' }}" + TEMPLATES["chatml"]
     tokenizer = chat_tokenizer(zoo, tmp_path / "tokenizer", template=template)
@@ -332,6 +333,7 @@ def test_threads_change_no_byte(root: Any, workers: int, tmp_path: Path) -> None
     assert building.files(tmp_path / "out") == building.files(plain)
 
 
+@pytest.mark.slow
 @BOTH
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(root: Any, tmp_path: Path) -> None:
     made = Path(shutil.copytree(root(shard_size="4kB"), tmp_path / "out"))
@@ -354,6 +356,7 @@ def test_a_lost_shard_is_made_again(root: Any, tmp_path: Path) -> None:
     assert building.files(made) == building.files(root())
 
 
+@pytest.mark.slow
 def test_the_reference_engine_makes_the_same_records() -> None:
     assert building.shard_bytes(chats(engine="hf")) == building.shard_bytes(chats())
     (fast,) = read_manifest(chats()).engines["splits"]["train"]

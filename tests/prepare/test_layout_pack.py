@@ -84,11 +84,11 @@ def expected_rows(content: list[list[int]], *, pad_id: int) -> dict[str, list[li
     ("kind", "changes"),
     [
         (None, {}),
-        (None, {"no_shuffle": True}),
+        pytest.param(None, {"no_shuffle": True}, marks=pytest.mark.slow),
         (None, {"long_documents": "drop", "max_error_rate": 1.0}),
-        (None, {"compression": "gzip", "shard_size": "4kB"}),
-        ("byte_bpe_bos", {"add_bos": True}),
-        ("unigram_left", {}),
+        pytest.param(None, {"compression": "gzip", "shard_size": "4kB"}, marks=pytest.mark.slow),
+        pytest.param("byte_bpe_bos", {"add_bos": True}, marks=pytest.mark.slow),
+        pytest.param("unigram_left", {}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -152,16 +152,6 @@ def test_options_that_mean_nothing_here_are_refused(tmp_path: Path, changes: dic
 
 
 # --- the same bytes -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("workers", [2, 7])
-def test_threads_change_no_byte(tmp_path: Path, workers: int) -> None:
-    options = {"layout": "pack", "max_length": LENGTH, "shard_size": "6kB", "split": "train"}
-    outcome = building.command("build", REVIEWS, *building.options(tmp_path / "out", workers=workers, **options))
-    assert outcome.status == 0, outcome.err
-    plain = packed(shard_size="6kB")
-    assert len(building.shard_bytes(plain)) >= 7
-    assert building.files(tmp_path / "out") == building.files(plain)
 
 
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> None:

@@ -336,6 +336,7 @@ def test_a_built_dataset_has_every_window_of_every_row() -> None:
     assert facts.layout == {"name": "pad", "max_length": 24, "stride": 8}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("root", [_windows, _questions])
 def test_a_window_is_of_the_row_that_it_is_traced_to(root: Any) -> None:
     folder = root()
@@ -358,6 +359,7 @@ def test_rows_of_a_part_of_a_split_keep_their_numbers() -> None:
     assert sorted(set(rows["source_row"].tolist())) == list(range(10, 20))
 
 
+@pytest.mark.slow
 def test_rejected_rows_are_named_and_stepped_over(tmp_path: Path) -> None:
     rows = [dict(row) for row in ROWS]
     rows[3] = {**rows[3], "answers": {"text": ["nowhere"], "answer_start": [2]}}
@@ -402,6 +404,7 @@ def test_a_damaged_shard_is_made_again(tmp_path: Path) -> None:
     assert building.files(root) == before
 
 
+@pytest.mark.slow
 def test_a_build_goes_on_where_one_stopped(tmp_path: Path) -> None:
     arguments = building.options(tmp_path / "out", split="validation", stride=8, max_length=24, shard_size="10kB")
     assert building.command("build", REVIEWS, *arguments).status == 0

@@ -216,7 +216,7 @@ def test_a_build_with_such_a_tokenizer_is_repaired_to_the_byte(bilingual: Path, 
 # --- rows depend on the texts and their order alone -----------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(pairs=PAIRS, cuts=CUTS, chunk=st.integers(1, 5), seed=st.none() | st.integers(0, 9))
 def test_records_are_the_same_through_any_batches_and_chunks(
     zoo: Zoo, pairs: list[tuple[str, str]], cuts: list[int], chunk: int, seed: int | None
@@ -232,7 +232,7 @@ def test_records_are_the_same_through_any_batches_and_chunks(
     }
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(pairs=PAIRS.filter(len), seed=st.integers(0, 99))
 def test_a_permuted_target_stays_beside_its_input(zoo: Zoo, pairs: list[tuple[str, str]], seed: int) -> None:
     tools = _zoo_tools(zoo, "unigram")
@@ -242,7 +242,7 @@ def test_a_permuted_target_stays_beside_its_input(zoo: Zoo, pairs: list[tuple[st
         np.testing.assert_array_equal(values, in_order[name][permuted["row"]])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(pairs=PAIRS.filter(len))
 def test_every_token_of_a_row_is_in_its_record_or_counted_as_cut(zoo: Zoo, pairs: list[tuple[str, str]]) -> None:
     tools, tokenizer = _zoo_tools(zoo, "unigram"), zoo.tokenizer("unigram")
@@ -369,6 +369,7 @@ def translations(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return _build(tmp_path_factory.mktemp("built") / "out", tokenizer=trained)
 
 
+@pytest.mark.slow
 def test_the_example_s_tokenizer_is_the_same_bytes_on_every_run(trained: Path, tmp_path: Path) -> None:
     assert building.files(_example_tokenizer(tmp_path / "again")) == building.files(trained)
 
@@ -419,6 +420,7 @@ def test_trace_names_the_input_and_the_target(translations: Path) -> None:
     assert row["texts"]["de"].startswith(shown[0]["features"]["target text"].removesuffix("</s>"))
 
 
+@pytest.mark.slow
 def test_repair_and_resume_make_the_same_bytes(translations: Path, trained: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     shutil.copytree(translations, out)

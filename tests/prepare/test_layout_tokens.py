@@ -240,6 +240,7 @@ def test_there_is_no_second_text_to_cut(zoo: Zoo) -> None:
         _tools(zoo, "wordpiece_cased", truncation="only_second")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "warned"), [("byte_bpe", True), ("byte_bpe_prefixed", False), ("unigram", False)])
 def test_words_that_run_together_are_warned_of(
     zoo: Zoo, tmp_path: Path, kind: str, warned: bool, caplog: pytest.LogCaptureFixture
@@ -398,6 +399,7 @@ def test_a_damaged_shard_is_made_again(tmp_path: Path) -> None:
     assert building.files(root) == before
 
 
+@pytest.mark.slow
 def test_a_build_goes_on_where_one_stopped(tmp_path: Path) -> None:
     arguments = building.options(tmp_path / "out", layout="tokens", shard_size="2kB")
     assert building.command("build", TAGS, *arguments).status == 0

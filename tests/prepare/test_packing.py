@@ -82,7 +82,7 @@ def fill(lengths: np.ndarray, *, length: int) -> float:
 # --- packing --------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 @given(lengths=st.lists(st.integers(0, 100), max_size=40), length=ROW_LENGTHS)
 def test_rows_are_those_of_a_packing_that_looks_at_every_row(lengths: list[int], length: int) -> None:
     packing = pack(np.array(lengths, np.int64), length=length)
@@ -176,7 +176,7 @@ def test_an_empty_document_is_its_separator_or_in_no_row() -> None:
 # --- laying out -----------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(case=cases(), data=st.data())
 def test_the_segments_of_a_document_give_it_back(case: Case, data: st.DataObject) -> None:
     order = np.array(data.draw(st.permutations(range(len(case.documents)))), np.int64)
@@ -195,7 +195,7 @@ def test_the_segments_of_a_document_give_it_back(case: Case, data: st.DataObject
     assert joined == {document: tokens for document, tokens in whole.items() if tokens}
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(case=cases())
 def test_ids_segments_and_positions_agree(case: Case) -> None:
     packing = case.pack()
@@ -210,7 +210,7 @@ def test_ids_segments_and_positions_agree(case: Case) -> None:
         assert (laid_out["input_ids"][row][expected_segments == 0] == PAD).all()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(case=cases(), data=st.data())
 def test_a_loss_mask_goes_with_its_tokens(case: Case, data: st.DataObject) -> None:
     """0 on what leads a document, 1 on what follows it."""

@@ -47,8 +47,6 @@ def resolved(output: Path) -> job.Resolved:
 @pytest.mark.parametrize(
     ("workers", "beam_args"),
     [
-        (2, []),
-        (7, []),
         (None, []),
         (1, ["--runner=DirectRunner"]),
         (3, ["--runner", "FnApiRunner", "--direct_running_mode=in_memory"]),
@@ -62,17 +60,6 @@ def test_workers_and_runners_change_no_byte(tmp_path: Path, workers: int | None,
 
 
 @pytest.mark.slow
-def test_an_error_in_another_process_ends_in_its_cause_and_remedy(tmp_path: Path) -> None:
-    options = building.options(tmp_path / "out", truncation="do_not_truncate", workers=2)
-    command = building.program("build", REVIEWS, *options, "--", "--direct_running_mode=multi_processing")
-    ended = subprocess.run(command, env=building.environment(), capture_output=True, timeout=120)
-    lines = ended.stderr.decode().splitlines()
-    assert ended.returncode == 1
-    (cause,) = (index for index, line in enumerate(lines) if line.startswith("error: "))
-    assert lines[cause].startswith("error: 97 of 400 rows cannot be used (train: 70 too_long; validation: 27 too_long)")
-    assert lines[cause + 1].startswith("remedy: mend or filter these rows")
-
-
 def test_a_whole_build_goes_through_any_fsspec_scheme() -> None:
     import fsspec
 
@@ -204,8 +191,10 @@ def test_there_are_no_more_threads_than_shards(workers: int, tasks: int, threads
     assert (options.direct_num_workers, options.direct_running_mode) == (threads, mode)
 
 
-@pytest.mark.parametrize("workers", [1, 2, 7])
-@pytest.mark.parametrize("place", ["write", "commit"])
+@pytest.mark.parametrize(
+    ("workers", "place"),
+    [(2, "write"), pytest.param(1, "write", marks=pytest.mark.slow), pytest.param(7, "commit", marks=pytest.mark.slow)],
+)
 def test_a_workers_error_arrives_as_it_was_and_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, place: str
 ) -> None:
@@ -222,6 +211,7 @@ def test_a_workers_error_arrives_as_it_was_and_without_a_traceback(
     assert building.files(tmp_path / "out") == building.files(reviews())
 
 
+@pytest.mark.slow
 def test_after_a_failure_the_other_threads_stop_at_their_next_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -300,6 +290,7 @@ def test_a_job_that_ends_in_another_state_than_done_is_an_error(state: str) -> N
         waiting.until_done(lambda: PipelineResult(state))
 
 
+@pytest.mark.slow
 def test_a_job_that_is_done_without_a_manifest_here_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -234,6 +234,7 @@ def build(output: str, **changes: object) -> building.Outcome:
     return building.command("build", REVIEWS, "--json", *building.options(output, label_column="label", **changes))
 
 
+@pytest.mark.slow
 def test_a_build_from_staged_rows_has_the_same_bytes_and_leaves_no_copy(
     store: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +248,7 @@ def test_a_build_from_staged_rows_has_the_same_bytes_and_leaves_no_copy(
     assert got == building.files(reviews())
 
 
+@pytest.mark.slow
 def test_after_a_failure_the_copy_is_kept_for_the_next_run(
     store: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 import numpy as np
 import pytest
 
 from examples.steps import clean
-from pipelines.prepare import reopening, shards, staging
+from pipelines.prepare import pipeline, reopening, shards, staging
 from pipelines.prepare.config import OutputConfig, PrepareConfig, SourceConfig, StepConfig, TokenizerConfig
 from pipelines.prepare.job import Job, resolve
 from pipelines.prepare.lineage import Tracer
@@ -61,7 +61,9 @@ def nothing_of_validation(t):
 MAPPED = [{**row, "text": str(row["text"]).replace("<br />", " "), "thrice": 3 * int(str(row["n"]))} for row in ROWS]
 LEFT = [row for row in MAPPED if int(str(row["n"])) & 3 != 1]
 STEPS: dict[str, Any] = {"map": ("clean:spaced", "clean:tripled"), "filter": "clean:some"}
-SHARD_SIZE = "6kB"
+ONE_ERROR: dict[str, Any] = {"filter": "clean:some", "map": "clean:without_text"}
+SHARD_SIZE = "12kB"
+PROCESSES = "--direct_running_mode=multi_processing"
 
 
 @pytest.fixture(autouse=True)
@@ -88,15 +90,36 @@ def done(*arguments: Any, **changes: Any) -> Path:
     return Path(arguments[1])
 
 
-@pytest.fixture(scope="module")
-def stepped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A build with all of STEPS, made once: copy it before changing it."""
-    root = tmp_path_factory.mktemp("stepped")
+@contextlib.contextmanager
+def in_folder(root: Path) -> Iterator[Path]:
+    """What `folder` is for a test, for the builds that tests share."""
     (root / "clean.py").write_text(MODULE, encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         patch.setattr(sys, "path", list(sys.path))
-        yield done(data(root), root / "out", **STEPS)
+        yield root
+
+
+@pytest.fixture(scope="module")
+def stepped_build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Outcome]]:
+    """A build with all of STEPS and --json, made once, and what it said."""
+    with in_folder(tmp_path_factory.mktemp("stepped")) as root:
+        outcome = build(data(root), root / "out", json=True, **STEPS)
+        assert outcome.status == 0, outcome.err
+        yield root / "out", outcome
+
+
+@pytest.fixture
+def stepped(stepped_build: tuple[Path, Outcome]) -> Path:
+    """The build with all of STEPS: copy it before changing it."""
+    return stepped_build[0]
+
+
+@pytest.fixture(scope="module")
+def with_an_error(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A build of which a filter leaves 300 rows, one of them without a text. Just that many errors are allowed."""
+    with in_folder(tmp_path_factory.mktemp("with-an-error")) as root:
+        yield done(data(root), root / "out", max_error_rate=1 / 300, **ONE_ERROR)
 
 
 def sorted_records(root: Path, key: str = "n") -> dict[str, list[Any]]:
@@ -109,6 +132,7 @@ def sorted_records(root: Path, key: str = "n") -> dict[str, list[Any]]:
 class TestRecords:
     """What comes out is what would come out of data that had been changed beforehand."""
 
+    @pytest.mark.slow
     def test_a_map_gives_the_very_shards_of_mapped_data(self, folder: Path) -> None:
         maps = {"map": STEPS["map"], "keep_column": ("n", "thrice")}
         mapped = done(data(folder), folder / "a", **maps)
@@ -121,12 +145,14 @@ class TestRecords:
         assert sorted_records(stepped) == sorted_records(plain)
         assert len(sorted_records(stepped)["n"]) == 300
 
+    @pytest.mark.slow
     def test_joined_documents_are_those_that_are_left(self, folder: Path) -> None:
         shape = {"layout": "concat", "keep_column": None, "no_shuffle": True, "shard_size": "1MB"}
         filtered = done(data(folder), folder / "a", **shape, **STEPS)
         plain = done(data(folder, LEFT, "left"), folder / "b", **shape)
         assert shard_bytes(filtered) == shard_bytes(plain)
 
+    @pytest.mark.slow
     def test_maps_and_filters_run_in_the_order_of_the_command_line(self, folder: Path) -> None:
         options = building.options(folder / "a", name="x", keep_column="n", shard_size=SHARD_SIZE)
         for order, kept in (
@@ -137,9 +163,10 @@ class TestRecords:
             assert outcome.status == 0, outcome.err
             assert sorted(read_rows(folder / "a", "train")["n"].tolist()) == kept
 
+    @pytest.mark.slow
     def test_shards_are_of_the_size_asked_for_whatever_a_filter_leaves(self, folder: Path) -> None:
         (folder / "few.py").write_text("import pyarrow.compute as pc\ndef few(t): return pc.less(t['n'], 60)\n")
-        rows = [{"text": f"row {index} has some words", "n": index * 7919 % 3000} for index in range(3000)]
+        rows = [{"text": f"row {index} has some words", "n": index * 7919 % 1000} for index in range(1000)]
         root = done(data(folder, rows), folder / "a", filter="few:few", shard_size="2kB")
         sizes = [shard.num_bytes for shard in read_manifest(root).splits["train"].shards]
         assert len(sizes) > 3
@@ -147,13 +174,15 @@ class TestRecords:
         assert min(sizes) > 1400
         assert sorted(read_rows(root, "train")["n"].tolist()) == list(range(60))
 
+    @pytest.mark.slow
     def test_one_row_of_many_is_found(self, folder: Path) -> None:
-        (folder / "few.py").write_text("import pyarrow.compute as pc\ndef one(t): return pc.equal(t['n'], 19991)\n")
-        rows = [{"text": f"row {index}", "n": index} for index in range(20000)]
+        (folder / "few.py").write_text("import pyarrow.compute as pc\ndef one(t): return pc.equal(t['n'], 5991)\n")
+        rows = [{"text": f"row {index}", "n": index} for index in range(6000)]
         root = done(data(folder, rows), folder / "a", filter="few:one")
-        assert read_rows(root, "train")["n"].tolist() == [19991]
-        assert read_manifest(root).splits["train"].ledger.rejected == {"filtered": 19999}
+        assert read_rows(root, "train")["n"].tolist() == [5991]
+        assert read_manifest(root).splits["train"].ledger.rejected == {"filtered": 5999}
 
+    @pytest.mark.slow
     def test_string_labels_are_named_by_what_a_map_gives_and_a_filter_leaves(self, folder: Path) -> None:
         (folder / "named.py").write_text(
             "import pyarrow as pa, pyarrow.compute as pc\n"
@@ -165,8 +194,8 @@ class TestRecords:
         assert read_manifest(root).label_names == ("even", "odd")
         records = sorted_records(root)
         assert records["label"] == [n % 2 for n in records["n"]]
-        root = done(data(folder), folder / "b", map="named:named", filter="named:odd", label_column="name")
-        assert read_manifest(root).label_names == ("odd",)
+        left = resolved(folder, ("map", "named:named"), ("filter", "named:odd"), label_column="name")
+        assert left.columns.label_names == ("odd",)
 
     def test_empty_cells_of_rows_that_are_left_out_are_no_gaps(self, folder: Path) -> None:
         (folder / "x.csv").write_text("text,n\n" + "".join(f"row {n},{n if n % 2 else ''}\n" for n in range(50)))
@@ -176,12 +205,30 @@ class TestRecords:
         assert sorted(read_rows(root, "train")["n"].tolist()) == list(range(1, 50, 2))
 
 
+def before_the_job(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> list[bool]:
+    """What `do` does happens once the launcher has looked at everything, just before its workers begin. The list that
+    it gives stays empty if that never comes.
+    """
+    run = pipeline.run
+    begun = []
+
+    def run_then(*args: Any, **options: Any) -> Any:
+        do()
+        begun.append(True)
+        return run(*args, **options)
+
+    monkeypatch.setattr(pipeline, "run", run_then)
+    # For worker processes, which start in the current directory.
+    monkeypatch.setenv("PYTHONPATH", str(building.REPOSITORY))
+    return begun
+
+
 class TestSameBytes:
     """Steps run wherever a shard is made, with the same result."""
 
-    @pytest.mark.parametrize("workers", [2, 7])
-    def test_threads_change_no_byte(self, folder: Path, stepped: Path, workers: int) -> None:
-        root = done(data(folder), folder / "out", workers=workers, **STEPS)
+    @pytest.mark.slow
+    def test_threads_change_no_byte(self, folder: Path, stepped: Path) -> None:
+        root = done(data(folder), folder / "out", workers=3, **STEPS)
         assert shard_bytes(root) == shard_bytes(stepped)
         assert (root / "manifest.json").read_bytes() == (stepped / "manifest.json").read_bytes()
 
@@ -192,26 +239,15 @@ class TestSameBytes:
         def fail(*args: object) -> None:
             raise AssertionError("made in the launcher's process")
 
-        monkeypatch.setenv("PYTHONPATH", str(building.REPOSITORY))
         dataset = data(folder)
-        gone = []
-
-        def forget(*args: Any, **options: Any) -> Any:
-            (folder / "clean.py").unlink()
-            gone.append(True)
-            return before(*args, **options)
-
-        from pipelines.prepare import pipeline
-
-        before = pipeline.run
-        monkeypatch.setattr(pipeline, "run", forget)
+        begun = before_the_job(monkeypatch, (folder / "clean.py").unlink)
         monkeypatch.setattr(shards, "write", fail)
-        root = done(dataset, folder / "out", "--direct_running_mode=multi_processing", workers=2, **STEPS)
-        assert gone
+        root = done(dataset, folder / "out", PROCESSES, **STEPS)
+        assert begun
         assert shard_bytes(root) == shard_bytes(stepped)
 
     def test_rows_that_were_put_elsewhere_are_taken_through_the_steps_there(self, folder: Path) -> None:
-        job = resolved(folder)
+        job = resolved(folder, ("map", "clean:spaced"), ("filter", "clean:some"))
         staged = staging.stage(job)
         plain, copied = job.splits["train"], staged.splits["train"]
         assert isinstance(getattr(copied.files, "files", None), StagedFiles)
@@ -225,12 +261,13 @@ class TestSameBytes:
         assert staging.stage(job) == staged
 
 
-def resolved(folder: Path) -> Job:
+def resolved(folder: Path, *chosen: tuple[Literal["map", "filter"], str], label_column: str | None = None) -> Job:
     config = PrepareConfig(
         source=SourceConfig(
             dataset=str(data(folder)),
+            label_column=label_column,
             keep_columns=("n",),
-            steps=(StepConfig(kind="map", spec="clean:spaced"), StepConfig(kind="filter", spec="clean:some")),
+            steps=tuple(StepConfig(kind=kind, spec=spec) for kind, spec in chosen),
         ),
         tokenizer=TokenizerConfig(name=str(building.tokenizer())),
         output=OutputConfig(root=str(folder / "out"), name="x"),
@@ -247,16 +284,19 @@ class TestLedger:
         assert all(shard.ledger.balanced for shard in read_manifest(stepped).splits["train"].shards)
         assert not (stepped / "rejected").exists()
 
-    def test_they_do_not_count_as_errors_and_errors_are_a_share_of_what_is_left(self, folder: Path) -> None:
-        steps = {"filter": "clean:some", "map": "clean:without_text"}
-        outcome = build(data(folder), folder / "out", **steps)
+    @pytest.mark.slow
+    def test_they_do_not_count_as_errors_and_errors_are_a_share_of_what_is_left(self, with_an_error: Path) -> None:
+        ledger = read_manifest(with_an_error).splits["train"].ledger
+        assert ledger.rejected == {"filtered": 100, "text_null": 1}
+
+    def test_one_error_of_the_rows_that_are_left_is_named(self, folder: Path) -> None:
+        outcome = build(data(folder), folder / "out", **ONE_ERROR)
         assert "1 of 300 rows cannot be used (train: 1 text_null)" in outcome.error[0]
         assert "train[7] text_null" in outcome.error[0]
-        root = done(data(folder), folder / "out", max_error_rate=1 / 300, **steps)
-        assert read_manifest(root).splits["train"].ledger.rejected == {"filtered": 100, "text_null": 1}
 
-    def test_only_errors_are_listed_and_as_they_were_in_the_source_s_columns(self, folder: Path) -> None:
-        root = done(data(folder), folder / "out", filter="clean:some", map="clean:without_text", max_error_rate=0.01)
+    @pytest.mark.slow
+    def test_only_errors_are_listed_and_as_they_were_in_the_source_s_columns(self, with_an_error: Path) -> None:
+        root = with_an_error
         (path,) = (root / "rejected").iterdir()
         (line,) = map(json.loads, path.read_text().splitlines())
         assert (line["row"], line["reason"], json.loads(line["content"])) == (7, "text_null", {"text": None, "n": 7})
@@ -268,9 +308,8 @@ class TestLedger:
         assert "step --map clean:spaced (module " in outcome.err
         assert "rejected in" not in outcome.err
 
-    def test_json_tells_them(self, folder: Path) -> None:
-        options = building.options(folder / "out", **STEPS)
-        outcome = building.command("build", data(folder), "--json", *options)
+    def test_json_tells_them(self, stepped_build: tuple[Path, Outcome]) -> None:
+        outcome = stepped_build[1]
         assert json.loads(outcome.out)["splits"]["train"]["rejected"] == {"filtered": 100}
 
 
@@ -295,25 +334,29 @@ class TestPlan:
 class TestPinning:
     """Another text of the module is another dataset."""
 
-    def test_an_edit_of_the_module_is_refused_with_what_changed(self, folder: Path) -> None:
-        root = done(data(folder), folder / "out", **STEPS)
+    def test_an_edit_of_the_module_is_refused_with_what_changed(self, folder: Path, stepped: Path) -> None:
+        shutil.copytree(stepped, folder / "out")
         (folder / "clean.py").write_text(MODULE + "# edited\n", encoding="utf-8")
         outcome = build(data(folder), folder / "out", **STEPS)
         assert "steps[0].module_sha256: was" in outcome.error[0]
         assert "--overwrite" in outcome.error[1]
-        before = read_manifest(root)
-        after = read_manifest(done(data(folder), folder / "other", **STEPS))
-        assert after.fingerprint != before.fingerprint
-        assert [step.get("map", step.get("filter")) for step in after.options["steps"]] == [
-            *STEPS["map"],
-            STEPS["filter"],
-        ]
+
+    def test_an_edit_of_the_module_makes_another_dataset(self, folder: Path) -> None:
+        before = resolved(folder, ("map", "clean:spaced")).fingerprint
+        assert resolved(folder, ("map", "clean:spaced")).fingerprint == before
+        (folder / "clean.py").write_text(MODULE + "# edited\n", encoding="utf-8")
+        assert resolved(folder, ("map", "clean:spaced")).fingerprint != before
+
+    def test_the_manifest_names_the_steps_in_their_order(self, stepped: Path) -> None:
+        steps = read_manifest(stepped).options["steps"]
+        assert [step.get("map", step.get("filter")) for step in steps] == [*STEPS["map"], STEPS["filter"]]
 
     def test_the_order_of_steps_is_pinned(self, folder: Path) -> None:
-        one = read_manifest(done(data(folder), folder / "a", map=("clean:spaced", "clean:tripled")))
-        other = read_manifest(done(data(folder), folder / "b", map=("clean:tripled", "clean:spaced")))
+        one = resolved(folder, ("map", "clean:spaced"), ("map", "clean:tripled"))
+        other = resolved(folder, ("map", "clean:tripled"), ("map", "clean:spaced"))
         assert one.fingerprint != other.fingerprint
 
+    @pytest.mark.slow
     def test_without_steps_nothing_is_said_of_them(self, folder: Path) -> None:
         facts = read_manifest(done(data(folder), folder / "out"))
         assert "steps" not in facts.options
@@ -348,6 +391,7 @@ class TestLater:
         assert building.command("verify", root, "--repair").status == 0
         assert shard_bytes(root) == shard_bytes(stepped)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("layout", ["pad", "concat"])
     def test_every_record_leads_to_its_row(self, folder: Path, stepped: Path, layout: str) -> None:
         if layout == "concat":
@@ -408,33 +452,18 @@ class TestMistakes:
         assert not (folder / "out").exists()
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
-    def test_a_row_that_a_function_cannot_take_is_named(self, folder: Path, mode: str) -> None:
+    def test_a_row_that_a_function_cannot_take_is_named(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """In a worker: the launcher's passes are over rows that were good then."""
         (folder / "late.py").write_text(
             "import os\ndef late(t):\n    if os.path.exists(os.environ['LATE']) and 333 in t['n'].to_pylist():\n"
             "        raise ValueError('row of\\n evil')\n    return t\n"
         )
-        program = (
-            "import os, sys; from pathlib import Path; from pipelines.prepare import pipeline\n"
-            "run = pipeline.run\n"
-            "def late(*args, **kwargs): Path(os.environ['LATE']).touch(); return run(*args, **kwargs)\n"
-            "pipeline.run = late\nfrom pipelines import cli; cli.main()\n"
-        )
-        options = building.options(folder / "out", workers=2, map="late:late", keep_column="n", shard_size=SHARD_SIZE)
-        arguments = ["build", data(folder), *options, "--", f"--direct_running_mode={mode}"]
-        ended = subprocess.run(
-            [sys.executable, "-c", program, *map(str, arguments)],
-            env={**building.environment(), "LATE": str(folder / "late")},
-            capture_output=True,
-            text=True,
-        )
-        assert ended.returncode == 1
-        # The worker processes have printed their tracebacks before.
-        cause, remedy = ended.stderr.splitlines()[-2:]
-        assert cause.startswith("error: --map late:late raised ValueError: row of evil for row")
+        monkeypatch.setenv("LATE", str(folder / "late"))
+        before_the_job(monkeypatch, (folder / "late").touch)
+        cause, remedy = build(data(folder), folder / "out", map="late:late").error
+        assert cause.startswith("--map late:late raised ValueError: row of evil for row")
         assert cause.endswith("of split 'train' (line 4 of late.py)")
-        assert remedy.startswith("remedy: ")
+        assert remedy
 
     def test_a_split_of_which_nothing_is_left(self, folder: Path) -> None:
         dataset = building.source(folder / "two", train=ROWS, validation=[{**row, "n": 2000} for row in ROWS])
@@ -451,6 +480,7 @@ class TestMistakes:
 class TestExample:
     """The steps that the README shows."""
 
+    @pytest.mark.slow
     def test_the_command_runs_from_the_repository_s_root(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(building.REPOSITORY)
         steps = {"map": "examples.steps.clean:without_breaks", "filter": "examples.steps.clean:has_enough_words"}

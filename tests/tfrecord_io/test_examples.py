@@ -115,7 +115,7 @@ def test_sizes_may_need_one_byte_more(length: int, value: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint32"])
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_rows_that_are_written_sixteen_values_at_a_time_are_no_different(dtype: str, data: st.DataObject) -> None:
     edges = [value for value in VARINT_EDGES if np.iinfo(dtype).min <= value <= np.iinfo(dtype).max]

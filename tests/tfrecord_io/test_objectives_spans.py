@@ -112,7 +112,8 @@ means = st.floats(1.0, 8.0)
 class TestEveryRow:
     """What holds for any text, density and mean."""
 
-    @settings(deadline=None, max_examples=40)
+    @pytest.mark.slow
+    @settings(deadline=None, max_examples=20)
     @given(shape=shapes, density=densities, mean_span=means, left=st.booleans(), seed=st.integers(0, 2**31))
     def test_texts_come_back_from_inputs_and_targets(
         self, shape: tuple[int, list[int]], density: float, mean_span: float, left: bool, seed: int
@@ -122,7 +123,7 @@ class TestEveryRow:
         made = corrupted(texts, length, left=left, seed=seed, density=density, mean_span=mean_span)
         assert [restored(*each) for each in made] == texts
 
-    @settings(deadline=None, max_examples=40)
+    @settings(deadline=None, max_examples=20)
     @given(shape=shapes, density=densities, mean_span=means, seed=st.integers(0, 2**31))
     def test_so_many_tokens_in_so_many_spans_are_hidden(
         self, shape: tuple[int, list[int]], density: float, mean_span: float, seed: int
@@ -135,14 +136,14 @@ class TestEveryRow:
             expected_counts(n, density=density, mean_span=mean_span) for n in sizes
         ]
 
-    @settings(deadline=None, max_examples=25)
+    @settings(deadline=None, max_examples=15)
     @given(shape=shapes, density=densities, mean_span=means)
     def test_spans_never_touch(self, shape: tuple[int, list[int]], density: float, mean_span: float) -> None:
         length, sizes = shape
         for inputs, _ in corrupted(numbered(*sizes), length, density=density, mean_span=mean_span):
             assert not any(one in SENTINELS and other in SENTINELS for one, other in itertools.pairwise(inputs))
 
-    @settings(deadline=None, max_examples=25)
+    @settings(deadline=None, max_examples=15)
     @given(length=st.integers(2, 40), density=densities, mean_span=means)
     def test_lengths_are_those_of_the_longest_row_and_no_longer(
         self, length: int, density: float, mean_span: float
@@ -247,6 +248,7 @@ class TestReading:
         for one, other in zip(eager, graph, strict=True):
             np.testing.assert_array_equal(one, other)
 
+    @pytest.mark.slow
     def test_rows_are_corrupted_anew_in_each_epoch_and_fill_rows_have_no_weight(
         self, write_dataset: WriteDataset
     ) -> None:

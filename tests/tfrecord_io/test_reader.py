@@ -218,12 +218,15 @@ class TestTraining:
     def test_same_seed_gives_the_same_batches(self, data: Data) -> None:
         assert training_rows(data, batches=12, seed=7) == training_rows(data, batches=12, seed=7)
 
+    @pytest.mark.slow
     def test_another_seed_gives_other_batches(self, data: Data) -> None:
         assert training_rows(data, batches=5, seed=7) != training_rows(data, batches=5, seed=8)
 
+    @pytest.mark.slow
     def test_order_of_records_does_not_depend_on_the_batch_size(self, data: Data) -> None:
         assert training_rows(data, batches=15, batch=8) == training_rows(data, batches=24, batch=5)
 
+    @pytest.mark.slow
     def test_without_determinism_still_loses_nothing(self, data: Data) -> None:
         rows = training_rows(data, batches=5, deterministic=False)
         assert sorted(rows) == list(range(40))
@@ -235,6 +238,7 @@ class TestTraining:
         rows = training_rows(data, batches=2, batch=100)
         assert set(collections.Counter(rows).values()) == {5}
 
+    @pytest.mark.slow
     def test_masks_differently_in_every_batch_and_equally_in_every_run(self, write_dataset: WriteDataset) -> None:
         same_row = {name: np.repeat(column[5:6], 8, axis=0) for name, column in pad_rows(6).items()}
         data = reader.open(write_dataset({"train": [same_row]}))
@@ -246,6 +250,7 @@ class TestTraining:
         assert len(set(seen())) == 6
         assert seen() == seen()
 
+    @pytest.mark.slow
     def test_hosts_share_out_the_shards_of_each_epoch(self, write_dataset: WriteDataset) -> None:
         data = reader.open(write_dataset({"train": pad_shards(10, 10, 10, 10)}))
         hosts = [
@@ -256,11 +261,13 @@ class TestTraining:
             assert sorted(hosts[0][epoch] + hosts[1][epoch]) == list(range(40))
             assert all(len({row // 10 for row in rows[epoch]}) == 2 for rows in hosts)
 
+    @pytest.mark.slow
     def test_a_host_gets_other_shards_as_epochs_pass(self, write_dataset: WriteDataset) -> None:
         data = reader.open(write_dataset({"train": pad_shards(10, 10)}))
         rows = training_rows(data, batches=40, batch=4, host=context(hosts=2, index=0, replicas=2))
         assert {row // 10 for row in rows[:10]} != {row // 10 for row in rows}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("hosts", [5, 8])
     def test_hosts_share_out_the_records_where_shards_are_few(self, data: Data, hosts: int) -> None:
         per_host = [
@@ -293,8 +300,12 @@ class TestEvaluation:
         ds = data.dataset("validation", global_batch_size=4)
         assert ds.cardinality() == data.evaluation_steps("validation", global_batch_size=4) == 3
 
-    @pytest.mark.parametrize("shards", [(10,), (4, 3, 3), (1, 1), (5, 5, 5, 5), (1, 9, 2, 2, 6)], ids=str)
-    @pytest.mark.parametrize(("hosts", "replicas"), [(1, 1), (1, 2), (2, 2), (2, 4), (3, 3), (4, 8), (8, 8)])
+    @pytest.mark.parametrize(
+        "shards",
+        [(4, 3, 3), *(pytest.param(sizes, marks=pytest.mark.slow) for sizes in [(10,), (1, 1), (1, 9, 2, 2, 6)])],
+        ids=str,
+    )
+    @pytest.mark.parametrize(("hosts", "replicas"), [(1, 2), (2, 4), (3, 3), (8, 8)])
     def test_all_hosts_take_the_same_steps_and_miss_nothing(
         self, write_dataset: WriteDataset, shards: tuple[int, ...], hosts: int, replicas: int
     ) -> None:
@@ -313,8 +324,7 @@ class TestEvaluation:
         ds = data.dataset("validation", global_batch_size=10, training=True)
         assert ds.cardinality() == tf.data.INFINITE_CARDINALITY
 
-    @pytest.mark.parametrize("training", [True, False])
-    @pytest.mark.parametrize("records", [2, 4])
+    @pytest.mark.parametrize(("training", "records"), [(True, 2), (False, 4)])
     def test_a_shard_with_another_number_of_records_fails_loudly(
         self, write_dataset: WriteDataset, training: bool, records: int
     ) -> None:
@@ -466,6 +476,7 @@ def tiny_model() -> Any:
     return model
 
 
+@pytest.mark.slow
 def test_keras_fits_and_evaluates(data: Data) -> None:
     steps: list[int] = []
     history = tiny_model().fit(

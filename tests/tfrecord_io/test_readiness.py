@@ -75,8 +75,10 @@ OBJECTIVES = [None, objectives.classification(), objectives.masked_lm(), objecti
 
 
 class TestOurs:
-    @pytest.mark.parametrize("split", ["train", "validation"])
-    @pytest.mark.parametrize("objective", OBJECTIVES)
+    @pytest.mark.parametrize("split", ["train", pytest.param("validation", marks=pytest.mark.slow)])
+    @pytest.mark.parametrize(
+        "objective", [*OBJECTIVES[:2], *(pytest.param(each, marks=pytest.mark.slow) for each in OBJECTIVES[2:])]
+    )
     def test_is_ready_for_a_node_in_a_bucket(self, bucket_data: Data, split: str, objective: Any) -> None:
         options: dict[str, Any] = {"global_batch_size": 64, "tpu": "node", "objective": objective}
         assert readiness.check_data(bucket_data, split, **options) == []
@@ -85,8 +87,7 @@ class TestOurs:
     def test_is_ready_for_a_vm_on_its_disk(self, data: Data, split: str) -> None:
         assert readiness.check_data(data, split, global_batch_size=64, tpu="vm", start_step=1) == []
 
-    @pytest.mark.parametrize("split", ["train", "validation"])
-    @pytest.mark.parametrize("start_step", [0, 1])
+    @pytest.mark.parametrize(("split", "start_step"), [("train", 1), ("validation", 0)])
     def test_local_paths_are_out_of_a_nodes_reach(self, data: Data, split: str, start_step: int) -> None:
         found = readiness.check_data(data, split, global_batch_size=16, tpu="node", start_step=start_step)
         assert set(kinds(found)) == {"path"}
@@ -180,7 +181,7 @@ class TestMemory:
         names = table()
         assert kinds(check(mapped(names.lookup))) == ["table"]
 
-    @pytest.mark.parametrize("kind", ["DenseHashTable", "MutableHashTable"])
+    @pytest.mark.parametrize("kind", [pytest.param("DenseHashTable", marks=pytest.mark.slow), "MutableHashTable"])
     def test_a_table_that_changes_is_reported(self, kind: str) -> None:
         keys = {"empty_key": -1, "deleted_key": -2} if kind == "DenseHashTable" else {}
         names = getattr(tf.lookup.experimental, kind)(tf.int32, tf.int32, default_value=0, **keys)

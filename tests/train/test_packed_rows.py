@@ -24,6 +24,7 @@ def test_a_backbone_that_would_see_across_documents_is_refused(tmp_path: Path, p
     assert "segment_attention_mask" in remedy
 
 
+@pytest.mark.slow
 def test_a_model_that_keeps_documents_apart_learns_from_them(tmp_path: Path, packed: Path) -> None:
     outcome = training.command(tmp_path, data=packed, model="tests.train.small:apart", **CHANGES)
     assert outcome.status == 0, outcome.err
