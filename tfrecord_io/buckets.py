@@ -186,10 +186,10 @@ class Buckets:
         streams = [self.input_fn(length, start_step=step)(here) for length in self.lengths]
         if self.training:
             return tf.data.Dataset.choose_from_datasets(streams, self._choices(step), stop_on_empty_dataset=True)
-        lengths = tf.data.Dataset.from_tensor_slices(
-            tf.constant([self.lengths.index(length) for length in self.schedule(step)], tf.int64)
-        )
-        return tf.data.Dataset.choose_from_datasets(streams, lengths, stop_on_empty_dataset=True)
+        order = [self.lengths.index(length) for length in self.schedule(step)]
+        choices = tf.data.Dataset.from_tensor_slices(tf.constant(order, tf.int64))
+        batches = tf.data.Dataset.choose_from_datasets(streams, choices, stop_on_empty_dataset=True)
+        return batches.apply(tf.data.experimental.assert_cardinality(len(order)))
 
     def _choices(self, step: int) -> tf.data.Dataset:
         """The schedule of a training as indices int64 [], in the graph."""

@@ -25,6 +25,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 def check(manifest: Manifest, *, place: str) -> None:
     """Raises: ManifestError, which names `place`, for the first contradiction."""
     _check_ids(manifest.tokenizer, place=place)
+    _check_buckets(manifest, place=place)
     seen: set[str] = set()
     lengths = manifest.bucket_lengths
     for split_name, split in manifest.splits.items():
@@ -35,7 +36,6 @@ def check(manifest: Manifest, *, place: str) -> None:
             _check_length(shard, lengths, place=where)
             seen.add(shard.name)
         _check_tasks(split, place=f"{place}: split {split_name!r}")
-    _check_buckets(manifest, place=place)
     if manifest.index_stride == 0 or (manifest.index_stride and manifest.compression != "none"):
         raise ManifestError(
             f"{place}: an index of every {manifest.index_stride}th record with compression {manifest.compression!r}, "
