@@ -21,6 +21,7 @@ from pipelines.request import config_of, takes_request
 
 __all__ = ["main"]
 
+
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(tfrecord_io.__version__, prog_name="prep-tfrecords")
 def main() -> None:
