@@ -347,6 +347,13 @@ def test_rows_are_shown_as_text_and_lengths_with_their_padding() -> None:
     assert "rows of train by length: " in outcome.err
 
 
+@pytest.mark.slow
+def test_each_length_is_looked_at_for_a_tpu() -> None:
+    sizes = ("--global-batch-size", 16, "--replicas", 1, "--json")
+    fit = building.command("doctor", bucketed(), "--tpu", "vm", *sizes)
+    assert fit.status == 0, fit.err
+
+
 # Planning
 
 

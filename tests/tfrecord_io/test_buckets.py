@@ -16,12 +16,14 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.train import datasets
+from pipelines.train.config import TrainConfig
 from tests.tfrecord_io.conftest import PAD_SCHEMA, context, graph_ops, impure, tokenizer_facts
 from tfrecord_io import buckets, examples, objectives, reader, record_index, records
 from tfrecord_io import manifest as manifests
 from tfrecord_io.bucket_plan import Rounds
 from tfrecord_io.buckets import Buckets
-from tfrecord_io.errors import ManifestError, ReaderError
+from tfrecord_io.errors import ConfigError, ManifestError, ReaderError
 from tfrecord_io.manifest import Ledger, Manifest, Shard, Split
 from tfrecord_io.mixture import Mixture, source_seed
 
@@ -237,7 +239,7 @@ def test_objectives_are_bound_to_each_length(data: reader.Data) -> None:
 
 
 @pytest.mark.parametrize("options", [{"global_batch_size": 4}, {"tokens_per_batch": 48}])
-def test_an_evaluation_has_every_example_once(data: reader.Data, options: dict[str, int]) -> None:
+def test_an_evaluation_has_every_example_once(data: reader.Data, options: dict[str, Any]) -> None:
     evaluation = buckets.read(data, "test", **options)
     assert evaluation.lengths == (4, 16)
     batches = evaluation.dataset()
@@ -294,6 +296,13 @@ def test_a_dataset_of_several_lengths_is_not_read_as_if_it_had_one(data: reader.
     mixed = Mixture({"a": data, "b": data})
     with pytest.raises(ReaderError, match="rows of several lengths"):
         mixed.input_fn("train", global_batch_size=4)
+
+
+def test_the_trainer_refuses_it_and_says_what_reads_it(data: reader.Data) -> None:
+    config = TrainConfig(data=data.root, task="classify", model="bert-tiny", model_dir="m")
+    with pytest.raises(ConfigError, match=r"rows of several lengths, \[4, 8, 16\], expected one") as caught:
+        datasets.open_data(config)
+    assert "tfrecord_io.buckets" in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize(
