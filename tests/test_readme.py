@@ -51,7 +51,8 @@ def test_the_command_makes_the_features_that_stand_beside_it(number: int, tmp_pa
     if "--target-length" in options:
         sizes["T"] = options[options.index("--target-length") + 1]
     if "--bucket-lengths" in options:  # what each length has stands in the row before
-        return _check_lengths(tmp_path / "out", options[options.index("--bucket-lengths") + 1])
+        _check_lengths(tmp_path / "out", options[options.index("--bucket-lengths") + 1])
+        return
     promised = {
         name: tuple(int(sizes[size]) for size in shape) for name, shape in re.findall(r"`(\w+) \[(\w?)\]`", features)
     }
