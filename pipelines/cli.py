@@ -21,6 +21,7 @@ from pipelines.request import config_of, takes_request
 
 __all__ = ["main"]
 
+
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(tfrecord_io.__version__, prog_name="prep-tfrecords")
 def main() -> None:
@@ -234,9 +235,11 @@ def _examine_dataset(
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     from tfrecord_io import reader, readiness
 
-    data = reader.open(dataset)
+    opened = reader.open(dataset)
     every = (
         finding
+        # Rows of each length are read by themselves.
+        for data in [opened.bucket(length) for length in opened.manifest.bucket_lengths] or [opened]
         for name, split in data.splits.items()
         if split.num_examples
         for finding in readiness.check_data(

@@ -96,6 +96,11 @@ _OF_LAYOUTS: list[Callable[[Any], Any]] = [
         help="Documents of more than --max-length tokens, with --layout pack.",
     ),
     click.option("--stride", type=int, metavar="N", help="Tokens that windows of a long row share, with pad or qa."),
+    click.option(
+        "--bucket-lengths",
+        metavar="N,N,…|auto:K",
+        help="Several lengths of rows, each in shards of its own, with pad; auto wastes least.",
+    ),
     click.option("--target-column", metavar="NAME", help="What is to be generated, with --layout seq2seq."),
     click.option("--target-length", type=int, metavar="N", help="Tokens of it. Default: as --max-length."),
     click.option("--input-prefix", default="", metavar="TEXT", help="Put before each text, with --layout seq2seq."),

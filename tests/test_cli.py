@@ -28,6 +28,7 @@ from tfrecord_io import manifest
 REQUEST = [
     "--add-bos",
     "--answers-column",
+    "--bucket-lengths",
     "--chat-date",
     "--compression",
     "--config",

@@ -133,7 +133,7 @@ RECEIPT = Receipt(
     fingerprint="f" * 32,
     split="train",
     index=0,
-    shard=make_shard(ledger=Ledger(rows_in=7, rows_used=5, rejected={"text_null": 2}, tokens_cut=3)),
+    shards=(make_shard(ledger=Ledger(rows_in=7, rows_used=5, rejected={"text_null": 2}, tokens_cut=3)),),
     first_rejected=(RejectedRow(row=3, reason="text_null"),),
 )
 RECEIPT_DOCUMENT = json.loads(receipts.dump(RECEIPT))
@@ -149,9 +149,12 @@ def test_any_receipt_is_refused_or_fit_for_a_manifest(text: bytes) -> None:
     if receipt is None:
         return
     assert receipts.parse(receipts.dump(receipt), place="") == receipt
-    # The name is compared with the task's own where receipts are looked for.
-    shard = dataclasses.replace(receipt.shard, name=make_shard().name)
-    committed = make(layout={"name": "concat", "max_length": 8}, splits={"train": Split(shards=(shard,))})
+    # Names and lengths are compared with the task's own where receipts are looked for.
+    shards = tuple(
+        dataclasses.replace(shard, name=f"{at}-{make_shard().name}", length=None, task=None)
+        for at, shard in enumerate(receipt.shards)
+    )
+    committed = make(layout={"name": "concat", "max_length": 8}, splits={"train": Split(shards=shards)})
     assert manifest.parse(manifest.dump(committed)) == committed
 
 

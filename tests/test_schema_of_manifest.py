@@ -33,7 +33,10 @@ Document = dict[str, Any]
 SCHEMA: Document = json.loads((REPOSITORY / "docs" / "manifest.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 # Plain JSON objects for people and tools: the parser takes any, the schema says what this library puts there.
+SHARDS = "$.splits.*.shards[]"
 OPTIONAL = {"$": {"sha256"}, "$.tokenizer": {"sentinel_ids"}}
+# What only datasets with rows of several lengths have.
+OF_BUCKETS = {"$.layout": {"bucket_lengths"}, SHARDS: {"length", "task"}}
 OPEN = frozenset({"layout", "source", "options", "versions"})
 
 
@@ -57,6 +60,7 @@ BUILDS: dict[str, dict[str, object]] = {
     "pair": {"text_column": ("a", "b")},
     "concat": {"text_column": "a", "layout": "concat", "remainder": "drop"},
     "gzip": {"text_column": "a", "compression": "gzip"},
+    "buckets": {"text_column": "a", "max_length": None, "bucket_lengths": "8,16"},
     "rejected rows": {"text_column": "a", "label_column": "some", "max_error_rate": 0.5},
 }
 
@@ -255,6 +259,9 @@ DAMAGE = [
     *at("features", 1, "constant", to=(0.5, "0", True, [])),
     *at("label_names", to=(["no", 1], 5, [None])),
     *at("layout", to=(None, 1, "pad")),
+    *at("layout", "bucket_lengths", to=([], [0], [True], ["8"], None, 8, [8, 8])),
+    *at(*SHARD, "length", to=(*NO_COUNT, 0, 8)),
+    *at(*SHARD, "task", to=(*NO_COUNT, 0)),
     *at("tokenizer", to=(None, [], "tok")),
     *at("tokenizer", "vocab_size", to=(*NO_COUNT, 0)),
     *at("tokenizer", "special_ids", to=([-1], ["1"], [None], None, 5)),
@@ -347,20 +354,22 @@ def described(schema: Mapping[str, Any], content: Any, path: str) -> Iterator[tu
             yield from described(schema.get("additionalProperties", {}), value, f"{path}.*")
 
 
-def test_every_field_that_is_written_is_in_the_schema_and_the_other_way_round() -> None:
+@pytest.mark.parametrize("bucketed", [False, True])
+def test_every_field_that_is_written_is_in_the_schema_and_the_other_way_round(rows: Path, bucketed: bool) -> None:
     seen = set()
-    for path, schema, written in described(SCHEMA, raw(building.reviews()), "$"):
+    content = raw(building.built(rows, **BUILDS["buckets"]) if bucketed else building.reviews())
+    for path, schema, written in described(SCHEMA, content, "$"):
         named, needed = set(schema["properties"]), set(schema.get("required", ()))
         seen.add(path)
         if path == "$.source":  # what else it holds depends on the kind of source
             assert named <= written
         else:
-            assert written == named, path
-            assert needed == named - OPTIONAL.get(path, set()), path
-    shard = "$.splits.*.shards[]"
+            special = OF_BUCKETS.get(path, set())
+            assert written == (named if bucketed else named - special), path
+            assert needed == named - OPTIONAL.get(path, set()) - special, path
     assert seen == {
         *("$", "$.features[]", "$.layout", "$.tokenizer", "$.source"),
-        *("$.splits.*", "$.splits.*.ledger", shard, f"{shard}.ledger"),
+        *("$.splits.*", "$.splits.*.ledger", SHARDS, f"{SHARDS}.ledger"),
     }
 
 

@@ -42,6 +42,8 @@ __all__ = [
 # The feature that every element has: 1 on real rows, 0 on rows that only fill up a batch.
 WEIGHT = "example_weight"
 
+_LEAST_OPEN_SHARDS = 4
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
@@ -71,6 +73,13 @@ class Shuffle:
     def __post_init__(self) -> None:
         for name, value in dataclasses.asdict(self).items():
             check_positive(name, value)
+
+    def shared(self, count: int) -> Shuffle:
+        """The sizes for each of `count` streams that are read at the same time: as many open shards in all, but at
+        least 4 for each of them.
+        """
+        # As many open shards hide the latency of an object store when there are several streams as when there is one.
+        return dataclasses.replace(self, cycle_length=max(_LEAST_OPEN_SHARDS, -(-self.cycle_length // count)))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -31,10 +31,19 @@ from tfrecord_io import input_plan, input_position
 from tfrecord_io.input_plan import Deal, Host, Shuffle
 from tfrecord_io.input_source import Source
 
-__all__ = ["MIXTURE_ORDER", "OBJECTIVE", "Training", "evaluation_records", "permuted", "random_stream"]
+__all__ = [
+    "BUCKET_ORDER",
+    "MIXTURE_ORDER",
+    "OBJECTIVE",
+    "Training",
+    "evaluation_records",
+    "on_client",
+    "permuted",
+    "random_stream",
+]
 
 # Keep the random streams of one seed apart.
-_SHARD_ORDER, _WINDOW_ORDER, OBJECTIVE, MIXTURE_ORDER = range(4)
+_SHARD_ORDER, _WINDOW_ORDER, OBJECTIVE, MIXTURE_ORDER, BUCKET_ORDER = range(5)
 
 
 def random_stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Tensor:
@@ -123,7 +132,7 @@ class Training:
 
     def _rest_of_blocks(self, epoch: int, row: int) -> tf.data.Dataset:
         """What `_blocks` gives, without its first `row` records."""
-        order = _on_client(lambda: self._shard_order(epoch).numpy())
+        order = on_client(lambda: self._shard_order(epoch).numpy())
         rest = input_position.resume(
             self.deal.rows[order],
             cycle_length=self._cycle_length,
@@ -162,7 +171,7 @@ class Training:
         """Epoch, and row within it, of row `first_row` of the stream."""
         if self.deal.rows_per_epoch is not None:
             return divmod(first_row, self.deal.rows_per_epoch)
-        return _on_client(lambda: self._count_epochs(first_row))
+        return on_client(lambda: self._count_epochs(first_row))
 
     def _count_epochs(self, first_row: int) -> tuple[int, int]:
         """As `_locate`, where epochs have to be dealt to know how many rows they have: 0.1 ms each."""
@@ -179,7 +188,7 @@ class Training:
         return tf.reduce_sum(tf.gather(tf.constant(self.deal.rows), self._shard_order(epoch)))
 
 
-def _on_client(compute: Callable[[], Any]) -> Any:
+def on_client(compute: Callable[[], Any]) -> Any:
     """What `compute` gives, at once and in this process, even while a graph is built or for another device."""
 
     def here() -> Any:

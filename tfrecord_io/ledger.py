@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 __all__ = ["FILTERED", "Ledger", "Shard", "Split"]
 
@@ -67,7 +68,11 @@ class Ledger:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shard:
-    """One file. `num_bytes` and `sha256` are of the file as stored; `num_tokens` counts what is not padding."""
+    """One file. `num_bytes` and `sha256` are of the file as stored; `num_tokens` counts what is not padding.
+
+    In a dataset of several row lengths `length` is that of this file's rows, and `task` the number of the set of rows
+    that it was made from, which other files of the split have in common with it. Elsewhere both are None.
+    """
 
     name: str
     num_bytes: int
@@ -75,6 +80,13 @@ class Shard:
     num_tokens: int
     sha256: str
     ledger: Ledger
+    length: int | None = None
+    task: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The shard as it stands in the manifest: without `length` and `task` where it has none."""
+        fields = dataclasses.asdict(self)
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -82,6 +94,19 @@ class Split:
     """One split: its shards in order."""
 
     shards: tuple[Shard, ...]
+
+    def task_of(self, index: int) -> int:
+        """The number of the set of rows that shard `index` was made from."""
+        task = self.shards[index].task
+        return index if task is None else task
+
+    def by_task(self) -> dict[int, tuple[Shard, ...]]:
+        """The shards that were made from each set of rows: one, or one for each length."""
+        found: dict[int, tuple[Shard, ...]] = {}
+        for index, shard in enumerate(self.shards):
+            task = self.task_of(index)
+            found[task] = (*found.get(task, ()), shard)
+        return found
 
     @property
     def ledger(self) -> Ledger:

@@ -17,8 +17,10 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from tfrecord_io import manifest_checks
 from tfrecord_io.errors import ManifestError, SchemaError
 from tfrecord_io.ledger import Ledger, Shard, Split
+from tfrecord_io.manifest_checks import REMAKE
 from tfrecord_io.schema import Feature, Schema
 
 __all__ = [
@@ -37,21 +39,21 @@ __all__ = [
 ]
 
 FORMAT = "prep-tfrecords"
-FORMAT_VERSION = "1.0"
+FORMAT_VERSION = "1.1"
 FILE_NAME = "manifest.json"
 
 Compression = Literal["none", "gzip"]
 
-# A dot-free first character keeps '..' and hidden files out; no separator keeps other folders out.
-_SHARD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\.tfrecord(\.gz)?\Z")
-_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
 
 
-def shard_name(*, name: str, split: str, index: int, count: int, compression: Compression = "none") -> str:
-    """`NAME-SPLIT-00000-of-00012.tfrecord`, with `.gz` behind it for gzip."""
+def shard_name(
+    *, name: str, split: str, index: int, count: int, compression: Compression = "none", length: int | None = None
+) -> str:
+    """`NAME-SPLIT-00000-of-00012.tfrecord`, with `.gz` behind it for gzip; with a `length` `NAME-SPLIT-b64-00000-…`."""
     suffix = ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
-    return f"{name}-{split}-{index:05d}-of-{count:05d}{suffix}"
+    family = "" if length is None else f"-b{length}"
+    return f"{name}-{split}{family}-{index:05d}-of-{count:05d}{suffix}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -98,8 +100,34 @@ class Manifest:
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
+    def bucket_lengths(self) -> tuple[int, ...]:
+        """The lengths of rows, ascending, if there are several: each shard has one of them."""
+        return tuple(self.layout.get("bucket_lengths", ()))
+
+    def bucket(self, length: int) -> Manifest:
+        """The manifest of the shards of one length alone, as if there were no others.
+
+        Raises: ManifestError if there is no such length.
+        """
+        if length not in self.bucket_lengths:
+            raise ManifestError(f"no rows of {length} tokens, expected one of {list(self.bucket_lengths)}")
+        plain = {name: value for name, value in self.layout.items() if name != "bucket_lengths"}
+        splits = {
+            name: Split(
+                shards=tuple(
+                    dataclasses.replace(shard, length=None, task=None)
+                    for shard in split.shards
+                    if shard.length == length
+                )
+            )
+            for name, split in self.splits.items()
+        }
+        schema = self.schema.with_row_length(length)
+        return dataclasses.replace(self, schema=schema, layout={**plain, "max_length": length}, splits=splits)
+
+    @property
     def row_length(self) -> int:
-        """L, the tokens in one row."""
+        """L, the tokens in one row; in the longest, if there are several lengths."""
         feature = self.schema.with_role("token_ids")
         if feature is None:
             raise ManifestError("the schema has no feature of role 'token_ids', expected one")
@@ -127,20 +155,18 @@ def parse(text: bytes | str, *, place: str = FILE_NAME) -> Manifest:
     try:
         manifest = _from_json(document)
     except SchemaError as error:
-        raise ManifestError(f"{place}: {error.cause}", remedy=_REMAKE) from error
+        raise ManifestError(f"{place}: {error.cause}", remedy=REMAKE) from error
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ManifestError(
-            f"{place}: {type(error).__name__} {error}, expected the fields of format {FORMAT_VERSION}", remedy=_REMAKE
+            f"{place}: {type(error).__name__} {error}, expected the fields of format {FORMAT_VERSION}", remedy=REMAKE
         ) from error
-    _check(manifest, place=place)
+    manifest_checks.check(manifest, place=place)
     _check_seal(document, place=place)
     return manifest
 
 
 # The digest of everything else in the document, of fields that this version does not know too.
 _SEAL = "sha256"
-
-_REMAKE = "copy the manifest again from where the dataset was made, or build it anew"
 
 
 def _canonical(document: Mapping[str, Any]) -> bytes:
@@ -156,7 +182,7 @@ def _check_seal(document: Mapping[str, Any], *, place: str) -> None:
     if _SEAL in document and document[_SEAL] != (found := _seal(document)):
         raise ManifestError(
             f"{place}: its sha256 is {found}, expected {document[_SEAL]!r:.80}: it was damaged or changed by hand",
-            remedy=_REMAKE,
+            remedy=REMAKE,
         )
 
 
@@ -167,7 +193,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
             "num_bytes": split.num_bytes,
             "num_tokens": split.num_tokens,
             "ledger": dataclasses.asdict(split.ledger),
-            "shards": [dataclasses.asdict(shard) for shard in split.shards],
+            "shards": [shard.to_json() for shard in split.shards],
         }
         for name, split in manifest.splits.items()
     }
@@ -201,7 +227,7 @@ def _load(text: bytes | str, *, place: str) -> dict[str, Any]:
         # What `dump` could not write again: numbers that are none, and half a surrogate pair, spelt by an escape.
         json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
-        raise ManifestError(f"{place}: not JSON ({error})", remedy=_REMAKE) from error
+        raise ManifestError(f"{place}: not JSON ({error})", remedy=REMAKE) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ManifestError(
             f'{place}: not a manifest of this library, expected a JSON object with "format": "{FORMAT}"',
@@ -214,7 +240,7 @@ def _check_version(document: dict[str, Any], *, place: str) -> None:
     version = document.get("format_version")
     match = _VERSION.match(version) if isinstance(version, str) else None
     if match is None:
-        raise ManifestError(f"{place}: format version {version!r}, expected 'MAJOR.MINOR'", remedy=_REMAKE)
+        raise ManifestError(f"{place}: format version {version!r}, expected 'MAJOR.MINOR'", remedy=REMAKE)
     ours = int(FORMAT_VERSION.partition(".")[0])
     if int(match.group(1)) != ours:
         raise ManifestError(
@@ -287,6 +313,8 @@ def _shard(fields: Mapping[str, Any]) -> Shard:
         num_tokens=_count(fields["num_tokens"]),
         sha256=_text(fields["sha256"]),
         ledger=_ledger(fields["ledger"]),
+        length=None if "length" not in fields else _count(fields["length"]),
+        task=None if "task" not in fields else _count(fields["task"]),
     )
 
 
@@ -303,6 +331,8 @@ def _layout(fields: Any) -> dict[str, Any]:
     layout = _object(fields)
     _text(layout["name"])
     _count(layout["max_length"])
+    if "bucket_lengths" in layout:
+        tuple(map(_count, _list(layout["bucket_lengths"])))
     return layout
 
 
@@ -334,66 +364,3 @@ def _one_of(value: Any, *allowed: Any) -> Any:
     if value not in allowed:
         raise ValueError(f"{value!r} where one of {allowed} is expected")
     return value
-
-
-def _check(manifest: Manifest, *, place: str) -> None:
-    _check_ids(manifest.tokenizer, place=place)
-    seen: set[str] = set()
-    for split_name, split in manifest.splits.items():
-        for shard in split.shards:
-            where = f"{place}: split {split_name!r}"
-            _check_shard(shard, seen=seen, compression=manifest.compression, place=where)
-            _check_ledger(shard, layout=manifest.layout, place=where)
-            seen.add(shard.name)
-    if manifest.index_stride == 0 or (manifest.index_stride and manifest.compression != "none"):
-        raise ManifestError(
-            f"{place}: an index of every {manifest.index_stride}th record with compression {manifest.compression!r}, "
-            "expected a stride of at least 1, and no index of compressed shards",
-            remedy=_REMAKE,
-        )
-    labels = manifest.schema.with_role("label") or manifest.schema.with_role("token_labels")
-    if manifest.label_names is not None and labels is None:
-        raise ManifestError(f"{place}: label names without a feature of role 'label' or 'token_labels'", remedy=_REMAKE)
-
-
-def _check_ids(facts: TokenizerFacts, *, place: str) -> None:
-    named = (facts.eos_id, facts.bos_id, facts.cls_id, facts.sep_id, facts.mask_id, facts.unk_id)
-    every = (*facts.special_ids, *facts.sentinel_ids, facts.pad_id, *named)
-    largest = max(value for value in every if value is not None)
-    if largest >= facts.vocab_size:
-        raise ManifestError(
-            f"{place}: the tokenizer has a special id {largest}, but a vocabulary of {facts.vocab_size}", remedy=_REMAKE
-        )
-
-
-def _check_shard(shard: Shard, *, seen: set[str], compression: Compression, place: str) -> None:
-    suffix = ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
-    if not _SHARD_NAME.match(shard.name) or not shard.name.endswith(suffix):
-        raise ManifestError(
-            f"{place}: shard name {shard.name!r}, expected a plain file name that ends in {suffix}", remedy=_REMAKE
-        )
-    if shard.name in seen:
-        raise ManifestError(f"{place}: shard name {shard.name!r} appears twice", remedy=_REMAKE)
-    if not _SHA256.match(shard.sha256):
-        raise ManifestError(
-            f"{place}: shard {shard.name}: sha256 {shard.sha256!r}, expected 64 hex digits", remedy=_REMAKE
-        )
-    if shard.num_examples == 0:
-        raise ManifestError(f"{place}: shard {shard.name}: no example, expected at least one", remedy=_REMAKE)
-
-
-def _check_ledger(shard: Shard, *, layout: Mapping[str, Any], place: str) -> None:
-    ledger = shard.ledger
-    if not ledger.balanced:
-        raise ManifestError(
-            f"{place}: shard {shard.name}: {ledger.rows_in} rows in, but {ledger.rows_used} used "
-            f"and {ledger.rows_rejected} rejected",
-            remedy=_REMAKE,
-        )
-    one_record = layout["name"] in ("seq2seq", "tokens") or (layout["name"] == "pad" and "stride" not in layout)
-    if one_record and shard.num_examples != ledger.rows_used:
-        raise ManifestError(
-            f"{place}: shard {shard.name}: {shard.num_examples} examples of {ledger.rows_used} rows, "
-            "expected as many, since each row is one example",
-            remedy=_REMAKE,
-        )

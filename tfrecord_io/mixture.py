@@ -45,9 +45,6 @@ from tfrecord_io.reader import Data
 
 __all__ = ["Mixture", "source_seed"]
 
-# As many open shards hide the latency of an object store when there are several datasets as when there is one.
-_LEAST_OPEN_SHARDS = 4
-
 
 @dataclasses.dataclass(frozen=True)
 class Mixture(InputFunctions):
@@ -150,10 +147,7 @@ class Mixture(InputFunctions):
         return common_manifest.bind(objective, self.manifest, manifests=self._manifests)
 
     def _usual_shuffle(self) -> Shuffle:
-        usual = Shuffle()
-        return dataclasses.replace(
-            usual, cycle_length=max(_LEAST_OPEN_SHARDS, -(-usual.cycle_length // len(self.datasets)))
-        )
+        return Shuffle().shared(len(self.datasets))
 
 
 def source_seed(seed: int, name: str) -> int:

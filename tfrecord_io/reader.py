@@ -87,9 +87,25 @@ class Data(InputFunctions):
             [shard.num_examples for shard in shards], global_batch_size=global_batch_size, num_hosts=num_hosts
         )
 
+    def bucket(self, length: int) -> Data:
+        """The rows of one length alone, where there are several lengths, as a dataset of its own.
+
+        Raises: ManifestError if there is no such length.
+        """
+        return Data(root=self.root, manifest=self.manifest.bucket(length))
+
     def source(self, split: str) -> Source:
-        """The shards of a split. Raises: ReaderError if there is no such split, or no example in it."""
+        """The shards of a split. Raises: ReaderError if there is no such split, or no example in it, or it has rows of
+        several lengths.
+        """
         shards = self._split(split).shards
+        if self.manifest.bucket_lengths:
+            raise ReaderError(
+                f"{self.root}: rows of several lengths, {list(self.manifest.bucket_lengths)}, expected one: elements "
+                "have one static shape",
+                remedy=f"read them by length: `from tfrecord_io import buckets; buckets.read(data, {split!r}, …)`; or "
+                "one of them alone: `data.bucket(length)`",
+            )
         if not shards:
             raise ReaderError(
                 f"{self.root}: split {split!r} has no examples, expected at least one",

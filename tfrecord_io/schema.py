@@ -59,6 +59,20 @@ Role = Literal[
     "column",
 ]
 
+# What a row has one value of for each of its tokens.
+_OF_TOKENS: tuple[Role, ...] = (
+    "token_ids",
+    "attention_mask",
+    "token_type_ids",
+    "segment_ids",
+    "positions",
+    "loss_mask",
+    "token_labels",
+    "token_label_mask",
+    "char_starts",
+    "char_ends",
+)
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
 
 
@@ -135,6 +149,15 @@ class Schema:
             if feature.name == name:
                 return feature
         raise SchemaError(f"no feature {name!r}, expected one of {list(self.names)}")
+
+    def with_row_length(self, length: int) -> Schema:
+        """The same features of rows of `length` tokens."""
+        return Schema(
+            tuple(
+                dataclasses.replace(feature, shape=(length,)) if feature.role in _OF_TOKENS else feature
+                for feature in self.features
+            )
+        )
 
     def with_role(self, role: Role) -> Feature | None:
         """The first feature of that role, or None."""

@@ -71,10 +71,12 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
         missing = _missing(resolved, tasks)
         with watch(missing) if watch else contextlib.nullcontext():
             result = _make_trusted(resolved, tasks, missing, config)
+    files = {split: result.splits[split].by_task() for split in resolved.job.splits}
+    made, every = (sum(len(files[task.split][task.index]) for task in some) for some in (missing, tasks))
     return Built(
         manifest=result,
-        shards_made=len(missing),
-        shards_kept=len(tasks) - len(missing),
+        shards_made=made,
+        shards_kept=every - made,
         seconds=time.perf_counter() - began,
     )
 
@@ -108,13 +110,15 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
             f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",
             remedy="give a larger --shard-size; the default is 100MB",
         )
-    rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=config.output.shard_bytes)
+    # Of several files that a task makes, the largest is to have the size of a shard.
+    task_bytes = round(config.output.shard_bytes / max(sample.family_shares))
+    rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=task_bytes)
     scanned = scan(job, source, curve=sample.curve, block_rows=rows)
     plan = plan_split(
         scanned.blocks,
         split=split,
         ranges=source.ranges,
-        shard_bytes=config.output.shard_bytes,
+        shard_bytes=task_bytes,
         seed=config.seed,
         shuffle=config.shuffle,
     )

@@ -117,7 +117,7 @@ def _engines(before: Manifest | None, made: Mapping[str, list[Receipt]], disprov
     for split, found in made.items():
         splits[split] = {
             engine: {
-                "rows": sum(receipt.shard.ledger.rows_in for receipt in found if receipt.engine == engine),
+                "rows": sum(receipt.ledger.rows_in for receipt in found if receipt.engine == engine),
                 "rows_checked": sum(receipt.rows_checked for receipt in found if receipt.engine == engine),
             }
             for engine in sorted({receipt.engine for receipt in found})

@@ -2,6 +2,7 @@
 
     rows of 3, 9 and 4 tokens, L = 8        positions   padding   tokens cut
     pad        x x x . . . . .  x x x x x x x x  x x x x . . . .       24     9 / 24     1 / 16
+    pad, 4, 8  x x x .          x x x x x x x x  x x x x               16     1 / 16     1 / 16
     pack       x x x x x x x x  x x x x x x x .  x . . . . . . .       24     8 / 24     0
     concat     x x x x x x x x  x x x x x x x x                        16     0          0
 
@@ -15,10 +16,13 @@ import dataclasses
 
 import numpy as np
 
+from pipelines.prepare.bucket_lengths import bucket_of, choose
 from pipelines.prepare.packing import pack
 
 __all__ = ["Cost", "compare", "least"]
 
+# Lengths of rows in the line for several of them.
+BUCKETS = 4
 _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 # A record's frame, and the name of a feature with the sizes around it.
 _RECORD_BYTES, _FEATURE_BYTES = 20, 23
@@ -49,7 +53,8 @@ class Cost:
 def compare(
     row_tokens: np.ndarray, *, rows: int, length: int, longest: int, token_bytes: float, types: bool, shard_bytes: int
 ) -> tuple[Cost, ...]:
-    """`pad` with each usual length up to `longest` and with `length`, then `concat` and `pack` with `length`.
+    """`pad` with each usual length up to `longest` and with `length`, then with the best few lengths up to `length`
+    (--bucket-lengths), then `concat` and `pack` with `length`.
 
     `row_tokens` int64 [N] are the full lengths of sampled rows, of `rows` in all; `token_bytes` is what an id takes,
     `types` whether there are token type ids.
@@ -59,7 +64,7 @@ def compare(
     sampled = _Sampled(row_tokens, scale=rows / len(row_tokens), token_bytes=token_bytes, shard_bytes=shard_bytes)
     usual = {each for each in _LENGTHS if each <= max(longest, _LENGTHS[0])}
     padded = (sampled.pad(each, types=types) for each in sorted({*usual, length}))
-    return (*padded, sampled.concat(length), sampled.pack(length))
+    return (*padded, sampled.buckets(length, types=types), sampled.concat(length), sampled.pack(length))
 
 
 def least(costs: tuple[Cost, ...]) -> Cost:
@@ -93,13 +98,25 @@ class _Sampled:
 
     def pad(self, length: int, *, types: bool) -> Cost:
         """Each row by itself, cut at `length`."""
-        count, kept = len(self._tokens), int(np.minimum(self._tokens, length).sum())
-        cut = float((self._tokens > length).mean())
+        return self._padded("pad", (length,), types=types)
+
+    def buckets(self, length: int, *, types: bool) -> Cost:
+        """Each row by itself, padded to one of the few lengths up to `length` that waste least."""
+        lengths = choose(self._tokens, count=BUCKETS, longest=length, fixed=False)
+        return self._padded(f"pad to {','.join(map(str, lengths))}", lengths, types=types)
+
+    def _padded(self, name: str, lengths: tuple[int, ...], *, types: bool) -> Cost:
+        longest = lengths[-1]
         beside = 2 if types else 1
         laid = _Laid(
-            records=count, positions=count * length, kept=kept, features=1 + beside, extra=beside, rows_cut=cut
+            records=len(self._tokens),
+            positions=int(np.array(lengths)[bucket_of(lengths, self._tokens)].sum()),
+            kept=int(np.minimum(self._tokens, longest).sum()),
+            features=1 + beside,
+            extra=beside,
+            rows_cut=float((self._tokens > longest).mean()),
         )
-        return self._cost("pad", length, laid)
+        return self._cost(name, longest, laid)
 
     def concat(self, length: int) -> Cost:
         """All rows joined."""

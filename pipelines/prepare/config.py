@@ -10,6 +10,7 @@ import datetime
 import re
 from typing import Any, Literal, get_args
 
+from pipelines.prepare import bucket_lengths
 from tfrecord_io.errors import ConfigError
 
 __all__ = [
@@ -85,6 +86,7 @@ LAYOUT_OPTIONS: dict[str, tuple[LayoutName, ...]] = {
     "input_prefix": ("seq2seq",),
     "label_all_tokens": ("tokens",),
     "stride": ("pad", "qa"),
+    "bucket_lengths": ("pad",),
 }
 
 
@@ -164,7 +166,11 @@ class TokenizerConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutConfig:
-    """How texts become rows of `max_length` tokens; None means the tokenizer's own limit, at most 512."""
+    """How texts become rows of `max_length` tokens; None means the tokenizer's own limit, at most 512.
+
+    `bucket_lengths` are several lengths of rows, ascending up to `max_length`, which need not be given then: numbers,
+    or as on the command line. `auto:K` stays as it is until `resolve` has chosen K of them.
+    """
 
     name: LayoutName = "pad"
     max_length: int | None = None
@@ -178,6 +184,7 @@ class LayoutConfig:
     input_prefix: str = ""
     label_all_tokens: bool = False
     stride: int | None = None
+    bucket_lengths: str | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.name not in get_args(LayoutName):
@@ -200,11 +207,24 @@ class LayoutConfig:
                 f"--target-length {self.target_length}, expected at least 1",
                 remedy="give the tokens of one target, such as 64",
             )
+        if self.bucket_lengths is not None:
+            self._settle_buckets(self.bucket_lengths)
+
+    def _settle_buckets(self, given: str | tuple[int, ...]) -> None:
+        found = bucket_lengths.parse(given, max_length=self.max_length)
+        object.__setattr__(self, "bucket_lengths", found)
+        if not isinstance(found, str):
+            object.__setattr__(self, "max_length", found[-1])
+
+    @property
+    def buckets(self) -> tuple[int, ...]:
+        """The lengths of rows, if there are several, and they are known."""
+        return self.bucket_lengths if isinstance(self.bucket_lengths, tuple) else ()
 
     def given(self) -> dict[str, Any]:
         """The options of this layout that are not as they are by default: what manifest and fingerprint say of it."""
         return {
-            option: getattr(self, option)
+            option: list(value) if isinstance(value := getattr(self, option), tuple) else value
             for option, layouts in LAYOUT_OPTIONS.items()
             if self.name in layouts and getattr(self, option) != _default(LayoutConfig, option)
         }
@@ -304,6 +324,7 @@ class PrepareConfig:
         given = {
             "two text columns": len(self.source.text_columns) == 2,
             f"--truncation {self.layout.truncation}": self.layout.truncation != "longest_first",
+            "--bucket-lengths": self.layout.bucket_lengths is not None,
         }
         for what, is_given in given.items():
             if is_given:

@@ -63,7 +63,7 @@ def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, ro
         rows=rows,
         rows_rejected=sum(rows for reason, rows in scan.rejected.items() if reason != FILTERED),
         rows_filtered=scan.rejected.get(FILTERED, 0),
-        shards=len(planned.plan.shards),
+        shards=len(planned.plan.shards) * len(sample.family_shares),
         num_bytes=planned.plan.predicted_bytes,
         num_tokens=round(sample.num_tokens * share),
         seconds=sample.seconds * share,

@@ -46,15 +46,16 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
     tokenizer = load_tokenizer(root)
     for shard in manifest.splits[split].shards:
         path = storage.join(root, shard.name)
+        described = manifest if shard.length is None else manifest.bucket(shard.length)
         record = 0
         with _opened(path) as stream:
             for payloads in records.read_payloads(stream, compression=manifest.compression, place=path):
-                columns = examples.decode(payloads, manifest.schema, place=path)
+                columns = examples.decode(payloads, described.schema, place=path)
                 for index in range(len(payloads)):
                     if rows <= 0:
                         return
                     one = {name: values[index] for name, values in columns.items()}
-                    yield _decode(one, tokenizer, manifest, split=split, shard=shard.name, record=record)
+                    yield _decode(one, tokenizer, described, split=split, shard=shard.name, record=record)
                     rows -= 1
                     record += 1
 

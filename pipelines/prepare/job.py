@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from pipelines.prepare import disproof, layouts, overlap, steps, storage, tokenization
+from pipelines.prepare import bucket_lengths, disproof, layouts, overlap, steps, storage, tokenization
 from pipelines.prepare.column_planning import plan_columns
 from pipelines.prepare.columns import ColumnPlan
 from pipelines.prepare.config import Compression, EngineName, LayoutConfig, PrepareConfig, SourceConfig
@@ -62,11 +62,20 @@ class Job:
         """A path in the job's own folder."""
         return storage.join(self.root, WORK_FOLDER, self.fingerprint, *parts)
 
-    def shard_name(self, task: ShardTask) -> str:
-        """The file name of a task's shard."""
+    def shard_name(self, task: ShardTask, *, length: int | None = None) -> str:
+        """The file name of a task's shard; of the one with rows of `length` tokens, if there are several lengths."""
         return manifest.shard_name(
-            name=self.name, split=task.split, index=task.index, count=task.count, compression=self.compression
+            name=self.name,
+            split=task.split,
+            index=task.index,
+            count=task.count,
+            compression=self.compression,
+            length=length,
         )
+
+    def schema_of(self, length: int | None) -> Schema:
+        """The features of a shard with rows of `length` tokens, None where all have the same."""
+        return self.schema if length is None else self.schema.with_row_length(length)
 
     def receipt_path(self, task: ShardTask) -> str:
         """Where a task's receipt goes."""
@@ -137,26 +146,12 @@ def resolve(config: PrepareConfig) -> Resolved:
     )
     # What the tokenizer cannot do shows here, not on a worker.
     tools = layout.open_tools(wanted)
-    features = layout.features(wanted, tools)
-    label = (columns.label.feature,) if columns.label else ()
-    items = _fingerprint_items(config, length=length, facts=facts, source=source, found=found)
-    job = Job(
-        root=config.output.root,
-        name=config.output.name,
-        fingerprint=_fingerprint(items),
-        splits=source.splits,
-        columns=columns,
-        schema=Schema((*features, *label, *columns.kept)),
-        layout=config.layout,
-        length=length,
-        facts=facts,
-        compression=config.output.compression,
-        seed=config.seed,
-        shuffle=config.shuffle,
-        engine=config.engine,
-    )
+    if bucket_lengths.automatic(config.layout.bucket_lengths):
+        config, wanted = _with_lengths(config, wanted, tools, source=source)
+        tools = layout.open_tools(wanted)
+    items = _fingerprint_items(config, length=wanted.length, facts=facts, source=source, found=found)
     return Resolved(
-        job=job,
+        job=_job(config, wanted, tools, source=source, fingerprint=_fingerprint(items)),
         source=source,
         tokenizer=tokenizer,
         tools=tools,
@@ -164,6 +159,53 @@ def resolve(config: PrepareConfig) -> Resolved:
         items=items,
         place=source_place(config.source, source, found),
     )
+
+
+def _job(
+    config: PrepareConfig, opening: layouts.Opening, tools: layouts.Tools, *, source: Source, fingerprint: str
+) -> Job:
+    columns = opening.columns
+    features = layouts.layout_of(config.layout).features(opening, tools)
+    label = (columns.label.feature,) if columns.label else ()
+    return Job(
+        root=config.output.root,
+        name=config.output.name,
+        fingerprint=fingerprint,
+        splits=source.splits,
+        columns=columns,
+        schema=Schema((*features, *label, *columns.kept)),
+        layout=config.layout,
+        length=opening.length,
+        facts=opening.facts,
+        compression=config.output.compression,
+        seed=config.seed,
+        shuffle=config.shuffle,
+        engine=config.engine,
+    )
+
+
+def _with_lengths(
+    config: PrepareConfig, opening: layouts.Opening, tools: layouts.Tools, *, source: Source
+) -> tuple[PrepareConfig, layouts.Opening]:
+    """The request with the lengths that suit a sample of its rows, in place of `auto:K`.
+
+    Raises: RowsRejectedError if no row of the sample can be used.
+    """
+    from pipelines.prepare import sampling  # measures jobs, and so imports this module
+
+    plain = dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
+    job = _job(plain, opening, tools, source=source, fingerprint="")
+    row_tokens, weights = sampling.row_lengths(job, tools)
+    chosen = bucket_lengths.choose(
+        row_tokens,
+        count=bucket_lengths.automatic(config.layout.bucket_lengths) or 1,
+        longest=opening.length,
+        fixed=config.layout.max_length is not None,
+        weights=weights,
+    )
+    layout = dataclasses.replace(config.layout, bucket_lengths=chosen, max_length=chosen[-1])
+    changed = dataclasses.replace(opening, layout=layout, length=chosen[-1])
+    return dataclasses.replace(config, layout=layout), changed
 
 
 def source_place(config: SourceConfig, source: Source, found: Sequence[Step] = ()) -> dict[str, Any]:

@@ -4,7 +4,7 @@
     ledger        minus those that were rejected (rejected/SPLIT-IIIII.jsonl names them), or that the user's filters
                   left out (which are asked again)
     seed          permuted by (seed, split, shard), as when the shard was made
-    layout        pad: record j is the j-th of them
+    layout        pad: record j is the j-th of them (with --bucket-lengths, of those that have the shard's length)
                   concat: record j holds tokens [j L, (j + 1) L) of all of them joined; and so on
 
 Nothing is stored for this. Where a row is not just one record, the shard's rows have to be tokenized again, for their
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare import columns, origins, shards, storage
-from pipelines.prepare.layouts import Builder, layout_of, permuted
+from pipelines.prepare.layouts import Builder, families, layout_of, permuted
 from pipelines.prepare.layouts.base import Lineage, Piece
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.reopening import Reopened
@@ -60,7 +60,7 @@ class Tracer:
 
     def __init__(self, dataset: Reopened) -> None:
         self._dataset = dataset
-        self._rows: tuple[ShardTask, _ShardRows] | None = None
+        self._rows: tuple[tuple[ShardTask, int | None], _ShardRows] | None = None
 
     def trace(self, *, split: str, shard: int, record: int) -> Traced:
         """Where a record comes from; shards and records count from 0.
@@ -70,7 +70,10 @@ class Tracer:
         dataset = self._dataset
         whole = layout_of(dataset.job.layout).one_record
         entry = _shard(dataset.manifest, split=split, shard=shard, record=record)
-        rows = self._shard_rows(dataset.task(split, shard), ledger=entry.ledger)
+        made_by = dataset.manifest.splits[split]
+        task = made_by.task_of(shard)
+        rejecting = made_by.by_task()[task][0].ledger
+        rows = self._shard_rows(dataset.task(split, task), ledger=rejecting, length=entry.length)
         return Traced(
             split=split,
             shard=entry.name,
@@ -81,9 +84,9 @@ class Tracer:
             ),
         )
 
-    def _shard_rows(self, task: ShardTask, *, ledger: Ledger) -> _ShardRows:
-        if self._rows is None or self._rows[0] != task:
-            self._rows = task, _shard_rows(self._dataset, task, ledger=ledger)
+    def _shard_rows(self, task: ShardTask, *, ledger: Ledger, length: int | None) -> _ShardRows:
+        if self._rows is None or self._rows[0] != (task, length):
+            self._rows = (task, length), _shard_rows(self._dataset, task, ledger=ledger, length=length)
         return self._rows[1]
 
 
@@ -112,12 +115,14 @@ def _shard(manifest: Manifest, *, split: str, shard: int, record: int) -> Shard:
     return entries[shard]
 
 
-def _shard_rows(dataset: Reopened, task: ShardTask, *, ledger: Ledger) -> _ShardRows:
+def _shard_rows(dataset: Reopened, task: ShardTask, *, ledger: Ledger, length: int | None) -> _ShardRows:
+    """`ledger` counts the task's rejected rows; `length` is that of the shard's rows, where there are several."""
     usable = _usable_rows(dataset, task, ledger=ledger)
-    rng = shards.generator(dataset.job, task)
-    if layout_of(dataset.job.layout).one_record:
+    rng = shards.generator(dataset.job, task, length=length)
+    if layout_of(dataset.job.layout).one_record and length is None:
         return _ShardRows(numbers=usable, lineage=_one_by_one(permuted(len(usable), rng)))
-    return _ShardRows(numbers=usable, lineage=_tokenized(dataset, task).lineage(rng))
+    (family,) = (each for each in families(_tokenized(dataset, task)) if each.length == length)
+    return _ShardRows(numbers=usable, lineage=family.lineage(rng))
 
 
 def _one_by_one(order: np.ndarray) -> Lineage:

@@ -99,15 +99,14 @@ class WriteShard(beam.DoFn):
 
 
 def _count(receipt: Receipt, clock: Stopwatch) -> None:
-    """Beam's metrics of a shard: counters, and the milliseconds of each stage as distributions."""
-    shard = receipt.shard
+    """Beam's metrics of a task: counters, and the milliseconds of each stage as distributions."""
     for name, number in (
-        ("rows", shard.ledger.rows_in),
-        ("rejected", sum(shard.ledger.unusable.values())),
-        ("filtered", shard.ledger.rows_filtered),
-        ("tokens", shard.num_tokens),
-        ("bytes", shard.num_bytes),
-        ("shards", 1),
+        ("rows", receipt.ledger.rows_in),
+        ("rejected", sum(receipt.ledger.unusable.values())),
+        ("filtered", receipt.ledger.rows_filtered),
+        ("tokens", sum(shard.num_tokens for shard in receipt.shards)),
+        ("bytes", sum(shard.num_bytes for shard in receipt.shards)),
+        ("shards", len(receipt.shards)),
     ):
         Metrics.counter(dataflow.NAMESPACE, name).inc(number)
     for stage, seconds in clock.seconds.items():

@@ -29,22 +29,28 @@ class RejectedRow:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What became of one task. `engine` is the name and version of what tokenized it, and `rows_checked` how many of
-    its rows the reference engine tokenized as well, with the same result.
+    """What became of one task: a shard, or one for each length of rows. `engine` is the name and version of what
+    tokenized it, and `rows_checked` how many of its rows the reference engine tokenized as well, with the same result.
     """
 
     fingerprint: str
     split: str
     index: int
-    shard: Shard
+    shards: tuple[Shard, ...]
     engine: str
     rows_checked: int
     first_rejected: tuple[RejectedRow, ...] = ()
 
+    @property
+    def ledger(self) -> Ledger:
+        """The sum of the shards' ledgers."""
+        return Ledger.total(shard.ledger for shard in self.shards)
+
 
 def dump(receipt: Receipt) -> bytes:
     """The canonical text of a receipt."""
-    return (json.dumps(dataclasses.asdict(receipt), sort_keys=True, indent=1) + "\n").encode()
+    document = {**dataclasses.asdict(receipt), "shards": [shard.to_json() for shard in receipt.shards]}
+    return (json.dumps(document, sort_keys=True, indent=1) + "\n").encode()
 
 
 def parse(text: bytes, *, place: str) -> Receipt:
@@ -55,13 +61,17 @@ def parse(text: bytes, *, place: str) -> Receipt:
             fingerprint=fields["fingerprint"],
             split=fields["split"],
             index=fields["index"],
-            shard=Shard(**{**fields["shard"], "ledger": Ledger(**fields["shard"]["ledger"])}),
+            shards=tuple(Shard(**{**shard, "ledger": Ledger(**shard["ledger"])}) for shard in fields["shards"]),
             engine=fields["engine"],
             rows_checked=fields["rows_checked"],
             first_rejected=tuple(RejectedRow(**row) for row in fields["first_rejected"]),
         )
         _check_types(receipt)
-        _check_shard(receipt.shard)
+        if not receipt.shards:
+            raise ValueError("no shard")
+        for shard in receipt.shards:
+            _check_shard_types(shard)
+            _check_shard(shard)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise FormatError(
             f"{place}: not a receipt ({error!r})", remedy="delete the file; its shard is remade"
@@ -74,7 +84,9 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
 
     Raises: LedgerError if rows are missing or were counted twice.
     """
-    split = Split(shards=tuple(receipt.shard for receipt in sorted(receipts, key=lambda receipt: receipt.index)))
+    in_order = [shard for receipt in sorted(receipts, key=lambda receipt: receipt.index) for shard in receipt.shards]
+    # The shards of one length stand together.
+    split = Split(shards=tuple(sorted(in_order, key=lambda shard: shard.length or 0)))
     unbalanced = [shard.name for shard in split.shards if not shard.ledger.balanced]
     ledger = split.ledger
     if unbalanced or ledger.rows_in != rows_in:
@@ -88,25 +100,26 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
 
 
 def _check_types(receipt: Receipt) -> None:
-    shard, ledger = receipt.shard, receipt.shard.ledger
+    texts = [receipt.fingerprint, receipt.split, receipt.engine, *(row.reason for row in receipt.first_rejected)]
+    _require(texts, [receipt.index, receipt.rows_checked, *(row.row for row in receipt.first_rejected)])
+
+
+def _check_shard_types(shard: Shard) -> None:
+    ledger = shard.ledger
     if not isinstance(ledger.rejected, dict):
         raise TypeError(f"{ledger.rejected!r:.100} where rows by reason are expected")
-    texts = [receipt.fingerprint, receipt.split, receipt.engine, shard.name, shard.sha256, *ledger.rejected]
-    counts = [
-        receipt.index,
-        receipt.rows_checked,
-        shard.num_bytes,
-        shard.num_examples,
-        shard.num_tokens,
-        *ledger.rejected.values(),
-    ]
-    counts += [ledger.rows_in, ledger.rows_used, ledger.tokens_cut, *(row.row for row in receipt.first_rejected)]
-    texts += [row.reason for row in receipt.first_rejected]
-    wrong: list[object] = [value for value in texts if type(value) is not str]
+    counts = [shard.num_bytes, shard.num_examples, shard.num_tokens, *ledger.rejected.values()]
+    counts += [ledger.rows_in, ledger.rows_used, ledger.tokens_cut]
+    counts += [number for number in (shard.length, shard.task) if number is not None]
+    _require([shard.name, shard.sha256, *ledger.rejected], counts)
+
+
+def _require(texts: Sequence[object], counts: Sequence[object]) -> None:
+    wrong = [value for value in texts if type(value) is not str]
     wrong += [value for value in counts if type(value) is not int or value < 0]
     if wrong:
         raise TypeError(f"{wrong[0]!r:.100} is not what a receipt holds there")
-    "".join(texts).encode()  # half a surrogate pair, spelt by an escape, could not be written into a manifest
+    "".join(map(str, texts)).encode()  # half a surrogate pair, spelt by an escape, could not be written into a manifest
 
 
 def _check_shard(shard: Shard) -> None:

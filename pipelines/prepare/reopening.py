@@ -40,7 +40,7 @@ class Reopened:
     source: Source
 
     def task(self, split: str, index: int) -> ShardTask:
-        """The task that made shard `index` of a split."""
+        """Task `index` of a split."""
         return self.plans[split].tasks()[index]
 
 
@@ -71,7 +71,7 @@ def reopen(root: str, manifest: Manifest, *, dataset: str | None = None) -> Reop
     _require_same(source, manifest, root=root)
     source = stepped(source, found)
     job = _job(root, manifest, config=config, source=source)
-    plans = {split: _plan(job, split, shards=len(manifest.splits[split].shards)) for split in manifest.splits}
+    plans = {split: _plan(job, split, tasks=len(manifest.splits[split].by_task())) for split in manifest.splits}
     return Reopened(manifest=manifest, job=job, plans=plans, source=source)
 
 
@@ -124,13 +124,13 @@ def _ranges(spans: Any) -> tuple[tuple[int, int], ...]:
     return tuple((int(start), int(stop)) for start, stop in spans)
 
 
-def _plan(job: Job, split: str, *, shards: int) -> SplitPlan:
+def _plan(job: Job, split: str, *, tasks: int) -> SplitPlan:
     plan = workspace.read_plan(job, split)
     if plan is None:
         raise FormatError(f"{job.work_path(split, 'plan.json')}: no such file", remedy=_NO_PLAN)
-    if len(plan.shards) != shards:
+    if len(plan.shards) != tasks:
         raise FormatError(
-            f"{job.work_path(split, 'plan.json')}: {len(plan.shards)} shards, but the manifest has {shards}",
+            f"{job.work_path(split, 'plan.json')}: {len(plan.shards)} shards, but the manifest has {tasks}",
             remedy=_NO_PLAN,
         )
     return plan

@@ -34,7 +34,8 @@ def repair(
     Raises, before anything is changed: FingerprintMismatchError if the source has changed; FormatError if the work
         folder is gone. OutputError if a shard does not come out as it was; what was repaired before stays.
     """
-    remade = sorted({(each.split, each.index) for each in damaged if each.part in ("shard", "rejected")})
+    made_by = {each: manifest.splits[each.split].task_of(each.index) for each in damaged if each.split}
+    remade = sorted({(each.split, made_by[each]) for each in damaged if each.part in ("shard", "rejected")})
     reopened = reopen(root, manifest, dataset=dataset) if remade else None
     if remade or any(each.part == "tokenizer" for each in damaged):
         yield from _restore_tokenizer(root, manifest)
@@ -45,19 +46,22 @@ def repair(
         if each.part == "tfds":
             storage.write_bytes(storage.join(root, each.file), tfds.files(manifest)[each.file])
             yield each.file, "the manifest"
-        elif each.part == "index" and (each.split, each.index) not in remade:
+        elif each.part == "index" and (each.split, made_by[each]) not in remade:
             shard = manifest.splits[each.split].shards[each.index]
-            storage.write_bytes(storage.join(root, each.file), verify_shard(root, shard, manifest))
+            of_length = manifest if shard.length is None else manifest.bucket(shard.length)
+            storage.write_bytes(storage.join(root, each.file), verify_shard(root, shard, of_length))
             yield each.file, "its shard"
 
 
 def _remake(root: str, reopened: Reopened, remade: Sequence[tuple[str, int]]) -> Iterator[tuple[str, str]]:
-    tools = reopened.job.open_tools()
-    for split, index in remade:
-        expected = reopened.manifest.splits[split].shards[index]
-        shards.write(reopened.task(split, index), reopened.job, tools, expected=expected)
-        verify_shard(root, expected, reopened.manifest)
-        yield expected.name, "the source"
+    """Makes whole tasks again. Of several files that a task makes, those that were sound come out as they are."""
+    tools, manifest = reopened.job.open_tools(), reopened.manifest
+    expected = {split: manifest.splits[split].by_task() for split, _ in remade}
+    for split, task in remade:
+        shards.write(reopened.task(split, task), reopened.job, tools, expected=expected[split][task])
+        for shard in expected[split][task]:
+            verify_shard(root, shard, manifest if shard.length is None else manifest.bucket(shard.length))
+            yield shard.name, "the source"
 
 
 def _restore_tokenizer(root: str, manifest: Manifest) -> Iterator[tuple[str, str]]:

@@ -125,6 +125,7 @@ def summary(built: Built) -> None:
     """The table at the end of a build."""
     out = console()
     out.print(_split_table(built.manifest))
+    _print_buckets(out, built.manifest)
     _print_steps(out, built.manifest)
     _print_rejected(out, built.manifest)
     out.print(
@@ -138,7 +139,8 @@ def manifest_tables(manifest: Manifest) -> None:
     """The manifest as tables."""
     out = console()
     facts = manifest.tokenizer
-    out.print(f"[bold]{manifest.name}[/bold]  layout {manifest.layout['name']}, rows of {manifest.row_length} tokens")
+    lengths = ", ".join(map(str, manifest.bucket_lengths or (manifest.row_length,)))
+    out.print(f"[bold]{manifest.name}[/bold]  layout {manifest.layout['name']}, rows of {lengths} tokens")
     out.print(f"tokenizer {facts.name} ({facts.kind}), vocabulary {facts.vocab_size:,}, pads {facts.padding_side}")
     table = Table("feature", "dtype", "shape", "meaning")
     for feature in manifest.schema.features:
@@ -147,6 +149,7 @@ def manifest_tables(manifest: Manifest) -> None:
     if manifest.label_names is not None:
         out.print("labels: " + ", ".join(f"{index} {name}" for index, name in enumerate(manifest.label_names[:20])))
     out.print(_split_table(manifest))
+    _print_buckets(out, manifest)
     _print_steps(out, manifest)
     _print_rejected(out, manifest)
     _print_engines(out, manifest)
@@ -233,6 +236,18 @@ def _split_table(manifest: Manifest) -> Table:
             size(split.num_bytes),
         )
     return table
+
+
+def _print_buckets(out: Console, manifest: Manifest) -> None:
+    """How many rows there are of each length, and how much of them is padding, if there are several lengths."""
+    for name, split in manifest.splits.items() if manifest.bucket_lengths else ():
+        found = []
+        for length in manifest.bucket_lengths:
+            of_length = [shard for shard in split.shards if shard.length == length]
+            rows, tokens = (sum(getattr(shard, what) for shard in of_length) for what in ("num_examples", "num_tokens"))
+            if rows:
+                found.append(f"{rows:,} of {length} ({1 - tokens / (rows * length):.0%} padding)")
+        out.print(f"rows of {name} by length: {', '.join(found)}")
 
 
 def _print_steps(out: Console, manifest: Manifest) -> None:

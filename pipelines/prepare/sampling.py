@@ -23,15 +23,17 @@ from pipelines.prepare.columns import extract, sizes_of
 from pipelines.prepare.crosscheck import CrossCheck, EngineDisproved
 from pipelines.prepare.disproof import Disproof
 from pipelines.prepare.job import Job
-from pipelines.prepare.layouts import Encoded, Tools, layout_of
+from pipelines.prepare.layouts import Encoded, Family, Tools, families, layout_of
 from pipelines.prepare.planning import Segments, split_seed
 from pipelines.prepare.prediction import Curve
-from pipelines.prepare.shards import batches, count_tokens
+from pipelines.prepare.shard_files import count_tokens
+from pipelines.prepare.shards import batches
 from pipelines.prepare.sources import SplitSource
 from pipelines.prepare.stepped_files import SteppedFiles
 from tfrecord_io import examples, records
+from tfrecord_io.errors import RowsRejectedError
 
-__all__ = ["Sample", "measure"]
+__all__ = ["Sample", "measure", "row_lengths"]
 
 _ROWS = 4096
 _CLUSTER_ROWS = 16
@@ -53,6 +55,7 @@ _RECORDS_PER_FLUSH = 8
 class Sample:
     """What a split's sample showed. `row_tokens` int64 [N] are tokens of each row, special and cut ones included;
     `token_bytes` is what an id takes as a varint.
+    `family_shares` are what each length of rows has of the bytes, which go into shards of their own.
     `disproof` is there if the engine gave other tokens than the reference; the sample is the reference's then.
     """
 
@@ -65,6 +68,7 @@ class Sample:
     token_bytes: float
     seconds: float
     disproof: Disproof | None = None
+    family_shares: tuple[float, ...] = (1.0,)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,6 +93,37 @@ class _Records:
     sizes: np.ndarray
     tokens: np.ndarray
     framed: tuple[bytes, ...]
+    family_shares: tuple[float, ...] = (1.0,)
+
+
+def row_lengths(job: Job, tools: Tools) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of sampled rows of all splits, int64 [N], and how many rows each of them stands for, float64 [N].
+
+    Raises: RowsRejectedError if no row of the sample can be used.
+    """
+    found = [(split, _of_split(job, tools, split)) for split in job.splits.values()]
+    lengths = [rows.tokens[rows.records > 0] for _, rows in found]
+    weights = [
+        np.full(len(tokens), split.num_rows / max(len(rows.tokens), 1))
+        for (split, rows), tokens in zip(found, lengths, strict=True)
+    ]
+    if not sum(map(len, lengths)):
+        raise RowsRejectedError(
+            "none of the sampled rows can be used, by which --bucket-lengths auto is to choose",
+            remedy="check --text-column and what a --filter leaves, or give the lengths",
+        )
+    return np.concatenate(lengths), np.concatenate(weights)
+
+
+def _of_split(job: Job, tools: Tools, split: SplitSource) -> _Rows:
+    try:
+        parts = _sampled(job, tools, split)
+    except EngineDisproved:
+        assert tools.reference is not None, "it was compared with it"
+        parts = _sampled(job, tools.reference, split)
+    nothing = np.zeros(0, np.int64)
+    empty = _Rows(clusters=nothing, places=nothing, text_bytes=nothing, tokens=nothing, records=nothing)
+    return _joined([empty, *(rows for rows, _ in parts)])
 
 
 def measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
@@ -103,17 +138,23 @@ def measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
 
 
 def _measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
+    began = time.perf_counter()
+    parts = _sampled(job, tools, split)
+    return _told(job, tools, parts, began=began) if parts else None
+
+
+def _sampled(job: Job, tools: Tools, split: SplitSource) -> list[tuple[_Rows, Encoded]]:
+    """The split's sample in reading order; nothing if no row of it can be used."""
     share = split.files.share if isinstance(split.files, SteppedFiles) else 1.0
     times = min(_MOST_TIMES, math.ceil(1 / share))
-    sample = _measure_some(job, tools, split, times=times)
-    while sample is None and share < 1.0 and times * _ROWS < split.num_rows:
+    parts = _sample_some(job, tools, split, times=times)
+    while not parts and share < 1.0 and times * _ROWS < split.num_rows:
         times *= _MOST_TIMES
-        sample = _measure_some(job, tools, split, times=times)
-    return sample
+        parts = _sample_some(job, tools, split, times=times)
+    return parts
 
 
-def _measure_some(job: Job, tools: Tools, split: SplitSource, *, times: int) -> Sample | None:
-    began = time.perf_counter()
+def _sample_some(job: Job, tools: Tools, split: SplitSource, *, times: int) -> list[tuple[_Rows, Encoded]]:
     clusters = _clusters(job, split, times=times)
     # The first clusters come from all along the split, and are what an engine has to get right before it makes a shard:
     # comparing all of them would take longer than the rest of a small job.
@@ -124,8 +165,12 @@ def _measure_some(job: Job, tools: Tools, split: SplitSource, *, times: int) -> 
             job, tools, split, [each for index, each in enumerate(clusters) if index % _FIRST], compared=False
         )
     if not any(rows.records.any() for rows, _ in parts):
-        return None
-    parts.sort(key=lambda part: int(part[0].places[0]))
+        return []
+    return sorted(parts, key=lambda part: int(part[0].places[0]))
+
+
+def _told(job: Job, tools: Tools, parts: Sequence[tuple[_Rows, Encoded]], *, began: float) -> Sample:
+    """What a sample shows, once it is laid out and encoded."""
     rows = _joined([rows for rows, _ in parts])
     made = _lay_out(job, tools, [encoded for _, encoded in parts], tokens=int(rows.tokens.sum()))
     stored = _stored(job, made)
@@ -144,6 +189,7 @@ def _measure_some(job: Job, tools: Tools, split: SplitSource, *, times: int) -> 
         num_tokens=min(int(made.tokens.sum()), int(rows.tokens.sum()) if layout.joins_rows else 2**63),
         token_bytes=_varint_bytes([encoded for _, encoded in parts]),
         seconds=time.perf_counter() - began,
+        family_shares=made.family_shares,
     )
 
 
@@ -214,11 +260,27 @@ def _lay_out(job: Job, tools: Tools, parts: Sequence[Encoded], *, tokens: int) -
     builder = tools.builder()
     for encoded in itertools.chain.from_iterable(itertools.repeat(parts, times)):
         builder.add(encoded)
+    every = families(builder)
+    laid_out = [_family_records(job, family) for family in every]
+    sizes = np.concatenate([part.sizes for part in laid_out])
+    counts = np.concatenate([part.tokens for part in laid_out])
+    framed = tuple(itertools.chain.from_iterable(part.framed for part in laid_out))
+    if (rows := [family.rows for family in every if family.rows is not None]) and len(sizes):
+        # Back into the order of the rows, each of which has one record.
+        order = np.argsort(np.concatenate(rows))
+        sizes, counts = sizes[order], counts[order]
+        framed = tuple(framed[at] for at in order) if framed else ()
+    shares = tuple(float(part.sizes.sum() / max(sizes.sum(), 1)) for part in laid_out)
+    return _Records(sizes=sizes, tokens=counts, framed=framed, family_shares=shares)
+
+
+def _family_records(job: Job, family: Family) -> _Records:
+    schema = job.schema_of(family.length)
     sizes, counts, framed = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
-    for columns in builder.chunks(None):
-        payloads = examples.encode(columns, job.schema)
+    for columns in family.builder.chunks(None):
+        payloads = examples.encode(columns, schema)
         sizes.append(np.diff(payloads.offsets) + _FRAME_BYTES)
-        counts.append(count_tokens(columns, job.schema))
+        counts.append(count_tokens(columns, schema))
         if job.compression == "gzip":
             data = records.frame(payloads).tobytes()
             edges = np.concatenate([[0], np.cumsum(sizes[-1])]).tolist()

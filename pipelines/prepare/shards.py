@@ -1,4 +1,4 @@
-"""One task, from rows to a finished shard: read, tokenize, lay out, encode, write, receipt.
+"""One task, from rows to a finished shard (see `shard_files`; or several, of rows of several lengths), and its receipt.
 
     read batches ──► extract ──► encode (threads, in order) ──► gather ──► permute ──► Example bytes ──► frames ──► file
 
@@ -8,32 +8,29 @@ Everything random comes from (seed, split, shard), so the bytes are the same whe
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import os
 import threading
-import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare import crosscheck, disproof, progress, receipts, storage, workspace
+from pipelines.prepare import crosscheck, disproof, progress, receipts, shard_files, storage, workspace
 from pipelines.prepare.columns import Rows, extract, sizes_of
 from pipelines.prepare.crosscheck import CrossCheck, EngineDisproved
 from pipelines.prepare.job import Job
-from pipelines.prepare.layouts import Builder, Encoded, Tools
+from pipelines.prepare.layouts import Builder, Encoded, Family, Tools, families
 from pipelines.prepare.overlap import ordered_map
 from pipelines.prepare.planning import Segments, ShardTask, split_seed
 from pipelines.prepare.receipts import Receipt
 from pipelines.prepare.rejects import Rejects
+from pipelines.prepare.shard_files import ShardFile
 from pipelines.prepare.timing import Stopwatch
-from tfrecord_io import examples, record_index, records
 from tfrecord_io.errors import LedgerError, OutputError
-from tfrecord_io.manifest import Compression, Ledger, Shard
-from tfrecord_io.schema import Role, Schema
+from tfrecord_io.manifest import Shard
 
-__all__ = ["batches", "count_tokens", "generator", "write"]
+__all__ = ["batches", "generator", "write"]
 
 # One call of the engine takes a batch: enough rows to fill the cores, few enough that what the Rust tokenizer keeps of
 # them, about 100 bytes for each token, stays small.
@@ -44,12 +41,17 @@ _gathering = threading.Lock()
 
 
 def write(
-    task: ShardTask, job: Job, tools: Tools, *, expected: Shard | None = None, clock: Stopwatch | None = None
+    task: ShardTask,
+    job: Job,
+    tools: Tools,
+    *,
+    expected: tuple[Shard, ...] | None = None,
+    clock: Stopwatch | None = None,
 ) -> Receipt:
-    """Makes one shard and its receipt. If it does not come out as `expected`, nothing is changed. `clock` is told of
-    the stages read, tokenize and write.
+    """Makes a task's shard, or one for each length of rows, and its receipt. What does not come out as `expected` is
+    not changed. `clock` is told of the stages read, tokenize and write.
 
-    Raises: OutputError if the shard cannot be written, would be empty, or is not as expected; SourceError if the rows
+    Raises: OutputError if a shard cannot be written, would be empty, or is not as expected; SourceError if the rows
         cannot be read.
     """
     workspace.require_own(job)
@@ -61,50 +63,31 @@ def write(
         disproof.leave(job, disproof.Disproof(engine=crosscheck.engine_of(tools), split=task.split, row=found.row))
         tools = _trusted(tools, job)
         gathered = _gather(task, job, tools, clock=clock)
-    builder, rejects = gathered.builder, gathered.rejects
-    rng = generator(job, task)
-    stored = _Tally()
-    name = job.shard_name(task)
-
-    def ledger() -> Ledger:
-        return Ledger(
-            rows_in=gathered.rows_in,
-            rows_used=builder.rows_used,
-            rejected=rejects.by_reason,
-            tokens_cut=builder.tokens_cut,
-        )
-
-    def pieces() -> Iterator[memoryview | bytes]:
-        yield from stored.watch(_frames(job, builder, rng, stored), place=name)
-        # What is raised here, before the file is complete, keeps it from ever appearing.
-        _check(ledger(), task, place=name)
-        if expected is not None:
-            _check_same(stored.shard(name, ledger()), expected)
-
     with clock.stage("write"):
-        storage.write_atomic(storage.join(job.root, name), pieces(), inside=job.root)
-    if job.index_stride:
-        place = storage.join(job.root, record_index.file_name(name))
-        storage.write_bytes(place, stored.index.dump(), inside=job.root)
+        made = _write_files(task, job, gathered, expected=expected)
+    rejects = gathered.rejects
     rejects.write(job.rejected_path(task), inside=job.root)
     receipt = Receipt(
         fingerprint=job.fingerprint,
         split=task.split,
         index=task.index,
-        shard=stored.shard(name, ledger()),
+        shards=made,
         engine=crosscheck.engine_of(tools),
         rows_checked=gathered.rows_checked,
         first_rejected=tuple(rejects.first),
     )
     workspace.require_own(job)
     storage.write_bytes(job.receipt_path(task), receipts.dump(receipt), inside=job.work_path())
-    progress.add(shards=1)
+    progress.add(shards=len(made))
     return receipt
 
 
-def generator(job: Job, task: ShardTask) -> np.random.Generator | None:
-    """What decides the order of a shard's rows; None where they stay as they are."""
-    return np.random.default_rng([job.seed, split_seed(task.split), task.index]) if job.shuffle else None
+def generator(job: Job, task: ShardTask, *, length: int | None = None) -> np.random.Generator | None:
+    """What decides the order of a shard's rows, which have `length` tokens, None where all shards' have the same; None
+    where they stay as they are.
+    """
+    family = () if length is None else (length,)
+    return np.random.default_rng([job.seed, split_seed(task.split), task.index, *family]) if job.shuffle else None
 
 
 def batches(job: Job, split: str, segments: Segments) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -116,18 +99,6 @@ def batches(job: Job, split: str, segments: Segments) -> Iterator[tuple[int, pa.
         edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), batch.num_rows]
         for start, stop in itertools.pairwise(edges):
             yield first + start, batch.slice(start, stop - start)
-
-
-def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
-    """Tokens of each record of a chunk that are not padding, int64 [n]: what the schema's masks, segments or counts
-    say.
-    """
-    marking: tuple[Role, ...] = ("attention_mask", "segment_ids", "target_mask")
-    marks = [feature for role in marking if (feature := schema.with_role(role)) is not None]
-    counts = [np.count_nonzero(columns[feature.name], axis=1) for feature in marks]
-    if (feature := schema.with_role("num_tokens")) is not None:
-        counts.append(columns[feature.name].astype(np.int64))
-    return np.sum(counts, axis=0)
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -195,85 +166,55 @@ def _rows_of(batch: pa.RecordBatch, which: np.ndarray) -> pa.RecordBatch:
     return batch if len(which) == batch.num_rows else batch.take(pa.array(which))
 
 
-def _check(ledger: Ledger, task: ShardTask, *, place: str) -> None:
-    """Each number was counted at a place of its own: read, laid out, rejected. Raises: LedgerError if they disagree."""
-    if not ledger.balanced or ledger.rows_in != task.num_rows:
-        raise LedgerError(
-            f"{place}: {task.num_rows} rows were planned, {ledger.rows_in} read, {ledger.rows_used} used and "
-            f"{ledger.rows_rejected} rejected, expected every row to be used or rejected",
-            remedy="please report this with the plan in .prep/",
-        )
-
-
-def _check_same(made: Shard, expected: Shard) -> None:
-    if made != expected:
-        changed = [
-            f"{field.name} {getattr(made, field.name)}, expected {getattr(expected, field.name)}"
-            for field in dataclasses.fields(Shard)
-            if getattr(made, field.name) != getattr(expected, field.name)
-        ]
+def _write_files(
+    task: ShardTask, job: Job, gathered: _Gathered, *, expected: tuple[Shard, ...] | None
+) -> tuple[Shard, ...]:
+    """A file for each family of records. What an earlier try may have left of families that are empty goes away."""
+    found = families(gathered.builder)
+    if expected is not None and (lengths := [shard.length for shard in expected]) != [each.length for each in found]:
         raise OutputError(
-            f"{expected.name}: made again it has {'; '.join(changed)}; the shard was left as it is",
-            remedy="install the versions of the libraries that made it (see the manifest), or build anew with "
-            "--overwrite",
+            f"{job.shard_name(task)}: made again it has rows of the lengths {[each.length for each in found]}, "
+            f"expected {lengths}; it was left as it is",
+            remedy=shard_files.OTHERWISE,
         )
-
-
-def _frames(job: Job, builder: Builder, rng: np.random.Generator | None, tally: _Tally) -> Iterator[memoryview | bytes]:
-    """The shard's bytes, piece by piece."""
-
-    def framed() -> Iterator[memoryview]:
-        for columns in builder.chunks(rng):
-            payloads = examples.encode(columns, job.schema)
-            tally.num_examples += len(payloads)
-            tally.num_tokens += int(count_tokens(columns, job.schema).sum())
-            tally.index.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
-            yield records.frame(payloads).data
-
-    return _compressed(framed(), job.compression)
-
-
-def _compressed(pieces: Iterator[memoryview], compression: Compression) -> Iterator[memoryview | bytes]:
-    if compression == "none":
-        yield from pieces
-        return
-    # wbits 31 writes a gzip header with no name and no time in it, so equal contents stay equal bytes.
-    packer = zlib.compressobj(wbits=31)
-    for piece in pieces:
-        yield packer.compress(piece)
-    yield packer.flush()
-
-
-class _Tally:
-    """Counts and digests a shard's bytes on their way into the file."""
-
-    def __init__(self) -> None:
-        self.num_examples = 0
-        self.num_tokens = 0
-        self.index = record_index.IndexBuilder()
-        self._num_bytes = 0
-        self._digest = hashlib.sha256()
-
-    def watch(self, pieces: Iterator[memoryview | bytes], *, place: str) -> Iterator[memoryview | bytes]:
-        """Passes the pieces on. Raises: OutputError at the end if there was no example in them."""
-        for piece in pieces:
-            self._digest.update(piece)
-            self._num_bytes += len(piece)
-            progress.add(num_bytes=len(piece))
-            yield piece
-        if not self.num_examples:
-            raise OutputError(
-                f"{place}: no row of this shard gives an example, expected at least one",
-                remedy="look at why rows are rejected or too short, or choose a larger --shard-size",
+    rows_in = _rows_in(gathered, found)
+    _check_total(rows_in, task, gathered.rejects, place=job.shard_name(task))
+    made = []
+    for at, family in enumerate(found):
+        file = ShardFile(
+            name=job.shard_name(task, length=family.length),
+            length=family.length,
+            task=None if family.length is None else task.index,
+        )
+        made.append(
+            shard_files.write(
+                file,
+                job,
+                family.builder,
+                generator(job, task, length=family.length),
+                rows_in=rows_in[at],
+                rejected=gathered.rejects.by_reason if at == 0 else {},
+                expected=None if expected is None else expected[at],
             )
+        )
+    for length in set(job.layout.buckets) - {family.length for family in found}:
+        shard_files.delete(job, job.shard_name(task, length=length))
+    return tuple(made)
 
-    def shard(self, name: str, ledger: Ledger) -> Shard:
-        """The finished shard's entry."""
-        return Shard(
-            name=name,
-            num_bytes=self._num_bytes,
-            num_examples=self.num_examples,
-            num_tokens=self.num_tokens,
-            sha256=self._digest.hexdigest(),
-            ledger=ledger,
+
+def _rows_in(gathered: _Gathered, found: Sequence[Family]) -> list[int]:
+    """The rows that each file accounts for: those that went into its family, and in the first one the rejected too."""
+    if found[0].rows is None:
+        return [gathered.rows_in]
+    rejected = sum(gathered.rejects.by_reason.values())
+    return [rejected * (at == 0) + len(family.rows) for at, family in enumerate(found) if family.rows is not None]
+
+
+def _check_total(rows_in: Sequence[int], task: ShardTask, rejects: Rejects, *, place: str) -> None:
+    """Raises: LedgerError if not every row that was planned is in some file's ledger. Each file checks its own."""
+    if sum(rows_in) != task.num_rows:
+        raise LedgerError(
+            f"{place}: {task.num_rows} rows were planned, but {sum(rows_in)} read, of which "
+            f"{sum(rejects.by_reason.values())} were rejected, expected every row to be used or rejected",
+            remedy="please report this with the plan in .prep/",
         )

@@ -3,6 +3,7 @@
 The formats are TFDS's own: a DatasetInfo message (core/proto/dataset_info.proto) and the JSON of a FeaturesDict
 (core/proto/feature.proto), where 64-bit numbers are strings. TFDS has no notion of compressed TFRecords: it would
 report the first gzip shard as damaged. So a gzip dataset gets none of these files, and TFDS says that it is not one.
+Nor does a dataset with rows of several lengths, for which no one shape is true.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ _FEATURES = "tensorflow_datasets.core.features"
 
 
 def files(manifest: Manifest) -> dict[str, bytes]:
-    """Names and contents; none for a compression that TFDS cannot read."""
-    if manifest.compression != "none":
+    """Names and contents; none for a compression that TFDS cannot read, or rows of several lengths."""
+    if manifest.compression != "none" or manifest.bucket_lengths:
         return {}
     found = {"dataset_info.json": _dump(_info(manifest)), "features.json": _dump(_features(manifest))}
     if manifest.label_names is not None and manifest.schema.with_role("label") is not None:

@@ -20,7 +20,7 @@ import numpy as np
 from pipelines.prepare import segments, storage, targets, tfds, token_marks
 from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.job import rejected_path
-from pipelines.prepare.shards import count_tokens
+from pipelines.prepare.shard_files import count_tokens
 from tfrecord_io import examples, record_index, records
 from tfrecord_io.errors import CorruptRecordError, OutputError, PrepError
 from tfrecord_io.manifest import Manifest, Shard
@@ -47,10 +47,18 @@ class Checked:
 
 def verify_files(root: str, manifest: Manifest) -> Iterator[Checked]:
     """Verifies file after file, yielding what each turned out to be."""
+    of_length = {length: manifest.bucket(length) for length in manifest.bucket_lengths}
     for split_name, split in manifest.splits.items():
+        seen: set[int] = set()
         for index, shard in enumerate(split.shards):
-            parts = _Parts(root, manifest, split=split_name, index=index, shard=shard)
+            task = split.task_of(index)
+            described = manifest if shard.length is None else of_length[shard.length]
+            parts = _Parts(root, described, split=split_name, index=index, shard=shard)
             yield from parts.check()
+            # The first file of a task accounts for all of its rejected rows.
+            if task not in seen:
+                yield from parts.check_rejected(task)
+            seen.add(task)
     problem = _tokenizer_problem(root, manifest)
     yield Checked(part="tokenizer", file="tokenizer", problem=problem)
     for name, content in tfds.files(manifest).items():
@@ -75,7 +83,7 @@ class _Parts:
         self._shard = shard
 
     def check(self) -> Iterator[Checked]:
-        """The shard, then its index if that can be told, then its rejected rows."""
+        """The shard, then its index if that can be told."""
         offsets, problem = b"", ""
         try:
             offsets = verify_shard(self._root, self._shard, self._manifest)
@@ -91,15 +99,19 @@ class _Parts:
             found = _content(storage.join(self._root, name))
             problem = "" if found == offsets else "not there" if found is None else "not the offsets of the records"
             yield self._checked("index", name, problem)
-        if (problem := self._rejected_problem()) or self._shard.ledger.unusable:
-            yield self._checked("rejected", rejected_path(self._split, self._index), problem)
+
+    def check_rejected(self, task: int) -> Iterator[Checked]:
+        """The rejected rows of the shard's task."""
+        file = rejected_path(self._split, task)
+        if (problem := self._rejected_problem(file)) or self._shard.ledger.unusable:
+            yield self._checked("rejected", file, problem)
 
     def _checked(self, part: Part, file: str, problem: str) -> Checked:
         return Checked(part=part, file=file, problem=problem, split=self._split, index=self._index)
 
-    def _rejected_problem(self) -> str:
+    def _rejected_problem(self, file: str) -> str:
         """The list must name as many rows for each reason as the ledger counts."""
-        lines = _content(storage.join(self._root, rejected_path(self._split, self._index)))
+        lines = _content(storage.join(self._root, file))
         if lines is None:
             return "not there" if self._shard.ledger.unusable else ""
         try:

@@ -23,7 +23,7 @@ from pipelines.prepare.planning import ShardTask, SplitPlan
 from pipelines.prepare.receipts import Receipt
 from tfrecord_io import manifest
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, ManifestError, OutputError
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import Manifest, Shard
 
 __all__ = [
     "OWN_FILES",
@@ -173,7 +173,7 @@ def write_plan(job: Job, plan: SplitPlan) -> None:
 
 
 def find_receipts(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
-    """Each task's receipt, if it is there, of this very task, its shard is as large as it says, and made by an engine
+    """Each task's receipt, if it is there, of this very task, its shards are as large as it says, and made by an engine
     that is still trusted.
 
     Listings and reads many at a time, since there may be thousands of them far away.
@@ -205,15 +205,22 @@ def _valid_receipt(
         receipt = receipts.parse(content, place=place)
     except FormatError:
         return None
-    shard = receipt.shard
-    of_task = (receipt.fingerprint, receipt.split, receipt.index, shard.name, shard.ledger.rows_in) == (
+    of_task = (receipt.fingerprint, receipt.split, receipt.index, receipt.ledger.rows_in) == (
         job.fingerprint,
         task.split,
         task.index,
-        job.shard_name(task),
         task.num_rows,
     )
-    return receipt if of_task and sizes.get(shard.name) == shard.num_bytes else None
+    whole = all(sizes.get(shard.name) == shard.num_bytes for shard in receipt.shards)
+    return receipt if of_task and whole and _are_of_task(job, task, receipt.shards) else None
+
+
+def _are_of_task(job: Job, task: ShardTask, shards: Sequence[Shard]) -> bool:
+    """Whether these can be the shards of a task: one, or one for each of some of the lengths of rows."""
+    lengths = [shard.length for shard in shards]
+    allowed: list[int | None] = [length for length in job.layout.buckets if length in lengths] or [None]
+    wanted = [(job.shard_name(task, length=length), None if length is None else task.index) for length in allowed]
+    return lengths == allowed and [(shard.name, shard.task) for shard in shards] == wanted
 
 
 def _is_dataset(root: str) -> bool:

@@ -22,8 +22,17 @@ __all__ = ["evaluated", "open_data", "require_train_split"]
 
 
 def open_data(config: TrainConfig) -> InputFunctions:
-    """The dataset, or the mixture. Raises: ReaderError if one cannot be opened, or they do not go together."""
+    """The dataset, or the mixture. Raises: ReaderError if one cannot be opened, or they do not go together;
+    ConfigError if one has rows of several lengths.
+    """
     opened = [reader.open(folder) for folder in config.data_folders]
+    for data in opened:
+        if lengths := data.manifest.bucket_lengths:
+            raise ConfigError(
+                f"--data {data.root}: rows of several lengths, {list(lengths)}, expected one: a training here runs one "
+                "compiled step",
+                remedy="build it without --bucket-lengths, or read it in a loop of your own with tfrecord_io.buckets",
+            )
     if len(opened) == 1:
         return opened[0]
     named: dict[str, Data] = {}

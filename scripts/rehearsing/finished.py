@@ -53,7 +53,7 @@ def _leave(of: job.Job, task: ShardTask) -> None:
         fingerprint=of.fingerprint,
         split=task.split,
         index=task.index,
-        shard=shard,
+        shards=(shard,),
         engine="hf",
         rows_checked=0,
     )

@@ -35,7 +35,7 @@ def main(words: list[str]) -> None:
     resident, num_bytes = [], []
     for task in plan.tasks():
         receipt = shards.write(task, resolved.job, resolved.tools)
-        num_bytes.append(receipt.shard.num_bytes)
+        num_bytes += [shard.num_bytes for shard in receipt.shards]
         resident.append(resident_bytes())
     print(json.dumps({"resident_bytes": resident, "shard_bytes": sum(num_bytes) / len(num_bytes)}))
 

@@ -158,8 +158,9 @@ def test_rows_that_do_not_add_up_are_never_committed(finished: Path, monkeypatch
     (finished / "manifest.json").unlink()
     (receipt,) = finished.glob(".prep/*/validation/receipt-*.json")
     found = receipts.parse(receipt.read_bytes(), place="")
-    ledger = dataclasses.replace(found.shard.ledger, rows_in=79, rows_used=79)
-    lost = dataclasses.replace(found, shard=dataclasses.replace(found.shard, ledger=ledger))
+    (shard,) = found.shards
+    ledger = dataclasses.replace(shard.ledger, rows_in=79, rows_used=79)
+    lost = dataclasses.replace(found, shards=(dataclasses.replace(shard, ledger=ledger),))
     monkeypatch.setattr(
         workspace, "find_receipts", lambda job, tasks: [lost] if tasks[0].split == "validation" else find(job, tasks)
     )

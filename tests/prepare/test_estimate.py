@@ -47,7 +47,8 @@ def test_the_fields_of_a_plan_are_these() -> None:
     assert values == sorted(values)
     names = {"layout", "length", "records", "shards", "padding", "tokens_cut", "rows_cut", "waste"}
     assert {frozenset(cost) for cost in found["layouts"]} == {frozenset(names)}
-    lengths = [("pad", 64), ("pad", 128), ("pad", 256), ("pad", 512), ("concat", 128), ("pack", 128)]
+    lengths = [("pad", 64), ("pad", 128), ("pad", 256), ("pad", 512)]
+    lengths += [("pad to 24,32,48,112", 112), ("concat", 128), ("pack", 128)]
     assert [(cost["layout"], cost["length"]) for cost in found["layouts"]] == lengths
 
 
@@ -78,13 +79,21 @@ def costs_of(*row_tokens: int, length: int = 64, **changes: Any) -> dict[tuple[s
 
 def test_a_length_costs_padding_or_cuts() -> None:
     costs = costs_of(16, 64, 256)
-    assert list(costs) == [("pad", 64), ("pad", 128), ("pad", 256), ("concat", 64), ("pack", 64)]
+    padded = [("pad", 64), ("pad", 128), ("pad", 256), ("pad to 16,64", 64)]
+    assert list(costs) == [*padded, ("concat", 64), ("pack", 64)]
     short, long = costs["pad", 64], costs["pad", 256]
     assert short.padding == pytest.approx(1 - (16 + 64 + 64) / (3 * 64))
     assert short.tokens_cut == pytest.approx(192 / 336)
     assert short.rows_cut == pytest.approx(1 / 3)
     assert long.padding == pytest.approx(1 - 336 / (3 * 256))
     assert (long.tokens_cut, long.rows_cut) == (0, 0)
+
+
+def test_with_several_lengths_each_row_is_padded_to_the_smallest_that_holds_it() -> None:
+    cost = costs_of(10, 16, 30, 60, 300)["pad to 16,32,64", 64]
+    assert cost.padding == pytest.approx(1 - (10 + 16 + 30 + 60 + 64) / (16 + 16 + 32 + 64 + 64))
+    assert cost.tokens_cut == pytest.approx(236 / 416)
+    assert cost.rows_cut == pytest.approx(1 / 5)
 
 
 def test_waste_is_padding_and_cut_tokens_for_each_token() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
@@ -28,13 +29,15 @@ def _receipt(index: int = 0, *, used: int = 3, rejected: dict[str, int] | None =
         fingerprint="f" * 32,
         split="train",
         index=index,
-        shard=Shard(
-            name=f"x-{index}.tfrecord",
-            num_bytes=10,
-            num_examples=used,
-            num_tokens=5,
-            sha256="0" * 64,
-            ledger=Ledger(**ledger),
+        shards=(
+            Shard(
+                name=f"x-{index}.tfrecord",
+                num_bytes=10,
+                num_examples=used,
+                num_tokens=5,
+                sha256="0" * 64,
+                ledger=Ledger(**ledger),
+            ),
         ),
         first_rejected=tuple(RejectedRow(row=row, reason=reason) for row, reason in enumerate(sorted(reasons))),
     )
@@ -51,6 +54,18 @@ def test_a_receipt_survives_its_file(index: int, used: int, rejected: dict[str, 
     assert parse(dump(receipt), place="") == receipt
 
 
+def test_a_receipt_of_several_lengths_survives_its_file_and_its_ledger_is_the_sum() -> None:
+    one = _receipt(used=3, rejected={"text_null": 1}, tokens_cut=2)
+    (shard,) = one.shards
+    short, long = (
+        dataclasses.replace(shard, name=f"x-b{length}.tfrecord", length=length, task=0) for length in (8, 16)
+    )
+    long = dataclasses.replace(long, ledger=Ledger(rows_in=5, rows_used=5, tokens_cut=4))
+    both = dataclasses.replace(one, shards=(short, long))
+    assert parse(dump(both), place="") == both
+    assert both.ledger == Ledger(rows_in=9, rows_used=8, rejected={"text_null": 1}, tokens_cut=6)
+
+
 def test_equal_receipts_are_equal_bytes() -> None:
     assert dump(_receipt(rejected={"b": 1, "a": 2})) == dump(_receipt(rejected={"a": 2, "b": 1}))
 
@@ -61,22 +76,30 @@ def _damaged(**changes: Any) -> bytes:
 
 
 def _damaged_shard(**changes: Any) -> bytes:
-    return _damaged(shard={**json.loads(dump(_receipt()))["shard"], **changes})
+    return _damaged(shards=[{**json.loads(dump(_receipt()))["shards"][0], **changes}])
 
 
 def _damaged_ledger(**changes: Any) -> bytes:
-    return _damaged_shard(ledger={**json.loads(dump(_receipt()))["shard"]["ledger"], **changes})
+    return _damaged_shard(ledger={**json.loads(dump(_receipt()))["shards"][0]["ledger"], **changes})
 
 
 @pytest.mark.parametrize(
     "text",
     [
         *(b"", b"\xff\xfe", b"[]", b"null", b'"receipt"', b"{}", dump(_receipt())[:-20]),
-        *(_damaged(shard={}), _damaged(shard=None), _damaged(index="first"), _damaged(index=None)),
+        *(
+            _damaged(shards={}),
+            _damaged(shards=None),
+            _damaged(shards=[]),
+            _damaged(shards=[{}]),
+            _damaged(index="first"),
+            _damaged(index=None),
+        ),
         *(_damaged_shard(ledger={"rows_in": 1}), _damaged_shard(ledger=[]), _damaged_shard(a=1)),
-        *(_damaged(first_rejected=[1]), _damaged(shard={"a": 1})),
+        *(_damaged(first_rejected=[1]), _damaged(shards=[{"a": 1}])),
         *(_damaged(first_rejected=[{"row": 1}]), _damaged(first_rejected=None), _damaged(index=float("inf"))),
         *(_damaged(fingerprint=None), _damaged(split=3), _damaged(index=True), _damaged(index=-1), _damaged(index=1.0)),
+        *(_damaged_shard(length=value) for value in ("64", -1, True, 6.4)),
         dump(_receipt()).replace(b'"num_bytes": 10', b'"num_bytes": "10"'),
         dump(_receipt(rejected={"x": 1})).replace(b'"x": 1', b'"x": null'),
         dump(_receipt(rejected={"x": 1})).replace(b'"x"', b'"\\ud800"'),

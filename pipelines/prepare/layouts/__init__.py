@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from pipelines.prepare.config import LayoutConfig
 from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, permuted
+from pipelines.prepare.layouts.buckets import Family, families
 from pipelines.prepare.layouts.chat import CHAT, PACKED_CHAT
 from pipelines.prepare.layouts.concat import CONCAT
 from pipelines.prepare.layouts.pack import PACK
@@ -22,7 +23,7 @@ from pipelines.prepare.layouts.seq2seq import SEQ2SEQ
 from pipelines.prepare.layouts.tokens import TOKENS
 from pipelines.prepare.layouts.windows import WINDOWS
 
-__all__ = ["LAYOUTS", "Builder", "Encoded", "Layout", "Opening", "Tools", "layout_of", "permuted"]
+__all__ = ["LAYOUTS", "Builder", "Encoded", "Family", "Layout", "Opening", "Tools", "families", "layout_of", "permuted"]
 
 LAYOUTS: dict[str, Layout] = {
     "pad": PAD,

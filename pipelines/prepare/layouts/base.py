@@ -123,10 +123,15 @@ Lineage = Callable[[int], list[Piece]]
 
 
 class Builder(Protocol):
-    """Gathers one shard. `rows_used` counts the rows that are in some record, once all chunks are taken."""
+    """Gathers one shard."""
 
-    rows_used: int
-    tokens_cut: int
+    @property
+    def rows_used(self) -> int:
+        """Rows that are in some record, once all chunks are taken."""
+
+    @property
+    def tokens_cut(self) -> int:
+        """Tokens of used rows that are in no record."""
 
     def add(self, encoded: Encoded) -> None:
         """Takes the usable rows of a batch."""

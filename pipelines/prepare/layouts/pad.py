@@ -4,11 +4,12 @@
       1   1 1   1   0 0 0      attention_mask
       0   0 0   0   0 0 0      token_type_ids, where the tokenizer has them
 
-`.` is padding, on the tokenizer's side.
+`.` is padding, on the tokenizer's side. With --bucket-lengths rows have one of several lengths (see `buckets`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from pipelines.prepare.columns import Rows
 from pipelines.prepare.config import EngineName
 from pipelines.prepare.engines import SlowEngine, choose
 from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
+from pipelines.prepare.layouts.buckets import BucketsBuilder
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.rows import RowEncoder, TemplateRows, open_rows
 from pipelines.prepare.runs import TokenRuns, id_dtype
@@ -112,7 +114,7 @@ class _PadTools:
         self.reference = reference
         self._encoder = encoder
         self._impossible = "too_long" if truncation == "do_not_truncate" else "cannot_truncate"
-        self._fields, self._constants = fields_of(opening, constant_type=self.constant_type)
+        self._opening, self._lengths = opening, opening.layout.buckets
 
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._encoder.encode(rows.texts)
@@ -128,7 +130,12 @@ class _PadTools:
         )
 
     def builder(self) -> Builder:
-        return RowsBuilder(self._fields, constants=self._constants)
+        return BucketsBuilder(self._lengths, self._rows_of) if self._lengths else self._rows_of(self._opening.length)
+
+    def _rows_of(self, length: int) -> Builder:
+        opening = dataclasses.replace(self._opening, length=length)
+        fields, constants = fields_of(opening, constant_type=self.constant_type)
+        return RowsBuilder(fields, constants=constants)
 
 
 PAD = Layout(open_tools=_open_tools, features=_features)

@@ -1,0 +1,108 @@
+"""The builder of rows of several lengths: one builder for each length, so that each family of records is laid out as a
+dataset of that length alone would be.
+
+    lengths 4, 8      rows of   3   6   2   9   4 tokens  (the fourth was cut to 8)
+                      family 4: 0       2       4         rows of the task
+                      family 8:     1       3
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from pipelines.prepare.bucket_lengths import bucket_of
+from pipelines.prepare.layouts.base import Builder, Encoded, Lineage, Piece
+
+__all__ = ["BucketsBuilder", "Family", "families"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Family:
+    """The records of one length, None where all records have the same: what gathered them, and how many rows went in
+    (None where that is not counted apart from the whole). `rows` int64 are their numbers among the usable ones.
+    """
+
+    length: int | None
+    builder: Builder
+    rows: np.ndarray | None = None
+
+    def lineage(self, rng: np.random.Generator | None) -> Lineage:
+        """Where the records come from, with the numbers of all usable rows."""
+        inner, rows = self.builder.lineage(rng), self.rows
+        if rows is None:
+            return inner
+        return lambda record: [dataclasses.replace(piece, row=int(rows[piece.row])) for piece in inner(record)]
+
+
+def families(builder: Builder) -> tuple[Family, ...]:
+    """What a builder has gathered, by length: at least one family, and no empty one beside others."""
+    if isinstance(builder, BucketsBuilder):
+        return builder.families()
+    return (Family(length=None, builder=builder),)
+
+
+class BucketsBuilder:
+    """One record for each row, of the smallest length that holds it."""
+
+    def __init__(self, lengths: Sequence[int], open_builder: Callable[[int], Builder]) -> None:
+        """`open_builder` gives the builder of records of one length."""
+        self._lengths = tuple(lengths)
+        self._builders = tuple(open_builder(length) for length in lengths)
+        self._rows: tuple[list[np.ndarray], ...] = tuple([np.zeros(0, np.int64)] for _ in lengths)
+        self._num_rows = 0
+
+    @property
+    def rows_used(self) -> int:
+        """Rows that are in some record, once all chunks are taken."""
+        return sum(builder.rows_used for builder in self._builders)
+
+    @property
+    def tokens_cut(self) -> int:
+        """Tokens that are in no record."""
+        return sum(builder.tokens_cut for builder in self._builders)
+
+    def add(self, encoded: Encoded) -> None:
+        """Takes the usable rows of a batch."""
+        usable = np.flatnonzero(encoded.reasons == "")
+        row_tokens = encoded.runs["input_ids"].lengths
+        cut = encoded.full_lengths - row_tokens
+        bucket = bucket_of(self._lengths, row_tokens[usable])
+        for at, builder in enumerate(self._builders):
+            mine = np.flatnonzero(bucket == at)
+            self._rows[at].append(self._num_rows + mine)
+            if len(mine):
+                builder.add(_taken(encoded, usable[mine], tokens_cut=int(cut[usable[mine]].sum())))
+        self._num_rows += len(usable)
+
+    def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
+        """Columns by feature name, those of the shortest rows first."""
+        yield from itertools.chain.from_iterable(family.builder.chunks(rng) for family in self.families())
+
+    def lineage(self, rng: np.random.Generator | None) -> Lineage:
+        """Where the records come from that `chunks` would give with such an `rng`."""
+        every = self.families()
+        lineages = [family.lineage(rng) for family in every]
+        edges = np.cumsum([0, *(len(family.rows) for family in every if family.rows is not None)])
+
+        def pieces(record: int) -> list[Piece]:
+            at = int(np.searchsorted(edges, record, "right")) - 1
+            return lineages[at](record - int(edges[at]))
+
+        return pieces
+
+    def families(self) -> tuple[Family, ...]:
+        """Those that have rows; the one of the longest rows, if none has."""
+        every = [
+            Family(length=length, builder=builder, rows=np.concatenate(rows))
+            for length, builder, rows in zip(self._lengths, self._builders, self._rows, strict=True)
+        ]
+        return tuple(family for family in every if family.rows is not None and len(family.rows)) or (every[-1],)
+
+
+def _taken(encoded: Encoded, rows: np.ndarray, *, tokens_cut: int) -> Encoded:
+    beside = {name: values[rows] for name, values in encoded.arrays.items()}
+    return dataclasses.replace(encoded.take(rows), arrays=beside, tokens_cut=tokens_cut)

@@ -1,0 +1,368 @@
+"""Whole batches of one length at a time, in proportion to their rows, and one compilation for each length."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+import itertools
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.train import datasets
+from pipelines.train.config import TrainConfig
+from tests.tfrecord_io.conftest import PAD_SCHEMA, context, graph_ops, impure, tokenizer_facts
+from tfrecord_io import buckets, examples, objectives, reader, record_index, records
+from tfrecord_io import manifest as manifests
+from tfrecord_io.bucket_plan import Rounds
+from tfrecord_io.buckets import Buckets
+from tfrecord_io.errors import ConfigError, ManifestError, ReaderError
+from tfrecord_io.manifest import Ledger, Manifest, Shard, Split
+from tfrecord_io.mixture import Mixture, source_seed
+
+LENGTHS = (4, 8, 16)
+# Rows of each length, in two shards each.
+ROWS = {"train": {4: 90, 8: 37, 16: 11}, "test": {4: 13, 16: 6}}
+
+
+def columns_of(length: int, num_rows: int) -> dict[str, np.ndarray]:
+    """Rows that are full of tokens. `row` is the length in thousands and the number."""
+    ids = np.full((num_rows, length), 7)
+    return {
+        "input_ids": ids,
+        "attention_mask": np.ones_like(ids),
+        "token_type_ids": np.zeros_like(ids),
+        "label": np.arange(num_rows) % 2,
+        "row": 1000 * length + np.arange(num_rows),
+    }
+
+
+def write_shard(
+    folder: pathlib.Path, columns: Mapping[str, np.ndarray], *, split: str, length: int, task: int
+) -> Shard:
+    payloads = examples.encode(columns, PAD_SCHEMA.with_row_length(length))
+    content = records.frame(payloads).tobytes()
+    name = manifests.shard_name(name="tiny", split=split, index=task, count=2, length=length)
+    (folder / name).write_bytes(content)
+    index = record_index.IndexBuilder()
+    index.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
+    (folder / record_index.FOLDER).mkdir(exist_ok=True)
+    (folder / record_index.file_name(name)).write_bytes(index.dump())
+    return Shard(
+        name=name,
+        num_bytes=len(content),
+        num_examples=len(payloads),
+        num_tokens=len(payloads) * length,
+        sha256=hashlib.sha256(content).hexdigest(),
+        ledger=Ledger(rows_in=len(payloads), rows_used=len(payloads)),
+        length=length,
+        task=task,
+    )
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> reader.Data:
+    folder = tmp_path_factory.mktemp("buckets")
+    splits = {}
+    for split, rows in ROWS.items():
+        shards = []
+        for length, num_rows in rows.items():
+            every = columns_of(length, num_rows)
+            for task, part in enumerate((slice(num_rows // 2), slice(num_rows // 2, None))):
+                some = {name: values[part] for name, values in every.items()}
+                shards.append(write_shard(folder, some, split=split, length=length, task=task))
+        splits[split] = Split(shards=tuple(shards))
+    made = Manifest(
+        name="tiny",
+        fingerprint="f" * 64,
+        schema=PAD_SCHEMA.with_row_length(LENGTHS[-1]),
+        layout={"name": "pad", "max_length": LENGTHS[-1], "bucket_lengths": list(LENGTHS)},
+        tokenizer=tokenizer_facts(),
+        splits=splits,
+        index_stride=record_index.STRIDE,
+    )
+    (folder / manifests.FILE_NAME).write_bytes(manifests.dump(made))
+    return reader.open(folder)
+
+
+def training(data: reader.Data, **options: Any) -> Buckets:
+    return buckets.read(data, "train", **{"global_batch_size": 4, **options})
+
+
+def schedule(of: Buckets, steps: int, *, start_step: int = 0) -> list[int]:
+    return list(itertools.islice(of.schedule(start_step), steps))
+
+
+def rows_of(batches: Any) -> list[list[int]]:
+    return [batch["row"].numpy().tolist() for batch in batches]
+
+
+# The schedule
+
+
+@given(
+    buckets_of=st.lists(st.tuples(st.integers(1, 50), st.integers(1, 9)), min_size=1, max_size=4),
+    step=st.integers(0, 10**15),
+)
+def test_every_step_is_in_one_round(buckets_of: list[tuple[int, int]], step: int) -> None:
+    rounds = Rounds(rows=tuple(rows for rows, _ in buckets_of), batch_rows=tuple(rows for _, rows in buckets_of))
+    number, within = rounds.locate(step)
+    assert sum(rounds.batches_before(number)) + within == step
+    assert 0 <= within < sum(rounds.batches_in(number))
+
+
+@pytest.mark.parametrize("options", [{}, {"global_batch_size": 7}, {"global_batch_size": None, "tokens_per_batch": 64}])
+def test_lengths_come_in_proportion_to_their_batches(data: reader.Data, options: dict[str, Any]) -> None:
+    train = training(data, **options)
+    passes = {length: rows / train.rows(length) for length, rows in ROWS["train"].items()}
+    for rounds in (1, 2, 7):
+        steps = sum(int(rounds * each) for each in passes.values())
+        assert collections.Counter(schedule(train, steps)) == {
+            length: count for length, each in passes.items() if (count := int(rounds * each))
+        }
+
+
+def test_lengths_are_shuffled_anew_in_each_round_and_for_each_seed(data: reader.Data) -> None:
+    steps = sum(ROWS["train"].values())
+    both = schedule(training(data, global_batch_size=1), 2 * steps)
+    first, second = both[:steps], both[steps:]
+    assert sorted(first) == sorted(second)
+    assert first != second
+    assert schedule(training(data, seed=1), 40) != schedule(training(data), 40) == schedule(training(data), 40)
+
+
+@pytest.mark.parametrize("step", [0, 1, 33, 34, 35, 200, 10**9])
+def test_a_schedule_starts_at_any_step(data: reader.Data, step: int) -> None:
+    train = training(data)
+    if step < 1000:
+        whole = schedule(train, step + 50)
+        assert schedule(train, 50, start_step=step) == whole[step:]
+        assert train.steps_before(step) == {length: whole[:step].count(length) for length in LENGTHS}
+    else:
+        before, after = train.steps_before(step), train.steps_before(step + 50)
+        assert sum(before.values()) == step
+        counts = collections.Counter(schedule(train, 50, start_step=step))
+        assert counts == {
+            length: after[length] - before[length] for length in LENGTHS if after[length] > before[length]
+        }
+
+
+# Batches
+
+
+def test_each_batch_has_rows_of_one_length_and_a_static_shape(data: reader.Data) -> None:
+    train = training(data)
+    for length in train.lengths:
+        batches = train.input_fn(length)(context())
+        assert {name: spec.shape for name, spec in batches.element_spec.items()} == {
+            **dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), (4, length)),
+            **dict.fromkeys(("label", "row", "example_weight"), (4,)),
+        }
+        assert all(row // 1000 == length for rows in rows_of(batches.take(20)) for row in rows)
+
+
+def test_a_pass_over_a_bucket_has_each_of_its_rows_once(data: reader.Data) -> None:
+    train = training(data, global_batch_size=1)
+    for length, count in ROWS["train"].items():
+        seen = [row for rows in rows_of(train.input_fn(length)(context()).take(count)) for row in rows]
+        assert sorted(seen) == [1000 * length + row for row in range(count)]
+
+
+def test_a_bucket_is_read_as_a_dataset_of_its_own(data: reader.Data) -> None:
+    alone = data.bucket(8).dataset("train", global_batch_size=4, seed=source_seed(5, "8"))
+    assert rows_of(training(data, seed=5).input_fn(8)(context()).take(20)) == rows_of(alone.take(20))
+
+
+@pytest.mark.parametrize("step", [1, 40])
+def test_batches_start_at_the_step_of_the_schedule(data: reader.Data, step: int) -> None:
+    train = training(data)
+    for length, count in train.steps_before(step).items():
+        whole = rows_of(train.input_fn(length)(context()).take(count + 3))
+        assert rows_of(train.input_fn(length, start_step=step)(context()).take(3)) == whole[count:]
+
+
+def test_a_dataset_for_keras_is_the_batches_of_the_schedule(data: reader.Data) -> None:
+    train = training(data, seed=2)
+    streams = {length: iter(train.input_fn(length)(context())) for length in train.lengths}
+    expected = rows_of(next(streams[length]) for length in schedule(train, 30))
+    assert rows_of(train.dataset().take(30)) == expected
+    assert rows_of(train.dataset(start_step=21).take(9)) == expected[21:]
+
+
+def test_its_shapes_are_open_where_lengths_differ(data: reader.Data) -> None:
+    spec = training(data).dataset().element_spec
+    assert spec["input_ids"].shape.as_list() == [4, None]
+    assert spec["row"].shape.as_list() == [4]
+    budget = training(data, global_batch_size=None, tokens_per_batch=64).dataset().element_spec
+    assert budget["input_ids"].shape.as_list() == [None, None]
+    assert impure(graph_ops(training(data).dataset())) == set()
+
+
+@pytest.mark.parametrize(
+    ("budget", "replicas", "rows"),
+    [(64, 1, {4: 16, 8: 8, 16: 4}), (100, 1, {4: 25, 8: 12, 16: 6}), (100, 4, {4: 24, 8: 12, 16: 4})],
+)
+def test_a_budget_of_tokens_is_used_but_not_exceeded(
+    data: reader.Data, budget: int, replicas: int, rows: dict[int, int]
+) -> None:
+    train = training(data, global_batch_size=None, tokens_per_batch=budget, replicas=replicas)
+    assert {length: train.rows(length) for length in train.lengths} == rows
+    for length in train.lengths:
+        (element,) = train.input_fn(length)(context(replicas=replicas)).take(1)
+        assert element["input_ids"].shape == (rows[length] // replicas, length)
+
+
+def test_hosts_share_a_bucket(data: reader.Data) -> None:
+    train = training(data, replicas=2, hosts=2)
+    halves = [train.input_fn(4)(context(hosts=2, index=index, replicas=2)).take(22) for index in (0, 1)]
+    seen = [set(itertools.chain.from_iterable(rows_of(half))) for half in halves]
+    assert not seen[0] & seen[1]
+    with pytest.raises(ReaderError, match="a dataset for 2 hosts, expected one"):
+        train.dataset()
+
+
+def test_objectives_are_bound_to_each_length(data: reader.Data) -> None:
+    train = training(data, objective=objectives.classification())
+    (element,) = train.input_fn(8)(context()).take(1)
+    inputs, _, _ = element
+    assert inputs["input_ids"].shape == (4, 8)
+
+
+# Evaluation
+
+
+@pytest.mark.parametrize("options", [{"global_batch_size": 4}, {"tokens_per_batch": 48}])
+def test_an_evaluation_has_every_example_once(data: reader.Data, options: dict[str, Any]) -> None:
+    evaluation = buckets.read(data, "test", **options)
+    assert evaluation.lengths == (4, 16)
+    batches = evaluation.dataset()
+    assert int(batches.cardinality()) == evaluation.steps_per_epoch == len(list(evaluation.schedule()))
+    seen, lengths = [], []
+    for batch in batches:
+        lengths.append(batch["input_ids"].shape[1])
+        seen += batch["row"].numpy()[batch["example_weight"].numpy() == 1].tolist()
+    assert seen == [1000 * length + row for length, count in ROWS["test"].items() for row in range(count)]
+    assert lengths == list(evaluation.schedule())
+    assert len(list(evaluation.dataset(start_step=3))) == len(lengths) - 3
+
+
+# Compilations
+
+
+def test_there_are_as_many_compilations_as_lengths(data: reader.Data) -> None:
+    train = training(data, global_batch_size=None, tokens_per_batch=64)
+
+    @tf.function(jit_compile=True)
+    def step(batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        return tf.reduce_sum(batch["input_ids"] * batch["attention_mask"])
+
+    streams = {length: iter(train.input_fn(length)(context())) for length in train.lengths}
+    steps = schedule(train, 30)
+    assert set(steps) == set(LENGTHS)
+    assert [int(step(next(streams[length]))) for length in steps] == [7 * 64] * 30
+    assert step.experimental_get_tracing_count() == len(LENGTHS)
+
+
+def test_keras_trains_on_all_lengths(data: reader.Data) -> None:
+    import keras
+
+    def model() -> Any:
+        ids = keras.Input([None], dtype="int32", name="input_ids")
+        hidden = keras.layers.GlobalAveragePooling1D()(keras.layers.Embedding(1000, 4)(ids))
+        return keras.Model({"input_ids": ids}, keras.layers.Dense(2)(hidden))
+
+    batches = training(data).dataset().map(lambda batch: ({"input_ids": batch["input_ids"]}, batch["label"]))
+    learner = model()
+    learner.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True)
+    history = learner.fit(batches, steps_per_epoch=40, epochs=1, shuffle=False, verbose=0)
+    assert np.isfinite(history.history["loss"][0])
+
+
+# What is refused
+
+
+def test_a_dataset_of_several_lengths_is_not_read_as_if_it_had_one(data: reader.Data) -> None:
+    for read in (data.input_fn, data.dataset):
+        with pytest.raises(ReaderError, match=r"rows of several lengths, \[4, 8, 16\], expected one") as caught:
+            read("train", global_batch_size=4)
+        assert "buckets.read(data, 'train', …)" in str(caught.value.remedy)
+    mixed = Mixture({"a": data, "b": data})
+    with pytest.raises(ReaderError, match="rows of several lengths"):
+        mixed.input_fn("train", global_batch_size=4)
+
+
+def test_the_trainer_refuses_it_and_says_what_reads_it(data: reader.Data) -> None:
+    config = TrainConfig(data=data.root, task="classify", model="bert-tiny", model_dir="m")
+    with pytest.raises(ConfigError, match=r"rows of several lengths, \[4, 8, 16\], expected one") as caught:
+        datasets.open_data(config)
+    assert "tfrecord_io.buckets" in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "or neither, expected one of them"),
+        ({"global_batch_size": 4, "tokens_per_batch": 64}, "expected one of them"),
+        ({"tokens_per_batch": 63, "replicas": 4}, "tokens_per_batch is 63, expected at least 64"),
+        ({"tokens_per_batch": 0}, "tokens_per_batch is 0, expected a whole number"),
+        ({"global_batch_size": 6, "replicas": 4}, "expected a multiple of the 4 replicas"),
+        ({"global_batch_size": 4, "seed": -1}, "seed is -1"),
+        ({"global_batch_size": 4, "replicas": 0}, "replicas is 0"),
+    ],
+)
+def test_what_cannot_be_read_says_what_was_expected(data: reader.Data, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ReaderError, match=message):
+        buckets.read(data, "train", **options)
+
+
+def test_there_is_nothing_to_read_of_another_split_or_length(data: reader.Data) -> None:
+    with pytest.raises(ReaderError, match="no split 'dev'"):
+        buckets.read(data, "dev", global_batch_size=4)
+    with pytest.raises(ReaderError, match=r"no rows of 8 tokens in split 'test', expected one of \[4, 16\]"):
+        buckets.read(data, "test", global_batch_size=4).input_fn(8)
+    with pytest.raises(ReaderError, match="all rows have 8 tokens, expected several lengths"):
+        buckets.read(data.bucket(8), "train", global_batch_size=4)
+    with pytest.raises(ReaderError, match="start_step is -1"):
+        training(data).dataset(start_step=-1)
+
+
+# The manifest
+
+
+def edited(data: reader.Data, **changes: Any) -> bytes:
+    """The manifest with another field in its first training shard, or another layout."""
+    split = data.manifest.splits["train"]
+    layout = changes.pop("layout", data.manifest.layout)
+    first = dataclasses.replace(split.shards[0], **changes)
+    splits = {"train": Split(shards=(first, *split.shards[1:]))}
+    return manifests.dump(dataclasses.replace(data.manifest, layout=layout, splits=splits))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"length": 5}, "rows of length 5 of task 0, expected one of the lengths"),
+        ({"length": None}, "rows of length None"),
+        ({"task": None}, "of task None"),
+        ({"task": 1}, "two shards are of the same task and the same length"),
+        ({"layout": {"name": "pad", "max_length": 16}}, "expected neither without bucket lengths"),
+        *(
+            ({"layout": {"name": "pad", "max_length": 16, "bucket_lengths": lengths}}, "expected them to ascend")
+            for lengths in ([], [4, 8], [8, 4, 16], [4, 4, 16], [0, 16])
+        ),
+    ],
+    ids=str,
+)
+def test_a_manifest_that_contradicts_itself_is_refused(
+    data: reader.Data, changes: dict[str, Any], message: str
+) -> None:
+    assert manifests.parse(edited(data)).bucket_lengths == LENGTHS
+    with pytest.raises(ManifestError, match=message):
+        manifests.parse(edited(data, **changes))

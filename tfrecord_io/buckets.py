@@ -1,0 +1,261 @@
+"""Rows of several lengths: each batch has rows of one of them, and a static shape.
+
+    data = reader.open(root)                                  made with --bucket-lengths 64,128,256
+    train = buckets.read(data, "train", tokens_per_batch=65_536, replicas=8, seed=0)
+    train.lengths                                             (64, 128, 256)
+    train.rows(64), train.rows(256)                           1024, 256: the same number of tokens in each step
+
+    distribute = strategy.distribute_datasets_from_function
+    inputs = {length: iter(distribute(train.input_fn(length))) for length in train.lengths}
+    for length in train.schedule():                           64, 256, 64, 128, ...
+        step(next(inputs[length]))                            traced, and compiled, once for each length
+
+    model.fit(train.dataset(), ...)                           Keras: elements [None, None], the same batches
+
+A training goes in rounds, in each of which every bucket gives all of its batches, in an order that `seed` shuffles (see
+`bucket_plan`): lengths come in proportion to their rows at all times. Within a bucket all is as in a dataset of its own
+(`reader`). An evaluation gives each bucket in turn, every example once.
+
+With `global_batch_size` each batch has that many rows, with `tokens_per_batch` as many as fit into so many positions:
+more short rows than long ones, so that a step costs about the same whatever its length.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from typing import SupportsIndex
+
+import numpy as np
+import tensorflow as tf
+
+from tfrecord_io import input_plan, input_records
+from tfrecord_io.bucket_plan import Rounds
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.input_plan import Shuffle
+from tfrecord_io.mixture import source_seed
+from tfrecord_io.objectives import Objective
+from tfrecord_io.reader import Data
+
+__all__ = ["Buckets", "read"]
+
+
+def read(
+    data: Data,
+    split: str,
+    *,
+    global_batch_size: int | None = None,
+    tokens_per_batch: int | None = None,
+    replicas: int = 1,
+    hosts: int = 1,
+    seed: int = 0,
+    objective: Objective | None = None,
+    training: bool | None = None,
+    shuffle: Shuffle | None = None,
+) -> Buckets:
+    """What there is to read of a split of several lengths, by length.
+
+    Args:
+        global_batch_size: rows of a step on all replicas together, of every length; or instead of it
+        tokens_per_batch: positions of a step on all replicas together, padding included, that are not exceeded.
+        replicas, hosts: as many as the strategy has (`num_replicas_in_sync`, `num_input_pipelines`).
+        seed, objective, training, shuffle: as in `reader.Data.input_fn`.
+
+    Raises: ReaderError if the dataset has rows of one length only, no such split, or no room for a row of each replica
+        in a batch.
+    """
+    input_plan.check_seed(seed)
+    input_plan.check_positive("replicas", replicas)
+    input_plan.check_positive("hosts", hosts)
+    if not data.manifest.bucket_lengths:
+        raise ReaderError(
+            f"{data.root}: all rows have {data.manifest.row_length} tokens, expected several lengths",
+            remedy="read it with data.input_fn or data.dataset, or build it with --bucket-lengths",
+        )
+    if not data.num_examples(split):
+        raise ReaderError(f"{data.root}: split {split!r} has no examples, expected at least one")
+    parts = {length: data.bucket(length) for length in data.manifest.bucket_lengths}
+    parts = {length: part for length, part in parts.items() if part.num_examples(split)}
+    rows = _batch_rows(tuple(parts), replicas, global_batch_size=global_batch_size, tokens_per_batch=tokens_per_batch)
+    return Buckets(
+        parts=parts,
+        split=split,
+        batch_rows=rows,
+        replicas=replicas,
+        hosts=hosts,
+        seed=seed,
+        objective=objective,
+        training=split == "train" if training is None else training,
+        shuffle=shuffle,
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Buckets:
+    """Made by `read`. `parts` are the datasets of each length that the split has rows of, ascending; `batch_rows` the
+    rows of their global batches.
+    """
+
+    parts: Mapping[int, Data]
+    split: str
+    batch_rows: Mapping[int, int]
+    replicas: int
+    hosts: int
+    seed: int
+    objective: Objective | None
+    training: bool
+    shuffle: Shuffle | None
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The lengths of rows, ascending."""
+        return tuple(self.parts)
+
+    def rows(self, length: int) -> int:
+        """Rows of a global batch of that length. Raises: ReaderError if the split has no such rows."""
+        self._part(length)
+        return self.batch_rows[length]
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps in which every example comes once: on average in a training, at least 1."""
+        if not self.training:
+            return sum(self._evaluation_steps)
+        return max(1, round(sum(data.num_examples(self.split) / self.rows(at) for at, data in self.parts.items())))
+
+    def input_fn(
+        self, length: int, *, start_step: SupportsIndex = 0
+    ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
+        """The batches of one length, as `reader.Data.input_fn` gives them; without those of the `start_step` steps of
+        the schedule that are left out, whatever their length.
+
+        Raises: ReaderError if the split has no rows of that length, or as `reader.Data.input_fn`.
+        """
+        data = self._part(length)
+        return data.input_fn(
+            self.split,
+            global_batch_size=self.batch_rows[length],
+            seed=source_seed(self.seed, str(length)),
+            objective=self.objective,
+            training=self.training,
+            shuffle=self._shuffle,
+            start_step=self.steps_before(start_step)[length],
+        )
+
+    def schedule(self, start_step: SupportsIndex = 0) -> Iterator[int]:
+        """The length of each step's batch, from `start_step` on; without end in a training."""
+        first = self._step(start_step)
+        if not self.training:
+            steps = zip(self.lengths, self._evaluation_steps, strict=True)
+            yield from itertools.islice(
+                itertools.chain.from_iterable(itertools.starmap(itertools.repeat, steps)), first, None
+            )
+            return
+        number, within = self._rounds.locate(first)
+        for each in itertools.count(number):
+            order = self._order(each)
+            yield from (self.lengths[at] for at in order[within if each == number else 0 :].tolist())
+
+    def steps_before(self, step: SupportsIndex) -> dict[int, int]:
+        """How many of the first `step` steps have batches of each length."""
+        last = self._step(step)
+        if not self.training:
+            edges = np.cumsum([0, *self._evaluation_steps])
+            counts = np.diff(np.minimum(edges, last))
+        else:
+            number, within = self._rounds.locate(last)
+            begun = np.bincount(self._order(number)[:within], minlength=len(self.lengths))
+            counts = begun + np.array(self._rounds.batches_before(number))
+        return dict(zip(self.lengths, counts.tolist(), strict=True))
+
+    def dataset(self, *, start_step: SupportsIndex = 0) -> tf.data.Dataset:
+        """For Keras `fit` and `evaluate` in one process: the batches of the schedule, one after the other. In their
+        shapes the number of rows (with `tokens_per_batch`) and their length are None.
+
+        Raises: ReaderError if there is more than one host.
+        """
+        if self.hosts > 1:
+            raise ReaderError(
+                f"a dataset for {self.hosts} hosts, expected one: a strategy of several takes each length by itself",
+                remedy="use schedule and input_fn, as the module shows",
+            )
+        step = self._step(start_step)
+        here = tf.distribute.InputContext(num_input_pipelines=1, num_replicas_in_sync=1)
+        streams = [self.input_fn(length, start_step=step)(here) for length in self.lengths]
+        if self.training:
+            return tf.data.Dataset.choose_from_datasets(streams, self._choices(step), stop_on_empty_dataset=True)
+        order = [self.lengths.index(length) for length in self.schedule(step)]
+        choices = tf.data.Dataset.from_tensor_slices(tf.constant(order, tf.int64))
+        batches = tf.data.Dataset.choose_from_datasets(streams, choices, stop_on_empty_dataset=True)
+        return batches.apply(tf.data.experimental.assert_cardinality(len(order)))
+
+    def _choices(self, step: int) -> tf.data.Dataset:
+        """The schedule of a training as indices int64 [], in the graph."""
+        number, within = self._rounds.locate(step)
+        rounds = tf.data.Dataset.counter(number)
+        return rounds.flat_map(lambda each: tf.data.Dataset.from_tensor_slices(self._shuffled(each))).skip(within)
+
+    @functools.cached_property
+    def _rounds(self) -> Rounds:
+        return Rounds(
+            rows=tuple(data.num_examples(self.split) for data in self.parts.values()),
+            batch_rows=tuple(self.batch_rows[length] for length in self.lengths),
+        )
+
+    def _order(self, number: int) -> np.ndarray:
+        """The buckets of round `number`, by index, int64."""
+        order: np.ndarray = input_records.on_client(lambda: self._shuffled(tf.constant(number, tf.int64)).numpy())
+        return order
+
+    def _shuffled(self, number: tf.Tensor) -> tf.Tensor:
+        rows, batch = (tf.constant(each, tf.int64) for each in (self._rounds.rows, self._rounds.batch_rows))
+        counts = (number + 1) * rows // batch - number * rows // batch
+        buckets = tf.repeat(tf.range(len(self.lengths), dtype=tf.int64), counts)
+        stream = input_records.random_stream(self.seed, input_records.BUCKET_ORDER, number)
+        return input_records.permuted(buckets, stream)
+
+    @functools.cached_property
+    def _evaluation_steps(self) -> list[int]:
+        """Of each length."""
+        return [
+            data.evaluation_steps(self.split, global_batch_size=self.batch_rows[length], num_hosts=self.hosts)
+            for length, data in self.parts.items()
+        ]
+
+    @property
+    def _shuffle(self) -> Shuffle:
+        """As many open shards in all as for one dataset."""
+        return self.shuffle or Shuffle().shared(len(self.parts))
+
+    def _part(self, length: int) -> Data:
+        if length not in self.parts:
+            raise ReaderError(f"no rows of {length} tokens in split {self.split!r}, expected one of {list(self.parts)}")
+        return self.parts[length]
+
+    def _step(self, step: SupportsIndex) -> int:
+        return input_plan.whole_step(step, global_batch_size=max(self.batch_rows.values()), deterministic=True)
+
+
+def _batch_rows(
+    lengths: tuple[int, ...], replicas: int, *, global_batch_size: int | None, tokens_per_batch: int | None
+) -> dict[int, int]:
+    """Rows of a global batch of each length."""
+    if (global_batch_size is None) == (tokens_per_batch is None):
+        raise ReaderError(
+            "global_batch_size and tokens_per_batch together, or neither, expected one of them",
+            remedy="give the rows of a batch, or the positions",
+        )
+    if global_batch_size is not None:
+        input_plan.element_rows(global_batch_size, input_plan.Host(replicas=replicas))
+        return dict.fromkeys(lengths, global_batch_size)
+    assert tokens_per_batch is not None, "one of the two is given"
+    input_plan.check_positive("tokens_per_batch", tokens_per_batch)
+    if tokens_per_batch < lengths[-1] * replicas:
+        raise ReaderError(
+            f"tokens_per_batch is {tokens_per_batch}, expected at least {lengths[-1] * replicas}: a row of "
+            f"{lengths[-1]} tokens for each of {replicas} replicas",
+            remedy="give more tokens, or train on fewer replicas",
+        )
+    return {length: tokens_per_batch // length // replicas * replicas for length in lengths}
