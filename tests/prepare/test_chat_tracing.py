@@ -63,11 +63,21 @@ def test_what_is_done_to_a_traced_string_is_what_is_done_to_the_content(done: li
     trace = Trace()
     traced: Any = trace.content(0)
     plain: Any = content
-    for operation in done:
-        traced, plain = operation(traced), operation(plain)
+    try:
+        for operation in done:
+            traced, plain = operation(traced), operation(plain)
+    except Untraceable:
+        assert trace.broken
+        return
     assume(holds(trace, content))
     assert filled(traced, content) == plain
     assert not trace.broken
+
+
+def test_what_stood_behind_white_space_is_not_known() -> None:
+    """The content `"<a "` has no letter to strip at its end, and has one once its white space is gone."""
+    with pytest.raises(Untraceable):
+        Trace().content(0).strip().strip("ab")
 
 
 @given(questions, st.text("abx \n<|é", min_size=1, max_size=6))

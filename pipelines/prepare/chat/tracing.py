@@ -162,9 +162,9 @@ class Traced(str):
             self._trace.assume_no_edge(chars)
         parts = list(self._parts)
         if left:
-            parts = _strip_first(parts, "l", chars)
+            parts = _strip_first(parts, "l", chars, self._trace)
         if right:
-            parts = _strip_first(parts[::-1], "r", chars)[::-1]
+            parts = _strip_first(parts[::-1], "r", chars, self._trace)[::-1]
         return self._of(parts, self._trace)
 
 
@@ -172,18 +172,24 @@ def _parts_of(text: str) -> list[Any]:
     return text._parts if isinstance(text, Traced) else [text]
 
 
-def _strip_first(parts: list[Any], side: str, chars: str | None) -> list[Any]:
+def _strip_first(parts: list[Any], side: str, chars: str | None, trace: Trace) -> list[Any]:
     """Strips the outer side of the first part; a text of which nothing is left goes away, and the next one is first. A
     content never goes away, and is as it is where certain `chars` are stripped: it is assumed to have none there.
+
+    Raises: Untraceable if white space was taken off before: what stood behind it is not known.
     """
     while parts and isinstance(parts[0], str):
         rest = parts[0].lstrip(chars) if side == "l" else parts[0].rstrip(chars)
         if rest:
             return [rest, *parts[1:]]
         parts = parts[1:]
-    if not parts or chars is not None:
+    if not parts:
         return parts
     message, left, right = parts[0]
+    if chars is not None:
+        if (left if side == "l" else right) and not chars.isspace():
+            trace.give_up()
+        return parts
     return [(message, left or side == "l", right or side == "r"), *parts[1:]]
 
 
