@@ -101,6 +101,8 @@ class Body:
         """What is nested in a column. A slice of the column still has all of it, and must find nothing absurd there:
         numbers may be anything, but their nulls have to be as many as is said.
         """
+        if stop > len(array):
+            raise pa.ArrowInvalid(f"items up to {stop} of a nested column that has {len(array)}")
         if not pa.types.is_primitive(array.type):
             start, stop = 0, len(array)
         elif (validity := array.buffers()[0]) is not None:

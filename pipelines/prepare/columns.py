@@ -47,6 +47,7 @@ from pipelines.prepare.labels import (
     strings,
 )
 from pipelines.prepare.stepped_files import marked
+from tfrecord_io.errors import SourceError
 from tfrecord_io.ledger import FILTERED
 from tfrecord_io.schema import Feature
 
@@ -212,12 +213,16 @@ def _text_sizes(column: pa.Array) -> np.ndarray:
 
 
 def _utf8(column: pa.Array, name: str) -> pa.Array:
-    """The column itself. Raises: SourceError if a text in it is not UTF-8."""
+    """The column itself. Raises: SourceError if a text in it is not UTF-8, or what nests its values is damaged."""
     try:
         column.validate(full=True)
-    except pa.ArrowInvalid:
-        strings(column, name)  # says which
-        raise
+    except pa.ArrowInvalid as error:
+        if "UTF8" in str(error):
+            strings(column, name)  # says which
+        raise SourceError(
+            f"column {name!r}: its values are damaged ({error})",
+            remedy="check that the source is complete, and run the same command again",
+        ) from error
     return column
 
 
