@@ -139,6 +139,7 @@ RECEIPT = Receipt(
 RECEIPT_DOCUMENT = json.loads(receipts.dump(RECEIPT))
 
 
+@pytest.mark.slow
 @FUZZ
 @given(texts_like(RECEIPT_DOCUMENT))
 @example(receipts.dump(RECEIPT))

@@ -51,6 +51,7 @@ def test_a_bucket_gets_the_files_of_a_local_build(gcs: Gcs, bucket: str, changes
     assert gcs.objects(bucket, "out/") == building.files(building.built(building.REVIEWS, **changes))
 
 
+@pytest.mark.slow
 def test_a_dataset_in_a_bucket_is_verified_shown_and_traced_like_a_local_one(gcs: Gcs, bucket: str) -> None:
     done(build(bucket, **LAYOUTS[0]))
     local = building.built(building.REVIEWS, **LAYOUTS[0])

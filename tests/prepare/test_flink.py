@@ -111,6 +111,7 @@ def test_an_error_on_a_worker_comes_back_through_flink(tmp_path: Path, cluster: 
     assert remedy.startswith("mend or filter these rows")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", ["--flink_job_server_jar=/no/such.jar", "--job_server_java_launcher=/no/java"])
 def test_a_flink_that_does_not_start_is_an_error(tmp_path: Path, given: str) -> None:
     jar = tmp_path / "x.jar"

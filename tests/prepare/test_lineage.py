@@ -45,6 +45,7 @@ def every_record(root: Path, split: str = "train", *, dataset: str | None = None
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{}, {"no_shuffle": True}, {"compression": "gzip"}, {"split": "train[10:200]+train[50:60]"}, {"limit": 100}],

@@ -191,6 +191,7 @@ def test_there_are_no_more_threads_than_shards(workers: int, tasks: int, threads
     assert (options.direct_num_workers, options.direct_running_mode) == (threads, mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("workers", "place"),
     [(2, "write"), pytest.param(1, "write", marks=pytest.mark.slow), pytest.param(7, "commit", marks=pytest.mark.slow)],

@@ -316,6 +316,7 @@ class TestLedger:
 class TestPlan:
     """`plan` with the same steps."""
 
+    @pytest.mark.slow
     def test_the_plan_shows_steps_and_filtered_rows(self, folder: Path) -> None:
         options = building.options("unused", **STEPS, workers=None)[2:]
         outcome = building.command("plan", data(folder), "--json", *options)

@@ -180,6 +180,7 @@ def test_a_bucket_is_read_as_a_dataset_of_its_own(data: reader.Data) -> None:
     assert rows_of(training(data, seed=5).input_fn(8)(context()).take(20)) == rows_of(alone.take(20))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 40])
 def test_batches_start_at_the_step_of_the_schedule(data: reader.Data, step: int) -> None:
     train = training(data)
@@ -188,6 +189,7 @@ def test_batches_start_at_the_step_of_the_schedule(data: reader.Data, step: int)
         assert rows_of(train.input_fn(length, start_step=step)(context()).take(3)) == whole[count:]
 
 
+@pytest.mark.slow
 def test_a_dataset_for_keras_is_the_batches_of_the_schedule(data: reader.Data) -> None:
     train = training(data, seed=2)
     streams = {length: iter(train.input_fn(length)(context())) for length in train.lengths}
@@ -196,6 +198,7 @@ def test_a_dataset_for_keras_is_the_batches_of_the_schedule(data: reader.Data) -
     assert rows_of(train.dataset(start_step=21).take(9)) == expected[21:]
 
 
+@pytest.mark.slow
 def test_its_shapes_are_open_where_lengths_differ(data: reader.Data) -> None:
     spec = training(data).dataset().element_spec
     assert spec["input_ids"].shape.as_list() == [4, None]
@@ -270,6 +273,7 @@ def test_there_are_as_many_compilations_as_lengths(data: reader.Data) -> None:
     assert step.experimental_get_tracing_count() == len(LENGTHS)
 
 
+@pytest.mark.slow
 def test_keras_trains_on_all_lengths(data: reader.Data) -> None:
     import keras
 

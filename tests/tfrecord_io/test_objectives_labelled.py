@@ -108,6 +108,7 @@ class TestSpanAnswers:
         assert {label.dtype for label in labels.values()} == {tf.int32}
         assert weights.numpy().tolist() == [1, 1, 0]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("form", ["dict", "list"])
     def test_keras_evaluates_a_model_of_two_outputs(self, form: str, write_dataset: WriteDataset) -> None:
         columns = {name: column for name, column in labelled_rows(5).items() if name in ANSWERS_SCHEMA.names}

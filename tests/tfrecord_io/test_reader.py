@@ -492,6 +492,7 @@ def test_keras_fits_and_evaluates(data: Data) -> None:
     assert np.isfinite([history.history["loss"], history.history["val_loss"]]).all()
 
 
+@pytest.mark.slow
 def test_keras_does_not_count_fill_rows(data: Data) -> None:
     model = tiny_model()
     losses = [
