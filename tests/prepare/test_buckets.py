@@ -88,6 +88,7 @@ def test_each_row_is_what_transformers_pads_to_the_smallest_length_that_holds_it
         assert sorted(got) == sorted(expected)
 
 
+@pytest.mark.slow
 def test_pairs_and_tokenizers_that_pad_on_the_left_have_lengths_too(tmp_path: Path, zoo: Zoo) -> None:
     rows = [{"a": "the small house " * (row % 7), "b": "of every river " * (1 + row % 4)} for row in range(90)]
     data = building.source(tmp_path / "data", train=rows)
@@ -206,6 +207,7 @@ def test_workers_change_no_byte(tmp_path: Path, workers: int) -> None:
     assert building.files(root) == building.files(bucketed())
 
 
+@pytest.mark.slow
 def test_a_build_that_was_killed_between_two_files_of_a_task_ends_with_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -231,6 +233,7 @@ def test_a_build_that_was_killed_between_two_files_of_a_task_ends_with_the_same_
     assert summary["shards_kept"] == len(there) // 3 * 3
 
 
+@pytest.mark.slow
 def test_a_finished_build_is_made_of_its_receipts_again(tmp_path: Path) -> None:
     root = Path(shutil.copytree(bucketed(), tmp_path / "out"))
     (root / "manifest.json").unlink()
@@ -262,6 +265,7 @@ def test_a_length_of_which_a_task_has_no_row_gets_no_file(sparse: Path) -> None:
     assert building.command("verify", sparse).status == 0
 
 
+@pytest.mark.slow
 def test_what_is_damaged_there_is_made_again(sparse: Path) -> None:
     before = building.files(sparse)
     for path in sparse.glob("*-b32-*"):
@@ -286,6 +290,7 @@ def test_a_file_of_an_empty_family_that_an_earlier_try_left_goes_away(sparse: Pa
 # verify, repair, trace, inspect
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", ["*-train-b24-00000-*", "*-validation-b40-*", "*.tfrecord", "index", "tokenizer"])
 def test_what_is_damaged_is_found_and_made_again(tmp_path: Path, pattern: str) -> None:
     root = Path(shutil.copytree(bucketed(), tmp_path / "out"))
@@ -301,6 +306,7 @@ def test_what_is_damaged_is_found_and_made_again(tmp_path: Path, pattern: str) -
     assert building.files(root) == building.files(bucketed())
 
 
+@pytest.mark.slow
 def test_a_repair_that_would_put_rows_into_other_lengths_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -367,6 +373,7 @@ def test_the_largest_family_has_the_size_of_a_shard() -> None:
     assert max(np.mean(of_length) for of_length in sizes.values()) == np.mean(sizes[40])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", ["none", "gzip"])
 def test_a_plan_foretells_the_shards(compression: str) -> None:
     options = {**OPTIONS, "compression": compression}
@@ -393,6 +400,7 @@ def request(output: Path, **layout: Any) -> PrepareConfig:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_length", [None, 64])
 def test_the_lengths_that_are_chosen_waste_least_of_all(tmp_path: Path, max_length: int | None) -> None:
     found = job.resolve(request(tmp_path, bucket_lengths="auto:3", max_length=max_length))

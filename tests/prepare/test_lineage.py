@@ -144,6 +144,7 @@ def test_a_list_of_rejected_rows_that_is_gone_is_an_error_with_the_way_to_get_it
     assert building.command("trace", tmp_path / "out", *arguments).status == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "txt", "parquet", "arrow", "jsonl.gz"])
 def test_a_row_is_found_in_the_file_that_it_came_from(tmp_path: Path, kind: str) -> None:
     """Several files of different lengths, with blank lines and quoted line breaks where a format has them."""

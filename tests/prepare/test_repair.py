@@ -102,6 +102,7 @@ def test_every_kind_of_dataset_can_be_repaired(tmp_path: Path, changes: dict[str
     assert building.files(root) == building.files(clean)
 
 
+@pytest.mark.slow
 def test_rejected_rows_come_back(tmp_path: Path) -> None:
     rows = [{"text": None if row % 5 == 0 else f"row {row}"} for row in range(100)]
     data = building.source(tmp_path / "data", train=rows)
@@ -166,6 +167,7 @@ def test_with_a_source_that_is_gone_nothing_is_changed(own_source: tuple[Path, P
     assert building.files(root) == before
 
 
+@pytest.mark.slow
 def test_a_source_that_was_moved_is_named_by_an_option(own_source: tuple[Path, Path]) -> None:
     data, root = own_source
     data.rename(data.parent / "moved")
@@ -209,6 +211,7 @@ def test_without_any_copy_of_the_tokenizer_there_is_no_repair(finished: Path) ->
     assert building.files(finished) == before
 
 
+@pytest.mark.slow
 def test_a_dataset_of_several_splits_and_slices_is_repaired_from_its_plans(tmp_path: Path, zoo: Zoo) -> None:
     """Splits that were added one after the other, by different commands."""
     root = tmp_path / "out"

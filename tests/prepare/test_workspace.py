@@ -59,6 +59,7 @@ def test_a_finished_dataset_is_not_made_again(finished: Path, num_shards: int) -
     assert building.files(finished) == building.files(reviews())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
     ["shard gone", "receipt gone", "receipt damaged", "shard cut off", "wrong receipt", "another shard's receipt"],
@@ -98,6 +99,7 @@ def test_what_a_killed_process_left_half_written_is_swept_away(finished: Path) -
     assert building.files(finished) == building.files(reviews())
 
 
+@pytest.mark.slow
 def test_another_split_is_added_and_the_first_stays(tmp_path: Path) -> None:
     first = result(build(tmp_path / "out", split="train"))
     before = building.files(tmp_path / "out")
@@ -296,6 +298,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("state", ["finished", "unfinished", "without work folder", "damaged manifest"])
 def test_overwrite_starts_over_and_deletes_nothing_of_others(finished: Path, state: str) -> None:
     if state == "unfinished":
