@@ -11,6 +11,7 @@ All columns are read, since a function may look at any, in parts of about 4 MB.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -118,10 +119,9 @@ def place_of(first: int, count: int, *, split: str) -> str:
 
 def _cast(column: pa.ChunkedArray, field: pa.Field, *, place: str) -> pa.ChunkedArray:
     if "null" in str(column.type) or pa.types.is_dictionary(column.type):  # null, list<item: null>
-        try:
+        # What cannot be cast is refused below, as any other type is.
+        with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return column.cast(field.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            pass
     raise SourceError(
         f"the steps give column {field.name!r} as {column.type} for {place}, and as {field.type} for others",
         remedy="say which type is meant, as in pyarrow.array(values, pyarrow.string())",
