@@ -41,12 +41,16 @@ def build(output: str, workers: int | None, resume: bool, as_json: bool, verbose
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
     with errors(verbose=verbose):
-        config = config_of(request, output=output, workers=workers, overwrite=not resume)
-        from pipelines.prepare import build as building
-        from pipelines.prepare import report
-        from tfrecord_io import manifest
+        from pipelines.prepare import early_source
 
+        config = config_of(request, output=output, workers=workers, overwrite=not resume)
         with quiet(verbose=verbose):
+            early_source.begin(config.source)
+            from pipelines.prepare import build as building
+            from pipelines.prepare import report
+            from tfrecord_io import manifest
+
+            _own_kernels()
             built = building.build(config, watch=report.watch)
         report.summary(built)
         if as_json:
@@ -55,16 +59,28 @@ def build(output: str, workers: int | None, resume: bool, as_json: bool, verbose
     main.leaves_at_once = not request.get("beam_args")
 
 
+def _own_kernels() -> None:
+    """Numba loads what other packages teach it before the first kernel, half a second that no kernel here needs."""
+    if main.owns_process:
+        from tfrecord_io import _kernels
+
+        _kernels.leave_out_extensions()
+
+
 @main.command(cls=WithSteps)
 @takes_request
 @common
 def plan(as_json: bool, verbose: bool, **request: Any) -> None:
     """Show from a sample what `build` with the same arguments would make. Writes nothing."""
     with errors(verbose=verbose):
-        config = config_of(request, output=".", workers=None, overwrite=False)
-        from pipelines.prepare import estimate, report
+        from pipelines.prepare import early_source
 
+        config = config_of(request, output=".", workers=None, overwrite=False)
         with quiet(verbose=verbose):
+            early_source.begin(config.source)
+            from pipelines.prepare import estimate, report
+
+            _own_kernels()
             found = estimate.estimate(config)
         report.estimates(found)
         if as_json:

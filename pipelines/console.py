@@ -52,11 +52,14 @@ class Program(click.Group):
     """
 
     leaves_at_once = False
+    # Whether the process is there for the command alone.
+    owns_process = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Half a million objects come with the imports, and nearly all of them stay: walking through them again and
         # again for garbage took a fifth of the start-up.
-        gc.set_threshold(200_000, 50, 100)
+        self.owns_process = True
+        gc.set_threshold(500_000, 50, 100)
         try:
             return self.main(*args, **kwargs)
         except SystemExit as error:
@@ -121,9 +124,10 @@ def quiet(*, verbose: bool) -> Iterator[None]:
     logging.getLogger().addHandler(logging.NullHandler())
     # transformers says at import what it will not be able to do without PyTorch, which nothing here needs.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    import datasets
-
-    datasets.disable_progress_bars()
+    if "datasets" in sys.modules:
+        sys.modules["datasets"].disable_progress_bars()
+    else:  # before it is imported, here or in a process that opens the source
+        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     try:
         yield
     finally:

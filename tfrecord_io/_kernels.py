@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 from llvmlite.binding import get_host_cpu_features
-from numba.core import cgutils, config, types
+from numba.core import cgutils, config, entrypoints, types
 from numba.extending import intrinsic
 
 INT64_LIST, FLOAT_LIST = 0x1A, 0x12  # tags of an Example's lists of values
@@ -30,6 +30,14 @@ def jit(function: _Function) -> _Function:
         return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # neither this folder nor the user's cache folder can be written: compile in every process
         return numba.njit(nogil=True)(function)
+
+
+def leave_out_extensions() -> None:
+    """For a process that is nobody else's: Numba is not to load what other packages teach it (types that no kernel here
+    has), which takes longer than all kernels.
+    """
+    if hasattr(entrypoints, "_already_initialized"):
+        entrypoints._already_initialized = True
 
 
 def compiles_for(*features: str) -> bool:

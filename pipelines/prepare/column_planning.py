@@ -54,7 +54,7 @@ def plan_columns(config: SourceConfig, source: Source, *, inputs: Inputs | None 
 
 
 def _require(config: SourceConfig, *, source: Source, split: str, inputs: Inputs) -> None:
-    schema = source.features[split].arrow_schema
+    schema = source.columns[split].arrow_schema
     wanted = (*inputs.names, *([config.label_column] if config.label_column else []), *config.keep_columns)
     missing = [name for name in wanted if name not in schema.names]
     if missing:
@@ -84,7 +84,7 @@ def _refuse_gaps(name: str, *, source: Source) -> None:
     large numbers would be rounded.
     """
     for split in source.splits:
-        is_float = pa.types.is_floating(source.features[split].arrow_schema.field(name).type)
+        is_float = pa.types.is_floating(source.columns[split].arrow_schema.field(name).type)
         if is_float and _has_whole_numbers_and_gaps(name, split=source.all_splits[split]):
             raise ColumnError(
                 f"column {name!r} in split {split!r} holds whole numbers and empty cells, which `datasets` reads "
@@ -105,12 +105,12 @@ def _has_whole_numbers_and_gaps(name: str, *, split: SplitSource) -> bool:
     return has_numbers and has_gaps
 
 
-def _same(plans: Mapping[str, Plan], *, column: str | None, source: Source) -> Plan:
+def _same(plans: Mapping[str, Plan], *, column: str, source: Source) -> Plan:
     """What all splits have in common: one dataset has one schema."""
     (first, plan), *others = plans.items()
     for split, other in others:
         if other != plan:
-            held, otherwise = (source.features[name].get(column) for name in (first, split))
+            held, otherwise = (source.columns[name][column].text for name in (first, split))
             raise ColumnError(
                 f"column {column!r} in split {first!r} is {held}, in {split!r} {otherwise}, expected the same in both",
                 remedy="build them one at a time with --split and --output, or bring the column into one form",
@@ -126,7 +126,7 @@ def _labels(column: str | None, *, source: Source, lists: bool = False) -> Label
 
 
 def _plan_kept(name: str, *, source: Source, split: str) -> Feature:
-    schema = source.features[split].arrow_schema
+    schema = source.columns[split].arrow_schema
     kind = schema.field(name).type
     shape: tuple[int, ...] = ()
     if pa.types.is_fixed_size_list(kind):

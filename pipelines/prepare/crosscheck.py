@@ -6,6 +6,8 @@ when a shard is made again. Whole rows are compared, with special tokens, trunca
 
 from __future__ import annotations
 
+import collections
+import concurrent.futures
 import dataclasses
 from collections.abc import Sequence
 
@@ -19,6 +21,8 @@ __all__ = ["ONE_IN", "CrossCheck", "EngineDisproved", "chosen", "engine_of"]
 
 ONE_IN = 200
 _ROWS_AT_ONCE = 64
+# How many comparisons may be under way or waiting for their turn beside the work.
+_BATCHES_BEHIND = 4
 # The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 _GAMMA, _MIX = np.uint64(0x9E3779B97F4A7C15), (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
@@ -48,13 +52,16 @@ def engine_of(tools: Tools) -> str:
 
 class CrossCheck:
     """Compares rows with the reference, many at a time: calls for two or three rows each would take twice as long.
-    `rows_checked` were equal.
+    `rows_checked` were equal. With a `pool` that is done beside the caller's work, which waits only if the reference
+    falls behind.
     """
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: Tools, *, pool: concurrent.futures.Executor | None = None) -> None:
         self.rows_checked = 0
         self._reference = tools.reference
+        self._pool = pool
         self._waiting: list[_Sampled] = []
+        self._begun: collections.deque[concurrent.futures.Future[int]] = collections.deque()
 
     def add(self, rows: Rows, encoded: Encoded, *, numbers: np.ndarray, which: np.ndarray) -> None:
         """The rows `which` (indices into `rows`, `encoded` and their `numbers`) are to be compared, now or soon.
@@ -65,19 +72,29 @@ class CrossCheck:
             return
         self._waiting.append(_Sampled.of(rows, encoded, numbers=numbers, which=which))
         if sum(len(sampled.numbers) for sampled in self._waiting) >= _ROWS_AT_ONCE:
-            self.finish()
+            self._begin(self._reference)
 
     def finish(self) -> None:
         """Compares what is left. Raises: as `add`."""
-        if self._reference is None or not self._waiting:
+        if self._reference is None:
             return
+        if self._waiting:
+            self._begin(self._reference)
+        while self._begun:
+            self._await()
+
+    def _begin(self, reference: Tools) -> None:
         sampled = _Sampled.joined(self._waiting)
         self._waiting.clear()
-        expected = self._reference.encode(sampled.rows)
-        differ = sampled.differ_from(expected)
-        if differ.any():
-            raise EngineDisproved(int(sampled.numbers[np.flatnonzero(differ)[0]]))
-        self.rows_checked += len(sampled.numbers)
+        if self._pool is None:
+            self.rows_checked += sampled.compared(reference)
+            return
+        while len(self._begun) >= _BATCHES_BEHIND:
+            self._await()
+        self._begun.append(self._pool.submit(sampled.compared, reference))
+
+    def _await(self) -> None:
+        self.rows_checked += self._begun.popleft().result()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,6 +116,13 @@ class _Sampled:
             numbers=np.concatenate([part.numbers for part in parts]),
             encoded=Encoded.joined([part.encoded for part in parts]),
         )
+
+    def compared(self, reference: Tools) -> int:
+        """How many rows there are. Raises: EngineDisproved if the reference gives something else for one of them."""
+        differ = self.differ_from(reference.encode(self.rows))
+        if differ.any():
+            raise EngineDisproved(int(self.numbers[np.flatnonzero(differ)[0]]))
+        return len(self.numbers)
 
     def differ_from(self, expected: Encoded) -> np.ndarray:
         """Bool [N]."""

@@ -13,7 +13,6 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 
-import datasets
 import huggingface_hub
 from huggingface_hub import errors as hub_errors
 
@@ -72,6 +71,8 @@ def expand_url(pattern: str) -> list[str]:
 @contextlib.contextmanager
 def explained(dataset: str, *, files: Sequence[str] = ()) -> Iterator[None]:
     """Turns what `datasets` and the hub raise into a SourceError with a remedy; `files` are those being read."""
+    import datasets  # takes most of a second, and whoever asks for this has it
+
     said: list[str] = []
     try:
         with _listening(said):
@@ -158,6 +159,8 @@ def _unreadable(dataset: str, error: BaseException) -> PrepError:
     while cause.__cause__ is not None:
         cause = cause.__cause__
     if isinstance(cause, OSError) and cause.errno == _DISK_FULL:
+        import datasets
+
         cache = os.fspath(datasets.config.HF_DATASETS_CACHE)
         return OutputError(
             f"{dataset}: no space left for the dataset cache in {cache}",

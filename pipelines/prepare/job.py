@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from pipelines.prepare import bucket_lengths, disproof, layouts, overlap, steps, storage, tokenization
+from pipelines.prepare import bucket_lengths, disproof, early_source, layouts, overlap, steps, storage, tokenization
 from pipelines.prepare.column_planning import plan_columns
 from pipelines.prepare.columns import ColumnPlan
 from pipelines.prepare.config import Compression, EngineName, LayoutConfig, PrepareConfig, SourceConfig
 from pipelines.prepare.planning import ShardTask
-from pipelines.prepare.sources import Source, SplitSource, open_source
+from pipelines.prepare.sources import Source, SplitSource
 from pipelines.prepare.stepping import stepped
 from pipelines.prepare.steps import Step
 from tfrecord_io import manifest, record_index
@@ -127,7 +127,7 @@ def resolve(config: PrepareConfig) -> Resolved:
     # `datasets` asks whether transformers is there, and takes one that is half imported for whole.
     tokenization.import_libraries()
     # Preparing the files leaves the interpreter to others for most of the time, loading a tokenizer does not.
-    opening = overlap.begun(lambda: stepped(open_source(config.source), found))
+    opening = overlap.begun(lambda: stepped(early_source.awaited(config.source), found))
     tokenizer, files = tokenization.resolve(config.tokenizer)
     length = tokenization.resolve_length(tokenizer, config.layout)
     facts = tokenization.facts(tokenizer, name=config.tokenizer.name, files=files)

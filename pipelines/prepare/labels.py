@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -70,12 +70,10 @@ def plan_label(column: str, *, source: Source, split: str, lists: bool = False) 
 
     Raises: ColumnError if the column can be no label.
     """
-    kind, feature = source.features[split].arrow_schema.field(column).type, source.features[split][column]
-    if lists:
-        kind, feature = kind.value_type, _inner(feature)
-    names = getattr(feature, "names", None)
+    found = source.columns[split][column]
+    kind, names = (found.kind.value_type, found.item_names) if lists else (found.kind, found.names)
     if names is not None:
-        return LabelPlan(column=column, kind="class", names=tuple(names))
+        return LabelPlan(column=column, kind="class", names=names)
     if is_text(kind):
         return LabelPlan(column=column, kind="string")
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
@@ -98,7 +96,7 @@ def named(plan: LabelPlan, *, source: Source) -> LabelPlan:
         return plan
     found: set[str] = set()
     for name, split in source.all_splits.items():
-        for values in _texts_in(plan.column, split=split, schema=source.features[name].arrow_schema):
+        for values in _texts_in(plan.column, split=split, schema=source.columns[name].arrow_schema):
             found.update(strings(pc.unique(values).drop_null(), plan.column))
             if len(found) > MAX_LABEL_NAMES:
                 raise ColumnError(
@@ -192,11 +190,6 @@ def shown(kind: pa.DataType) -> str:
     """The type as errors name it."""
     # What `datasets` makes of a JSON column whose values are of several types.
     return "JSON values of several types" if str(kind) == "extension<arrow.json>" else str(kind)
-
-
-def _inner(feature: Any) -> Any:
-    """What a feature of `datasets` that is a list holds: releases have written it in three ways."""
-    return feature[0] if isinstance(feature, list) else getattr(feature, "feature", None)
 
 
 def _texts_in(column: str, *, split: SplitSource, schema: pa.Schema) -> Iterator[pa.Array]:

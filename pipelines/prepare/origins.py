@@ -4,7 +4,6 @@ of where one ends, so that the rows of those before it are counted when somebody
 
 from __future__ import annotations
 
-import datasets
 import pyarrow.parquet as pq
 
 from pipelines.prepare import arrow_files, data_files
@@ -44,6 +43,8 @@ def _num_rows(path: str) -> int:
         return int(pq.read_metadata(path).num_rows)
     if kind == "arrow" and "://" not in path:
         return arrow_files.num_rows(path)
+    import datasets  # takes most of a second, and is seldom needed here
+
     loaded = datasets.load_dataset(
         data_files.BUILDERS[kind],
         data_files=[data_files.literal(path)],

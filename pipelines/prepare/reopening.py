@@ -13,13 +13,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.prepare import steps, workspace
+from pipelines.prepare import early_source, steps, workspace
 from pipelines.prepare.column_planning import plan_columns
 from pipelines.prepare.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, LayoutConfig, SourceConfig
 from pipelines.prepare.job import Job
 from pipelines.prepare.layouts import layout_of
 from pipelines.prepare.planning import ShardTask, SplitPlan
-from pipelines.prepare.sources import Source, open_source
+from pipelines.prepare.sources import Source
 from pipelines.prepare.stepping import stepped
 from tfrecord_io.errors import FingerprintMismatchError, FormatError
 from tfrecord_io.manifest import Manifest
@@ -67,7 +67,7 @@ def reopen(root: str, manifest: Manifest, *, dataset: str | None = None) -> Reop
         expected=options.get("steps", []),
         place=workspace.source_path(root, manifest.fingerprint),
     )
-    source = open_source(config)
+    source = early_source.awaited(config)
     _require_same(source, manifest, root=root)
     source = stepped(source, found)
     job = _job(root, manifest, config=config, source=source)

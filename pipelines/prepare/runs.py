@@ -7,7 +7,9 @@ offsets  [ 0 3 4 4 6 ]                 run i is ids[offsets[i]:offsets[i + 1]]
 from __future__ import annotations
 
 import array
+import contextlib
 import dataclasses
+import mmap
 from collections.abc import Sequence
 
 import numpy as np
@@ -24,6 +26,10 @@ __all__ = [
     "id_dtype",
     "offsets_of",
 ]
+
+_PAGE = mmap.PAGESIZE
+# Shared memory, which is the default, would be accounted for as a file.
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,29 +99,59 @@ def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> TokenRuns:
 class GrowingVector:
     """A vector that grows at its end without ever being held twice.
 
-    Joining a list of parts would hold the parts and the result, for a shard hundreds of megabytes. A large block of
-    memory grows in place instead (realloc moves pages, not bytes), and what is reserved ahead is not resident until
+    Joining a list of parts would hold the parts and the result, for a shard hundreds of megabytes. Memory from the
+    system grows in place instead (its pages move, not their bytes), and what is reserved ahead is not resident until
     written.
     """
 
     def __init__(self, dtype: np.dtype) -> None:
-        self._values = np.empty(0, dtype)
+        self._dtype = np.dtype(dtype)
+        self._memory: mmap.mmap | None = None
         self._size = 0
 
     def append(self, values: np.ndarray) -> None:
         """Adds values at the end."""
         end = self._size + len(values)
-        if end > len(self._values):
-            self._values.resize(max(end, len(self._values) * 3 // 2), refcheck=False)
-        self._values[self._size : end] = values
+        if end == self._size:
+            return
+        memory = self._reserved(end)
+        # No view outlives this line: memory that is looked at cannot grow.
+        np.frombuffer(memory, self._dtype)[self._size : end] = values
         self._size = end
 
     def take_all(self) -> np.ndarray:
         """All values; the vector is empty afterwards."""
-        values, size = self._values, self._size
-        self._values, self._size = np.empty(0, values.dtype), 0
-        values.resize(size, refcheck=False)
-        return values
+        memory, size = self._memory, self._size
+        self._memory, self._size = None, 0
+        return np.empty(0, self._dtype) if memory is None else np.frombuffer(memory, self._dtype, size)
+
+    def _reserved(self, count: int) -> mmap.mmap:
+        """Memory with room for so many values at least, and all that there are at its beginning."""
+        known = 0 if self._memory is None else len(self._memory)
+        if self._memory is not None and count * self._dtype.itemsize <= known:
+            return self._memory
+        needed = max(-(-count * self._dtype.itemsize // _PAGE), known // _PAGE * 3 // 2) * _PAGE
+        self._memory = _anonymous(needed) if self._memory is None else _grown(self._memory, needed)
+        return self._memory
+
+
+def _anonymous(num_bytes: int) -> mmap.mmap:
+    memory = mmap.mmap(-1, num_bytes, **_PRIVATE)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
+def _grown(memory: mmap.mmap, num_bytes: int) -> mmap.mmap:
+    try:
+        memory.resize(num_bytes)
+    except SystemError:  # a system without mremap, such as macOS
+        larger = _anonymous(num_bytes)
+        larger.write(memory)
+        memory.close()
+        return larger
+    return memory
 
 
 class GrowingRuns:

@@ -7,6 +7,7 @@ Everything random comes from (seed, split, shard), so the bytes are the same whe
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import itertools
 import os
@@ -32,9 +33,11 @@ from tfrecord_io.manifest import Shard
 
 __all__ = ["batches", "generator", "write"]
 
-# One call of the engine takes a batch: enough rows to fill the cores, few enough that what the Rust tokenizer keeps of
-# them, about 100 bytes for each token, stays small.
+# One call of the engine takes a batch: enough rows to fill the cores and for what Python does for each batch not to
+# count, few enough that what the Rust tokenizer keeps of them, about 100 bytes for each token, stays small. The others
+# keep next to nothing.
 _BATCH_BYTES = 1 << 19
+_FAST_BATCH_BYTES = 1 << 21
 # The threads of one task take all cores, and an engine in Python holds the GIL: gathering two shards at once would gain
 # nothing and hold two shards' tokens. While one task lays out and writes, the next one gathers.
 _gathering = threading.Lock()
@@ -90,12 +93,12 @@ def generator(job: Job, task: ShardTask, *, length: int | None = None) -> np.ran
     return np.random.default_rng([job.seed, split_seed(task.split), task.index, *family]) if job.shuffle else None
 
 
-def batches(job: Job, split: str, segments: Segments) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(first row number, record batch) of a split's rows, in batches of about half a megabyte of text, or of one
-    row.
-    """
+def batches(
+    job: Job, split: str, segments: Segments, *, num_bytes: int = _BATCH_BYTES
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """(first row number, record batch) of a split's rows, in batches of about so many bytes of text, or of one row."""
     for first, batch in job.splits[split].read(segments, job.columns.names, in_parts=True):
-        part = np.cumsum(sizes_of(batch, job.columns.content)) // _BATCH_BYTES
+        part = np.cumsum(sizes_of(batch, job.columns.content)) // num_bytes
         edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), batch.num_rows]
         for start, stop in itertools.pairwise(edges):
             yield first + start, batch.slice(start, stop - start)
@@ -128,14 +131,14 @@ def _trusted(tools: Tools, job: Job) -> Tools:
 def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Gathered:
     """Reads, tokenizes and collects the task's rows, rejecting those that cannot be used."""
     gathered = _Gathered(builder=tools.builder(), rejects=Rejects(task.segments))
-    checks = CrossCheck(tools)
 
     def encode(batch: _Batch) -> tuple[_Batch, Encoded]:
         with clock.stage("tokenize"):
             return batch, tools.encode(batch.rows)
 
     threads = len(os.sched_getaffinity(0)) if tools.concurrent else 1
-    with _gathering:
+    with _gathering, concurrent.futures.ThreadPoolExecutor(1) as beside:
+        checks = CrossCheck(tools, pool=beside)
         usable = _usable(task, job, tools, gathered, clock=clock)
         for batch, encoded in ordered_map(encode, usable, threads=threads):
             with clock.stage("check"):
@@ -151,7 +154,8 @@ def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Ga
 
 
 def _usable(task: ShardTask, job: Job, tools: Tools, gathered: _Gathered, *, clock: Stopwatch) -> Iterator[_Batch]:
-    for first, batch in clock.waiting("read", batches(job, task.split, task.segments)):
+    num_bytes = _BATCH_BYTES if tools.reference is None else _FAST_BATCH_BYTES
+    for first, batch in clock.waiting("read", batches(job, task.split, task.segments, num_bytes=num_bytes)):
         gathered.rows_in += batch.num_rows
         rows, reasons = extract(batch, job.columns, first=first)
         gathered.rejects.add(batch, reasons, np.arange(first, first + batch.num_rows))

@@ -13,13 +13,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import datasets
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.sources import Source, SplitSource
+from pipelines.prepare.sources import Column, Columns, Source, SplitSource
 from pipelines.prepare.stepped_files import SteppedFiles, conform, place_of
 from pipelines.prepare.steps import Step, call
 from tfrecord_io.errors import PrepError, SourceError
@@ -51,18 +50,18 @@ def stepped(source: Source, steps: Sequence[Step]) -> Source:
         source,
         splits={name: replaced(split) for name, split in source.splits.items()},
         all_splits={name: replaced(split) for name, split in source.all_splits.items() if name in planned},
-        features={name: plan.features for name, plan in planned.items()},
+        columns={name: plan.columns for name, plan in planned.items()},
     )
 
 
 class _Planned(NamedTuple):
     files: SteppedFiles
-    features: datasets.Features
+    columns: Columns
 
 
 def _plan_or_warn(name: str, source: Source, steps: tuple[Step, ...]) -> _Planned | None:
     try:
-        return _plan(source.all_splits[name], source.features[name], steps)
+        return _plan(source.all_splits[name], source.columns[name], steps)
     except PrepError as error:
         if name in source.splits:
             raise
@@ -70,21 +69,21 @@ def _plan_or_warn(name: str, source: Source, steps: tuple[Step, ...]) -> _Planne
     return None
 
 
-def _plan(split: SplitSource, features: datasets.Features, steps: tuple[Step, ...]) -> _Planned:
-    columns = tuple(features.arrow_schema.names)
+def _plan(split: SplitSource, known: Columns, steps: tuple[Step, ...]) -> _Planned:
+    columns = tuple(known)
     assert not isinstance(split.files, SteppedFiles), "steps are taken once"
     seen = 0
     for table, place in _samples(split, columns):
         seen += table.num_rows
-        found = _examine(steps, table, dict(features), place=place)
+        found = _examine(steps, table, known, place=place)
         if found is not None:
-            named = _features(found.schema, found.known)
+            named = _columns(found.schema, found.known)
             files = SteppedFiles(
                 files=split.files,
                 split=split.name,
                 columns=columns,
                 steps=steps,
-                schema=named.arrow_schema.remove_metadata(),
+                schema=named.arrow_schema,
                 share=found.rows / seen,
             )
             return _Planned(files, named)
@@ -113,14 +112,14 @@ def _samples(split: SplitSource, columns: Sequence[str]) -> Iterator[tuple[pa.Ta
 
 
 class _Found(NamedTuple):
-    """The columns after all steps, those features of the source that are still what they were, and the rows left."""
+    """The columns after all steps, those of the source that are still what they were, and the rows left."""
 
     schema: pa.Schema
-    known: Mapping[str, Any]
+    known: Mapping[str, Column]
     rows: int
 
 
-def _examine(steps: Sequence[Step], table: pa.Table, known: Mapping[str, Any], *, place: str) -> _Found | None:
+def _examine(steps: Sequence[Step], table: pa.Table, known: Mapping[str, Column], *, place: str) -> _Found | None:
     """What the steps make of some rows; None if they leave none of them.
 
     Raises: SourceError as `call`, and if a step depends on the batch.
@@ -129,7 +128,7 @@ def _examine(steps: Sequence[Step], table: pa.Table, known: Mapping[str, Any], *
         result = call(step, table, place=place)
         _require_same(step, table, result, place=place)
         if isinstance(result, pa.Table):
-            known = {name: feature for name, feature in known.items() if _is_unchanged(name, table, result)}
+            known = {name: column for name, column in known.items() if _is_unchanged(name, table, result)}
             table = result
         else:
             table = table.filter(pa.array(result))
@@ -179,21 +178,23 @@ def _are_equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
     return has_floats and repr(one.to_pylist()) == repr(other.to_pylist())
 
 
-def _features(schema: pa.Schema, known: Mapping[str, Any]) -> datasets.Features:
+def _columns(schema: pa.Schema, known: Mapping[str, Column]) -> Columns:
     """What `datasets` says of the columns. Raises: SourceError for a type that it does not know."""
-    features = {}
-    for field in schema:
-        features[field.name] = known[field.name] if field.name in known else _feature(field)
-    return datasets.Features(features)
+    return Columns((field.name, known[field.name] if field.name in known else _column(field)) for field in schema)
 
 
-def _feature(field: pa.Field) -> Any:
+def _column(field: pa.Field) -> Column:
+    import datasets  # takes most of a second, and only steps need it here
+
+    from pipelines.prepare.loading import described
+
     try:
-        found = datasets.Features.from_arrow_schema(pa.schema([field]))
-        pa.nulls(1, field.type).cast(found.arrow_schema.field(field.name).type)  # a dictionary becomes its values
+        features = datasets.Features.from_arrow_schema(pa.schema([field]))
+        found = described(features)[field.name]
+        pa.nulls(1, field.type).cast(found.kind)  # a dictionary becomes its values
     except (ValueError, TypeError, NotImplementedError) as error:  # what Arrow raises is among them
         raise SourceError(
             f"the steps give column {field.name!r} as {field.type}, which `datasets` has no name for",
             remedy="cast it to text, numbers or lists of them, or drop it with table.drop_columns",
         ) from error
-    return found[field.name]
+    return found

@@ -27,12 +27,15 @@ from pipelines.prepare.engines.base import utf8_of
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.engines.qualified import encoding_parts, has_merges_only, installed
 from pipelines.prepare.runs import TokenRuns
+from tfrecord_io._kernels import frozen, jit
 
 __all__ = ["FastokensEngine", "open_fastokens"]
 
 _LONG_S = "\u017f"
 
 _TRIED = ((0, 3, 5), (0, 3, 5))
+
+_BLOCK = 1 << 14  # bytes
 
 _ALONE = (split_patterns.LLAMA3, split_patterns.QWEN2, split_patterns.QWEN35, split_patterns.O200K)
 _SPLITS = [[pattern] for pattern in (*_ALONE, split_patterns.TEKKEN)] + [list(split_patterns.DEEPSEEK)]
@@ -116,7 +119,7 @@ class FastokensEngine:
         """The tokens of each text."""
         runs = self._encode(texts)
         data, edges = utf8_of(texts)
-        if _LONG_S.encode() not in data[edges[0] : edges[-1]].tobytes():
+        if not _has_pair(frozen(data[edges[0] : edges[-1]]), *np.frombuffer(_LONG_S.encode(), np.uint8)):
             return runs
         return self._reference.put_into(runs, texts, np.flatnonzero(pc.match_substring(texts, _LONG_S)))
 
@@ -125,3 +128,18 @@ class FastokensEngine:
             texts.to_pylist(), add_special_tokens=False, split_special_tokens=self._split_special_tokens
         )
         return TokenRuns(np.frombuffer(ids, "<u4").astype(self._dtype), np.frombuffer(offsets, "<u8").astype(np.int64))
+
+
+@jit
+def _has_pair(data, first, second):  # type: ignore[no-untyped-def]
+    """Whether two bytes stand side by side anywhere: in blocks, since a loop that may end at any byte is no SIMD."""
+    for start in range(0, len(data) - 1, _BLOCK):
+        found = np.uint8(0)
+        for step in range(min(_BLOCK, len(data) - 1 - start)):
+            # Unsigned, or whether it counts from the end would be tested for each byte.
+            position = np.uint64(start) + np.uint64(step)
+            differs = (data[position] ^ first) | (data[position + np.uint64(1)] ^ second)
+            found |= np.uint8(differs == 0)
+        if found:
+            return True
+    return False

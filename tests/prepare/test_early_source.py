@@ -1,0 +1,129 @@
+"""A source that another process opens is the one that this process would open, its errors and warnings included; and
+that process is never missed, nor left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.prepare import early_source
+from pipelines.prepare.config import SourceConfig
+from pipelines.prepare.loading import open_source
+from tests import building
+from tfrecord_io.errors import SplitNotFoundError
+
+pytestmark = pytest.mark.slow
+
+ROWS = [{"text": f"row {number}", "label": number % 2} for number in range(50)]
+
+
+Begin = Callable[[SourceConfig], "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def begin(monkeypatch: pytest.MonkeyPatch) -> Begin:
+    """Begins as in a new process, where `datasets` is not imported yet."""
+
+    def begun(config: SourceConfig) -> subprocess.Popen[bytes]:
+        with monkeypatch.context() as patch:
+            patch.delitem(sys.modules, "datasets")
+            early_source.begin(config)
+        return early_source._begun[-1].process
+
+    return begun
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> SourceConfig:
+    return SourceConfig(dataset=str(building.source(tmp_path / "rows", train=ROWS, test=ROWS[:5])))
+
+
+def test_the_source_is_the_one_that_would_be_opened_here(begin: Begin, config: SourceConfig) -> None:
+    process = begin(config)
+    assert early_source.awaited(config) == open_source(config)
+    assert process.returncode == 0
+
+
+def test_an_error_is_the_one_that_would_be_raised_here(begin: Begin, config: SourceConfig) -> None:
+    wrong = SourceConfig(dataset=config.dataset, splits=("validation",))
+    with pytest.raises(SplitNotFoundError) as here:
+        open_source(wrong)
+    begin(wrong)
+    with pytest.raises(SplitNotFoundError) as there:
+        early_source.awaited(wrong)
+    assert (there.value.cause, there.value.remedy) == (here.value.cause, here.value.remedy)
+
+
+def test_what_is_logged_there_is_said_here(begin: Begin, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "train.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "test.jsonl").write_text("")
+    config = SourceConfig(dataset=str(tmp_path))
+    begin(config)
+    assert list(early_source.awaited(config).splits) == ["train"]
+    assert [message for message in caplog.messages if "split 'test' has no rows and is left out" in message]
+
+
+def test_a_process_that_dies_costs_nothing_but_time(begin: Begin, config: SourceConfig) -> None:
+    begin(config).kill()
+    assert early_source.awaited(config) == open_source(config)
+
+
+def test_another_source_than_the_one_begun_is_opened_here(begin: Begin, config: SourceConfig) -> None:
+    process = begin(config)
+    other = SourceConfig(dataset=config.dataset, splits=("test",))
+    assert list(early_source.awaited(other).splits) == ["test"]
+    assert process.returncode is not None
+
+
+def test_nothing_is_begun_where_datasets_is_imported_already(config: SourceConfig) -> None:
+    assert "datasets" in sys.modules
+    early_source.begin(config)
+    assert not early_source._begun
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_the_process_ends_with_its_launcher_however_that_ends(tmp_path: Path, how: signal.Signals) -> None:
+    # A pipe without a writer: opening this source never ends by itself.
+    os.mkfifo(tmp_path / "train.jsonl")
+    program = (
+        "import sys, time\n"
+        "from pipelines.prepare import early_source\n"
+        "from pipelines.prepare.config import SourceConfig\n"
+        "early_source.begin(SourceConfig(dataset=sys.argv[1]))\n"
+        "print(early_source._begun[0].process.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "train.jsonl")],
+        env=building.environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert launcher.stdout is not None
+    process = int(launcher.stdout.readline())
+    os.kill(process, 0)
+    launcher.send_signal(how)
+    launcher.wait()
+    launcher.stdout.close()
+    deadline = time.monotonic() + 60
+    while _is_running(process) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _is_running(process)
+
+
+def _is_running(process: int) -> bool:
+    """Not gone, and no zombie that nobody has waited for."""
+    try:
+        os.kill(process, 0)
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+    return state != "Z"
