@@ -79,19 +79,6 @@ def store(typingctx: Any, data: Any, position: Any, word: Any) -> Any:
     return types.void(data, types.int64, types.uint64), codegen
 
 
-@intrinsic
-def store_half(typingctx: Any, data: Any, position: Any, word: Any) -> Any:
-    """Writes a uint32 as the 4 bytes at `position`; no alignment needed, no bounds checked."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        half = context.get_value_type(types.uint32).as_pointer()
-        pointer = byte_pointer(context, builder, signature.args[0], args[0], args[1])
-        builder.store(args[2], builder.bitcast(pointer, half), align=1)
-        return context.get_dummy_value()
-
-    return types.void(data, types.int64, types.uint32), codegen
-
-
 def _word_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     word = context.get_value_type(types.uint64).as_pointer()
     return builder.bitcast(byte_pointer(context, builder, signature.args[0], args[0], args[1]), word)

@@ -5,17 +5,44 @@ One entry of an Example, per feature (sizes are varints, each counts the bytes t
     0a E  0a K name  12 V  1a|12 W  0a P  payload
     │     └─ `key` ────┘   │        └ the packed values: varints (int64_list, 1a) or 4 bytes each (float_list, 12)
     └ entry of the map     └ Feature: the kind of its list
+
+What stands in front of a payload has its size in it, and the size is known once the payload is written. So a payload
+is written where it belongs if what stands in front is as wide as in the record before, and moved if it is not, which
+is rare: rows have similar sizes. Counting the bytes beforehand would read all values twice.
+
+One kernel writes whole records, whatever the schema: it gets a line of numbers for each feature (see `describe`), with
+the address of the values, since a type for each set of columns would be compiled anew for each dataset.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tfrecord_io._kernels import FLOAT_LIST, INT64_LIST, copy, jit, store, store_half, varint_size
-from tfrecord_io._wide_varints import CAN_SQUEEZE, WIDTH, put_sixteen
+from tfrecord_io import _frame_kernels
+from tfrecord_io._addresses import copy_bytes, move_bytes, peek, poke
+from tfrecord_io._kernels import FLOAT_LIST, INT64_LIST, jit, varint_size
+from tfrecord_io._wide_varints import CAN_SQUEEZE, COUNT, WIDTH, put_many
 
-SLACK = WIDTH  # bytes past the end of an output that a kernel may write to, and puts back
+SLACK = WIDTH  # bytes past the end of what is written that a kernel may write to
+FLOATS, UINT8, INT32, INT64 = range(4)  # how the values of a column lie in memory
+_ADDRESS, _KIND, _NUM_VALUES, _ROW_BYTES, _KEY, _KEY_SIZE, _WIDTH = range(7)
+_NUM_FIELDS = 7
+
 _TABLE_SIZE = 1 << 16
+_HEADER_BYTES = 5 * 11  # at most, beside the key: five sizes and their tags
+
+
+def describe(values_NL: np.ndarray, kind: int, num_values: int, key: np.ndarray) -> tuple[int, ...]:
+    """What the kernel is told of a column: where the values and the key are, which must be kept alive, and how they
+    lie. The last number is the kernel's own: how wide the header of the last record was.
+    """
+    row_bytes = num_values * values_NL.itemsize
+    return values_NL.ctypes.data, kind, num_values, row_bytes, key.ctypes.data, len(key), 0
+
+
+def most_bytes(kind: int, num_values: int, key_size: int) -> int:
+    """Bytes that an entry may need at most."""
+    return key_size + _HEADER_BYTES + num_values * (4 if kind == FLOATS else 2 if kind == UINT8 else 10)
 
 
 def _varint_table() -> np.ndarray:
@@ -42,47 +69,103 @@ def _spread(value: int) -> int:
 
 
 @jit
-def _put_varint(out: np.ndarray, position: int, value: int) -> int:
+def _put_varint(position: int, value: int) -> int:
     left = np.uint64(value)
     while left >= np.uint64(0x80):
-        out[position] = np.uint8((left & np.uint64(0x7F)) | np.uint64(0x80))
+        poke(position, 0, np.uint8((left & np.uint64(0x7F)) | np.uint64(0x80)))
         left >>= np.uint64(7)
         position += 1
-    out[position] = np.uint8(left)
+    poke(position, 0, np.uint8(left))
     return position + 1
 
 
 @jit
-def int_payload_sizes(values_NL: np.ndarray, sizes_N: np.ndarray) -> None:
-    """Bytes of each row as packed varints."""
-    for row in range(values_NL.shape[0]):
-        size = np.int64(-1)
-        if values_NL.itemsize <= 4:
-            size = _size_of_small(values_NL[row])
-        sizes_N[row] = size if size >= 0 else _general_size(values_NL[row])
+def _put_each(position: int, values: int, start: int, stop: int, like: int) -> int:
+    """Writes the values from `start` to `stop` one after the other."""
+    for index in range(start, stop):
+        word = np.uint64(np.int64(peek(values, index, like)))
+        if word < np.uint64(_TABLE_SIZE):
+            varint = _VARINTS[word]
+            poke(position, 0, varint)
+            position += np.int64(varint >> np.uint32(24))
+        elif word < np.uint64(1 << 56):
+            size = varint_size(word)
+            more = (np.uint64(1) << np.uint64(8 * size - 8)) - np.uint64(1)  # the bytes before the last
+            poke(position, 0, _spread(word) | (np.uint64(0x8080808080808080) & more))
+            position += size
+        else:
+            position = _put_varint(position, word)
+    return position
 
 
 @jit
-def _size_of_small(values_L: np.ndarray) -> int:
-    """Of values of up to 32 bits; -1 if one is negative or needs more than 3 bytes.
-
-    Compares, in numbers of 32 bits, since that vectorises: six times as fast as `varint_size` (measured).
-    """
-    size, bits = np.int32(0), np.int32(0)
-    for index in range(len(values_L)):
-        value = np.int32(values_L[index])
-        more = np.int32(value >= np.int32(1 << 7)) + np.int32(value >= np.int32(1 << 14))
-        size = np.int32(size + more)
-        bits = np.int32(bits | value)
-    return np.int64(-1) if bits < 0 or bits >= 1 << 21 else np.int64(len(values_L)) + size
+def _put_block(position: int, values: int, start: int, stop: int, like: int) -> int:
+    """The same, faster where each takes one byte: masks, labels, padding."""
+    bits = np.uint64(np.int64(peek(values, start, like)))
+    if bits < np.uint64(0x80):  # hardly any token id is: no need to look further
+        for index in range(start, stop):
+            bits |= np.uint64(np.int64(peek(values, index, like)))
+    if bits >= np.uint64(0x80):
+        return _put_each(position, values, start, stop, like)
+    for index in range(stop - start):
+        poke(position, index, np.uint8(peek(values, start + index, like)))
+    return position + stop - start
 
 
 @jit
-def _general_size(values_L: np.ndarray) -> int:
-    size = np.int64(0)
-    for value in values_L:
-        size += varint_size(np.uint64(np.int64(value)))
-    return size
+def _put_narrow(position: int, values: int, count: int, like: int) -> int:
+    """Writes `count` values of the type of `like`, 32 or 64 bits, by blocks."""
+    for start in range(0, count, COUNT):
+        position = _put_block(position, values, start, min(start + COUNT, count), like)
+    return position
+
+
+@jit
+def _put_wide(position: int, values: int, count: int, like: int) -> int:
+    """The same, where the processor can write a block at once."""
+    whole = count - count % COUNT
+    for start in range(0, whole, COUNT):
+        end = put_many(position, values, start, like)
+        position = end if end >= 0 else _put_each(position, values, start, start + COUNT, like)
+    return position if whole == count else _put_block(position, values, whole, count, like)
+
+
+@jit
+def _put_bytes(position: int, values: int, count: int) -> int:
+    """Writes `count` values of 8 bits: mostly masks, which are their own varints."""
+    bits = np.uint64(0)
+    for index in range(count // 8):
+        bits |= peek(values, index, np.uint64(0))
+    for index in range(count - count % 8, count):
+        bits |= np.uint64(peek(values, index, np.uint8(0)))
+    if bits & np.uint64(0x8080808080808080):
+        return _put_each(position, values, 0, count, np.uint8(0))
+    copy_bytes(position, values, count)
+    return position + count
+
+
+_put_values = _put_wide if CAN_SQUEEZE else _put_narrow
+
+
+@jit
+def _field(columns: int, index: int, field: int) -> int:
+    return peek(columns, index * _NUM_FIELDS + field, np.int64(0))
+
+
+@jit
+def _put_payload(position: int, columns: int, index: int, row: int) -> int:
+    """Writes the values of a row, and returns the position after them."""
+    kind, count = _field(columns, index, _KIND), _field(columns, index, _NUM_VALUES)
+    size = _field(columns, index, _ROW_BYTES)
+    values = _field(columns, index, _ADDRESS) + row * size
+    if kind == INT32:
+        return _put_values(position, values, count, np.int32(0))
+    if kind == INT64:
+        return _put_values(position, values, count, np.int64(0))
+    if kind == UINT8:
+        return _put_bytes(position, values, count)
+    copy_bytes(position, values, size)  # floats: their own bytes, so that NaNs keep theirs
+    return position + size
 
 
 @jit
@@ -94,103 +177,62 @@ def _nested_sizes(key_size: int, payload_size: int) -> tuple[int, int, int]:
 
 
 @jit
-def add_entry_sizes(key_size: int, payload_sizes_N: np.ndarray, sizes_N: np.ndarray) -> None:
-    """Adds to each record's size that of the whole entry around a payload."""
-    for row in range(len(sizes_N)):
-        entry_size, _, _ = _nested_sizes(key_size, payload_sizes_N[row])
-        sizes_N[row] += 1 + varint_size(entry_size) + entry_size
+def _put_header(position: int, columns: int, index: int, payload_size: int) -> None:
+    key_size = _field(columns, index, _KEY_SIZE)
+    entry_size, feature_size, list_size = _nested_sizes(key_size, payload_size)
+    poke(position, 0, np.uint8(0x0A))
+    position = _put_varint(position + 1, entry_size)
+    copy_bytes(position, _field(columns, index, _KEY), key_size)
+    position = _put_varint(position + key_size, feature_size)
+    poke(position, 0, np.uint8(FLOAT_LIST if _field(columns, index, _KIND) == FLOATS else INT64_LIST))
+    position = _put_varint(position + 1, list_size)
+    poke(position, 0, np.uint8(0x0A))
+    _put_varint(position + 1, payload_size)
 
 
 @jit
-def record_sizes(features_sizes_N: np.ndarray, sizes_N: np.ndarray) -> None:
-    """Bytes of each record, from those of its map of features."""
-    for row in range(len(sizes_N)):
-        sizes_N[row] = 1 + varint_size(features_sizes_N[row]) + features_sizes_N[row]
+def _put_entry(position: int, columns: int, index: int, row: int) -> int:
+    expected = _field(columns, index, _WIDTH)
+    size = _put_payload(position + expected, columns, index, row) - position - expected
+    entry_size, _, _ = _nested_sizes(_field(columns, index, _KEY_SIZE), size)
+    width = 1 + varint_size(entry_size) + entry_size - size
+    if width != expected:
+        move_bytes(position + width, position + expected, size)
+        poke(columns, index * _NUM_FIELDS + _WIDTH, width)
+    _put_header(position, columns, index, size)
+    return position + width + size
 
 
 @jit
-def write_prefixes(out: np.ndarray, features_sizes_N: np.ndarray, positions_N: np.ndarray) -> None:
-    """Begins each record, and moves its position past what was written, as every writing kernel does."""
-    for row in range(len(positions_N)):
-        out[positions_N[row]] = 0x0A
-        positions_N[row] = _put_varint(out, positions_N[row] + 1, features_sizes_N[row])
+def _put_record(position: int, columns: int, num_columns: int, row: int, expected: int) -> tuple[int, int]:
+    """Returns: the position after the record, and the width of its prefix, `expected` for the next."""
+    end = position + expected
+    for index in range(num_columns):
+        end = _put_entry(end, columns, index, row)
+    size = end - position - expected
+    width = 1 + varint_size(size)
+    if width != expected:
+        move_bytes(position + width, position + expected, size)
+    poke(position, 0, np.uint8(0x0A))
+    _put_varint(position + 1, size)
+    return position + width + size, width
 
 
 @jit
-def _put_header(out: np.ndarray, position: int, key: np.ndarray, kind: int, payload_size: int) -> int:
-    entry_size, feature_size, list_size = _nested_sizes(len(key), payload_size)
-    out[position] = 0x0A
-    position = _put_varint(out, position + 1, entry_size)
-    for byte in key:
-        out[position] = byte
-        position += 1
-    position = _put_varint(out, position, feature_size)
-    out[position] = kind
-    position = _put_varint(out, position + 1, list_size)
-    out[position] = 0x0A
-    return _put_varint(out, position + 1, payload_size)
+def write_records(out: np.ndarray, offsets: np.ndarray, row: int, columns: np.ndarray, most: int, framed: bool) -> int:
+    """Writes records from `row` on, each in its frame if `framed`, and where each ends. Stops where fewer than `most`
+    bytes are left: what a record may need with its frame and SLACK.
 
-
-@jit
-def _put_row(out: np.ndarray, position: int, values_L: np.ndarray) -> int:
-    for value in values_L:
-        word = np.uint64(np.int64(value))
-        if word < np.uint64(_TABLE_SIZE):
-            varint = _VARINTS[word]
-            store_half(out, position, varint)
-            position += np.int64(varint >> np.uint32(24))
-        elif word < np.uint64(1 << 56):
-            size = varint_size(word)
-            more = (np.uint64(1) << np.uint64(8 * size - 8)) - np.uint64(1)  # the bytes before the last
-            store(out, position, _spread(word) | (np.uint64(0x8080808080808080) & more))
-            position += size
-        else:
-            position = _put_varint(out, position, word)
-    return position
-
-
-@jit
-def _put_row_wide(out: np.ndarray, position: int, values_L: np.ndarray) -> int:
-    """The same, sixteen at a time where values have 32 bits."""
-    done = 0
-    if values_L.itemsize == 4:
-        for start in range(0, len(values_L) - 15, 16):
-            size = put_sixteen(out, position, values_L, start)
-            position = position + size if size >= 0 else _put_row(out, position, values_L[start : start + 16])
-            done = start + 16
-    return _put_row(out, position, values_L[done:])
-
-
-_put_values = _put_row_wide if CAN_SQUEEZE else _put_row
-
-
-@jit
-def write_ints(
-    out: np.ndarray, positions_N: np.ndarray, key: np.ndarray, values_NL: np.ndarray, payload_sizes_N: np.ndarray
-) -> None:
-    """Writes one int64 entry into each record. `out` has SLACK bytes more than the records need."""
-    length = values_NL.shape[1]
-    after = np.empty(SLACK, np.uint8)
-    for row in range(len(positions_N)):
-        position = _put_header(out, positions_N[row], key, INT64_LIST, payload_sizes_N[row])
-        end = position + payload_sizes_N[row]
-        if payload_sizes_N[row] == length:  # one byte each: masks, labels
-            payload = out[position:end]
-            for column in range(length):
-                payload[column] = np.uint8(values_NL[row, column])
-        else:
-            # What is written at once reaches past the last value, into the next record.
-            copy(after, 0, out, end, SLACK)
-            _put_values(out, position, values_NL[row])
-            copy(out, end, after, 0, SLACK)
-        positions_N[row] = end
-
-
-@jit
-def write_floats(out: np.ndarray, positions_N: np.ndarray, key: np.ndarray, bytes_NB: np.ndarray) -> None:
-    """Writes one float32 entry into each record, from the values' own bytes, so that NaNs keep theirs."""
-    size = bytes_NB.shape[1]
-    for row in range(len(positions_N)):
-        position = _put_header(out, positions_N[row], key, FLOAT_LIST, size)
-        copy(out, position, bytes_NB, row * size, size)
-        positions_N[row] = position + size
+    Returns: the first row that is not written, or the number of rows.
+    """
+    first, described = np.int64(out.ctypes.data), np.int64(columns.ctypes.data)
+    head = _frame_kernels.HEAD_BYTES if framed else 0
+    prefix = np.int64(0)
+    while row < len(offsets) - 1 and offsets[row] + most <= len(out):
+        start = first + offsets[row]
+        end, prefix = _put_record(start + head, described, len(columns), row, prefix)
+        if framed:
+            end = _frame_kernels.put_frame(start, end)
+        row += 1
+        offsets[row] = end - first
+    return row

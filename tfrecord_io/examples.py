@@ -11,7 +11,7 @@ Many messages have that meaning; `encode` gives the one that `SerializeToString(
 and `decode` takes no other. So bytes and arrays determine each other: a record that decodes is byte for byte the one
 that was encoded, and any other byte in it is damage.
 
-Work goes by feature, not by row: one pass sums up sizes, a second writes the feature's entry into every record.
+Records are written one after the other in a single pass, and read by feature: each pass takes one feature out of all.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tfrecord_io import _read_kernels, _write_kernels
+from tfrecord_io import _encoding, _read_kernels
+from tfrecord_io._encoding import Memory
 from tfrecord_io._kernels import frozen
-from tfrecord_io.errors import CorruptRecordError, SchemaError
+from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.schema import Feature, Schema
 
-__all__ = ["Payloads", "decode", "encode"]
+__all__ = ["Memory", "Payloads", "decode", "encode"]
 
 _REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
-_INT_DTYPES = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class Payloads:
             raise ValueError(f"payload data {data.dtype}{list(data.shape)}, expected contiguous uint8[total]")
         if offsets.dtype != np.int64 or offsets.ndim != 1 or len(offsets) == 0:
             raise ValueError(f"payload offsets {offsets.dtype}{list(offsets.shape)}, expected int64[N + 1]")
-        if offsets[0] != 0 or offsets[-1] != len(data) or np.any(offsets[1:] < offsets[:-1]):
+        if offsets[0] != 0 or offsets[-1] != len(data) or (offsets[1:] < offsets[:-1]).any():
             raise ValueError(f"payload offsets do not ascend from 0 to {len(data)}")
 
     def __len__(self) -> int:
@@ -67,40 +67,18 @@ class Payloads:
         return (self[index] for index in range(len(self)))
 
 
-def encode(columns: Mapping[str, np.ndarray], schema: Schema) -> Payloads:
+def encode(columns: Mapping[str, np.ndarray], schema: Schema, *, memory: Memory | None = None) -> Payloads:
     """Serializes row i of every column as Example i.
 
     Args:
         columns: one array [N, *shape] for each feature of the schema; integers or bool of up to 32 bits, or int64, for
             an int64 feature; float32 for a float32 feature (its bits are kept, those of NaNs too).
         schema: the features; their order has no influence on the bytes.
+        memory: where to put the bytes; what was encoded there before is overwritten. New memory if not given.
 
     Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
     """
-    values, num_rows = _fitted(columns, schema)
-    features = _sorted(schema)
-    features_sizes_N = np.zeros(num_rows, np.int64)
-    payload_sizes = {}
-    for feature in features:
-        payload_sizes_N = np.full(num_rows, 4 * feature.num_values, np.int64)
-        if feature.dtype == "int64":
-            _write_kernels.int_payload_sizes(values[feature.name], payload_sizes_N)
-        _write_kernels.add_entry_sizes(len(_key(feature)), payload_sizes_N, features_sizes_N)
-        payload_sizes[feature.name] = payload_sizes_N
-    sizes_N = np.empty(num_rows, np.int64)
-    _write_kernels.record_sizes(features_sizes_N, sizes_N)
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes_N)])
-
-    out = np.empty(offsets[-1] + _write_kernels.SLACK, np.uint8)
-    positions_N = offsets[:-1].copy()
-    _write_kernels.write_prefixes(out, features_sizes_N, positions_N)
-    for feature in features:
-        key, column = _key(feature), values[feature.name]
-        if feature.dtype == "int64":
-            _write_kernels.write_ints(out, positions_N, key, column, payload_sizes[feature.name])
-        else:
-            _write_kernels.write_floats(out, positions_N, key, column)
-    return Payloads(out[: offsets[-1]], offsets)
+    return Payloads(*_encoding.write(columns, schema, memory=memory, framed=False))
 
 
 def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.ndarray]:
@@ -114,11 +92,11 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
     faulty_feature_N = np.full(len(payloads), -1, np.int64)
     _read_kernels.read_prefixes(data, offsets, positions_N, faults_N)
     columns: dict[str, np.ndarray] = {}
-    features = _sorted(schema)
+    features = _encoding.in_order(schema)
     for index, feature in enumerate(features):
         columns[feature.name] = values = _empty(feature, num_rows=len(payloads))
         read = _read_kernels.read_ints if feature.dtype == "int64" else _read_kernels.read_floats
-        read(data, offsets, positions_N, faults_N, _key(feature), values, counts_N)
+        read(data, offsets, positions_N, faults_N, _encoding.key(feature), values, counts_N)
         faulty_feature_N[(faulty_feature_N < 0) & (faults_N != _read_kernels.OK)] = index
     _read_kernels.read_ends(offsets, positions_N, faults_N)
     if np.any(faults_N):
@@ -132,44 +110,6 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
             place=f"{place}, record {record}",
         )
     return {feature.name: _shaped(columns[feature.name], feature) for feature in schema.features}
-
-
-def _sorted(schema: Schema) -> list[Feature]:
-    """Features as they follow each other in a record: by the bytes of their names, but `text_pair` before `text`.
-
-    Protobuf's runtime for Python (upb) puts a name after the longer names that begin with it. The runtime for C++ has
-    it the other way round; Example leaves the order open, and every reader takes both.
-    """
-    return sorted(schema.features, key=lambda feature: feature.name.encode() + b"\xff")
-
-
-def _key(feature: Feature) -> np.ndarray:
-    """The constant bytes of an entry: the key with its tag and size, and the tag of the value."""
-    name = feature.name.encode()
-    size = [len(name)] if len(name) < 0x80 else [len(name) & 0x7F | 0x80, len(name) >> 7]  # names have up to 128 bytes
-    return frozen(np.frombuffer(bytes([0x0A, *size]) + name + b"\x12", np.uint8))
-
-
-def _fitted(columns: Mapping[str, np.ndarray], schema: Schema) -> tuple[dict[str, np.ndarray], int]:
-    """Each column as the kernels take it, [N, values] or for floats [N, bytes]; and N."""
-    if set(columns) != set(schema.names):
-        missing, unknown = sorted(set(schema.names) - set(columns)), sorted(set(columns) - set(schema.names))
-        raise SchemaError(f"columns {missing} are missing and {unknown} unknown, expected {list(schema.names)}")
-    num_rows = len(columns[schema.names[0]]) if columns[schema.names[0]].ndim else 0
-    return {feature.name: _fit(columns[feature.name], feature, num_rows) for feature in schema.features}, num_rows
-
-
-def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray:
-    allowed = _INT_DTYPES if feature.dtype == "int64" else ("float32",)
-    if column.dtype.name not in allowed:
-        raise SchemaError(
-            f"column {feature.name!r}: dtype {column.dtype.name}, expected {' or '.join(allowed)}",
-            remedy="convert the column; a silent conversion could change values",
-        )
-    if column.shape != (num_rows, *feature.shape):
-        raise SchemaError(f"column {feature.name!r}: shape {column.shape}, expected {(num_rows, *feature.shape)}")
-    values = frozen(column).reshape(num_rows, feature.num_values)
-    return values if values.dtype not in (np.bool_, np.float32) else values.view(np.uint8)
 
 
 def _empty(feature: Feature, *, num_rows: int) -> np.ndarray:

@@ -11,18 +11,32 @@ Reading checks every byte. A size is believed only when its crc is right, and no
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import BinaryIO, Literal
 
 import numpy as np
 
-from tfrecord_io import _frame_kernels
+from tfrecord_io import _encoding, _frame_kernels
+from tfrecord_io._encoding import Memory
 from tfrecord_io._kernels import frozen
 from tfrecord_io.errors import ConfigError, CorruptRecordError
 from tfrecord_io.examples import Payloads
+from tfrecord_io.schema import Schema
 
-__all__ = ["FRAME_BYTES", "Compression", "crc32c", "frame", "masked_crc32c", "read_payloads", "scan"]
+__all__ = [
+    "FRAME_BYTES",
+    "Compression",
+    "Frames",
+    "Memory",
+    "crc32c",
+    "encode_framed",
+    "frame",
+    "masked_crc32c",
+    "read_payloads",
+    "scan",
+]
 
 Compression = Literal["none", "gzip"]
 Data = bytes | bytearray | memoryview | np.ndarray
@@ -31,19 +45,17 @@ Data = bytes | bytearray | memoryview | np.ndarray
 FRAME_BYTES = _frame_kernels.FRAME_BYTES
 
 _REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
-_HEADER_BYTES = 12
+_HEADER_BYTES = _frame_kernels.HEAD_BYTES
 
 
 def crc32c(data: Data) -> int:
     """CRC-32C of the bytes."""
-    array = _as_bytes(data)
-    return int(_frame_kernels.crc32c(array, 0, len(array)))
+    return int(_frame_kernels.crc32c(_as_bytes(data)))
 
 
 def masked_crc32c(data: Data) -> int:
     """CRC-32C of the bytes as a TFRecord stores it."""
-    array = _as_bytes(data)
-    return int(_frame_kernels.masked_crc32c(array, 0, len(array)))
+    return int(_frame_kernels.masked_crc32c(_as_bytes(data)))
 
 
 def frame(payloads: Payloads) -> np.ndarray:
@@ -52,6 +64,31 @@ def frame(payloads: Payloads) -> np.ndarray:
     out = np.empty(total, np.uint8)
     _frame_kernels.write_frames(frozen(payloads.data), frozen(payloads.offsets), out)
     return out
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Frames:
+    """N records, back to back, as they stand in a file.
+
+    data: uint8[total]. offsets: int64[N + 1]; record i with its frame is data[offsets[i] : offsets[i + 1]].
+    """
+
+    data: np.ndarray
+    offsets: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+
+def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema, *, memory: Memory | None = None) -> Frames:
+    """What `frame` gives of what `examples.encode` gives, written at once: see there for the columns.
+
+    Args:
+        memory: where to put the records; what was encoded there before is overwritten. New memory if not given.
+
+    Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
+    """
+    return Frames(*_encoding.write(columns, schema, memory=memory, framed=True))
 
 
 def scan(data: Data, *, place: str) -> Payloads:

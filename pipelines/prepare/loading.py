@@ -26,7 +26,7 @@ import datasets
 import pyarrow as pa
 from datasets.table import CastError
 
-from pipelines.prepare import data_files, hub
+from pipelines.prepare import data_files, hub, memory
 from pipelines.prepare.arrow_files import ArrowFiles, Stamp, stamps_of
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.content import files_digest
@@ -55,7 +55,7 @@ def open_source(config: SourceConfig) -> Source:
     """
     loaded, identity, data, stamps = _load(config)
     # What Arrow needed to prepare the files is of no more use, and a worker in this process will want the room.
-    pa.default_memory_pool().release_unused()
+    memory.give_back()
     files: dict[str, ArrowFiles] = {}
     columns: dict[str, Columns] = {}
     lengths: dict[str, int] = {}

@@ -30,7 +30,7 @@ from pipelines.prepare.shard_files import count_tokens
 from pipelines.prepare.shards import batches
 from pipelines.prepare.sources import SplitSource
 from pipelines.prepare.stepped_files import SteppedFiles
-from tfrecord_io import examples, records
+from tfrecord_io import records
 from tfrecord_io.errors import RowsRejectedError
 
 __all__ = ["Sample", "measure", "row_lengths"]
@@ -46,8 +46,6 @@ _MOST_TIMES = 16
 # What the first clusters may hold of text and of positions in records for the others to be read too.
 _ENOUGH_BYTES = 2 << 20
 _ENOUGH_POSITIONS = 16 << 20
-# A TFRecord is its data, a length of 8 bytes, and two checksums of 4.
-_FRAME_BYTES = 16
 _RECORDS_PER_FLUSH = 8
 
 
@@ -278,12 +276,11 @@ def _family_records(job: Job, family: Family) -> _Records:
     schema = job.schema_of(family.length)
     sizes, counts, framed = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
     for columns in family.builder.chunks(None):
-        payloads = examples.encode(columns, schema)
-        sizes.append(np.diff(payloads.offsets) + _FRAME_BYTES)
+        frames = records.encode_framed(columns, schema)
+        sizes.append(np.diff(frames.offsets))
         counts.append(count_tokens(columns, schema))
         if job.compression == "gzip":
-            data = records.frame(payloads).tobytes()
-            edges = np.concatenate([[0], np.cumsum(sizes[-1])]).tolist()
+            data, edges = frames.data.tobytes(), frames.offsets.tolist()
             framed += [data[start:stop] for start, stop in itertools.pairwise(edges)]
     return _Records(sizes=np.concatenate(sizes), tokens=np.concatenate(counts), framed=tuple(framed))
 

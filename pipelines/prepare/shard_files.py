@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import zlib
 from collections.abc import Iterator, Mapping
 
@@ -15,12 +16,16 @@ import numpy as np
 from pipelines.prepare import progress, storage
 from pipelines.prepare.job import Job
 from pipelines.prepare.layouts import Builder
-from tfrecord_io import examples, record_index, records
+from pipelines.prepare.overlap import ordered_map
+from tfrecord_io import record_index, records
 from tfrecord_io.errors import LedgerError, OutputError
 from tfrecord_io.manifest import Compression, Ledger, Shard
 from tfrecord_io.schema import Role, Schema
 
 __all__ = ["OTHERWISE", "ShardFile", "count_tokens", "delete", "write"]
+
+# Laying out, digesting and writing go one piece after the other; more threads would wait for those.
+_MOST_THREADS = 4
 
 OTHERWISE = "install the versions of the libraries that made it (see the manifest), or build anew with --overwrite"
 
@@ -115,15 +120,18 @@ def _check_same(made: Shard, expected: Shard) -> None:
 def _frames(
     job: Job, schema: Schema, builder: Builder, rng: np.random.Generator | None, tally: _Tally
 ) -> Iterator[memoryview | bytes]:
-    """The shard's bytes, piece by piece."""
+    """The shard's bytes, piece by piece; the next pieces are made while one is digested and written."""
+
+    def made(columns: Mapping[str, np.ndarray]) -> tuple[records.Frames, int]:
+        return records.encode_framed(columns, schema), int(count_tokens(columns, schema).sum())
 
     def framed() -> Iterator[memoryview]:
-        for columns in builder.chunks(rng):
-            payloads = examples.encode(columns, schema)
-            tally.num_examples += len(payloads)
-            tally.num_tokens += int(count_tokens(columns, schema).sum())
-            tally.index.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
-            yield records.frame(payloads).data
+        threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+        for frames, num_tokens in ordered_map(made, builder.chunks(rng), threads=threads):
+            tally.num_examples += len(frames)
+            tally.num_tokens += num_tokens
+            tally.index.add(np.diff(frames.offsets))
+            yield frames.data.data
 
     return _compressed(framed(), job.compression)
 

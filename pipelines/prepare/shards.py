@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare import crosscheck, disproof, progress, receipts, shard_files, storage, workspace
+from pipelines.prepare import crosscheck, disproof, memory, progress, receipts, shard_files, storage, workspace
 from pipelines.prepare.columns import Rows, extract, sizes_of
 from pipelines.prepare.crosscheck import CrossCheck, EngineDisproved
 from pipelines.prepare.job import Job
@@ -66,6 +66,7 @@ def write(
         disproof.leave(job, disproof.Disproof(engine=crosscheck.engine_of(tools), split=task.split, row=found.row))
         tools = _trusted(tools, job)
         gathered = _gather(task, job, tools, clock=clock)
+    memory.give_back()
     with clock.stage("write"):
         made = _write_files(task, job, gathered, expected=expected)
     rejects = gathered.rejects

@@ -107,15 +107,14 @@ def _measure(options: argparse.Namespace, folder: Path) -> tuple[_Clock, int]:
 
 
 def _write(clock: _Clock, chunks: Iterator, schema: object, *, path: Path) -> None:
-    from tfrecord_io import examples, records
+    from tfrecord_io import records
 
     digest = hashlib.sha256()
     with path.open("wb") as file:
         for columns in clock.each("permute and lay out", chunks):
-            with clock.stage("encode"):
-                payloads = examples.encode(columns, schema)  # type: ignore[arg-type]  # a Schema, imported late
-            with clock.stage("frame"):
-                framed = records.frame(payloads).data
+            with clock.stage("encode and frame"):
+                frames = records.encode_framed(columns, schema)  # type: ignore[arg-type]  # a Schema, imported late
+                framed = frames.data.data
             with clock.stage("digest"):
                 digest.update(framed)
             with clock.stage("write"):
