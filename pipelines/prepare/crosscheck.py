@@ -22,7 +22,7 @@ __all__ = ["ONE_IN", "CrossCheck", "EngineDisproved", "chosen", "engine_of"]
 ONE_IN = 200
 _ROWS_AT_ONCE = 64
 # How many comparisons may be under way or waiting for their turn beside the work.
-_BATCHES_BEHIND = 4
+_BATCHES_BEHIND = 16
 # The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 _GAMMA, _MIX = np.uint64(0x9E3779B97F4A7C15), (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:  # what it needs would keep the process from being started at 
 
 __all__ = ["awaited", "begin"]
 
+# Of about 200 MB each, to prepare files; what reads and writes disks gains little from more.
+_MOST_PROCESSES = 16
+
 _log = logging.getLogger(__name__)
 
 
@@ -84,10 +87,10 @@ def awaited(config: SourceConfig) -> Source:
     return opened
 
 
-def _opened(config: SourceConfig) -> Source:
+def _opened(config: SourceConfig, *, processes: int = 1) -> Source:
     from pipelines.prepare.loading import open_source  # with `datasets`, which takes most of a second
 
-    return open_source(config)
+    return open_source(config, processes=processes)
 
 
 def _received(process: subprocess.Popen[bytes]) -> bytes | None:
@@ -118,11 +121,13 @@ def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the launcher says what was interrupted
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
+    # A fork that outlives this process must not keep the launcher waiting for more.
+    os.register_at_fork(after_in_child=answers.close)
     config = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_end_with_launcher, daemon=True).start()
     with _logged(level=int(sys.argv[1])) as logged:
         try:
-            result: object = _opened(config)
+            result: object = _opened(config, processes=min(len(os.sched_getaffinity(0)), _MOST_PROCESSES))
         except PrepError as error:
             result = error
     with answers:

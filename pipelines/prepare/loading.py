@@ -38,6 +38,8 @@ __all__ = ["described", "open_source"]
 # Split names become file names.
 _SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\Z")
 
+_BYTES_PER_PROCESS = 1 << 29
+
 _log = logging.getLogger(__name__)
 
 
@@ -48,12 +50,13 @@ class _Loaded(NamedTuple):
     stamps: Mapping[str, Stamp]
 
 
-def open_source(config: SourceConfig) -> Source:
-    """Opens the dataset and picks the splits.
+def open_source(config: SourceConfig, *, processes: int = 1) -> Source:
+    """Opens the dataset and picks the splits. Many large files are prepared by up to `processes` forks of this one,
+    which should be one without threads then.
 
     Raises: SourceError if it cannot be found or read; SplitNotFoundError if a split is not in it.
     """
-    loaded, identity, data, stamps = _load(config)
+    loaded, identity, data, stamps = _load(config, processes)
     # What Arrow needed to prepare the files is of no more use, and a worker in this process will want the room.
     memory.give_back()
     files: dict[str, ArrowFiles] = {}
@@ -154,12 +157,12 @@ def _first_rows(ranges: Sequence[tuple[int, int]], limit: int) -> tuple[tuple[in
     return tuple(kept)
 
 
-def _load(config: SourceConfig) -> _Loaded:
+def _load(config: SourceConfig, processes: int) -> _Loaded:
     dataset = os.path.expanduser(config.dataset)
     if os.path.isdir(dataset) and _is_saved(dataset):
         return _load_saved(dataset, config)
     if os.path.exists(dataset) or glob.has_magic(dataset) or "://" in dataset or data_files.kind_of(dataset):
-        return _load_files(data_files.find(dataset), config)
+        return _load_files(data_files.find(dataset), config, processes)
     return _load_hub(config)
 
 
@@ -198,7 +201,7 @@ def _own_name(split: datasets.Dataset | None) -> str:
     return (names.pop() if len(names) == 1 else "") or "train"
 
 
-def _load_files(paths: Sequence[str], config: SourceConfig) -> _Loaded:
+def _load_files(paths: Sequence[str], config: SourceConfig, processes: int) -> _Loaded:
     _refuse_hub_options(config)
     kind = data_files.kind_of_all(paths, dataset=config.dataset)
     every = data_files.by_split(paths)
@@ -209,17 +212,38 @@ def _load_files(paths: Sequence[str], config: SourceConfig) -> _Loaded:
     before = stamps_of(paths)
     with hub.explained(config.dataset, files=paths), _told_apart(config.dataset):
         _check_headers(filled, kind=kind, config=config)
-        loaded = (
-            datasets.load_dataset(
-                data_files.BUILDERS[kind], data_files=entries, keep_in_memory=False, **data_files.options(kind)
-            )
-            if entries
-            else {}
-        )
+        loaded = _prepared(entries, kind=kind, processes=_worthwhile(filled, processes)) if entries else {}
     identity = {"kind": kind, "files": files_digest(paths)}
     if changed := sorted(path for path, stamp in stamps_of(paths).items() if stamp != before.get(path)):
         raise SourceError(f"{changed[0]}: was changed while it was read", remedy="run the same command again")
     return _Loaded(loaded, identity, filled, {})
+
+
+def _prepared(entries: Mapping[str, Sequence[str]], *, kind: str, processes: int | None) -> datasets.DatasetDict:
+    """The files as Arrow files, in their order, whoever prepared them."""
+    try:
+        return datasets.load_dataset(
+            data_files.BUILDERS[kind],
+            data_files=entries,
+            keep_in_memory=False,
+            num_proc=processes,
+            **data_files.options(kind),
+        )
+    except Exception:
+        if processes is None:
+            raise
+        # What is wrong with a file does not survive the way between processes.
+        return _prepared(entries, kind=kind, processes=None)
+
+
+def _worthwhile(files: Mapping[str, Sequence[str]], processes: int) -> int | None:
+    """How many processes are to prepare the files: each takes whole ones, and time and memory to start."""
+    paths = [path for split in files.values() for path in split]
+    if any("://" in path for path in paths):
+        return None
+    total = sum(os.path.getsize(path) for path in paths)
+    count = min(processes, max(map(len, files.values()), default=0), total // _BYTES_PER_PROCESS)
+    return count if count > 1 else None
 
 
 def _check_headers(files: Mapping[str, Sequence[str]], *, kind: str, config: SourceConfig) -> None:

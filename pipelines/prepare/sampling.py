@@ -9,6 +9,7 @@ user's filters leave few rows, there are more clusters, so that about as many ro
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
 import itertools
 import math
@@ -156,12 +157,13 @@ def _sample_some(job: Job, tools: Tools, split: SplitSource, *, times: int) -> l
     clusters = _clusters(job, split, times=times)
     # The first clusters come from all along the split, and are what an engine has to get right before it makes a shard:
     # comparing all of them would take longer than the rest of a small job.
-    parts = list(_read(job, tools, split, clusters[::_FIRST], compared=True))
-    text_bytes = sum(int(rows.text_bytes.sum()) for rows, _ in parts)
-    if text_bytes <= _ENOUGH_BYTES and _ROWS * job.length <= _ENOUGH_POSITIONS:
-        parts += _read(
-            job, tools, split, [each for index, each in enumerate(clusters) if index % _FIRST], compared=False
-        )
+    with concurrent.futures.ThreadPoolExecutor(1) as beside:
+        checks = CrossCheck(tools, pool=beside)
+        parts = list(_read(job, tools, split, clusters[::_FIRST], checks=checks))
+        text_bytes = sum(int(rows.text_bytes.sum()) for rows, _ in parts)
+        if text_bytes <= _ENOUGH_BYTES and _ROWS * job.length <= _ENOUGH_POSITIONS:
+            parts += _read(job, tools, split, [each for index, each in enumerate(clusters) if index % _FIRST])
+        checks.finish()
     if not any(rows.records.any() for rows, _ in parts):
         return []
     return sorted(parts, key=lambda part: int(part[0].places[0]))
@@ -213,13 +215,17 @@ def _clusters(job: Job, split: SplitSource, *, times: int = 1) -> list[tuple[int
 
 
 def _read(
-    job: Job, tools: Tools, split: SplitSource, clusters: Sequence[tuple[int, int]], *, compared: bool
+    job: Job,
+    tools: Tools,
+    split: SplitSource,
+    clusters: Sequence[tuple[int, int]],
+    *,
+    checks: CrossCheck | None = None,
 ) -> Iterator[tuple[_Rows, Encoded]]:
-    """The clusters' usable rows, tokenized, without those that would make a cluster long."""
+    """The clusters' usable rows, tokenized, without those that would make a cluster long. All are given to `checks`."""
     segments = tuple(part for cluster in clusters for part in _in_ranges(cluster, split.ranges))
     places = np.concatenate([np.zeros(0, np.int64), *(np.arange(*cluster) for cluster in clusters)])
     numbers = np.repeat([start for start, _ in clusters], [stop - start for start, stop in clusters])
-    checks = CrossCheck(tools)
     first = 0
     for row, batch in batches(job, split.name, segments):
         text_bytes = sizes_of(batch, job.columns.content)
@@ -229,7 +235,7 @@ def _read(
         usable = np.flatnonzero(reasons == "")
         if len(usable):
             encoded = tools.encode(rows)
-            if compared:
+            if checks is not None:
                 checks.add(rows, encoded, numbers=row + usable, which=np.arange(len(usable)))
             yield (
                 _Rows(
@@ -242,7 +248,6 @@ def _read(
                 encoded,
             )
         first += batch.num_rows
-    checks.finish()
 
 
 def _joined(parts: Sequence[_Rows]) -> _Rows:

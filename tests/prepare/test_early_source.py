@@ -12,13 +12,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from pipelines.prepare import early_source
+from pipelines.prepare import early_source, loading
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.loading import open_source
 from tests import building
-from tfrecord_io.errors import SplitNotFoundError
+from tfrecord_io.errors import SourceError, SplitNotFoundError
 
 pytestmark = pytest.mark.slow
 
@@ -87,6 +89,35 @@ def test_nothing_is_begun_where_datasets_is_imported_already(config: SourceConfi
     assert "datasets" in sys.modules
     early_source.begin(config)
     assert not early_source._begun
+
+
+# The tests' own process has threads; the one that opens sources has none that hold locks.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+class TestManyLargeFiles:
+    """Files that are large enough for several processes, as far as this module's setting says."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setattr(loading, "_BYTES_PER_PROCESS", 1)
+        for number in range(5):
+            rows = [{"text": f"row {number * 7 + row}"} for row in range(7)]
+            pq.write_table(pa.Table.from_pylist(rows), tmp_path / f"part-{number}.parquet")
+        return tmp_path
+
+    def test_rows_are_in_the_order_of_the_files(self, folder: Path) -> None:
+        (split,) = open_source(SourceConfig(dataset=str(folder)), processes=3).splits.values()
+        assert len(split.files.paths) == 3, "each process wrote a file"  # type: ignore[union-attr]
+        texts = [text for _, batch in split.read(split.ranges, ["text"]) for text in batch.column(0).to_pylist()]
+        assert texts == [f"row {number}" for number in range(35)]
+
+    def test_what_is_wrong_with_one_is_said_as_by_one_process(self, folder: Path) -> None:
+        pq.write_table(pa.table({"body": ["a"]}), folder / "part-3.parquet")
+        said = []
+        for processes in (1, 3):
+            with pytest.raises(SourceError, match="its files have not the same columns") as error:
+                open_source(SourceConfig(dataset=str(folder)), processes=processes)
+            said.append(str(error.value))
+        assert said[0] == said[1]
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
