@@ -1,6 +1,6 @@
 """The source, opened by a process of its own while this one imports its libraries.
 
-    begin ──────► python -m pipelines.prepare.early_source
+    begin ──────► main, in a process of its own
       │                                │
     transformers, Beam,            datasets; data files become Arrow files
     kernels, the tokenizer             │
@@ -31,10 +31,13 @@ from tfrecord_io.errors import PrepError
 if TYPE_CHECKING:  # what it needs would keep the process from being started at once
     from pipelines.prepare.sources import Source
 
-__all__ = ["awaited", "begin"]
+__all__ = ["awaited", "begin", "main"]
 
 # Of about 200 MB each, to prepare files; what reads and writes disks gains little from more.
 _MOST_PROCESSES = 16
+
+# With our own search path: by itself Python would look in the current folder first, and find a datasets.py there.
+_PROGRAM = "import sys; sys.path[:] = sys.argv[2:]; from pipelines.prepare import early_source; early_source.main()"
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +56,7 @@ def begin(config: SourceConfig) -> None:
         return
     with contextlib.suppress(OSError):  # no process to be had
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(logging.getLogger().getEffectiveLevel())],
+            [sys.executable, "-c", _PROGRAM, str(logging.getLogger().getEffectiveLevel()), *sys.path],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -116,7 +119,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _main() -> None:
+def main() -> None:
     """Reads a config, opens its source, writes the answer."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # the launcher says what was interrupted
     answers = os.fdopen(os.dup(1), "wb")
@@ -159,7 +162,3 @@ def _logged(*, level: int) -> Iterator[list[logging.LogRecord]]:
         yield kept
     finally:
         root.removeHandler(keeper)
-
-
-if __name__ == "__main__":
-    _main()

@@ -54,6 +54,16 @@ def test_the_source_is_the_one_that_would_be_opened_here(begin: Begin, config: S
     assert process.returncode == 0
 
 
+def test_what_lies_in_the_current_folder_is_not_taken_for_a_library(
+    begin: Begin, config: SourceConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "datasets.py").write_text("raise SystemExit(3)\n")
+    monkeypatch.chdir(tmp_path)
+    process = begin(config)
+    early_source.awaited(config)
+    assert process.returncode == 0
+
+
 def test_an_error_is_the_one_that_would_be_raised_here(begin: Begin, config: SourceConfig) -> None:
     wrong = SourceConfig(dataset=config.dataset, splits=("validation",))
     with pytest.raises(SplitNotFoundError) as here:
