@@ -117,7 +117,11 @@ def _options() -> argparse.Namespace:
         "--quick", action="store_true", help="5 and 20 MB of text: shows that all works, measures little"
     )
     arguments.add_only(parser, SECTIONS)
-    parser.add_argument("--runs", type=arguments.positive, help="of each thing; default 3, and 1 on the large corpus")
+    parser.add_argument(
+        "--runs",
+        type=arguments.positive,
+        help="of each thing, of our build three times as many; default 3, and 1 on the large corpus",
+    )
     parser.add_argument("--large-runs", type=arguments.positive, help="on the large corpus, if not as many as --runs")
     parser.add_argument("--small-mb", type=arguments.positive, help="text of the small corpus; default 100")
     parser.add_argument("--large-mb", type=arguments.positive, help="text of the large corpus; default 400")
