@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 
-__all__ = ["encoding_parts", "has_merges_only", "installed", "largest_id"]
+__all__ = ["adds_nothing", "encoding_parts", "has_merges_only", "installed", "largest_id"]
 
 # The releases of `tokenizers` that other engines were compared with.
 _REFERENCE = ((0, 23, 0), (0, 23, 999))
@@ -47,6 +47,15 @@ def has_merges_only(parts: Mapping[str, Any], *, byte_fallback: bool, dtype: np.
         and largest_id(parts) <= np.iinfo(dtype).max
         and all(token["content"] for token in parts["added_tokens"])
     )
+
+
+def adds_nothing(post_processor: Mapping[str, Any] | None) -> bool:
+    """Whether the ids of one text stay as they are, but for special tokens."""
+    if post_processor is None or post_processor["type"] in ("BertProcessing", "RobertaProcessing"):
+        return True
+    return post_processor["type"] == "TemplateProcessing" and [
+        piece["Sequence"]["id"] for piece in post_processor["single"] if "Sequence" in piece
+    ] == ["A"]
 
 
 def largest_id(parts: Mapping[str, Any]) -> int:
