@@ -1,0 +1,413 @@
+"""The compiled loop of the Unigram engine: UTF-8 bytes in, ids out.
+
+A document is a row of words. Each is normalized code point by code point, gets the mark "▁" in front where Metaspace
+puts one, and is cut into pieces by itself: no piece reaches over a mark, so no word knows of another one.
+
+    words     with `splits_white`  all between white space, each with the mark or without
+              otherwise            one for each space, which becomes its mark, even if nothing follows; and what stands
+                                   before the first space, with the mark or without
+
+Pieces are those of the best path, found as the reference finds it (Viterbi, left to right): at each character, all
+entries of the vocabulary that begin there, shortest first, then the unknown token if none of them is that character
+alone. A path to a place is replaced only by a better one, so among equals the first found stays. Scores are added in
+the reference's order, in 64 bits: score of the piece + score so far. Unknown pieces side by side are one: an entry of
+the vocabulary spelt like it (which the best path may have passed by), or the tokens of its bytes, or the unknown token.
+
+Words of at most 15 bytes, without the mark, are looked up in a table of words seen before:
+
+    row of `memory`    bytes 0-7 | bytes 8-14, size and mark | ids 0, 1 | id 2, count        4 words of 64 bits
+
+A row is overwritten by the next word that falls on it. The table belongs to one call at a time: nothing here is shared
+between threads but what is only read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipelines.prepare.engines.text_kernels import ASK, DROP, MISSING_PAGE, REORDERED, SPACE, code_point, entry_of, jit
+from tfrecord_io._kernels import load, store
+
+__all__ = ["LONG_WORD", "MARK_BYTES", "MEMORY_WORDS", "NO_ROOM", "Scratch", "Tables", "encode"]
+
+_REFERENCE, NO_ROOM, LONG_WORD = -2, -3, -4
+MARK_BYTES = 3
+MEMORY_BITS = 15
+MEMORY_WORDS = 4 << MEMORY_BITS
+_MAX_REMEMBERED = 15
+_SLACK = 40  # of `out` and `word`, more than one code point needs
+
+# Flags of entries, see `unigram_points`.
+_JOINS, _STRIPPED, _MERGES, _ENDS_IN_MARK = (np.uint64(1 << bit) for bit in (8, 9, 10, 11))
+_MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+
+
+class Tables(NamedTuple):
+    """All that the loop only reads. A code point's entry is entries[page_of[c >> 8] << 8 | c & 255]."""
+
+    units: np.ndarray  # uint64: the vocabulary, see `vocabulary_trie`
+    start: int
+    scores: np.ndarray  # float64, by id
+    unknown: int  # id
+    unknown_score: float
+    byte_ids: np.ndarray  # int32 [256], -1 for none
+    page_of: np.ndarray  # int32 [0x1100], -1: not asked for yet; page 0 is at 0
+    entries: np.ndarray  # uint64
+    pool: np.ndarray  # uint8
+    plain: np.ndarray  # bool [256]: ASCII bytes that are part of a word as they are
+    plain_space: bool  # whether a space is a SPACE, and nothing else
+    raw_first: np.ndarray  # bool [256]: first bytes of what a document must not hold
+    raw_units: np.ndarray  # a trie of it
+    raw_start: int
+    normal_first: np.ndarray  # the same of what a normalized word must not hold
+    normal_units: np.ndarray
+    normal_start: int
+    charsmap: np.ndarray  # uint32: trie of the Precompiled step, empty if there is none
+    joint_line_end: bool  # whether a line feed after a carriage return is nothing
+    splits_white: bool
+    marks_first: bool  # whether a word without a space before it has the mark
+    merges: bool
+    strips_left: bool
+    strips_right: bool
+
+
+class Scratch(NamedTuple):
+    """One word: its bytes with the mark before them; of each place, the best path to it."""
+
+    word: np.ndarray  # uint8
+    best: np.ndarray  # float64: its score
+    begin: np.ndarray  # int32: where its last piece begins
+    piece: np.ndarray  # int32: id of that piece
+
+
+@jit
+def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  # type: ignore[no-untyped-def]
+    """Writes the ids of each document to `out`, and where they end to `ends`.
+
+    Args:
+        asked: uint8 [N], set for the documents that the reference has to do.
+        out: int32. memory: uint64 [MEMORY_WORDS], zero at first.
+        progress: int64 [2], the document to go on with and where in `out`; zero at first.
+    Returns: 0; or MISSING_PAGE, NO_ROOM (in `out`) or LONG_WORD (for `scratch`), and `progress` says how far it came.
+    """
+    for index in range(progress[0], len(edges) - 1):
+        got = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
+        if got == _REFERENCE:
+            asked[index] = 1
+        elif got < 0:
+            progress[0] = index
+            return got
+        else:
+            progress[1] = got
+        ends[index] = progress[1]
+    return 0
+
+
+@jit
+def _document(data, begin, end, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
+    """Returns: where in `out` the ids of data[begin:end] end; or MISSING_PAGE, NO_ROOM, LONG_WORD or _REFERENCE."""
+    at, whole = np.int64(begin), end
+    if tables.strips_right:
+        end = _strip_right(data, begin, end, tables)
+        if end < 0:
+            return end
+    if tables.strips_left:
+        at = _strip_left(data, begin, end, tables)
+        if at < 0:
+            return at
+    word = scratch.word
+    marked, alone_counts, merging = tables.marks_first, False, False
+    safe = len(data) - 16
+    while True:
+        size = 0
+        if at <= safe:
+            while size < 16 and at + size < end and tables.plain[data[at + size]]:
+                size += 1
+            low, high = load(data, at), load(data, at + 8)
+            if 0 < size < 16 and tables.plain_space and at + size < end and data[at + size] == 0x20:
+                if to + size + _SLACK > len(out):
+                    return NO_ROOM
+                low, high = _first_bytes(low, high, size)
+                to = _short_word(low, high, size, marked, out, to, memory, scratch, tables)
+                at += size + 1
+                marked, alone_counts, merging = marked if tables.splits_white else True, True, True
+                continue
+            store(word, MARK_BYTES, low)
+            store(word, MARK_BYTES + 8, high)
+            at += size
+        at, size, entry, special = _rest_of_word(data, begin, at, end, whole, size, merging, scratch, tables)
+        if at < 0:
+            return at
+        if special and _holds(word, MARK_BYTES, MARK_BYTES + size, tables):
+            return _REFERENCE
+        if to + size + _SLACK > len(out):
+            return NO_ROOM
+        if size > 0 or (alone_counts and not tables.splits_white):
+            if size <= _MAX_REMEMBERED:
+                low, high = _first_bytes(load(word, MARK_BYTES), load(word, MARK_BYTES + 8), size)
+                to = _short_word(low, high, size, marked, out, to, memory, scratch, tables)
+            else:
+                to = _pieces(0 if marked else MARK_BYTES, MARK_BYTES + size, out, to, scratch, tables)
+        if entry == 0:
+            return to
+        if not tables.splits_white:
+            marked, alone_counts = True, True
+        merging = entry & _MERGES != 0
+
+
+@jit
+def _rest_of_word(data, begin, at, end, whole, size, merging, scratch, tables):  # type: ignore[no-untyped-def]
+    """Appends to the word, which has `size` bytes, up to a space, and passes over that.
+
+    Args:
+        end: of the document without what Strip takes away; `whole`: with it.
+        merging: whether a space at once would be part of the run before it.
+    Returns: the place after it or MISSING_PAGE, LONG_WORD or _REFERENCE; bytes of the word; the space's entry, 0 at the
+    end of the document; whether `_holds` has to look.
+    """
+    word = scratch.word
+    nothing = np.uint64(0)
+    after_mark = special = False
+    room = len(word) - MARK_BYTES - _SLACK
+    while at < end:
+        if size > room:
+            return LONG_WORD, 0, nothing, False
+        byte = data[at]
+        if tables.plain[byte]:
+            word[MARK_BYTES + size] = byte
+            size, at, after_mark = size + 1, at + 1, False
+            continue
+        point, width = code_point(data, at, end)
+        entry = entry_of(point, tables)
+        kind = np.int64(entry & np.uint64(7))
+        if kind > ASK:
+            return MISSING_PAGE, 0, nothing, False
+        if kind == ASK or (kind == REORDERED and after_mark):
+            return _REFERENCE, 0, nothing, False
+        if tables.raw_first[byte] and _is_entry(data, at, whole, tables.raw_units, tables.raw_start):
+            return _REFERENCE, 0, nothing, False
+        if entry & _JOINS != 0 and _may_change_together(data, begin, at, width, end, tables):
+            return _REFERENCE, 0, nothing, False
+        at += width
+        if point == 0x0D and tables.joint_line_end and at < end and data[at] == 0x0A:
+            if tables.raw_first[0x0A]:
+                return _REFERENCE, 0, nothing, False
+            at += 1
+        if kind == SPACE:
+            if merging and size == 0 and tables.merges and entry & _MERGES != 0:
+                continue
+            return at, size, entry, special
+        if kind == DROP:
+            merging = merging and entry & _MERGES != 0
+            continue
+        after_mark = entry & _ENDS_IN_MARK != 0
+        count = np.int64(entry >> np.uint64(3)) & 31
+        source = np.int64(entry >> np.uint64(13))
+        for step in range(0, count, 8):
+            store(word, MARK_BYTES + size + step, load(tables.pool, source + step))
+        for step in range(count):
+            special = special or tables.normal_first[word[MARK_BYTES + size + step]]
+        size += count
+    return at, size, nothing, special
+
+
+@jit
+def _strip_right(data, begin, end, tables):  # type: ignore[no-untyped-def]
+    """Where the document ends without what Strip takes away; or MISSING_PAGE or _REFERENCE."""
+    while end > begin:
+        at = end - 1
+        while at > begin and data[at] & 0xC0 == 0x80:
+            at -= 1
+        found = _is_stripped(data, at, end, tables)
+        if found <= 0:
+            return end if found == 0 else found
+        end = at
+    return end
+
+
+@jit
+def _strip_left(data, at, end, tables):  # type: ignore[no-untyped-def]
+    """Where the document begins without what Strip takes away; or MISSING_PAGE or _REFERENCE."""
+    while at < end:
+        found = _is_stripped(data, at, end, tables)
+        if found <= 0:
+            return at if found == 0 else found
+        at += code_point(data, at, end)[1]
+    return at
+
+
+@jit
+def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
+    """1 if Strip takes this code point away at the end of a text, 0 if not; or MISSING_PAGE or _REFERENCE."""
+    entry = entry_of(code_point(data, at, end)[0], tables)
+    kind = entry & np.uint64(7)
+    if kind > np.uint64(ASK):
+        return MISSING_PAGE
+    if kind == np.uint64(ASK):
+        return _REFERENCE
+    if entry & _STRIPPED == 0:
+        return 0
+    if entry & _JOINS != 0:
+        return _REFERENCE
+    is_held = tables.raw_first[data[at]] and _is_entry(data, at, len(data), tables.raw_units, tables.raw_start)
+    return _REFERENCE if is_held else 1
+
+
+@jit
+def _may_change_together(data, begin, at, width, end, tables):  # type: ignore[no-untyped-def]
+    """Whether the cluster of the code point at `at` and the one before it may have an entry in the table."""
+    first = at - 1
+    while first > begin and data[first] & 0xC0 == 0x80:
+        first -= 1
+    if first < begin or at + width - first >= 6:
+        return False
+    place = np.int64(tables.charsmap[0])
+    place = (place >> 10) << ((place & 512) >> 6)
+    for index in range(first, min(first + 5, end)):
+        byte = np.int64(data[index])
+        place ^= byte
+        if byte == 0 or place >= len(tables.charsmap):
+            return False
+        unit = np.int64(tables.charsmap[place])
+        if unit & 0x800000FF != byte:
+            return False
+        if unit & 0x100:
+            return True
+        place ^= (unit >> 10) << ((unit & 512) >> 6)
+    return False
+
+
+@jit
+def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
+    """Whether the word holds one of the entries that a normalized word must not hold."""
+    for place in range(at, end):
+        if tables.normal_first[word[place]]:  # noqa: SIM102, Numba evaluates both sides of a longer condition
+            if _is_entry(word, place, end, tables.normal_units, tables.normal_start):
+                return True
+    return False
+
+
+@jit
+def _is_entry(data, at, end, units, node):  # type: ignore[no-untyped-def]
+    """Whether an entry of the trie stands at `at`."""
+    while at < end:
+        byte = np.int64(data[at])
+        unit = units[node + byte]
+        if np.int64(unit & np.uint64(255)) != byte:
+            return False
+        if (unit >> np.uint64(8)) & np.uint64(0xFFFFFFF):
+            return True
+        node = np.int64(unit >> np.uint64(36))
+        at += 1
+    return False
+
+
+@jit
+def _first_bytes(low, high, size):  # type: ignore[no-untyped-def]
+    """The first bytes of 16, at most 15 of them, padded with zeros."""
+    ones = ~np.uint64(0)
+    if size > 8:
+        return low, high & (ones >> np.uint64(128 - 8 * size))
+    return (low & (ones >> np.uint64(64 - 8 * size)) if size else np.uint64(0)), np.uint64(0)
+
+
+@jit
+def _short_word(low, high, size, marked, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
+    """The ids of a word of at most 15 bytes, from memory or into it."""
+    high |= np.uint64(size | (16 if marked else 0)) << np.uint64(56)
+    row = np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - MEMORY_BITS)) << 2
+    if memory[row] == low and memory[row + 1] == high:
+        two, last = memory[row + 2], memory[row + 3]
+        out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
+        out[to + 1] = np.int32(two >> np.uint64(32))
+        out[to + 2] = np.int32(last & np.uint64(0xFFFFFFFF))
+        return to + np.int64(last >> np.uint64(32))
+    store(scratch.word, MARK_BYTES, low)
+    store(scratch.word, MARK_BYTES + 8, high)
+    stop = _pieces(0 if marked else MARK_BYTES, MARK_BYTES + size, out, to, scratch, tables)
+    if stop - to <= 3:
+        memory[row], memory[row + 1] = low, high
+        memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
+        memory[row + 3] = np.uint64(np.uint32(out[to + 2])) | np.uint64(stop - to) << np.uint64(32)
+    return stop
+
+
+@jit
+def _pieces(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
+    """The ids of the best path through the bytes of the word from `first` to `end`."""
+    word, best, begin, piece = scratch.word, scratch.best, scratch.begin, scratch.piece
+    for place in range(first, end + 1):
+        begin[place] = -1
+    best[first] = 0.0
+    place = first
+    while place < end:
+        lead, here = word[place], best[place]
+        after = place + (1 if lead < 0x80 else (2 if lead < 0xE0 else (3 if lead < 0xF0 else 4)))
+        node, at, is_known = tables.start, place, False
+        while at < end:
+            byte = np.int64(word[at])
+            unit = tables.units[node + byte]
+            if np.int64(unit & np.uint64(255)) != byte:
+                break
+            at += 1
+            entry = np.int64((unit >> np.uint64(8)) & np.uint64(0xFFFFFFF))
+            if entry:
+                score = tables.scores[entry - 1] + here
+                if begin[at] < 0 or score > best[at]:
+                    best[at], begin[at], piece[at] = score, place, entry - 1
+                is_known = is_known or at == after
+            node = np.int64(unit >> np.uint64(36))
+        if not is_known:
+            score = tables.unknown_score + here
+            if begin[after] < 0 or score > best[after]:
+                best[after], begin[after], piece[after] = score, place, tables.unknown
+        place = after
+    return _follow_back(first, end, out, to, scratch, tables)
+
+
+@jit
+def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
+    """Writes the ids of the best path, last one first, and turns them round."""
+    begin, piece = scratch.begin, scratch.piece
+    stop, place = to, end
+    while place > first:
+        if piece[place] != tables.unknown:
+            out[stop] = piece[place]
+            stop, place = stop + 1, np.int64(begin[place])
+            continue
+        last = place
+        while place > first and piece[place] == tables.unknown:
+            place = np.int64(begin[place])
+        stop = _unknown(place, last, out, stop, scratch, tables)
+    low, high = to, stop - 1
+    while low < high:
+        out[low], out[high] = out[high], out[low]
+        low, high = low + 1, high - 1
+    return stop
+
+
+@jit
+def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
+    """The ids of unknown pieces that are taken together, last one first."""
+    word, node, at, found = scratch.word, tables.start, first, np.uint64(0)
+    while at < end:
+        byte = np.int64(word[at])
+        unit = tables.units[node + byte]
+        if np.int64(unit & np.uint64(255)) != byte:
+            break
+        found = (unit >> np.uint64(8)) & np.uint64(0xFFFFFFF)
+        node = np.int64(unit >> np.uint64(36))
+        at += 1
+    if at == end and found:
+        out[to] = np.int64(found) - 1
+        return to + 1
+    for place in range(first, end):
+        if tables.byte_ids[word[place]] < 0:
+            out[to] = tables.unknown
+            return to + 1
+    for place in range(end - 1, first - 1, -1):
+        out[to] = tables.byte_ids[word[place]]
+        to += 1
+    return to
