@@ -13,12 +13,14 @@ alone. A path to a place is replaced only by a better one, so among equals the f
 the reference's order, in 64 bits: score of the piece + score so far. Unknown pieces side by side are one: an entry of
 the vocabulary spelt like it (which the best path may have passed by), or the tokens of its bytes, or the unknown token.
 
-Words of at most 15 bytes, without the mark, are looked up in a table of words seen before:
+Words of at most 15 bytes are looked up in a table of words seen before, as they stand in the document:
 
     row of `memory`    bytes 0-7 | bytes 8-14, size and mark | ids 0, 1 | id 2, count        4 words of 64 bits
 
-A row is overwritten by the next word that falls on it. The table belongs to one call at a time: nothing here is shared
-between threads but what is only read.
+What is in there was normalized once, and nothing around it can change what becomes of it: it has no code point that
+joins what is before it, and no byte with which something begins that a document must not hold. A row is overwritten by
+the next word that falls on it. An empty one has the key of no word. The table belongs to one call at a time: nothing
+here is shared between threads but what is only read.
 """
 
 from __future__ import annotations
@@ -28,19 +30,21 @@ from typing import NamedTuple
 import numpy as np
 
 from pipelines.prepare.engines.text_kernels import ASK, DROP, MISSING_PAGE, REORDERED, SPACE, code_point, entry_of, jit
-from tfrecord_io._kernels import load, store
+from tfrecord_io._kernels import load, store, trailing_zeros
 
 __all__ = ["LONG_WORD", "MARK_BYTES", "MEMORY_WORDS", "NO_ROOM", "Scratch", "Tables", "encode"]
 
 _REFERENCE, NO_ROOM, LONG_WORD = -2, -3, -4
 MARK_BYTES = 3
-MEMORY_BITS = 15
+MEMORY_BITS = 16
 MEMORY_WORDS = 4 << MEMORY_BITS
 _MAX_REMEMBERED = 15
-_SLACK = 40  # of `out` and `word`, more than one code point needs
+_SLACK = 40  # of `out` and `word`: more than the mark and one code point need
 
 # Flags of entries, see `unigram_points`.
 _JOINS, _STRIPPED, _MERGES, _ENDS_IN_MARK = (np.uint64(1 << bit) for bit in (8, 9, 10, 11))
+_HIGH, _ONES = np.uint64(0x8080808080808080), np.uint64(0x0101010101010101)
+_SPACES = np.uint64(0x20) * _ONES
 _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
@@ -117,39 +121,28 @@ def _document(data, begin, end, out, to, memory, scratch, tables):  # type: igno
         at = _strip_left(data, begin, end, tables)
         if at < 0:
             return at
-    word = scratch.word
     marked, alone_counts, merging = tables.marks_first, False, False
     safe = len(data) - 16
     while True:
-        size = 0
-        if at <= safe:
-            while size < 16 and at + size < end and tables.plain[data[at + size]]:
-                size += 1
-            low, high = load(data, at), load(data, at + 8)
-            if 0 < size < 16 and tables.plain_space and at + size < end and data[at + size] == 0x20:
-                if to + size + _SLACK > len(out):
-                    return NO_ROOM
-                low, high = _first_bytes(low, high, size)
-                to = _short_word(low, high, size, marked, out, to, memory, scratch, tables)
-                at += size + 1
-                marked, alone_counts, merging = marked if tables.splits_white else True, True, True
-                continue
-            store(word, MARK_BYTES, low)
-            store(word, MARK_BYTES + 8, high)
-            at += size
-        at, size, entry, special = _rest_of_word(data, begin, at, end, whole, size, merging, scratch, tables)
+        if at <= safe and tables.plain_space:
+            size = _until_space(load(data, at), load(data, at + 8))
+            if 0 < size <= _MAX_REMEMBERED and at + size < end:
+                low, high = _key(load(data, at), load(data, at + 8), size, marked)
+                row = _row(low, high)
+                if memory[row] == low and memory[row + 1] == high:
+                    if to + _SLACK > len(out):
+                        return NO_ROOM
+                    to = _recall(memory, row, out, to)
+                    at += size + 1
+                    marked, alone_counts, merging = marked if tables.splits_white else True, True, True
+                    continue
+        at, start, stop, size, entry = _next_word(data, begin, at, end, whole, merging, scratch, tables)
         if at < 0:
             return at
-        if special and _holds(word, MARK_BYTES, MARK_BYTES + size, tables):
-            return _REFERENCE
         if to + size + _SLACK > len(out):
             return NO_ROOM
         if size > 0 or (alone_counts and not tables.splits_white):
-            if size <= _MAX_REMEMBERED:
-                low, high = _first_bytes(load(word, MARK_BYTES), load(word, MARK_BYTES + 8), size)
-                to = _short_word(low, high, size, marked, out, to, memory, scratch, tables)
-            else:
-                to = _pieces(0 if marked else MARK_BYTES, MARK_BYTES + size, out, to, scratch, tables)
+            to = _word(data, start, stop, size, marked, out, to, memory, scratch, tables)
         if entry == 0:
             return to
         if not tables.splits_white:
@@ -158,22 +151,23 @@ def _document(data, begin, end, out, to, memory, scratch, tables):  # type: igno
 
 
 @jit
-def _rest_of_word(data, begin, at, end, whole, size, merging, scratch, tables):  # type: ignore[no-untyped-def]
-    """Appends to the word, which has `size` bytes, up to a space, and passes over that.
+def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: ignore[no-untyped-def]
+    """Normalizes a word up to a space or the end of the document, and passes over the space.
 
     Args:
         end: of the document without what Strip takes away; `whole`: with it.
         merging: whether a space at once would be part of the run before it.
-    Returns: the place after it or MISSING_PAGE, LONG_WORD or _REFERENCE; bytes of the word; the space's entry, 0 at the
-    end of the document; whether `_holds` has to look.
+    Returns: the place behind the space, or MISSING_PAGE, LONG_WORD or _REFERENCE; where the word begins in `data`;
+    where it ends, -1 if the same bytes may become something else elsewhere; its bytes; the entry of the space, 0 at the
+    end of the document.
     """
     word = scratch.word
     nothing = np.uint64(0)
-    after_mark = special = False
+    start, size, is_itself, after_mark, special = at, 0, True, False, False
     room = len(word) - MARK_BYTES - _SLACK
     while at < end:
         if size > room:
-            return LONG_WORD, 0, nothing, False
+            return LONG_WORD, 0, 0, 0, nothing
         byte = data[at]
         if tables.plain[byte]:
             word[MARK_BYTES + size] = byte
@@ -183,22 +177,30 @@ def _rest_of_word(data, begin, at, end, whole, size, merging, scratch, tables): 
         entry = entry_of(point, tables)
         kind = np.int64(entry & np.uint64(7))
         if kind > ASK:
-            return MISSING_PAGE, 0, nothing, False
+            return MISSING_PAGE, 0, 0, 0, nothing
         if kind == ASK or (kind == REORDERED and after_mark):
-            return _REFERENCE, 0, nothing, False
-        if tables.raw_first[byte] and _is_entry(data, at, whole, tables.raw_units, tables.raw_start):
-            return _REFERENCE, 0, nothing, False
-        if entry & _JOINS != 0 and _may_change_together(data, begin, at, width, end, tables):
-            return _REFERENCE, 0, nothing, False
+            return _REFERENCE, 0, 0, 0, nothing
+        if tables.raw_first[byte]:
+            is_itself = False
+            if _is_entry(data, at, whole, tables.raw_units, tables.raw_start):
+                return _REFERENCE, 0, 0, 0, nothing
+        if entry & _JOINS != 0:
+            is_itself = False
+            if _may_change_together(data, begin, at, width, end, tables):
+                return _REFERENCE, 0, 0, 0, nothing
+        stop = at
         at += width
         if point == 0x0D and tables.joint_line_end and at < end and data[at] == 0x0A:
             if tables.raw_first[0x0A]:
-                return _REFERENCE, 0, nothing, False
+                return _REFERENCE, 0, 0, 0, nothing
             at += 1
         if kind == SPACE:
             if merging and size == 0 and tables.merges and entry & _MERGES != 0:
+                start = at
                 continue
-            return at, size, entry, special
+            if special and _holds(word, MARK_BYTES, MARK_BYTES + size, tables):
+                return _REFERENCE, 0, 0, 0, nothing
+            return at, start, stop if is_itself else -1, size, entry
         if kind == DROP:
             merging = merging and entry & _MERGES != 0
             continue
@@ -210,7 +212,9 @@ def _rest_of_word(data, begin, at, end, whole, size, merging, scratch, tables): 
         for step in range(count):
             special = special or tables.normal_first[word[MARK_BYTES + size + step]]
         size += count
-    return at, size, nothing, special
+    if special and _holds(word, MARK_BYTES, MARK_BYTES + size, tables):
+        return _REFERENCE, 0, 0, 0, nothing
+    return at, start, at if is_itself else -1, size, nothing
 
 
 @jit
@@ -305,33 +309,60 @@ def _is_entry(data, at, end, units, node):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _first_bytes(low, high, size):  # type: ignore[no-untyped-def]
-    """The first bytes of 16, at most 15 of them, padded with zeros."""
-    ones = ~np.uint64(0)
-    if size > 8:
-        return low, high & (ones >> np.uint64(128 - 8 * size))
-    return (low & (ones >> np.uint64(64 - 8 * size)) if size else np.uint64(0)), np.uint64(0)
+def _until_space(low, high):  # type: ignore[no-untyped-def]
+    """How many of 16 bytes stand before the first space; 16 if there is none.
+
+    A byte that is zero has its highest bit set after a subtraction of 1; so may others behind it, but none before it.
+    """
+    low, high = low ^ _SPACES, high ^ _SPACES
+    found = (low - _ONES) & ~low & _HIGH
+    if found:
+        return np.int64(trailing_zeros(found) >> np.uint64(3))
+    found = (high - _ONES) & ~high & _HIGH
+    return 8 + np.int64(trailing_zeros(found) >> np.uint64(3)) if found else 16
 
 
 @jit
-def _short_word(low, high, size, marked, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """The ids of a word of at most 15 bytes, from memory or into it."""
-    high |= np.uint64(size | (16 if marked else 0)) << np.uint64(56)
-    row = np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - MEMORY_BITS)) << 2
+def _key(low, high, size, marked):  # type: ignore[no-untyped-def]
+    """The first two words of a row: the first `size` of 16 bytes, at most 15, padded with zeros; size and mark."""
+    ones = ~np.uint64(0)
+    last = np.uint64(size | (16 if marked else 0)) << np.uint64(56)
+    if size > 8:
+        return low, high & (ones >> np.uint64(128 - 8 * size)) | last
+    return (low & (ones >> np.uint64(64 - 8 * size)) if size else np.uint64(0)), last
+
+
+@jit
+def _row(low, high):  # type: ignore[no-untyped-def]
+    return np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - MEMORY_BITS)) << 2
+
+
+@jit
+def _recall(memory, row, out, to):  # type: ignore[no-untyped-def]
+    """Writes the ids of a row, of which `out` has place for three. Returns: where they end."""
+    two, last = memory[row + 2], memory[row + 3]
+    out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
+    out[to + 1] = np.int32(two >> np.uint64(32))
+    out[to + 2] = np.int32(last & np.uint64(0xFFFFFFFF))
+    return to + np.int64(last >> np.uint64(32))
+
+
+@jit
+def _word(data, start, stop, size, marked, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
+    """The ids of the normalized word, which data[start:stop] became, from memory or into it."""
+    first = 0 if marked else MARK_BYTES
+    if stop < 0 or size == 0 or stop - start > _MAX_REMEMBERED or start > len(data) - 16:
+        return _pieces(first, MARK_BYTES + size, out, to, scratch, tables)
+    low, high = _key(load(data, start), load(data, start + 8), stop - start, marked)
+    row = _row(low, high)
     if memory[row] == low and memory[row + 1] == high:
-        two, last = memory[row + 2], memory[row + 3]
-        out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
-        out[to + 1] = np.int32(two >> np.uint64(32))
-        out[to + 2] = np.int32(last & np.uint64(0xFFFFFFFF))
-        return to + np.int64(last >> np.uint64(32))
-    store(scratch.word, MARK_BYTES, low)
-    store(scratch.word, MARK_BYTES + 8, high)
-    stop = _pieces(0 if marked else MARK_BYTES, MARK_BYTES + size, out, to, scratch, tables)
-    if stop - to <= 3:
+        return _recall(memory, row, out, to)
+    after = _pieces(first, MARK_BYTES + size, out, to, scratch, tables)
+    if after - to <= 3:
         memory[row], memory[row + 1] = low, high
         memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
-        memory[row + 3] = np.uint64(np.uint32(out[to + 2])) | np.uint64(stop - to) << np.uint64(32)
-    return stop
+        memory[row + 3] = np.uint64(np.uint32(out[to + 2])) | np.uint64(after - to) << np.uint64(32)
+    return after
 
 
 @jit
