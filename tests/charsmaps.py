@@ -1,4 +1,4 @@
-"""SentencePiece's `precompiled_charsmap`, made here: a table of texts and what becomes of them, as Precompiled reads it.
+"""SentencePiece's `precompiled_charsmap`, made here: texts, and what Precompiled makes of them.
 
     size of the trie in bytes (u32) | units of the trie (u32 each) | what becomes of entries, each with a NUL behind it
 
@@ -48,7 +48,7 @@ _SPACES = [
 def nmt_nfkc() -> str:
     """A table like SentencePiece's of that name, in base 64."""
     rules: dict[str, str] = {}
-    for point in itertools.chain(range(0x80, 0xAC00), range(0xF900, 0x1FA00, 1)):
+    for point in itertools.chain(range(0x80, 0xAC00), range(0xF900, 0x1FA00)):
         letter = chr(point)
         composed, apart = unicodedata.normalize("NFKC", letter), unicodedata.normalize("NFD", letter)
         if composed != letter:
@@ -72,17 +72,19 @@ def charsmap(rules: Mapping[str, str]) -> str:
     while waiting:
         place, depth, below = waiting.pop()
         ending = [value for key, value in below if len(key) == depth]
-        children = {label: list(group) for label, group in itertools.groupby(below, lambda entry: entry[0][depth:][:1])}
-        children.pop(b"", None)
-        labels = [*([0] if ending else []), *(label[0] for label in children)]
+        children: dict[int, list[tuple[bytes, int]]] = {}
+        for key, value in below:
+            if len(key) > depth:
+                children.setdefault(key[depth], []).append((key, value))
+        labels = [*([0] if ending else []), *children]
         base = units.base_for(labels)
         units.data[place] = units.data.get(place, 0) | (place ^ base) << 10
         if ending:
             units.data[place] |= 1 << 8
             units.data[base] = 1 << 31 | ending[0]
         for label, group in children.items():
-            units.data[base ^ label[0]] = label[0]
-            waiting.append((base ^ label[0], depth + 1, group))
+            units.data[base ^ label] = label
+            waiting.append((base ^ label, depth + 1, group))
     array = units.array().astype("<u4").tobytes()
     return base64.b64encode(len(array).to_bytes(4, "little") + array + texts).decode()
 

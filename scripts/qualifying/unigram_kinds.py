@@ -9,7 +9,7 @@ bytes                                                    with byte fallback, so 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer

@@ -87,9 +87,13 @@ def changed_between_marks(letters: list[str]) -> list[str]:
     return [letter for letter, old, new in zip(letters, between, after, strict=True) if old != new]
 
 
-def one_by_one(normalize: Callable[[str], str], texts: list[str]) -> list[str]:
-    """`normalize` of each, in one call: they are laid out between code points that it leaves as they are."""
-    for mark in "0\u0436" if texts else "":
+def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: str = "0\u0436") -> list[str]:
+    """`normalize` of each, in one call: they are laid out between code points that it leaves as they are.
+
+    Args:
+        between: the code points to try, of which no two texts take notice of each other when they stand between them.
+    """
+    for mark in between if texts else "":
         if not any(mark in text for text in texts):
             parts = normalize(mark + mark.join(texts) + mark).split(mark)[1:-1]
             if len(parts) == len(texts):

@@ -24,7 +24,7 @@ An entry: 64 bits, as `pages` has them, and these flags:
     MERGES          where " {2,}" stands in the chain, it is a space, or nothing
     ENDS_IN_MARK    see above
 
-Asked for are pages of 256 code points, when a text first holds one of theirs: 1 to 3 ms a page.
+Asked for are pages of 256 code points, when a text first holds one of theirs: 1 ms a page.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from pipelines.prepare.engines.unigram_steps import MARK, Steps, chain
 __all__ = ["ENDS_IN_MARK", "JOINS", "MERGES", "STRIPPED", "Reader"]
 
 JOINS, STRIPPED, MERGES, ENDS_IN_MARK = (1 << bit for bit in (8, 9, 10, 11))
+_ASKS = 1 << 12  # no flag of an entry: the reference does the document
 _MAX_BYTES = 31
 
 
@@ -87,24 +88,31 @@ class Reader:
         points = letters_of_page(number)
         if not points:
             return [ASK] * PAGE
-        before = [self.after(point, step=self._steps.context) for point in points]
+        before, stripped, merged, become = (
+            self._after_each(points, step)
+            for step in (self._steps.context, self._steps.strip, self._steps.merge, len(self._steps.local))
+        )
         joins, prepends = self._joining(before)
         ends = self._ends_of_decompositions(before)
         entries = []
-        for point, text, (first, last) in zip(points, before, ends, strict=True):
-            flags = self._flags(point, ends_in_mark=self._marks[last], joins=text[:1] in joins)
-            risky = point in self._asks_for or text[-1:] in prepends or first in self._seconds
-            risky = risky or flags < 0 or (text[:1] in joins and self._steps.context > 0)
-            entries.append(
-                ASK if risky else self._entry(point, begins_with_mark=self._marks[first], flags=flags, pool=pool)
-            )
+        for index, point in enumerate(points):
+            text, (first, last) = before[index], ends[index]
+            flags = self._flags(stripped[index], merged[index]) | (ENDS_IN_MARK if self._marks[last] else 0)
+            if text[:1] in joins:
+                flags |= JOINS if self._steps.context == 0 else _ASKS
+            if point in self._asks_for or text[-1:] in prepends or first in self._seconds:
+                flags |= _ASKS
+            entries.append(self._entry(become[index], begins_with_mark=self._marks[first], flags=flags, pool=pool))
         return entries
 
-    def _entry(self, point: str, *, begins_with_mark: bool, flags: int, pool: bytearray) -> int:
-        text = self.after(point)
+    def _after_each(self, points: list[str], step: int) -> list[str]:
+        """Each of them after the steps before `step`: no step takes notice of NUL, or joins anything with it."""
+        return one_by_one(lambda text: self.after(text, step=step), points, between="\0") if step else points
+
+    def _entry(self, text: str, *, begins_with_mark: bool, flags: int, pool: bytearray) -> int:
         kind = self._kind(text, begins_with_mark=begins_with_mark)
         data = text.encode()
-        if kind == ASK or len(data) > _MAX_BYTES or (kind in (DROP, SPACE) and flags & ENDS_IN_MARK):
+        if kind == ASK or flags & _ASKS or len(data) > _MAX_BYTES or (kind in (DROP, SPACE) and flags & ENDS_IN_MARK):
             return ASK
         if kind in (DROP, SPACE):
             return kind | flags
@@ -122,19 +130,14 @@ class Reader:
             return SPACE if self._splits_white or len(text) == 1 else ASK
         return REORDERED if begins_with_mark else ORDINARY
 
-    def _flags(self, point: str, *, ends_in_mark: bool, joins: bool) -> int:
-        """The flags of a code point; -1 if the reference has to do documents that hold it."""
-        flags = (JOINS if joins else 0) | (ENDS_IN_MARK if ends_in_mark else 0)
+    def _flags(self, stripped: str, merged: str) -> int:
+        """The flags of what becomes of a code point up to where Strip stands, and " {2,}"."""
+        flags = 0
         if self._steps.strips_left or self._steps.strips_right:
-            found = [_is_white(letter) for letter in self.after(point, step=self._steps.strip)]
-            if any(found) and not all(found):
-                return -1
-            flags |= STRIPPED if all(found) else 0
+            white = [_is_white(letter) for letter in stripped]
+            flags |= STRIPPED if all(white) else _ASKS if any(white) else 0
         if self._steps.merges:
-            text = self.after(point, step=self._steps.merge)
-            if " " in text and text != " ":
-                return -1
-            flags |= MERGES if text in ("", " ") else 0
+            flags |= MERGES if merged in ("", " ") else _ASKS if " " in merged else 0
         return flags
 
     def _ends_of_decompositions(self, before: list[str]) -> list[tuple[str, str]]:
@@ -144,8 +147,8 @@ class Reader:
         """
         if self._decompose is None:
             return [("", "")] * len(before)
-        ends = [(text[:1], text[-1:]) for text in map(self._decompose, before)]
-        letters = sorted({letter for pair in ends for letter in pair} - self._marks.keys())
+        ends = [(text[:1], text[-1:]) for text in one_by_one(self._decompose, before, between="\0")]
+        letters = sorted({letter for pair in ends for letter in pair if letter not in self._marks})
         moved = set(changed_between_marks(letters))  # none is decomposed any further
         self._marks.update((letter, letter in moved) for letter in letters)
         return ends
@@ -154,12 +157,12 @@ class Reader:
         """The first code points that join what is before them, and the last ones that join what is behind them."""
         if self._probe is None:
             return set(), set()
-        first = sorted({text[0] for text in before if text})
-        last = sorted({text[-1] for text in before if text})
-        return (
-            {letter for letter in first if self._probe.normalize_str(f"x{letter}") == "y"},
-            {letter for letter in last if self._probe.normalize_str(f"{letter}x") == "y"},
-        )
+        first = sorted({text[0] for text in before if text} - {"\0"})
+        last = sorted({text[-1] for text in before if text} - {"\0"})
+        clusters = one_by_one(self._probe.normalize_str, [f"x{letter}" for letter in first], between="\0")
+        joins = {letter for letter, cluster in zip(first, clusters, strict=True) if cluster == "y"}
+        clusters = one_by_one(self._probe.normalize_str, [f"{letter}x" for letter in last], between="\0")
+        return joins, {letter for letter, cluster in zip(last, clusters, strict=True) if cluster == "y"}
 
 
 @functools.cache
@@ -171,7 +174,7 @@ def _is_white(letter: str) -> bool:
 def _seconds() -> frozenset[str]:
     """All code points that stand in a canonical decomposition, but not at its beginning."""
     nfd = normalizers.NFD().normalize_str
-    parts = (text[1:] for number in range(NUM_PAGES) for text in one_by_one(nfd, letters_of_page(number)))
+    parts = (text[1:] for number in range(NUM_PAGES) for text in one_by_one(nfd, letters_of_page(number), between="\0"))
     return frozenset().union(*parts)
 
 
