@@ -1,10 +1,8 @@
-"""The Unigram engine gives the ids of the Rust tokenizer, or does not open."""
+"""The Unigram engine gives the ids of the Rust tokenizer for texts of every kind."""
 
 from __future__ import annotations
 
-import base64
 import functools
-import json
 import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -14,18 +12,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import AddedToken, normalizers
+from tokenizers import AddedToken
 
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine, SlowEngine
-from pipelines.prepare.engines.unigram import UnigramEngine, open_unigram
+from pipelines.prepare.engines.unigram import UnigramEngine
 from pipelines.prepare.engines.unigram_kernels import MEMORY_WORDS
 from pipelines.prepare.runs import TokenRuns
-from scripts.qualifying.unigram_kinds import ADDED, NORMALIZERS, altered, metaspace, white_split
+from scripts.qualifying.unigram_kinds import ADDED, NORMALIZERS, metaspace, white_split
 from tests import texts
 from tests.charsmaps import charsmap
+from tests.prepare.unigram_engines import INT32, altered_kind, assert_same, check, opened, state_of
 from tests.tokenizers_zoo import Zoo
 
-INT32 = np.dtype(np.int32)
 TEXTS = [*texts.HOSTILE, *texts.sentences(20, seed=3)]
 # One for each way of treating spaces, and one for each step that looks at neighbours.
 ONE_OF_EACH = ["t5", "t5 converted", "rembert", "nmt nfkc", "nfd"]
@@ -63,51 +61,13 @@ LETTERS = [
     "🇩🇪",
     "\u0301",
 ]
-JUST_MARK = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}
 any_text = st.text(st.one_of(st.sampled_from("  ae\n<>'`\u0301\u200d▁"), st.characters(codec="utf-8")), max_size=60)
-
-
-def _state(zoo: Zoo) -> dict[str, Any]:
-    state: dict[str, Any] = json.loads((zoo.path("unigram") / "tokenizer.json").read_text(encoding="utf-8"))
-    return state
-
-
-def _with(zoo: Zoo, kind: str = "t5 converted", **options: Any) -> Any:
-    """A tokenizer of that kind; with byte fallback, so that any other normalized text gives other ids."""
-    normalizer, pre_tokenizer = NORMALIZERS[kind]
-    given_options = {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "byte_fallback": True, **options}
-    return altered(_state(zoo), **given_options)
-
-
-def _opened(tokenizer: Any, *, dtype: np.dtype = INT32) -> UnigramEngine:
-    engine = open_unigram(tokenizer, dtype=dtype)
-    assert engine is not None
-    return engine
-
-
-def _assert_same(got: TokenRuns, expected: TokenRuns, given_texts: list[str]) -> None:
-    if np.array_equal(got.offsets, expected.offsets) and np.array_equal(got.ids, expected.ids):
-        return
-    for index, text in enumerate(given_texts):
-        one, other = (runs.ids[runs.offsets[index] : runs.offsets[index + 1]].tolist() for runs in (got, expected))
-        assert one == other, ascii(text)
-    pytest.fail("the runs do not lie one behind the other")
 
 
 @functools.cache
 def _pair(zoo: Zoo, kind: str) -> tuple[UnigramEngine, HuggingFaceEngine]:
-    tokenizer = _with(zoo, kind)
-    return _opened(tokenizer), HuggingFaceEngine(tokenizer, dtype=INT32)
-
-
-def _check(tokenizer: Any, given_texts: list[str]) -> UnigramEngine:
-    """Twice, since the second time words are remembered."""
-    engine = _opened(tokenizer)
-    column = pa.array(given_texts, pa.string())
-    expected = HuggingFaceEngine(tokenizer, dtype=INT32).encode(column)
-    _assert_same(engine.encode(column), expected, given_texts)
-    _assert_same(engine.encode(column), expected, given_texts)
-    return engine
+    tokenizer = altered_kind(zoo, kind)
+    return opened(tokenizer), HuggingFaceEngine(tokenizer, dtype=INT32)
 
 
 def _left_to_the_reference(engine: UnigramEngine, given_texts: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -129,7 +89,7 @@ def test_ids_are_those_of_the_tokenizer_called_through_python(zoo: Zoo, kind: st
     tokenizer = zoo.tokenizer(kind)
     given_texts = [*TEXTS, *texts.mutated(10, seed=4)]
     column = pa.array(given_texts, pa.string())
-    _assert_same(_opened(tokenizer).encode(column), SlowEngine(tokenizer, dtype=INT32).encode(column), given_texts)
+    assert_same(opened(tokenizer).encode(column), SlowEngine(tokenizer, dtype=INT32).encode(column), given_texts)
 
 
 @pytest.mark.parametrize("kind", NORMALIZERS)
@@ -137,21 +97,21 @@ def test_every_kind_of_normalizer_and_words(zoo: Zoo, kind: str) -> None:
     rng = random.Random(kind)
     mixed = ["".join(rng.choice((*SPACES, *LETTERS, *SPACES[:2])) for _ in range(8)) for _ in range(400)]
     edges = [f"{space}a{space}{space}b{space}" for space in SPACES] + [space * 3 for space in SPACES]
-    _check(_with(zoo, kind), [*TEXTS, *mixed, *edges])
+    check(altered_kind(zoo, kind), [*TEXTS, *mixed, *edges])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ONE_OF_EACH)
 def test_every_code_point_of_the_basic_plane_is_treated_as_by_the_tokenizer(zoo: Zoo, kind: str) -> None:
     points = [chr(point) for point in range(0x10000) if not 0xD800 <= point < 0xE000]
-    _check(_with(zoo, kind), [f"{point}ab{point} {point} a{point}" for point in points])
+    check(altered_kind(zoo, kind), [f"{point}ab{point} {point} a{point}" for point in points])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ONE_OF_EACH)
 def test_every_code_point_beside_marks_and_what_joins(zoo: Zoo, kind: str) -> None:
     points = [chr(point) for point in range(0x10000) if not 0xD800 <= point < 0xE000]
-    _check(_with(zoo, kind), [f"{point}\u0334{point}\u094d \u1100{point}" for point in points])
+    check(altered_kind(zoo, kind), [f"{point}\u0334{point}\u094d \u1100{point}" for point in points])
 
 
 @pytest.mark.parametrize("kind", ONE_OF_EACH)
@@ -160,69 +120,13 @@ def test_every_code_point_beside_marks_and_what_joins(zoo: Zoo, kind: str) -> No
 def test_any_text(zoo: Zoo, kind: str, given_texts: list[str]) -> None:
     engine, reference = _pair(zoo, kind)
     column = pa.array(given_texts, pa.string())
-    _assert_same(engine.encode(column), reference.encode(column), given_texts)
+    assert_same(engine.encode(column), reference.encode(column), given_texts)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ONE_OF_EACH)
 def test_mutated_documents(zoo: Zoo, kind: str) -> None:
-    _check(_with(zoo, kind), texts.mutated(100, seed=0))
-
-
-class TestPaths:
-    """The best path through a word is the reference's, ties and unknown pieces too."""
-
-    @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    @given(
-        st.dictionaries(
-            st.text("ab▁é中", min_size=1, max_size=5), st.sampled_from([-3.0, -2.0, -1.0, -0.1, 0.0, 0.1, 7.0, 30.0])
-        ),
-        st.lists(st.text("abé中x ", max_size=30), min_size=1),
-        st.booleans(),
-    )
-    def test_of_any_vocabulary(
-        self, zoo: Zoo, pieces: dict[str, float], given_texts: list[str], byte_fallback: bool
-    ) -> None:
-        state = _state(zoo)
-        vocabulary = [["<unk>", 0.0], *([piece, score] for piece, score in pieces.items())]
-        tokenizer = altered(
-            {**state, "added_tokens": [], "model": {**state["model"], "vocab": vocabulary, "unk_id": 0}},
-            normalizer=None,
-            pre_tokenizer=metaspace(),
-            byte_fallback=byte_fallback,
-        )
-        _check(tokenizer, given_texts)
-
-    def test_unknown_pieces_that_together_spell_an_entry_are_that_entry(self, zoo: Zoo) -> None:
-        vocabulary = [
-            ["<unk>", 20.0],
-            ["xyz", 20.0],
-            ["▁", 20.0],
-            ["<pad>", 20.0],
-            ["</s>", 20.0],
-            ["<extra_id_0>", 20.0],
-        ]
-        tokenizer = _with(zoo, byte_fallback=False, vocab=vocabulary, unk_id=0)
-        engine = _check(tokenizer, ["xyz", "xyzx", "xyz xy", "zyx xyz"])
-        assert engine.encode(pa.array(["xyz"])).ids.tolist() == [2, 1]
-
-    def test_of_equal_entries_the_last_one_counts(self, zoo: Zoo) -> None:
-        state = _state(zoo)
-        _check(
-            _with(zoo, vocab=[*state["model"]["vocab"], ["▁the", -9.0], ["e", -1.0], ["▁the", -1.0], ["", 3.0]]), TEXTS
-        )
-
-    def test_bytes_stand_for_a_character_only_if_all_of_them_are_known(self, zoo: Zoo) -> None:
-        vocabulary = [*_state(zoo)["model"]["vocab"], *([f"<0x{byte:02X}>", -9.0] for byte in range(0x80, 0xE6))]
-        engine = _check(_with(zoo, vocab=vocabulary), ["龘", "𐍈", "龘𐍈", "龘 𐍈", "a龘a"])
-        assert len(engine.encode(pa.array(["龘"])).ids) == 1 + 1
-        assert len(engine.encode(pa.array(["䷿"])).ids) == 1 + 3
-
-    @pytest.mark.slow
-    def test_of_long_words(self, zoo: Zoo) -> None:
-        words = [texts.ONE_MB_WORD[:200_000], "é" * 100_000, "中文" * 50_000, "\ufdfa" * 5_000, " " * 20_000]
-        _check(_with(zoo, "pegasus"), words)
-        _check(_with(zoo, "charsmap never"), words)
+    check(altered_kind(zoo, kind), texts.mutated(100, seed=0))
 
 
 @pytest.mark.parametrize("kind", ["t5", "t5 converted", "rembert"])
@@ -248,7 +152,7 @@ def test_texts_that_hold_an_added_token(zoo: Zoo, kind: str, flags: dict[str, bo
         for content in ADDED
         for part in (content[:-1], content[1:], content.upper(), f"{content[:1]} {content[1:]}")
     ]
-    _check(_with(zoo, kind, added=added), [*given_texts, *almost, *given_texts])
+    check(altered_kind(zoo, kind, added=added), [*given_texts, *almost, *given_texts])
 
 
 @pytest.mark.parametrize("kind", ["t5", "t5 converted", "albert", "rembert"])
@@ -266,33 +170,33 @@ def test_an_added_token_that_the_normalizer_brings_about_is_found(zoo: Zoo, kind
         "＜mask＞ fi n",
         "<mas k>",
     ]
-    _check(_with(zoo, kind, added=added), [*spelled, *spelled, *TEXTS])
+    check(altered_kind(zoo, kind, added=added), [*spelled, *spelled, *TEXTS])
 
 
 def test_what_is_remembered_of_a_normalized_word_is_not_taken_for_an_added_token(zoo: Zoo) -> None:
-    tokenizer = _with(zoo, "t5", added=[AddedToken("<s>", normalized=False)])
-    _check(tokenizer, ["＜s＞ ＜s＞ x", "<s> x", "＜s＞ <s> x, and more than sixteen bytes"])
+    tokenizer = altered_kind(zoo, "t5", added=[AddedToken("<s>", normalized=False)])
+    check(tokenizer, ["＜s＞ ＜s＞ x", "<s> x", "＜s＞ <s> x, and more than sixteen bytes"])
 
 
 @pytest.mark.parametrize("split", [False, True])
 def test_special_tokens_are_split_where_the_tokenizer_is_told_so(zoo: Zoo, split: bool) -> None:
     tokenizer = zoo.tokenizer("unigram")
     tokenizer.split_special_tokens = split
-    _check(tokenizer, [*TEXTS, "a </s> b", "</s>", "<unk> <unk>x"])
+    check(tokenizer, [*TEXTS, "a </s> b", "</s>", "<unk> <unk>x"])
 
 
 class TestWhatIsLeftToTheReference:
     """Whole documents, and no more of them than need be."""
 
     def test_accents_apart_but_not_marks_of_other_scripts(self, zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
-        engine = _opened(_with(zoo, "t5"))
+        engine = opened(altered_kind(zoo, "t5"))
         easy = ["naïve", "हिन्दी में", "ภาษาไทย", "שָׁלוֹם", "한국어", "👩‍👩‍👧 👍🏽", "1️⃣", "a\r\nb", "“quoted” – dash"]
         hard = ["e\u0301", "ﬁ\u0301", "\u0600a"]
         assert _left_to_the_reference(engine, [*easy, *hard], monkeypatch) == hard
 
     def test_nothing_of_plain_english(self, zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
         for kind in ("t5", "t5 converted", "albert", "rembert", "nmt nfkc", "nfd", "none"):
-            engine = _opened(_with(zoo, kind))
+            engine = opened(altered_kind(zoo, kind))
             assert _left_to_the_reference(engine, texts.sentences(20, seed=5), monkeypatch) == []
 
 
@@ -303,40 +207,38 @@ def _pieces_of_arrow() -> list[pa.Array]:
 
 
 def test_slices_large_strings_and_no_texts_at_all(zoo: Zoo) -> None:
-    tokenizer = _with(zoo)
-    engine, reference = _opened(tokenizer), HuggingFaceEngine(tokenizer, dtype=INT32)
+    tokenizer = altered_kind(zoo)
+    engine, reference = opened(tokenizer), HuggingFaceEngine(tokenizer, dtype=INT32)
     for piece in _pieces_of_arrow():
-        _assert_same(engine.encode(piece), reference.encode(piece), piece.to_pylist())
+        assert_same(engine.encode(piece), reference.encode(piece), piece.to_pylist())
 
 
 @pytest.mark.parametrize("word", ["abcdefghijklmnopqrstu", "é", "中", "a!", " ", "the "], ids=ascii)
 def test_a_text_that_ends_with_its_buffer_is_read_to_its_end_and_no_further(zoo: Zoo, word: str) -> None:
-    tokenizer = _with(zoo)
-    engine, reference = _opened(tokenizer), HuggingFaceEngine(tokenizer, dtype=INT32)
+    tokenizer = altered_kind(zoo)
+    engine, reference = opened(tokenizer), HuggingFaceEngine(tokenizer, dtype=INT32)
     for size in range(40):
         data = (word * 40)[:size].encode()
         edges = np.array([0, 0, len(data)], np.int32)
         column = pa.StringArray.from_buffers(2, pa.py_buffer(edges), pa.py_buffer(data))
-        _assert_same(engine.encode(column), reference.encode(column), column.to_pylist())
+        assert_same(engine.encode(column), reference.encode(column), column.to_pylist())
 
 
 def test_more_ids_than_bytes(zoo: Zoo) -> None:
-    _check(
-        _with(zoo, vocab=[[piece, score] for piece, score in _state(zoo)["model"]["vocab"] if "▁" not in piece]),
-        ["\ufdfa" * 900],
-    )
-    _check(_with(zoo, "pegasus"), ["㍿ﷲ" * 3_000, "a " * 9_000, "龘 " * 3_000])
+    markless = [entry for entry in state_of(zoo)["model"]["vocab"] if "▁" not in entry[0]]
+    check(altered_kind(zoo, vocab=markless), ["\ufdfa" * 900, "a b " * 900])
+    check(altered_kind(zoo, "pegasus"), ["㍿ﷲ" * 3_000, "a " * 9_000, "龘 " * 3_000])
 
 
 @pytest.mark.parametrize("dtype", [np.uint16, np.int64])
 def test_ids_are_of_the_dtype_asked_for(zoo: Zoo, dtype: Any) -> None:
-    runs = _opened(_with(zoo), dtype=np.dtype(dtype)).encode(pa.array(["the house", "</s>"]))
+    runs = opened(altered_kind(zoo), dtype=np.dtype(dtype)).encode(pa.array(["the house", "</s>"]))
     assert runs.ids.dtype == dtype
     assert runs.offsets.dtype == np.int64
 
 
 def test_bytes_that_stand_for_no_code_point_are_an_error(zoo: Zoo) -> None:
-    engine = _opened(_with(zoo))
+    engine = opened(altered_kind(zoo))
     for data in (b"a\xff", b"\x80", b"\xe4\xb8", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"):
         column = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data))
         with pytest.raises(UnicodeDecodeError):
@@ -344,19 +246,19 @@ def test_bytes_that_stand_for_no_code_point_are_an_error(zoo: Zoo) -> None:
 
 
 def test_threads_that_share_an_engine_get_what_one_thread_gets(zoo: Zoo) -> None:
-    tokenizer = _with(zoo)
+    tokenizer = altered_kind(zoo)
     batches = [pa.array([*texts.mutated(4, seed=seed), *TEXTS]) for seed in range(6)]
     reference = HuggingFaceEngine(tokenizer, dtype=INT32)
-    engine = _opened(tokenizer)
+    engine = opened(tokenizer)
     with ThreadPoolExecutor(4) as pool:
         for batch, runs in zip(batches * 2, pool.map(engine.encode, batches * 2), strict=True):
-            _assert_same(runs, reference.encode(batch), batch.to_pylist())
+            assert_same(runs, reference.encode(batch), batch.to_pylist())
 
 
 def test_more_words_than_can_be_remembered_change_nothing(zoo: Zoo) -> None:
     words = [np.base_repr(number, 36) for number in range(MEMORY_WORDS // 4)]
     texts_of_words = [" ".join(words[start::50]) for start in range(50)]
-    engine = _check(_with(zoo, "t5"), texts_of_words)
+    engine = check(altered_kind(zoo, "t5"), texts_of_words)
     assert len(engine.encode(pa.array(texts_of_words)).ids) > 2 * len(words)
 
 
@@ -378,82 +280,4 @@ def test_tables_of_any_rules_are_followed(zoo: Zoo) -> None:
     rng = random.Random(0)
     given_texts = ["".join(rng.choice([*rules, " ", "h", "c", "\u0301"]) for _ in range(7)) for _ in range(2_000)]
     for pre_tokenizer in (metaspace(), white_split()):
-        _check(_with(zoo, normalizer=step, pre_tokenizer=pre_tokenizer), given_texts)
-
-
-class TestRefusals:
-    """`open_unigram` says None rather than guess."""
-
-    @pytest.mark.parametrize("kind", ["byte_bpe", "wordpiece_cased", "bpe_fallback", "slow_byt5"])
-    def test_of_tokenizers_of_another_kind(self, zoo: Zoo, kind: str) -> None:
-        assert open_unigram(zoo.tokenizer(kind), dtype=INT32) is None
-
-    @pytest.mark.parametrize(
-        "pre_tokenizer",
-        [
-            {"type": "Whitespace"},
-            {"type": "WhitespaceSplit"},
-            metaspace(split=False),
-            {**metaspace(), "replacement": "_"},
-            white_split("first"),
-            {"type": "Sequence", "pretokenizers": [metaspace(), metaspace()]},
-            {"type": "Sequence", "pretokenizers": [{"type": "Punctuation", "behavior": "Isolated"}, metaspace()]},
-            {"type": "Sequence", "pretokenizers": []},
-        ],
-        ids=str,
-    )
-    def test_of_other_words(self, zoo: Zoo, pre_tokenizer: dict[str, Any]) -> None:
-        assert open_unigram(_with(zoo, pre_tokenizer=pre_tokenizer), dtype=INT32) is None
-
-    @pytest.mark.parametrize(
-        "steps",
-        [
-            [{"type": "Prepend", "prepend": "▁"}],
-            [{"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}],
-            [{"type": "Replace", "pattern": {"String": ""}, "content": "x"}],
-            [{"type": "Lowercase"}, {"type": "Replace", "pattern": {"String": "``"}, "content": '"'}],
-            [{"type": "Replace", "pattern": {"String": " "}, "content": "_"}],
-            [JUST_MARK, {"type": "Strip", "strip_left": True, "strip_right": True}],
-            [{"type": "NFC"}, {"type": "NFKC"}],
-            [{"type": "ByteLevel"}],
-            [{"type": "BertNormalizer"}],
-        ],
-        ids=str,
-    )
-    def test_of_other_normalizers(self, zoo: Zoo, steps: list[dict[str, Any]]) -> None:
-        defaults = {"clean_text": True, "handle_chinese_chars": True, "strip_accents": None, "lowercase": True}
-        given_steps = [{**step, **(defaults if step["type"] == "BertNormalizer" else {})} for step in steps]
-        chain = {"type": "Sequence", "normalizers": given_steps}
-        assert open_unigram(_with(zoo, normalizer=chain), dtype=INT32) is None
-
-    def test_of_a_mark_for_spaces_where_white_space_splits(self, zoo: Zoo) -> None:
-        assert open_unigram(_with(zoo, normalizer=JUST_MARK, pre_tokenizer=white_split()), dtype=INT32) is None
-
-    @pytest.mark.parametrize("content", ["two words", "▁x", "\u200bx"], ids=ascii)
-    def test_of_an_added_token_that_is_looked_for_over_words(self, zoo: Zoo, content: str) -> None:
-        assert open_unigram(_with(zoo, added=[AddedToken(content, normalized=True)]), dtype=INT32) is None
-
-    def test_of_no_unknown_token(self, zoo: Zoo) -> None:
-        assert open_unigram(_with(zoo, unk_id=None), dtype=INT32) is None
-
-    def test_of_ids_that_the_dtype_cannot_hold(self, zoo: Zoo) -> None:
-        assert open_unigram(_with(zoo), dtype=np.dtype(np.uint8)) is None
-
-    def test_of_a_template_that_repeats_the_text(self, zoo: Zoo) -> None:
-        tokenizer = _with(zoo)
-        twice = [{"Sequence": {"id": "A", "type_id": 0}}] * 2
-        state = json.loads(tokenizer.backend_tokenizer.to_str())
-        template = {"type": "TemplateProcessing", "single": twice, "pair": twice, "special_tokens": {}}
-        assert (
-            open_unigram(
-                altered({**state, "post_processor": template}, normalizer=None, pre_tokenizer=metaspace()), dtype=INT32
-            )
-            is None
-        )
-
-
-def test_a_table_made_here_is_read_as_it_was_meant() -> None:
-    rules = {"a": "b", "e\u0301": "é", "\t": "", "ﬁ": "fi", "一": "1"}
-    made = normalizers.Precompiled(base64.b64decode(charsmap(rules)))
-    assert [made.normalize_str(text) for text in rules] == list(rules.values())
-    assert made.normalize_str("xyz\u0301 中") == "xyz\u0301 中"
+        check(altered_kind(zoo, normalizer=step, pre_tokenizer=pre_tokenizer), given_texts)

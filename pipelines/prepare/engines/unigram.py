@@ -2,8 +2,8 @@
 
     texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`unigram_kernels`), no GIL, no strings
                  │              │
-       entries, asked of        the best path through a trie of the vocabulary (`vocabulary_trie`), with a table of
-       the normalizer           words seen before
+       entries, asked of        the best path (`unigram_paths`) through a trie of the vocabulary (`vocabulary_trie`),
+       the normalizer           with a table of words seen before
        (`unigram_points`)
 
 There is nothing to warm up, and no approximation: Metaspace begins a piece at each mark, so a word's ids depend on the
@@ -33,7 +33,8 @@ from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.engines.pages import NUM_PAGES, Pages
 from pipelines.prepare.engines.qualified import adds_nothing
 from pipelines.prepare.engines.text_kernels import MISSING_PAGE, ORDINARY, SPACE, find_pages
-from pipelines.prepare.engines.unigram_points import ENDS_IN_MARK, JOINS, MERGES, Reader
+from pipelines.prepare.engines.unigram_paths import MARK_BYTES, Scratch
+from pipelines.prepare.engines.unigram_points import Reader
 from pipelines.prepare.engines.unigram_steps import MARK, Steps, charsmap_units, steps_of
 from pipelines.prepare.runs import TokenRuns
 from tfrecord_io._kernels import frozen
@@ -167,8 +168,8 @@ class UnigramEngine:
             plain=frozen(np.array([_is_plain(byte, pages, tables) for byte in range(256)])),
             plain_space=bool(
                 space & 7 == SPACE
-                and not space & JOINS
-                and (not tables.merges or space & MERGES)
+                and not space & int(kernels.JOINS)
+                and (not tables.merges or space & int(kernels.MERGES))
                 and not tables.raw_first[0x20]
             ),
         )
@@ -178,14 +179,14 @@ def _is_plain(byte: int, pages: Pages, tables: kernels.Tables) -> bool:
     if byte >= 128 or tables.raw_first[byte] or tables.normal_first[byte]:
         return False
     entry = int(pages.entries[byte])
-    itself = entry & 7 == ORDINARY and not entry & (JOINS | ENDS_IN_MARK)
+    itself = entry & 7 == ORDINARY and not entry & int(kernels.JOINS | kernels.ENDS_IN_MARK)
     return itself and pages.spelling(byte) == bytes([byte])
 
 
-def _scratch(num_bytes: int) -> kernels.Scratch:
+def _scratch(num_bytes: int) -> Scratch:
     word = np.empty(num_bytes, np.uint8)
-    word[: kernels.MARK_BYTES] = np.frombuffer(MARK.encode(), np.uint8)
-    return kernels.Scratch(
+    word[:MARK_BYTES] = np.frombuffer(MARK.encode(), np.uint8)
+    return Scratch(
         word=word,
         best=np.empty(num_bytes, np.float64),
         begin=np.empty(num_bytes, np.int32),

@@ -1,17 +1,11 @@
 """The compiled loop of the Unigram engine: UTF-8 bytes in, ids out.
 
 A document is a row of words. Each is normalized code point by code point, gets the mark "▁" in front where Metaspace
-puts one, and is cut into pieces by itself: no piece reaches over a mark, so no word knows of another one.
+puts one, and is cut into pieces by itself (`unigram_paths`): no piece reaches over a mark, so no word knows of another.
 
     words     with `splits_white`  all between white space, each with the mark or without
               otherwise            one for each space, which becomes its mark, even if nothing follows; and what stands
                                    before the first space, with the mark or without
-
-Pieces are those of the best path, found as the reference finds it (Viterbi, left to right): at each character, all
-entries of the vocabulary that begin there, shortest first, then the unknown token if none of them is that character
-alone. A path to a place is replaced only by a better one, so among equals the first found stays. Scores are added in
-the reference's order, in 64 bits: score of the piece + score so far. Unknown pieces side by side are one: an entry of
-the vocabulary spelt like it (which the best path may have passed by), or the tokens of its bytes, or the unknown token.
 
 Words of at most 15 bytes are looked up in a table of words seen before, as they stand in the document:
 
@@ -30,19 +24,19 @@ from typing import NamedTuple
 import numpy as np
 
 from pipelines.prepare.engines.text_kernels import ASK, DROP, MISSING_PAGE, REORDERED, SPACE, code_point, entry_of, jit
+from pipelines.prepare.engines.unigram_paths import MARK_BYTES, best_path
 from tfrecord_io._kernels import load, store, trailing_zeros
 
-__all__ = ["LONG_WORD", "MARK_BYTES", "MEMORY_WORDS", "NO_ROOM", "Scratch", "Tables", "encode"]
+__all__ = ["ENDS_IN_MARK", "JOINS", "LONG_WORD", "MEMORY_WORDS", "MERGES", "NO_ROOM", "STRIPPED", "Tables", "encode"]
 
 _REFERENCE, NO_ROOM, LONG_WORD = -2, -3, -4
-MARK_BYTES = 3
 MEMORY_BITS = 16
 MEMORY_WORDS = 4 << MEMORY_BITS
 _MAX_REMEMBERED = 15
 _SLACK = 40  # of `out` and `word`: more than the mark and one code point need
 
 # Flags of entries, see `unigram_points`.
-_JOINS, _STRIPPED, _MERGES, _ENDS_IN_MARK = (np.uint64(1 << bit) for bit in (8, 9, 10, 11))
+JOINS, STRIPPED, MERGES, ENDS_IN_MARK = (np.uint64(1 << bit) for bit in (8, 9, 10, 11))
 _HIGH, _ONES = np.uint64(0x8080808080808080), np.uint64(0x0101010101010101)
 _SPACES = np.uint64(0x20) * _ONES
 _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
@@ -75,15 +69,6 @@ class Tables(NamedTuple):
     merges: bool
     strips_left: bool
     strips_right: bool
-
-
-class Scratch(NamedTuple):
-    """One word: its bytes with the mark before them; of each place, the best path to it."""
-
-    word: np.ndarray  # uint8
-    best: np.ndarray  # float64: its score
-    begin: np.ndarray  # int32: where its last piece begins
-    piece: np.ndarray  # int32: id of that piece
 
 
 @jit
@@ -147,7 +132,7 @@ def _document(data, begin, end, out, to, memory, scratch, tables):  # type: igno
             return to
         if not tables.splits_white:
             marked, alone_counts = True, True
-        merging = entry & _MERGES != 0
+        merging = entry & MERGES != 0
 
 
 @jit
@@ -184,7 +169,7 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
             is_itself = False
             if _is_entry(data, at, whole, tables.raw_units, tables.raw_start):
                 return _REFERENCE, 0, 0, 0, nothing
-        if entry & _JOINS != 0:
+        if entry & JOINS != 0:
             is_itself = False
             if _may_change_together(data, begin, at, width, end, tables):
                 return _REFERENCE, 0, 0, 0, nothing
@@ -195,26 +180,34 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
                 return _REFERENCE, 0, 0, 0, nothing
             at += 1
         if kind == SPACE:
-            if merging and size == 0 and tables.merges and entry & _MERGES != 0:
+            if merging and size == 0 and tables.merges and entry & MERGES != 0:
                 start = at
                 continue
             if special and _holds(word, MARK_BYTES, MARK_BYTES + size, tables):
                 return _REFERENCE, 0, 0, 0, nothing
             return at, start, stop if is_itself else -1, size, entry
         if kind == DROP:
-            merging = merging and entry & _MERGES != 0
+            merging = merging and entry & MERGES != 0
             continue
-        after_mark = entry & _ENDS_IN_MARK != 0
-        count = np.int64(entry >> np.uint64(3)) & 31
-        source = np.int64(entry >> np.uint64(13))
-        for step in range(0, count, 8):
-            store(word, MARK_BYTES + size + step, load(tables.pool, source + step))
-        for step in range(count):
-            special = special or tables.normal_first[word[MARK_BYTES + size + step]]
-        size += count
+        after_mark = entry & ENDS_IN_MARK != 0
+        size, is_special = _append(word, size, entry, tables)
+        special = special or is_special
     if special and _holds(word, MARK_BYTES, MARK_BYTES + size, tables):
         return _REFERENCE, 0, 0, 0, nothing
     return at, start, at if is_itself else -1, size, nothing
+
+
+@jit
+def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
+    """Appends what becomes of a code point. Returns: bytes of the word; whether `_holds` has to look."""
+    count = np.int64(entry >> np.uint64(3)) & 31
+    source = np.int64(entry >> np.uint64(13))
+    special = False
+    for step in range(0, count, 8):
+        store(word, MARK_BYTES + size + step, load(tables.pool, source + step))
+    for step in range(count):
+        special = special or tables.normal_first[word[MARK_BYTES + size + step]]
+    return size + count, special
 
 
 @jit
@@ -251,9 +244,9 @@ def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
         return MISSING_PAGE
     if kind == np.uint64(ASK):
         return _REFERENCE
-    if entry & _STRIPPED == 0:
+    if entry & STRIPPED == 0:
         return 0
-    if entry & _JOINS != 0:
+    if entry & JOINS != 0:
         return _REFERENCE
     is_held = tables.raw_first[data[at]] and _is_entry(data, at, len(data), tables.raw_units, tables.raw_start)
     return _REFERENCE if is_held else 1
@@ -352,93 +345,14 @@ def _word(data, start, stop, size, marked, out, to, memory, scratch, tables):  #
     """The ids of the normalized word, which data[start:stop] became, from memory or into it."""
     first = 0 if marked else MARK_BYTES
     if stop < 0 or size == 0 or stop - start > _MAX_REMEMBERED or start > len(data) - 16:
-        return _pieces(first, MARK_BYTES + size, out, to, scratch, tables)
+        return best_path(first, MARK_BYTES + size, out, to, scratch, tables)
     low, high = _key(load(data, start), load(data, start + 8), stop - start, marked)
     row = _row(low, high)
     if memory[row] == low and memory[row + 1] == high:
         return _recall(memory, row, out, to)
-    after = _pieces(first, MARK_BYTES + size, out, to, scratch, tables)
+    after = best_path(first, MARK_BYTES + size, out, to, scratch, tables)
     if after - to <= 3:
         memory[row], memory[row + 1] = low, high
         memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
         memory[row + 3] = np.uint64(np.uint32(out[to + 2])) | np.uint64(after - to) << np.uint64(32)
     return after
-
-
-@jit
-def _pieces(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """The ids of the best path through the bytes of the word from `first` to `end`."""
-    word, best, begin, piece = scratch.word, scratch.best, scratch.begin, scratch.piece
-    for place in range(first, end + 1):
-        begin[place] = -1
-    best[first] = 0.0
-    place = first
-    while place < end:
-        lead, here = word[place], best[place]
-        after = place + (1 if lead < 0x80 else (2 if lead < 0xE0 else (3 if lead < 0xF0 else 4)))
-        node, at, is_known = tables.start, place, False
-        while at < end:
-            byte = np.int64(word[at])
-            unit = tables.units[node + byte]
-            if np.int64(unit & np.uint64(255)) != byte:
-                break
-            at += 1
-            entry = np.int64((unit >> np.uint64(8)) & np.uint64(0xFFFFFFF))
-            if entry:
-                score = tables.scores[entry - 1] + here
-                if begin[at] < 0 or score > best[at]:
-                    best[at], begin[at], piece[at] = score, place, entry - 1
-                is_known = is_known or at == after
-            node = np.int64(unit >> np.uint64(36))
-        if not is_known:
-            score = tables.unknown_score + here
-            if begin[after] < 0 or score > best[after]:
-                best[after], begin[after], piece[after] = score, place, tables.unknown
-        place = after
-    return _follow_back(first, end, out, to, scratch, tables)
-
-
-@jit
-def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Writes the ids of the best path, last one first, and turns them round."""
-    begin, piece = scratch.begin, scratch.piece
-    stop, place = to, end
-    while place > first:
-        if piece[place] != tables.unknown:
-            out[stop] = piece[place]
-            stop, place = stop + 1, np.int64(begin[place])
-            continue
-        last = place
-        while place > first and piece[place] == tables.unknown:
-            place = np.int64(begin[place])
-        stop = _unknown(place, last, out, stop, scratch, tables)
-    low, high = to, stop - 1
-    while low < high:
-        out[low], out[high] = out[high], out[low]
-        low, high = low + 1, high - 1
-    return stop
-
-
-@jit
-def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """The ids of unknown pieces that are taken together, last one first."""
-    word, node, at, found = scratch.word, tables.start, first, np.uint64(0)
-    while at < end:
-        byte = np.int64(word[at])
-        unit = tables.units[node + byte]
-        if np.int64(unit & np.uint64(255)) != byte:
-            break
-        found = (unit >> np.uint64(8)) & np.uint64(0xFFFFFFF)
-        node = np.int64(unit >> np.uint64(36))
-        at += 1
-    if at == end and found:
-        out[to] = np.int64(found) - 1
-        return to + 1
-    for place in range(first, end):
-        if tables.byte_ids[word[place]] < 0:
-            out[to] = tables.unknown
-            return to + 1
-    for place in range(end - 1, first - 1, -1):
-        out[to] = tables.byte_ids[word[place]]
-        to += 1
-    return to

@@ -37,11 +37,12 @@ from tokenizers import normalizers
 
 from pipelines.prepare.engines.pages import NUM_PAGES, PAGE, changed_between_marks, letters_of_page, one_by_one
 from pipelines.prepare.engines.text_kernels import ASK, DROP, ORDINARY, REORDERED, SPACE
+from pipelines.prepare.engines.unigram_kernels import ENDS_IN_MARK, JOINS, MERGES, STRIPPED
 from pipelines.prepare.engines.unigram_steps import MARK, Steps, chain
 
-__all__ = ["ENDS_IN_MARK", "JOINS", "MERGES", "STRIPPED", "Reader"]
+__all__ = ["Reader"]
 
-JOINS, STRIPPED, MERGES, ENDS_IN_MARK = (1 << bit for bit in (8, 9, 10, 11))
+_JOINS, _STRIPPED, _MERGES, _ENDS_IN_MARK = map(int, (JOINS, STRIPPED, MERGES, ENDS_IN_MARK))
 _ASKS = 1 << 12  # no flag of an entry: the reference does the document
 _MAX_BYTES = 31
 
@@ -97,9 +98,9 @@ class Reader:
         entries = []
         for index, point in enumerate(points):
             text, (first, last) = before[index], ends[index]
-            flags = self._flags(stripped[index], merged[index]) | (ENDS_IN_MARK if self._marks[last] else 0)
+            flags = self._flags(stripped[index], merged[index]) | (_ENDS_IN_MARK if self._marks[last] else 0)
             if text[:1] in joins:
-                flags |= JOINS if self._steps.context == 0 else _ASKS
+                flags |= _JOINS if self._steps.context == 0 else _ASKS
             if point in self._asks_for or text[-1:] in prepends or first in self._seconds:
                 flags |= _ASKS
             entries.append(self._entry(become[index], begins_with_mark=self._marks[first], flags=flags, pool=pool))
@@ -112,7 +113,7 @@ class Reader:
     def _entry(self, text: str, *, begins_with_mark: bool, flags: int, pool: bytearray) -> int:
         kind = self._kind(text, begins_with_mark=begins_with_mark)
         data = text.encode()
-        if kind == ASK or flags & _ASKS or len(data) > _MAX_BYTES or (kind in (DROP, SPACE) and flags & ENDS_IN_MARK):
+        if kind == ASK or flags & _ASKS or len(data) > _MAX_BYTES or (kind in (DROP, SPACE) and flags & _ENDS_IN_MARK):
             return ASK
         if kind in (DROP, SPACE):
             return kind | flags
@@ -135,9 +136,9 @@ class Reader:
         flags = 0
         if self._steps.strips_left or self._steps.strips_right:
             white = [_is_white(letter) for letter in stripped]
-            flags |= STRIPPED if all(white) else _ASKS if any(white) else 0
+            flags |= _STRIPPED if all(white) else _ASKS if any(white) else 0
         if self._steps.merges:
-            flags |= MERGES if merged in ("", " ") else _ASKS if " " in merged else 0
+            flags |= _MERGES if merged in ("", " ") else _ASKS if " " in merged else 0
         return flags
 
     def _ends_of_decompositions(self, before: list[str]) -> list[tuple[str, str]]:
