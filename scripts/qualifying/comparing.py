@@ -46,7 +46,7 @@ def _wordpiece(tokenizer: Any, any_version: bool) -> Engine | None:
 def _unigram(tokenizer: Any, any_version: bool) -> Engine | None:
     from pipelines.prepare.engines.unigram import open_unigram
 
-    return open_unigram(tokenizer, dtype=INT32)
+    return open_unigram(tokenizer, dtype=INT32, any_version=any_version)
 
 
 # Of each engine: how to open it for a tokenizer, in any version or in those that are qualified only.

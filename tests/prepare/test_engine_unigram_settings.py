@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from importlib import metadata
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,12 @@ class TestRefusals:
     @pytest.mark.parametrize("content", ["two words", "▁x", "\u200bx"], ids=ascii)
     def test_of_an_added_token_that_is_looked_for_over_words(self, zoo: Zoo, content: str) -> None:
         assert open_unigram(altered_kind(zoo, added=[AddedToken(content, normalized=True)]), dtype=INT32) is None
+
+    def test_beside_a_reference_that_it_was_not_compared_with(self, zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+        tokenizer = altered_kind(zoo)
+        monkeypatch.setattr(metadata, "version", lambda package: "0.24.0")
+        assert open_unigram(tokenizer, dtype=INT32) is None
+        assert open_unigram(tokenizer, dtype=INT32, any_version=True) is not None
 
     def test_of_no_unknown_token(self, zoo: Zoo) -> None:
         assert open_unigram(altered_kind(zoo, unk_id=None), dtype=INT32) is None

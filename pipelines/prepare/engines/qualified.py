@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 
-__all__ = ["adds_nothing", "encoding_parts", "has_merges_only", "installed", "largest_id"]
+__all__ = ["adds_nothing", "encoding_parts", "has_merges_only", "installed", "is_reference_known", "largest_id"]
 
 # The releases of `tokenizers` that other engines were compared with.
 _REFERENCE = ((0, 23, 0), (0, 23, 999))
@@ -26,8 +26,12 @@ def installed(package: str, *, tried: tuple[tuple[int, ...], tuple[int, ...]], a
         version = metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-    fits = _within(version, tried) and _within(metadata.version("tokenizers"), _REFERENCE)
-    return version if fits or any_version else None
+    return version if any_version or (_within(version, tried) and is_reference_known()) else None
+
+
+def is_reference_known() -> bool:
+    """Whether the release of `tokenizers` is one of those that other engines were compared with."""
+    return _within(metadata.version("tokenizers"), _REFERENCE)
 
 
 def encoding_parts(reference: HuggingFaceEngine) -> dict[str, Any]:

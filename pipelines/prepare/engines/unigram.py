@@ -31,7 +31,7 @@ from pipelines.prepare.engines import vocabulary_trie
 from pipelines.prepare.engines.base import utf8_of
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.engines.pages import NUM_PAGES, Pages
-from pipelines.prepare.engines.qualified import adds_nothing
+from pipelines.prepare.engines.qualified import adds_nothing, is_reference_known
 from pipelines.prepare.engines.text_kernels import MISSING_PAGE, ORDINARY, SPACE, find_pages
 from pipelines.prepare.engines.unigram_paths import MARK_BYTES, Scratch
 from pipelines.prepare.engines.unigram_points import Reader
@@ -48,13 +48,17 @@ _FIRST_WORD_BYTES = 4_096
 
 
 def open_unigram(
-    tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None
+    tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
 ) -> UnigramEngine | None:
     """An engine for this tokenizer; None unless it is one of which the engine is known to give the very ids.
 
     That is a fast tokenizer of Unigram with an unknown token, Metaspace that splits, after WhitespaceSplit or not, and
-    a normalizer that `unigram_steps` takes. `reference` is the Rust tokenizer, if it has been opened.
+    a normalizer that `unigram_steps` takes. Beside a release of `tokenizers` that the engine was not compared with, it
+    is None too, unless `any_version` will do: what Precompiled does to clusters is written down in its code only.
+    `reference` is the Rust tokenizer, if it has been opened.
     """
+    if not (any_version or is_reference_known()):
+        return None
     reference = reference or HuggingFaceEngine.of(tokenizer, dtype=dtype)
     if reference is None or not _is_served(reference.parts, dtype=dtype):
         return None

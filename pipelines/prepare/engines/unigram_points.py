@@ -57,7 +57,6 @@ class Reader:
         form = steps.contextual if steps.contextual.startswith("NF") else ""
         self._decompose = (normalizers.NFKD() if "K" in form else normalizers.NFD()).normalize_str if form else None
         self._seconds = _seconds() if form in ("NFC", "NFKC") else frozenset()
-        self._marks = {"": False}
         joint = self._joint_line_end()
         self.joint_line_end = bool(joint)
         self._asks_for = frozenset() if joint is not None else frozenset("\r")
@@ -94,16 +93,16 @@ class Reader:
             for step in (self._steps.context, self._steps.strip, self._steps.merge, len(self._steps.local))
         )
         joins, prepends = self._joining(before)
-        ends = self._ends_of_decompositions(before)
+        ends, marks = self._ends_of_decompositions(before)
         entries = []
         for index, point in enumerate(points):
             text, (first, last) = before[index], ends[index]
-            flags = self._flags(stripped[index], merged[index]) | (_ENDS_IN_MARK if self._marks[last] else 0)
+            flags = self._flags(stripped[index], merged[index]) | (_ENDS_IN_MARK if last in marks else 0)
             if text[:1] in joins:
                 flags |= _JOINS if self._steps.context == 0 else _ASKS
             if point in self._asks_for or text[-1:] in prepends or first in self._seconds:
                 flags |= _ASKS
-            entries.append(self._entry(become[index], begins_with_mark=self._marks[first], flags=flags, pool=pool))
+            entries.append(self._entry(become[index], begins_with_mark=first in marks, flags=flags, pool=pool))
         return entries
 
     def _after_each(self, points: list[str], step: int) -> list[str]:
@@ -141,18 +140,16 @@ class Reader:
             flags |= _MERGES if merged in ("", " ") else _ASKS if " " in merged else 0
         return flags
 
-    def _ends_of_decompositions(self, before: list[str]) -> list[tuple[str, str]]:
-        """The first and last code point of each text, decomposed; empty without a step that sorts marks.
+    def _ends_of_decompositions(self, before: list[str]) -> tuple[list[tuple[str, str]], set[str]]:
+        """The first and last code point of each text, decomposed, and which of them have a combining class but 0.
 
-        Sees to it that `_marks` knows which of them have a combining class but 0.
+        Empty without a step that sorts marks.
         """
         if self._decompose is None:
-            return [("", "")] * len(before)
+            return [("", "")] * len(before), set()
         ends = [(text[:1], text[-1:]) for text in one_by_one(self._decompose, before, between="\0")]
-        letters = sorted({letter for pair in ends for letter in pair if letter not in self._marks})
-        moved = set(changed_between_marks(letters))  # none is decomposed any further
-        self._marks.update((letter, letter in moved) for letter in letters)
-        return ends
+        letters = sorted({letter for pair in ends for letter in pair if letter})
+        return ends, set(changed_between_marks(letters))  # none is decomposed any further
 
     def _joining(self, before: list[str]) -> tuple[set[str], set[str]]:
         """The first code points that join what is before them, and the last ones that join what is behind them."""
@@ -166,7 +163,7 @@ class Reader:
         return joins, {letter for letter, cluster in zip(last, clusters, strict=True) if cluster == "y"}
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1 << 14)
 def _is_white(letter: str) -> bool:
     return normalizers.Strip().normalize_str(letter) == ""
 
