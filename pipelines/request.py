@@ -72,7 +72,7 @@ _REQUEST: list[Callable[[Any], Any]] = [
     click.option("--max-error-rate", type=float, default=0.0, show_default=True, help="Share of rows that may be bad."),
     click.option(
         "--engine",
-        type=click.Choice(["auto", "hf", "wordpiece", "fastokens", "gigatoken"]),
+        type=click.Choice(["auto", "hf", "wordpiece", "unigram", "fastokens", "gigatoken"]),
         default="auto",
         show_default=True,
         help="What tokenizes: all give the same tokens, auto is the fastest for the tokenizer.",

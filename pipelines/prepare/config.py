@@ -39,7 +39,7 @@ Truncation = Literal["longest_first", "only_first", "only_second", "do_not_trunc
 Remainder = Literal["pad", "drop"]
 LongDocuments = Literal["split", "drop"]
 Side = Literal["left", "right"]
-EngineName = Literal["auto", "hf", "wordpiece", "fastokens", "gigatoken"]
+EngineName = Literal["auto", "hf", "wordpiece", "unigram", "fastokens", "gigatoken"]
 Compression = Literal["none", "gzip"]
 StepKind = Literal["map", "filter"]
 

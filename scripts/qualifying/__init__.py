@@ -1,9 +1,10 @@
 """What scripts/qualify_engines.py tries engines with, and the short suite in the tests too.
 
-    kinds        tokenizers of every kind in use, trained here on text of many scripts
-    strings      hostile, random and mutated texts, each generator from a seed
-    comparing    an engine against the reference: texts, whole rows, and the shortest text that differs
-    figures      the table
+    kinds          tokenizers of every kind in use, trained here on text of many scripts
+    unigram_kinds  those of SentencePiece's Unigram
+    strings        hostile, random and mutated texts, each generator from a seed
+    comparing      an engine against the reference: texts, whole rows, and the shortest text that differs
+    figures        the table
 
 An engine is qualified for a kind of tokenizer if no text is found for which it gives other ids.
 """

@@ -43,9 +43,16 @@ def _wordpiece(tokenizer: Any, any_version: bool) -> Engine | None:
     return open_wordpiece(tokenizer, dtype=INT32)
 
 
+def _unigram(tokenizer: Any, any_version: bool) -> Engine | None:
+    from pipelines.prepare.engines.unigram import open_unigram
+
+    return open_unigram(tokenizer, dtype=INT32, any_version=any_version)
+
+
 # Of each engine: how to open it for a tokenizer, in any version or in those that are qualified only.
 ENGINES: dict[str, Callable[[Any, bool], Engine | None]] = {
     "wordpiece": _wordpiece,
+    "unigram": _unigram,
     "fastokens": _fastokens,
     "gigatoken": _gigatoken,
 }

@@ -2,7 +2,8 @@
 
     byte-level BPE      by pattern (GPT-2, Llama 3, ...), by normalizer, and by what their added tokens are like
     SentencePiece BPE   byte fallback; the marker put in by a normalizer or by Metaspace, in each of its ways
-    WordPiece, Unigram  those of the tests, and more ways of BertNormalizer
+    WordPiece           those of the tests, and more ways of BertNormalizer
+    Unigram             those of the tests, and more normalizers (`unigram_kinds`)
 
 They are trained on text of many scripts with many merges, so that a wrong word boundary shows: a vocabulary that knows
 single bytes only would give the same ids for every way of splitting. Nothing is downloaded.
@@ -21,6 +22,7 @@ from typing import Any
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from pipelines.prepare.engines import split_patterns as patterns
+from scripts.qualifying import unigram_kinds
 from tests import texts
 from tests.tokenizers_zoo import FAST_KINDS, Zoo
 
@@ -250,6 +252,25 @@ def _bert(**options: bool) -> Maker:
     return make
 
 
+def _unigram(name: str, *, flags: dict[str, bool] | None = None, byte_fallback: bool = True) -> Maker:
+    """With added tokens of these flags, or with XLM-R's mask."""
+
+    def make() -> Any:
+        state = json.loads((_zoo().path("unigram") / "tokenizer.json").read_text(encoding="utf-8"))
+        normalizer, pre_tokenizer = unigram_kinds.NORMALIZERS[name]
+        added = [AddedToken(content, **{"normalized": False, **(flags or {})}) for content in unigram_kinds.ADDED]
+        mask = [AddedToken("<mask>", lstrip=True, normalized=True)]
+        return unigram_kinds.altered(
+            state,
+            normalizer=normalizer,
+            pre_tokenizer=pre_tokenizer,
+            added=mask if flags is None else added,
+            byte_fallback=byte_fallback,
+        )
+
+    return make
+
+
 @functools.cache
 def _zoo() -> Zoo:
     return Zoo(Path(tempfile.mkdtemp(prefix="qualifying-")))
@@ -318,4 +339,13 @@ _OTHERS: dict[str, Maker] = {
     "bert, no accents": _bert(strip_accents=True, lowercase=False),
     **{f"zoo {kind}": functools.partial(_of_the_zoo, kind) for kind in FAST_KINDS},
 }
-KINDS: dict[str, Maker] = {**_BYTE_LEVEL, **_SENTENCEPIECE, **_OTHERS}
+_UNIGRAM: dict[str, Maker] = {
+    **{f"unigram {name}": _unigram(name) for name in unigram_kinds.NORMALIZERS},
+    "unigram no bytes": _unigram("t5 converted", byte_fallback=False),
+    **{
+        f"unigram added {flag}": _unigram("t5 converted", flags={flag: True})
+        for flag in ("special", "lstrip", "rstrip", "single_word")
+    },
+    "unigram added, white": _unigram("albert", flags={}),
+}
+KINDS: dict[str, Maker] = {**_BYTE_LEVEL, **_SENTENCEPIECE, **_OTHERS, **_UNIGRAM}

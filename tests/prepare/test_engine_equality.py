@@ -27,6 +27,7 @@ SERVED = [
     *(("fastokens", kind) for kind in ("gpt2", "modernbert", "llama3", "qwen2", "added mixed")),
     *(("gigatoken", kind) for kind in ("llama2", "llama2 first")),
     *(("wordpiece", kind) for kind in ("zoo wordpiece_uncased",)),
+    *(("unigram", kind) for kind in ("zoo unigram", "unigram t5 converted", "unigram albert")),
 ]
 # Texts for which the package gives other ids: see docs/engines.md.
 REFUSED = [
@@ -40,6 +41,8 @@ REFUSED = [
     ("gigatoken", "llama2 added rstrip"),
     ("gigatoken", "llama2 added single_word"),
     ("wordpiece", "gpt2"),
+    ("unigram", "gpt2"),
+    ("unigram", "llama2 split"),
 ]
 
 

@@ -3,6 +3,7 @@
 An engine must give the very ids of `tokenizer(text, add_special_tokens=False)`:
 
     wordpiece   kernels of our own for BERT's WordPiece
+    unigram     kernels of our own for SentencePiece's Unigram
     fastokens   the package of that name, for byte-level BPE
     gigatoken   the package of that name, for SentencePiece's BPE
     hf          the Rust tokenizer behind a fast tokenizer, called without the Python layer on top of it

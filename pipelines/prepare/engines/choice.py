@@ -20,6 +20,7 @@ Reference: TypeAlias = HuggingFaceEngine | SlowEngine
 # The function of each module that opens the engine, or says None where the tokenizer is not one for it.
 _FAST = {
     "wordpiece": ("pipelines.prepare.engines.wordpiece", "open_wordpiece"),
+    "unigram": ("pipelines.prepare.engines.unigram", "open_unigram"),
     "fastokens": ("pipelines.prepare.engines.fastokens_engine", "open_fastokens"),
     "gigatoken": ("pipelines.prepare.engines.gigatoken_engine", "open_gigatoken"),
 }

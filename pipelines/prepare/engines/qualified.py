@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 
-__all__ = ["encoding_parts", "has_merges_only", "installed", "largest_id"]
+__all__ = ["adds_nothing", "encoding_parts", "has_merges_only", "installed", "is_reference_known", "largest_id"]
 
 # The releases of `tokenizers` that other engines were compared with.
 _REFERENCE = ((0, 23, 0), (0, 23, 999))
@@ -26,8 +26,12 @@ def installed(package: str, *, tried: tuple[tuple[int, ...], tuple[int, ...]], a
         version = metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-    fits = _within(version, tried) and _within(metadata.version("tokenizers"), _REFERENCE)
-    return version if fits or any_version else None
+    return version if any_version or (_within(version, tried) and is_reference_known()) else None
+
+
+def is_reference_known() -> bool:
+    """Whether the release of `tokenizers` is one of those that other engines were compared with."""
+    return _within(metadata.version("tokenizers"), _REFERENCE)
 
 
 def encoding_parts(reference: HuggingFaceEngine) -> dict[str, Any]:
@@ -47,6 +51,15 @@ def has_merges_only(parts: Mapping[str, Any], *, byte_fallback: bool, dtype: np.
         and largest_id(parts) <= np.iinfo(dtype).max
         and all(token["content"] for token in parts["added_tokens"])
     )
+
+
+def adds_nothing(post_processor: Mapping[str, Any] | None) -> bool:
+    """Whether the ids of one text stay as they are, but for special tokens."""
+    if post_processor is None or post_processor["type"] in ("BertProcessing", "RobertaProcessing"):
+        return True
+    return post_processor["type"] == "TemplateProcessing" and [
+        piece["Sequence"]["id"] for piece in post_processor["single"] if "Sequence" in piece
+    ] == ["A"]
 
 
 def largest_id(parts: Mapping[str, Any]) -> int:

@@ -2,7 +2,7 @@
 
     texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`wordpiece_kernels`), no GIL, no strings
                  │              │
-       entries, asked of        a trie of the vocabulary (`wordpiece_trie`), with a small table of words seen before
+       entries, asked of        a trie of the vocabulary (`vocabulary_trie`), with a small table of words seen before
        the tokenizer itself
        (`wordpiece_points`)
 
@@ -25,11 +25,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines.prepare.engines import vocabulary_trie
 from pipelines.prepare.engines import wordpiece_kernels as kernels
-from pipelines.prepare.engines import wordpiece_trie
 from pipelines.prepare.engines.base import utf8_of
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
-from pipelines.prepare.engines.wordpiece_points import NUM_PAGES, Pages, Reader
+from pipelines.prepare.engines.pages import NUM_PAGES, Pages
+from pipelines.prepare.engines.qualified import adds_nothing
+from pipelines.prepare.engines.text_kernels import ISOLATED, MISSING_PAGE, SPACE, find_pages
+from pipelines.prepare.engines.wordpiece_points import Reader
 from pipelines.prepare.runs import TokenRuns, offsets_of
 from tfrecord_io._kernels import frozen
 
@@ -59,25 +62,16 @@ def open_wordpiece(
 def _is_served(parts: Mapping[str, Any], *, dtype: np.dtype) -> bool:
     """Whether tokenizer.json describes a tokenizer of the kind."""
     kinds = [(parts[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
-    if kinds != ["BertNormalizer", "BertPreTokenizer", "WordPiece"] or not _adds_nothing(parts["post_processor"]):
+    if kinds != ["BertNormalizer", "BertPreTokenizer", "WordPiece"] or not adds_nothing(parts["post_processor"]):
         return False
     model = parts["model"]
     ids = model["vocab"].values()
-    largest = min(np.iinfo(dtype).max, wordpiece_trie.MAX_ID)
+    largest = min(np.iinfo(dtype).max, vocabulary_trie.MAX_ID)
     return (
         model["unk_token"] in model["vocab"]
         and 0 <= min(ids) <= max(ids) <= largest
         and not any(token["normalized"] for token in parts["added_tokens"])
     )
-
-
-def _adds_nothing(post_processor: dict[str, Any] | None) -> bool:
-    """Whether the ids of one text stay as they are, but for special tokens."""
-    if post_processor is None or post_processor["type"] in ("BertProcessing", "RobertaProcessing"):
-        return True
-    return post_processor["type"] == "TemplateProcessing" and [
-        piece["Sequence"]["id"] for piece in post_processor["single"] if "Sequence" in piece
-    ] == ["A"]
 
 
 class WordPieceEngine:
@@ -109,7 +103,7 @@ class WordPieceEngine:
         """Whether a space, ASCII letters and digits become what the kernel takes for granted."""
         folded = _LETTERS.lower() if self._tables.fold else _LETTERS
         spelled = b"".join(self._pages.spelling(letter) or b"?" for letter in _LETTERS)
-        return spelled == folded and self._pages.kind(ord(" ")) == kernels.SPACE
+        return spelled == folded and self._pages.kind(ord(" ")) == SPACE
 
     def encode(self, texts: pa.Array) -> TokenRuns:
         """The tokens of each text."""
@@ -127,7 +121,7 @@ class WordPieceEngine:
         offsets = np.zeros(len(edges), np.int64)
         word = np.empty(4 * min(self._tables.max_chars, longest) + 64, np.uint8)
         memory = self._take_memory()
-        while kernels.encode(data, edges, asked, out, offsets[1:], memory, word, self._tables) == kernels.MISSING_PAGE:
+        while kernels.encode(data, edges, asked, out, offsets[1:], memory, word, self._tables) == MISSING_PAGE:
             self._ask_for_pages(data, edges)
         self._memories.append(memory)
         return TokenRuns(out[: offsets[-1]].astype(self._dtype), offsets)
@@ -140,14 +134,14 @@ class WordPieceEngine:
 
     def _ask_for_pages(self, data: np.ndarray, edges: np.ndarray) -> None:
         wanted = np.zeros(NUM_PAGES, np.uint8)
-        kernels.find_pages(data, edges, wanted)
+        find_pages(data, edges, wanted)
         with self._pages_lock:
             self._pages = pages = self._pages.extended(np.flatnonzero(wanted).tolist(), read=self._reader)
             self._tables = self._tables._replace(page_of=pages.page_of, entries=pages.entries, pool=pages.pool)
 
     def _stands_alone(self, byte: int) -> bool:
         """Whether it is punctuation, which the kernel never passes over as a part of a word."""
-        return byte < 128 and self._pages.kind(byte) == kernels.ISOLATED
+        return byte < 128 and self._pages.kind(byte) == ISOLATED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -171,8 +165,8 @@ class _Contents:
 
 def _tables(parts: Mapping[str, Any], *, pages: Pages, visited: _Contents) -> kernels.Tables:
     model = parts["model"]
-    trie = wordpiece_trie.build(model["vocab"], inner_prefix=model["continuing_subword_prefix"])
-    ends = (kernels.SPACE, kernels.ISOLATED)
+    trie = vocabulary_trie.build(model["vocab"], inner_prefix=model["continuing_subword_prefix"])
+    ends = (SPACE, ISOLATED)
     return kernels.Tables(
         units=trie.units,
         start=trie.start,

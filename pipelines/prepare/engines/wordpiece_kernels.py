@@ -1,6 +1,6 @@
 """The compiled loop of the WordPiece engine: UTF-8 bytes in, ids out.
 
-One pass over a document, item by item. What an item is, its first code point says by its entry (`code_points`):
+One pass over a document, item by item. What an item is, its first code point says by its entry (`wordpiece_points`):
 
     SPACE      nothing
     ISOLATED   one id, which stands in the entry: punctuation, an ideograph
@@ -18,20 +18,25 @@ it. The table belongs to one call at a time: nothing here is shared between thre
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from pipelines.prepare.engines.text_kernels import (
+    ASK,
+    DROP,
+    ISOLATED,
+    MISSING_PAGE,
+    REORDERED,
+    SPACE,
+    code_point,
+    entry_of,
+    jit,
+)
 from tfrecord_io._kernels import load, store, trailing_zeros
 
-__all__ = ["ASK", "DROP", "ISOLATED", "MEMORY_WORDS", "MISSING_PAGE", "ORDINARY", "REORDERED", "SPACE", "Tables"]
-__all__ += ["encode", "find_added", "find_pages"]
+__all__ = ["MEMORY_WORDS", "Tables", "encode", "find_added"]
 
-# Kinds of code points, the lowest 3 bits of an entry; see `code_points` for the rest.
-DROP, SPACE, ISOLATED, ORDINARY, REORDERED, ASK = range(6)
-MISSING_PAGE = -1
 _REFERENCE = -2
 MEMORY_BITS = 14
 MEMORY_WORDS = 4 << MEMORY_BITS
@@ -42,19 +47,6 @@ _TO_A, _PAST_Z = np.uint64(0x1F) * _ONES, np.uint64(0x05) * _ONES
 _TO_0, _PAST_9 = np.uint64(0x50) * _ONES, np.uint64(0x46) * _ONES
 _CASE = np.uint64(0x20) * _ONES
 _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-def _jit(function: _Function) -> _Function:
-    """As `_kernels.jit`, but without counting references to arrays, which nothing here allocates or keeps.
-
-    Numba counts each array of a tuple at each call and in each loop: ten times the time of all the rest (measured).
-    """
-    try:
-        return numba.njit(nogil=True, cache=True, _nrt=False)(function)
-    except RuntimeError:  # no folder for compiled code, see there
-        return numba.njit(nogil=True, _nrt=False)(function)
 
 
 class Tables(NamedTuple):
@@ -75,7 +67,7 @@ class Tables(NamedTuple):
     added_edges: np.ndarray  # int64
 
 
-@_jit
+@jit
 def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore[no-untyped-def]
     """Writes the ids of each document to `out`, and where they end to `ends`.
 
@@ -100,17 +92,7 @@ def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore
     return 0
 
 
-@_jit
-def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
-    """Sets `wanted` (uint8 [0x1100]) for the page of every code point."""
-    for at in range(edges[0], edges[-1]):
-        if data[at] & 0xC0 != 0x80:
-            point, _ = _code_point(data, at, edges[-1])
-            if point >= 0:
-                wanted[point >> 8] = 1
-
-
-@_jit
+@jit
 def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
     """Returns: where in `out` the ids of data[at:end] end; or MISSING_PAGE or _REFERENCE."""
     safe = len(data) - 16
@@ -128,8 +110,8 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
                 at += 1
             continue
         if size == 0:
-            point, width = _code_point(data, at, end)
-            entry = _entry(point, tables)
+            point, width = code_point(data, at, end)
+            entry = entry_of(point, tables)
             kind = np.int64(entry & np.uint64(7))
             if kind in (SPACE, ISOLATED):
                 suspect = point < 128 and tables.suspect[point]
@@ -158,7 +140,7 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
     return to
 
 
-@_jit
+@jit
 def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
     """The ASCII letters and digits that 8 bytes begin with, at most `room`: lower-cased, padded with 0; how many.
 
@@ -179,34 +161,7 @@ def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
     return folded & kept, np.int64(trailing_zeros(stops) >> np.uint64(3))
 
 
-@_jit
-def _code_point(data, at, end):  # type: ignore[no-untyped-def]
-    """The code point at `at` and its width in bytes; -1 if there is none, which valid UTF-8 never has."""
-    first = np.int64(data[at])
-    if first < 0x80:
-        return first, 1
-    width = 2 if first < 0xE0 else (3 if first < 0xF0 else 4)
-    if first < 0xC0 or at + width > end:
-        return -1, 1
-    if width == 2:
-        return (first & 0x1F) << 6 | np.int64(data[at + 1]) & 0x3F, 2
-    point = (np.int64(data[at + 1]) & 0x3F) << 6 | np.int64(data[at + 2]) & 0x3F
-    if width == 3:
-        return (first & 0x0F) << 12 | point, 3
-    point = (first & 0x07) << 18 | point << 6 | np.int64(data[at + 3]) & 0x3F
-    return (point if point < 0x110000 else -1), 4
-
-
-@_jit
-def _entry(point, tables):  # type: ignore[no-untyped-def]
-    """The entry of a code point; 6 for one whose page is missing."""
-    if point < 128:
-        return tables.entries[point] if point >= 0 else np.uint64(ASK)
-    page = np.int64(tables.page_of[point >> 8])
-    return tables.entries[page << 8 | point & 255] if page >= 0 else np.uint64(6)
-
-
-@_jit
+@jit
 def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped-def]
     """Appends to `word`, which has `size` ASCII bytes, up to the word's end. A word that is too long is only counted.
 
@@ -215,8 +170,8 @@ def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped
     chars = size
     after_mark = False
     while at < end:
-        point, width = _code_point(data, at, end)
-        entry = _entry(point, tables)
+        point, width = code_point(data, at, end)
+        entry = entry_of(point, tables)
         kind = np.int64(entry & np.uint64(7))
         if kind in (SPACE, ISOLATED):
             break
@@ -236,7 +191,7 @@ def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped
     return at, size, chars
 
 
-@_jit
+@jit
 def _first_bytes(word, size):  # type: ignore[no-untyped-def]
     ones = ~np.uint64(0)
     if size <= 8:
@@ -244,7 +199,7 @@ def _first_bytes(word, size):  # type: ignore[no-untyped-def]
     return load(word, 0), load(word, 8) & (ones >> np.uint64(128 - 8 * size))
 
 
-@_jit
+@jit
 def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
     """The ids of a word of 1 to 15 bytes, from memory or into it."""
     high |= np.uint64(size) << np.uint64(56)
@@ -265,7 +220,7 @@ def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type:
     return stop
 
 
-@_jit
+@jit
 def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
     """The longest piece of the trie that the word begins with, and so on with the rest; unknown if there is none.
 
@@ -292,7 +247,7 @@ def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
     return stop
 
 
-@_jit
+@jit
 def find_added(data, edges, first, added, added_edges, asked):  # type: ignore[no-untyped-def]
     """Sets `asked` for documents that hold one of the added tokens; `first` is bool [256], their first bytes."""
     for index in range(len(edges) - 1):
@@ -302,7 +257,7 @@ def find_added(data, edges, first, added, added_edges, asked):  # type: ignore[n
                 break
 
 
-@_jit
+@jit
 def _is_added(data, at, end, added, added_edges):  # type: ignore[no-untyped-def]
     """Whether one of the added tokens stands at `at`."""
     for token in range(len(added_edges) - 1):

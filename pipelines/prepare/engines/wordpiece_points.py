@@ -30,71 +30,21 @@ Asked for are pages of 256 code points, when a text first holds one of theirs: 1
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 from tokenizers import normalizers
 
-from pipelines.prepare.engines.wordpiece_kernels import ASK, DROP, ISOLATED, ORDINARY, REORDERED, SPACE
-from tfrecord_io._kernels import frozen
+from pipelines.prepare.engines.pages import PAGE, changed_between_marks, letters_of_page, one_by_one
+from pipelines.prepare.engines.text_kernels import ASK, DROP, ISOLATED, ORDINARY, REORDERED, SPACE
 
-__all__ = ["NUM_PAGES", "PAGE", "Pages", "Reader"]
+__all__ = ["Reader"]
 
-PAGE = 256
-NUM_PAGES = 0x110000 // PAGE
-_SURROGATES = range(0xD800, 0xE000)  # which are not asked for: UTF-8 cannot hold them
-_SLACK = bytes(16)  # the kernel copies so many, of which an entry has 12 at most
 # What becomes of a code point, by kinds. That there are as many characters as it has bytes, at most, is asked besides:
 # that no document has more ids than bytes rests on it.
 _ORDINARY = {(ORDINARY,) * count for count in range(1, 4)}
 _ALONE = {(ISOLATED,), (SPACE, ISOLATED, SPACE), (SPACE, ORDINARY, SPACE)}
 _WITHOUT_TEXT = {(): DROP, (SPACE,): SPACE}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Pages:
-    """The pages asked for so far. Never changed: `extended` makes new ones, so threads need no lock to read."""
-
-    page_of: np.ndarray  # int32 [NUM_PAGES], -1 if missing
-    entries: np.ndarray  # uint64
-    pool: np.ndarray  # uint8
-
-    @classmethod
-    def none(cls) -> Pages:
-        """No pages."""
-        return cls(
-            page_of=frozen(np.full(NUM_PAGES, -1, np.int32)),
-            entries=frozen(np.zeros(0, np.uint64)),
-            pool=frozen(np.frombuffer(_SLACK, np.uint8)),
-        )
-
-    def kind(self, point: int) -> int:
-        """The kind of a code point whose page is here."""
-        return self._entry(point) & 7
-
-    def spelling(self, point: int) -> bytes | None:
-        """The UTF-8 that becomes of an ORDINARY code point whose page is here; None for other ones."""
-        entry = self._entry(point)
-        start = entry >> 13
-        return self.pool[start : start + (entry >> 3 & 31)].tobytes() if entry & 7 == ORDINARY else None
-
-    def _entry(self, point: int) -> int:
-        return int(self.entries[int(self.page_of[point // PAGE]) * PAGE + point % PAGE])
-
-    def extended(self, numbers: list[int], *, read: Reader) -> Pages:
-        """These and the pages of those numbers that are missing here."""
-        missing = [number for number in numbers if self.page_of[number] < 0]
-        page_of = self.page_of.copy()
-        page_of[missing] = len(self.entries) // PAGE + np.arange(len(missing))
-        pool = bytearray(self.pool[: -len(_SLACK)].tobytes())
-        entries = [entry for number in missing for entry in read.page(number, pool)]
-        return Pages(
-            page_of=frozen(page_of),
-            entries=frozen(np.concatenate([self.entries, np.array(entries, np.uint64)])),
-            pool=frozen(np.frombuffer(bytes(pool) + _SLACK, np.uint8)),
-        )
 
 
 class Reader:
@@ -104,17 +54,16 @@ class Reader:
         self._normalizer, self._pre_tokenizer = backend.normalizer, backend.pre_tokenizer
         self._strips_accents = strips_accents
         self._id_of = id_of
-        self._nfd = normalizers.NFD()
         self._strip = normalizers.BertNormalizer(
             clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False
         )
 
     def page(self, number: int, pool: bytearray) -> list[int]:
         """The entries of one page; what they refer to is appended to `pool`."""
-        points = [chr(point) for point in range(number * PAGE, (number + 1) * PAGE) if point not in _SURROGATES]
+        points = letters_of_page(number)
         if not points:
             return [ASK] * PAGE
-        become = _one_by_one(self._normalizer.normalize_str, points)
+        become = one_by_one(self._normalizer.normalize_str, points)
         kinds = self._kinds(sorted(set("".join(become))))
         marks = self._marks(points) if self._strips_accents else set()
         return [
@@ -144,23 +93,7 @@ class Reader:
 
     def _marks(self, points: list[str]) -> set[str]:
         """Those of which a code point remains whose combining class is not 0."""
-        decomposed_or_moved = self._changed_between_marks(points)
-        remain = _one_by_one(self._strip.normalize_str, decomposed_or_moved)
-        moved = set(self._changed_between_marks(sorted(set("".join(remain)))))
+        decomposed_or_moved = changed_between_marks(points)
+        remain = one_by_one(self._strip.normalize_str, decomposed_or_moved)
+        moved = set(changed_between_marks(sorted(set("".join(remain)))))
         return {point for point, text in zip(decomposed_or_moved, remain, strict=True) if moved.intersection(text)}
-
-    def _changed_between_marks(self, letters: list[str]) -> list[str]:
-        """Those that NFD decomposes, or sorts with a mark of the highest class before and of the lowest behind them."""
-        between = [f"\u0345{letter}\u0334" for letter in letters]
-        after = _one_by_one(self._nfd.normalize_str, between)
-        return [letter for letter, old, new in zip(letters, between, after, strict=True) if old != new]
-
-
-def _one_by_one(normalize: Callable[[str], str], texts: list[str]) -> list[str]:
-    """`normalize` of each, in one call: they are laid out between code points that it leaves as they are."""
-    for mark in "0\u0436" if texts else "":
-        if not any(mark in text for text in texts):
-            parts = normalize(mark + mark.join(texts) + mark).split(mark)[1:-1]
-            if len(parts) == len(texts):
-                return parts
-    return [normalize(text) for text in texts]

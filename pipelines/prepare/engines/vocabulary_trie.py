@@ -10,7 +10,8 @@ reach the place by b. An empty unit holds 0xFF, a byte that UTF-8 does not have.
 which no other node has, and where no unit holds the byte that leads to it.
 
 WordPiece looks for the longest entry at the start of a word, then for the longest entry that begins with "##" at the
-rest of it. Both are walks in one trie, the second from the node that "##" leads to.
+rest of it. Both are walks in one trie, the second from the node that "##" leads to. Unigram looks for all entries that
+begin at a place, which is one walk too.
 
 Size: 8 bytes a node and under 5% of gaps: 0.9 MB for BERT's 30,522 entries, about 3 MB for 120,000.
 """
@@ -44,7 +45,7 @@ class Trie:
     inner: int
 
 
-def build(vocabulary: Mapping[str, int], *, inner_prefix: str) -> Trie:
+def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
     """The trie of the whole vocabulary. Ids must be from 0 to MAX_ID."""
     words = sorted(word for word in vocabulary if word)  # by code point, which is the order of the bytes, too
     data, edges = utf8_of(pa.array(words, pa.large_string()))

@@ -1,0 +1,75 @@
+"""What the compiled loops of our own engines share: code points out of UTF-8, and what is known of each.
+
+A code point's entry is entries[page_of[c >> 8] << 8 | c & 255] of a `Pages`. The lowest 3 bits say of what kind it is:
+
+    DROP        nothing becomes of it
+    SPACE       it ends a word and is no part of one
+    ISOLATED    it is a word by itself
+    ORDINARY    it is a part of a word, as the bytes that its entry refers to
+    REORDERED   the same, if Unicode's order of marks changes nothing: no such one stands before it
+    ASK         the reference has to do the document
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+
+__all__ = ["ASK", "DROP", "ISOLATED", "MISSING_PAGE", "ORDINARY", "REORDERED", "SPACE"]
+__all__ += ["code_point", "entry_of", "find_pages", "jit"]
+
+DROP, SPACE, ISOLATED, ORDINARY, REORDERED, ASK = range(6)
+MISSING_PAGE = -1
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def jit(function: _Function) -> _Function:
+    """As `_kernels.jit`, but without counting references to arrays, which nothing here allocates or keeps.
+
+    Numba counts each array of a tuple at each call and in each loop: ten times the time of all the rest (measured).
+    """
+    try:
+        return numba.njit(nogil=True, cache=True, _nrt=False)(function)
+    except RuntimeError:  # no folder for compiled code, see there
+        return numba.njit(nogil=True, _nrt=False)(function)
+
+
+@jit
+def code_point(data, at, end):  # type: ignore[no-untyped-def]
+    """The code point at `at` and its width in bytes; -1 if there is none, which valid UTF-8 never has."""
+    first = np.int64(data[at])
+    if first < 0x80:
+        return first, 1
+    width = 2 if first < 0xE0 else (3 if first < 0xF0 else 4)
+    if first < 0xC0 or at + width > end:
+        return -1, 1
+    if width == 2:
+        return (first & 0x1F) << 6 | np.int64(data[at + 1]) & 0x3F, 2
+    point = (np.int64(data[at + 1]) & 0x3F) << 6 | np.int64(data[at + 2]) & 0x3F
+    if width == 3:
+        return (first & 0x0F) << 12 | point, 3
+    point = (first & 0x07) << 18 | point << 6 | np.int64(data[at + 3]) & 0x3F
+    return (point if point < 0x110000 else -1), 4
+
+
+@jit
+def entry_of(point, tables):  # type: ignore[no-untyped-def]
+    """The entry of a code point, of tables with `page_of` and `entries`; 6 for one whose page is missing."""
+    if point < 128:
+        return tables.entries[point] if point >= 0 else np.uint64(ASK)
+    page = np.int64(tables.page_of[point >> 8])
+    return tables.entries[page << 8 | point & 255] if page >= 0 else np.uint64(6)
+
+
+@jit
+def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
+    """Sets `wanted` (uint8 [0x1100]) for the page of every code point."""
+    for at in range(edges[0], edges[-1]):
+        if data[at] & 0xC0 != 0x80:
+            point, _ = code_point(data, at, edges[-1])
+            if point >= 0:
+                wanted[point >> 8] = 1
