@@ -50,6 +50,7 @@ def test_another_seed_gives_other_text() -> None:
     assert _digest(_texts(NUM_BYTES)) != _digest(_texts(NUM_BYTES, seed=1))
 
 
+@pytest.mark.slow
 def test_a_smaller_corpus_is_the_beginning_of_a_larger_one() -> None:
     small, large = _texts(NUM_BYTES), _texts(2 * NUM_BYTES)
     assert small[:-1] == large[: len(small) - 1]

@@ -164,6 +164,7 @@ class TestDoctor:
         assert outcome.status == 0, outcome.err
         assert [finding for finding in json.loads(outcome.out) if finding["fatal"]] == []
 
+    @pytest.mark.slow
     def test_a_local_dataset_is_nothing_for_the_host_of_a_tpu_node(self) -> None:
         outcome = building.command("doctor", reviews(), "--tpu", "node", "--global-batch-size", 32)
         assert outcome.status == 1
@@ -225,6 +226,7 @@ class TestJson:
             },
         }
 
+    @pytest.mark.slow
     def test_without_json_stdout_is_empty(self, tmp_path: Path) -> None:
         assert build(tmp_path / "out").out == ""
 

@@ -158,6 +158,7 @@ def test_a_dropped_remainder_is_counted_as_cut() -> None:
     assert dropped.num_tokens + dropped.ledger.tokens_cut == padded.num_tokens
 
 
+@pytest.mark.slow
 def test_kept_columns_stay_with_their_rows(tmp_path: Path) -> None:
     rows = [{"text": f"review {i}", "num_tokens": i, "score": i / 7, "vector": [i, -i, 2 * i]} for i in range(50)]
     data = building.source(tmp_path / "data", train=rows)
@@ -173,6 +174,7 @@ def test_kept_columns_stay_with_their_rows(tmp_path: Path) -> None:
     assert building.command("verify", root).status == 0
 
 
+@pytest.mark.slow
 def test_two_text_columns_make_pairs(tmp_path: Path) -> None:
     texts = [row["text"] for row in source_rows("validation")]
     pairs = list(zip(texts, reversed(texts), strict=True))
@@ -209,6 +211,7 @@ def test_the_stored_tokenizer_makes_the_same_rows() -> None:
     assert_same_rows(expected_rows(texts, tokenizer=stored), expected_rows(texts))
 
 
+@pytest.mark.slow
 def test_a_limit_takes_the_first_rows_of_each_split() -> None:
     root = reviews(limit=7, no_shuffle=True)
     for split in SPLITS:
@@ -216,6 +219,7 @@ def test_a_limit_takes_the_first_rows_of_each_split() -> None:
         assert_same_rows(read_rows(root, split), first)
 
 
+@pytest.mark.slow
 def test_a_sliced_split_takes_these_rows() -> None:
     root = reviews(split="train[10:20]+train[-5:]", no_shuffle=True)
     order = [*range(10, 20), *range(315, 320)]
@@ -232,7 +236,7 @@ def test_the_ledger_adds_up_to_the_source() -> None:
         assert entry.ledger.tokens_cut == int(np.maximum(lengths - LENGTH, 0).sum())
 
 
-@pytest.mark.parametrize("compression", ["none", "gzip"])
+@pytest.mark.parametrize("compression", ["none", pytest.param("gzip", marks=pytest.mark.slow)])
 def test_tensorflow_parses_the_shards_by_the_manifest_alone(compression: str) -> None:
     import tensorflow as tf
 
@@ -258,6 +262,7 @@ def test_the_reader_gives_every_row_back() -> None:
     assert_same_rows({name: got[name] for name in (*TOKEN_FEATURES, "label")}, read_rows(root, "validation"))
 
 
+@pytest.mark.slow
 def test_two_builds_of_the_same_are_the_same_files(tmp_path: Path) -> None:
     assert building.command("build", REVIEWS, *building.options(tmp_path / "out", label_column="label")).status == 0
     assert building.files(tmp_path / "out") == building.files(reviews())

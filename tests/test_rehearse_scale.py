@@ -16,7 +16,7 @@ from scripts.rehearsing import planned
 from tests import building
 
 SCRIPT = building.REPOSITORY / "scripts" / "rehearse_scale.py"
-SMALL = ("--blocks=20000", "--shards=200", "--files=50", "--worker-shards=12")
+SMALL = ("--blocks=5000", "--shards=60", "--files=12", "--worker-shards=4")
 
 
 @pytest.mark.slow

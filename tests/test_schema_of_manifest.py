@@ -84,12 +84,12 @@ def test_the_manifest_of_the_reviews_validates() -> None:
     assert content["label_names"]
 
 
+QUICK = ("float label and kept columns",)
+
+
 @pytest.mark.parametrize(
     "options",
-    [
-        pytest.param(BUILDS[name], id=name, marks=pytest.mark.slow if name in ("pair", "concat", "gzip") else ())
-        for name in BUILDS
-    ],
+    [pytest.param(BUILDS[name], id=name, marks=pytest.mark.slow if name not in QUICK else ()) for name in BUILDS],
 )
 def test_the_manifest_of_a_build_validates(rows: Path, options: dict[str, object]) -> None:
     content = raw(building.built(rows, **options))

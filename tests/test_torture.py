@@ -12,7 +12,7 @@ import pytest
 from tests import building
 
 SECTIONS = ("kills", "flips", "storage", "meddling", "jobs", "repair")
-NUMBERS = ("--kills=2", "--flips=12", "--operations=3", "--changes=1", "--jobs=1", "--repairs=4")
+NUMBERS = ("--kills=2", "--flips=12", "--operations=2", "--changes=1", "--jobs=1", "--repairs=4")
 SCRIPT = building.REPOSITORY / "scripts" / "torture.py"
 
 pytestmark = pytest.mark.slow

@@ -75,6 +75,7 @@ def test_the_special_tokens_and_type_ids_stand_where_stated(zoo: Zoo, kind: str)
         assert kind in SLOW_KINDS or encoded["token_type_ids"][0] == types
 
 
+@pytest.mark.slow
 def test_training_again_in_another_process_gives_the_same_files(zoo: Zoo, tmp_path: Path) -> None:
     program = (
         "import pathlib, sys; from tests.tokenizers_zoo import KINDS\n"

@@ -61,7 +61,7 @@ def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, cores: 
             stdout=stdout,
             stderr=stderr,
             cwd=REPOSITORY,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY), **(env or {})},
+            env={**_environment(), "PYTHONPATH": str(REPOSITORY), **(env or {})},
             start_new_session=True,
         )
         with _sampled(process.pid) as peak, _ended_with_us(process.pid):
@@ -73,6 +73,11 @@ def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, cores: 
         process_bytes = usage.ru_maxrss * 1024
         tree_bytes = max(peak[0], process_bytes)
         return Run(seconds=seconds, tree_bytes=tree_bytes, process_bytes=process_bytes, stdout=_text(stdout))
+
+
+def _environment() -> dict[str, str]:
+    """Ours, but that modules are compiled once, as those of an installed package are, and not by each process."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
 @contextlib.contextmanager

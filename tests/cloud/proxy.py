@@ -90,6 +90,12 @@ class _Handler(BaseHTTPRequestHandler):
             return
         self.close_connection = True
 
+    def handle_expect_100(self) -> bool:
+        """At once: curl waits a second for this answer before it sends a body, which buffered it would not be."""
+        goes_on = super().handle_expect_100()
+        self.wfile.flush()
+        return goes_on
+
     def do_GET(self) -> None:
         if self.path == _COUNTS:
             self._answer(200, {"Content-Type": "application/json"}, json.dumps(self.script.counts).encode())

@@ -44,6 +44,7 @@ def test_the_emulator_ends_with_its_context() -> None:
     assert not is_there(gcs)
 
 
+@pytest.mark.slow
 def test_the_emulator_ends_with_a_test_run_that_is_killed() -> None:
     script = (
         "import os, signal\n"
@@ -91,6 +92,7 @@ class TestFaults:
 
 
 class TestProxy:
+    @pytest.mark.slow
     def test_a_body_may_come_in_chunks_and_with_its_length(self, gcs: Gcs) -> None:
         bucket = gcs.bucket()
         with proxy.running(gcs.endpoint) as plain:
@@ -103,6 +105,7 @@ class TestProxy:
             connection.close()
         assert gcs.read(bucket, "both") == b"firstend"
 
+    @pytest.mark.slow
     def test_with_tls_it_is_google_for_who_trusts_its_authority(self, gcs: Gcs) -> None:
         with proxy.running(gcs.endpoint, tls=True) as google:
             assert google.counts()["requests"] == 0

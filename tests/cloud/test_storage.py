@@ -154,6 +154,7 @@ def test_threads_share_one_connection(gcs: Gcs, bucket: str) -> None:
     assert len(set(map(id, systems))) == 1
 
 
+@pytest.mark.slow
 def test_small_objects_and_whole_listings_cost_one_request(
     gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

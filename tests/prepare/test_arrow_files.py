@@ -257,7 +257,7 @@ for _ in range(times):
 """
 
 
-@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("stream", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_a_file_that_is_cut_off_at_any_moment_is_an_error_and_never_the_end_of_the_process(
     tmp_path: Path, stream: bool
 ) -> None:

@@ -145,6 +145,7 @@ def test_shards_have_a_length_and_a_task_and_stand_in_order() -> None:
     assert [shard.name for shard in split.shards] == names
 
 
+@pytest.mark.slow
 def test_every_file_has_a_ledger_that_balances_and_the_first_of_a_task_has_the_rejected_rows(tmp_path: Path) -> None:
     rows = [{"text": None if row % 5 == 0 else "word " * (row % 30)} for row in range(300)]
     data = building.source(tmp_path / "data", train=rows)
@@ -274,6 +275,7 @@ def test_what_is_damaged_there_is_made_again(sparse: Path) -> None:
     assert building.files(sparse) == before
 
 
+@pytest.mark.slow
 def test_a_file_of_an_empty_family_that_an_earlier_try_left_goes_away(sparse: Path) -> None:
     opened = reopening.reopen(str(sparse), read_manifest(sparse))
     task = next(
@@ -363,6 +365,7 @@ def test_each_length_is_looked_at_for_a_tpu() -> None:
 # Planning
 
 
+@pytest.mark.slow
 def test_the_largest_family_has_the_size_of_a_shard() -> None:
     facts = read_manifest(bucketed(split="train", shard_size="8kB"))
     sizes = {

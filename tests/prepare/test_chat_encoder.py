@@ -154,7 +154,7 @@ def test_a_row_that_is_no_conversation_is_rejected(
     assert encoded(encoder(tokenizer), [sound, messages]).reasons.tolist() == ["", reason]
 
 
-@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("side", ["left", pytest.param("right", marks=pytest.mark.slow)])
 def test_a_long_conversation_keeps_as_many_whole_turns_as_fit(zoo: Zoo, tmp_path: Path, side: Side) -> None:
     tokenizer = opened(zoo, tmp_path, "chatml")
     turns = [{"role": "system", "content": "be kind"}]

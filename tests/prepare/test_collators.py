@@ -90,6 +90,7 @@ def test_targets_are_those_of_the_seq2seq_collator() -> None:
     np.testing.assert_array_equal(np.where(rows["target_mask"] == 1, rows["target_ids"], NONE), expected["labels"])
 
 
+@pytest.mark.slow
 def test_packed_rows_are_those_of_the_flattening_collator() -> None:
     """It puts documents one after the other; ours does so in rows of one length, and pads."""
     rows, _, root = made("reviews", layout="pack")

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from pipelines.prepare.column_planning import plan_columns
 from pipelines.prepare.columns import MAX_LABEL_NAMES, ColumnPlan, LabelPlan, extract, sizes_of, validate
 from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.sources import Source, open_source
+from pipelines.prepare.loading import open_source
+from pipelines.prepare.sources import Source
 from tfrecord_io.errors import ColumnError, SourceError
 from tfrecord_io.schema import Feature
 

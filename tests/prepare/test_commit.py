@@ -99,6 +99,7 @@ def test_rejected_rows_are_counted_and_written_down(with_nulls: Path, tmp_path: 
     assert building.command("verify", output).status == 0
 
 
+@pytest.mark.slow
 def test_a_row_that_is_too_long_not_to_be_cut_is_rejected_while_tokenizing(tmp_path: Path) -> None:
     rows = [{"text": "word " * (50 if row % 4 == 1 else 5)} for row in range(20)]
     data = building.source(tmp_path / "data", train=rows)

@@ -216,6 +216,7 @@ class TestOtherEnds:
         assert outcome.error[0].startswith("a Dataflow job of the name prep-x-1 is at work")
         assert "gcloud dataflow jobs cancel" in outcome.error[1]
 
+    @pytest.mark.slow
     def test_an_interrupt_leaves_the_job_alone_and_says_how_to_end_it(
         self, store: Gcs, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -79,6 +79,7 @@ def test_a_receipt_appears_when_its_shard_and_rejected_rows_would_last(built_on:
         assert wanted <= found, wanted - found
 
 
+@pytest.mark.slow
 def test_a_shard_appears_when_its_plan_would_last(built_on: tuple[Disk, Path]) -> None:
     disk, output = built_on
     (plan,) = output.glob(".prep/*/train/plan.json")

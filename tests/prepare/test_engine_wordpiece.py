@@ -149,7 +149,7 @@ def test_any_prefix_of_inner_pieces(zoo: Zoo, prefix: str) -> None:
     _check(_with(zoo, {"model": {"continuing_subword_prefix": prefix}}), TEXTS)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(), max_size=20))
 def test_any_text(zoo: Zoo, given_texts: list[str]) -> None:
     _check(zoo.tokenizer("wordpiece_uncased"), given_texts)

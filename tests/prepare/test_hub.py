@@ -35,7 +35,7 @@ SCRIPT = b"raise SystemExit('code of a dataset must not run')\n"
 _CLIENT = """
 import json, sys
 from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.sources import open_source
+from pipelines.prepare.loading import open_source
 import datasets, huggingface_hub
 
 seen = []

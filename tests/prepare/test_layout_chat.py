@@ -132,6 +132,7 @@ def packed_names() -> tuple[str, ...]:
     return names
 
 
+@pytest.mark.slow
 def test_a_conversation_that_is_too_long_loses_its_latest_turns_or_its_oldest() -> None:
     sizes = [len(ids) for ids, _ in expected()]
     (longest,) = (index for index, size in enumerate(sizes) if size == max(sizes))
@@ -148,6 +149,7 @@ def test_a_conversation_that_is_too_long_loses_its_latest_turns_or_its_oldest() 
         assert (row[len(ids) :] == loaded().pad_token_id).all()
 
 
+@pytest.mark.slow
 def test_what_was_cut_is_counted() -> None:
     sizes = [len(ids) for ids, _ in expected()]
     root = chats(max_length=60, max_error_rate=1.0)
@@ -158,6 +160,7 @@ def test_what_was_cut_is_counted() -> None:
     assert split.ledger.tokens_cut > 0
 
 
+@pytest.mark.slow
 def test_what_the_layout_was_is_in_the_manifest() -> None:
     facts, in_rows = read_manifest(chats()), read_manifest(packed())
     assert facts.layout == {"name": "chat", "max_length": LENGTH}
@@ -220,6 +223,7 @@ def test_contents_may_be_lists_of_parts_or_some_of_each(zoo: Zoo, tmp_path: Path
     assert learned(lists) == learned(mixed) == learned(plain) == ["two<|im_end|>"] * 2
 
 
+@pytest.mark.slow
 def test_parts_that_the_template_would_print_as_python_does_are_rejected(zoo: Zoo, tmp_path: Path) -> None:
     template = TEMPLATES["parts"].replace("message.content is string", "true")
     tokenizer = chat_tokenizer(zoo, tmp_path / "tokenizer", template=template)
@@ -456,6 +460,7 @@ def test_a_causal_model_learns_the_tokens_of_the_loss_mask(root: Any) -> None:
 # --- the docs -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_example_in_the_docs_of_the_format_is_what_is_made(tmp_path: Path) -> None:
     text = (building.REPOSITORY / "docs" / "format.md").read_text(encoding="utf-8")
     section = text.partition("### Layout `chat`")[2].partition("\n### ")[0].partition("\n## ")[0]

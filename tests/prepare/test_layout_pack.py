@@ -85,7 +85,7 @@ def expected_rows(content: list[list[int]], *, pad_id: int) -> dict[str, list[li
     [
         (None, {}),
         pytest.param(None, {"no_shuffle": True}, marks=pytest.mark.slow),
-        (None, {"long_documents": "drop", "max_error_rate": 1.0}),
+        pytest.param(None, {"long_documents": "drop", "max_error_rate": 1.0}, marks=pytest.mark.slow),
         pytest.param(None, {"compression": "gzip", "shard_size": "4kB"}, marks=pytest.mark.slow),
         pytest.param("byte_bpe_bos", {"add_bos": True}, marks=pytest.mark.slow),
         pytest.param("unigram_left", {}, marks=pytest.mark.slow),
@@ -154,6 +154,7 @@ def test_options_that_mean_nothing_here_are_refused(tmp_path: Path, changes: dic
 # --- the same bytes -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
     root = Path(shutil.copytree(packed(), tmp_path / "out"))
     for pattern in ("manifest.json", "*-train-00000-of-*", ".prep/*/train/receipt-00000-*"):
@@ -176,6 +177,7 @@ def test_a_lost_shard_is_made_again(tmp_path: Path) -> None:
 # --- the commands ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes", [{}, {"no_shuffle": True}, {"long_documents": "drop", "max_error_rate": 1.0}], ids=str
 )

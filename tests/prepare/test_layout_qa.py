@@ -354,6 +354,7 @@ def test_a_window_is_of_the_row_that_it_is_traced_to(root: Any) -> None:
     assert at == len(numbers)
 
 
+@pytest.mark.slow
 def test_rows_of_a_part_of_a_split_keep_their_numbers() -> None:
     rows = read_rows(_windows(split="validation[10:20]"), "validation")
     assert sorted(set(rows["source_row"].tolist())) == list(range(10, 20))
@@ -371,6 +372,7 @@ def test_rejected_rows_are_named_and_stepped_over(tmp_path: Path) -> None:
     assert building.command("verify", tmp_path / "out").status == 0
 
 
+@pytest.mark.slow
 def test_inspect_shows_answers_and_the_characters_of_a_window() -> None:
     outcome = building.command("inspect", _questions(no_shuffle=True), "--json", "--rows", 100)
     shown = json.loads(outcome.out)
@@ -379,6 +381,7 @@ def test_inspect_shows_answers_and_the_characters_of_a_window() -> None:
     assert shown[0]["features"]["characters"][0] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("root", "data", "options"),
     [
@@ -394,6 +397,7 @@ def test_plan_predicts_the_bytes_of_a_build(root: Any, data: Path, options: dict
     assert found["num_tokens"] == pytest.approx(split.num_tokens, rel=0.1)
 
 
+@pytest.mark.slow
 def test_a_damaged_shard_is_made_again(tmp_path: Path) -> None:
     root = Path(shutil.copytree(_questions(), tmp_path / "out"))
     before = building.files(root)

@@ -117,6 +117,7 @@ def test_inputs_and_targets_are_those_of_transformers(zoo: Zoo, kind: str) -> No
     assert _lists(built) == _expected(zoo.tokenizer(kind), [SOURCES], TARGETS)
 
 
+@pytest.mark.slow
 def test_an_input_may_be_a_pair_of_texts(zoo: Zoo) -> None:
     tokenizer = zoo.tokenizer("wordpiece_cased")
     columns = [SOURCES, SOURCES[::-1]]
@@ -458,6 +459,7 @@ def test_a_manifest_in_which_a_row_is_not_one_example_is_refused(translations: P
         manifest.parse(manifest.dump(wrong))
 
 
+@pytest.mark.slow
 def test_labels_and_kept_columns_go_with_their_rows(trained: Path, tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"en": str(n), "de": str(n), "stars": n % 5, "n": n} for n in range(30)]
     source = building.source(tmp_path / "in", train=rows)

@@ -25,7 +25,7 @@ from pipelines.prepare.inspection import load_tokenizer
 from pipelines.prepare.labels import LabelPlan
 from pipelines.prepare.layouts import LAYOUTS, Opening, Tools
 from pipelines.prepare.lineage import Tracer
-from pipelines.prepare.sources import open_source
+from pipelines.prepare.loading import open_source
 from pipelines.prepare.word_rows import ReferenceWords, TemplateWords, open_words
 from tests import building, texts
 from tests.building import built, read_manifest, read_rows
@@ -357,6 +357,7 @@ def test_a_built_dataset_has_the_names_and_every_row() -> None:
     assert (root / "features.json").exists()
 
 
+@pytest.mark.slow
 def test_a_record_is_the_row_that_it_is_traced_to() -> None:
     root = _built()
     tracer = Tracer(reopening.reopen(str(root), read_manifest(root)))

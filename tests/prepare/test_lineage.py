@@ -108,6 +108,7 @@ def test_a_joined_record_is_the_parts_of_rows_that_it_is_traced_to(
         assert whole > 0.8 * len(ROWS)
 
 
+@pytest.mark.slow
 def test_rejected_rows_are_stepped_over(tmp_path: Path) -> None:
     rows = [{"text": None if row % 7 == 3 else f"this is row {row} of many", "row": row} for row in range(300)]
     data = building.source(tmp_path / "data", train=rows)
@@ -121,6 +122,7 @@ def test_rejected_rows_are_stepped_over(tmp_path: Path) -> None:
         assert shard.ledger.rows_in == len(numbers) + shard.ledger.rows_rejected
 
 
+@pytest.mark.slow
 def test_rows_that_only_the_tokenizer_rejects_are_stepped_over_too() -> None:
     root = built(REVIEWS, truncation="do_not_truncate", max_error_rate=1.0, split="train", max_length=24)
     assert read_manifest(root).splits["train"].ledger.rejected["too_long"] > 20
@@ -130,6 +132,7 @@ def test_rows_that_only_the_tokenizer_rejects_are_stepped_over_too() -> None:
         assert ids.tolist() == tokenizer(text, max_length=24, padding="max_length")["input_ids"]
 
 
+@pytest.mark.slow
 def test_a_list_of_rejected_rows_that_is_gone_is_an_error_with_the_way_to_get_it_back(tmp_path: Path) -> None:
     data = building.source(tmp_path / "data", train=[{"text": None}, *({"text": f"row {i}"} for i in range(20))])
     assert building.command("build", data, *building.options(tmp_path / "out", max_error_rate=0.5)).status == 0
@@ -178,6 +181,7 @@ def write(path: Path, column: list[str]) -> None:
         path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
 
 
+@pytest.mark.slow
 def test_a_saved_dataset_is_traced_to_its_arrow_files(tmp_path: Path) -> None:
     saved = DatasetDict({"train": Dataset.from_dict({"text": [f"row {row}" for row in range(40)]})})
     saved.save_to_disk(str(tmp_path / "saved"), num_shards={"train": 3})

@@ -52,6 +52,7 @@ def test_a_checkout_is_sent_as_what_its_setup_makes_of_it(sdist: Path) -> None:
     assert not [name for name in names if name.startswith(("tests", "scripts")) or "__pycache__" in name]
 
 
+@pytest.mark.slow
 def test_making_it_leaves_the_checkout_as_it_was(tmp_path: Path) -> None:
     before = sorted(os.listdir(building.REPOSITORY))
     (package,) = shipped(tmp_path).extra_packages

@@ -112,6 +112,7 @@ def test_an_order_packs_the_documents_as_if_they_had_come_in_it(
     assert ordered.edges.tolist() == plain.edges.tolist()
 
 
+@pytest.mark.slow
 @given(lengths=LENGTHS, length=st.integers(1, 24))
 def test_no_row_could_take_in_another_one(lengths: list[int], length: int) -> None:
     packing = pack(np.array(lengths, np.int64), length=length)

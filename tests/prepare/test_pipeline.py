@@ -48,8 +48,8 @@ def resolved(output: Path) -> job.Resolved:
     ("workers", "beam_args"),
     [
         (None, []),
-        (1, ["--runner=DirectRunner"]),
-        (3, ["--runner", "FnApiRunner", "--direct_running_mode=in_memory"]),
+        pytest.param(1, ["--runner=DirectRunner"], marks=pytest.mark.slow),
+        pytest.param(3, ["--runner", "FnApiRunner", "--direct_running_mode=in_memory"], marks=pytest.mark.slow),
     ],
 )
 def test_workers_and_runners_change_no_byte(tmp_path: Path, workers: int | None, beam_args: list[str]) -> None:
@@ -133,6 +133,7 @@ def test_a_travelled_function_needs_nothing_of_the_process_that_sent_it(tmp_path
     assert building.shard_bytes(tmp_path / "out") == expected
 
 
+@pytest.mark.slow
 def test_options_after_the_dashes_reach_beam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
 

@@ -58,7 +58,7 @@ def _layouts(draw: st.DrawFn) -> Blocks:
     return _blocks(sizes, weights, gaps)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(blocks=_layouts(), shard_bytes=st.integers(1, 10**6), seed=st.integers(0, 2**40), shuffle=st.booleans())
 def test_every_row_is_in_exactly_one_shard_and_no_shard_is_empty(
     blocks: Blocks, shard_bytes: int, seed: int, shuffle: bool
@@ -96,6 +96,7 @@ def test_shards_of_small_blocks_are_within_a_tenth_of_the_target_wherever_equal_
         assert deviation <= 0.1 + 2 * row
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(blocks=_layouts(), shard_bytes=st.integers(1, 10**6), seed=st.integers(0, 1000), shuffle=st.booleans())
 def test_shards_of_any_blocks_are_equal_to_two_rows_unless_one_row_is_more_than_a_share(
@@ -283,6 +284,7 @@ def test_rows_that_joined_slices_have_in_common_are_planned_twice() -> None:
         SplitPlan.from_json({**document, "shards": [[[0, 10]]]}, place="plan.json")
 
 
+@pytest.mark.slow
 def test_a_plan_of_a_hundred_thousand_blocks_is_read_in_a_second() -> None:
     order = np.random.default_rng(0).permutation(100_000).tolist()
     shards = [

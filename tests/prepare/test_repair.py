@@ -92,7 +92,15 @@ def test_what_is_damaged_is_made_again_and_nothing_else(finished: Path, damage: 
     assert {name for name in sound - kept if not name.startswith("index/")} == set()
 
 
-@pytest.mark.parametrize("changes", [{"layout": "concat"}, {"compression": "gzip"}, {"no_shuffle": True}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layout": "concat"},
+        pytest.param({"compression": "gzip"}, marks=pytest.mark.slow),
+        pytest.param({"no_shuffle": True}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_every_kind_of_dataset_can_be_repaired(tmp_path: Path, changes: dict[str, object]) -> None:
     clean = built(REVIEWS, **changes)
     root = Path(shutil.copytree(clean, tmp_path / "out"))
@@ -158,6 +166,7 @@ def test_with_a_changed_source_nothing_is_changed(own_source: tuple[Path, Path])
     assert building.files(root) == before
 
 
+@pytest.mark.slow
 def test_with_a_source_that_is_gone_nothing_is_changed(own_source: tuple[Path, Path]) -> None:
     data, root = own_source
     shutil.rmtree(data)

@@ -68,6 +68,7 @@ def test_watching_ends_when_the_work_fails(capsys: pytest.CaptureFixture[str]) -
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_the_summary_counts_what_was_made(tmp_path: Path) -> None:
     options = building.options(tmp_path / "out", label_column="label")
     text = building.command("build", REVIEWS, *options).err

@@ -55,7 +55,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield started
 
 
-@pytest.mark.parametrize("layout", ["pad", pytest.param("concat", marks=pytest.mark.slow), "pack"])
+@pytest.mark.parametrize(
+    "layout", [pytest.param("pad", marks=pytest.mark.slow), pytest.param("concat", marks=pytest.mark.slow), "pack"]
+)
 @pytest.mark.parametrize(
     ("mode", "workers"),
     [

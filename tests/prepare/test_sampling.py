@@ -146,6 +146,7 @@ def test_rows_that_cannot_become_records_are_not_counted_on(tmp_path: Path, zoo:
     assert np.abs(sizes / request.output.shard_bytes - 1).max() < 0.1
 
 
+@pytest.mark.slow
 def test_the_prediction_of_the_whole_is_within_two_percent(tmp_path: Path, zoo: Zoo) -> None:
     layout = LayoutConfig(name="concat", max_length=64)
     request = _request(tmp_path, zoo, _lognormal(np.random.default_rng(2)), layout=layout)

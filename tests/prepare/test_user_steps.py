@@ -140,6 +140,7 @@ class TestRecords:
         assert shard_bytes(mapped) == shard_bytes(plain)
         assert len(shard_bytes(mapped)) > 3
 
+    @pytest.mark.slow
     def test_a_filter_gives_the_records_of_filtered_data(self, folder: Path, stepped: Path) -> None:
         plain = done(data(folder, LEFT, "left"), folder / "b")
         assert sorted_records(stepped) == sorted_records(plain)

@@ -97,6 +97,7 @@ def test_a_flipped_bit_is_found_anywhere(damaged: Path, place: int) -> None:
     assert "crc" in problem or "cut off" in problem
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_found_in_a_gzip_shard(tmp_path: Path) -> None:
     root = Path(shutil.copytree(reviews(compression="gzip", shard_size="3kB"), tmp_path / "out"))
     shard = train_shards(root)[0]
@@ -104,6 +105,7 @@ def test_a_flipped_bit_is_found_in_a_gzip_shard(tmp_path: Path) -> None:
     assert problems(root).keys() == {shard.name}
 
 
+@pytest.mark.slow
 def test_a_gzip_shard_that_was_packed_again_is_found(tmp_path: Path) -> None:
     root = Path(shutil.copytree(reviews(compression="gzip", shard_size="3kB"), tmp_path / "out"))
     shard = train_shards(root)[0]
@@ -247,6 +249,7 @@ def test_contents_that_make_no_sense_are_found_by_record(
     assert problem in found
 
 
+@pytest.mark.slow
 def test_padding_on_the_wrong_side_is_found(tmp_path: Path) -> None:
     root = Path(shutil.copytree(reviews(padding_side="left"), tmp_path / "out"))
     shard = train_shards(root)[0]

@@ -188,16 +188,16 @@ def test_a_build_that_fails_before_it_has_made_anything_leaves_no_folder(tmp_pat
 def test_where_the_source_was_is_written_down_without_credentials(tmp_path: Path) -> None:
     config = SourceConfig(dataset="s3://key:secret@host/data/*.parquet?token=secret#x", config="c")
     identity = {"kind": "parquet"}
-    source = Source(splits={}, all_splits={}, features={}, identity=identity)
+    source = Source(splits={}, all_splits={}, columns={}, identity=identity)
     place = source_place(config, source)
     assert place == {"dataset": "s3://host/data/*.parquet", "config": "c", "revision": None}
 
 
 def test_where_the_source_was_is_an_absolute_path_or_a_pinned_hub_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
-    source = Source(splits={}, all_splits={}, features={}, identity={"kind": "json"})
+    source = Source(splits={}, all_splits={}, columns={}, identity={"kind": "json"})
     assert source_place(SourceConfig(dataset="a/*.jsonl"), source)["dataset"] == "/a/*.jsonl"
-    source = Source(splits={}, all_splits={}, features={}, identity={"kind": "hub", "revision": "abc"})
+    source = Source(splits={}, all_splits={}, columns={}, identity={"kind": "hub", "revision": "abc"})
     found = source_place(SourceConfig(dataset="user/name", revision="main"), source)
     assert found == {"dataset": "user/name", "config": None, "revision": "abc"}
 
@@ -283,6 +283,7 @@ def test_a_folder_that_holds_something_else_is_left_alone(
     assert building.files(output) == before
 
 
+@pytest.mark.slow
 def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     result(build(tmp_path / "out"))

@@ -97,8 +97,8 @@ class WriteDataset(Protocol):
     ) -> pathlib.Path: ...
 
 
-@pytest.fixture
-def write_dataset(tmp_path: pathlib.Path) -> WriteDataset:
+@pytest.fixture(scope="session")
+def write_dataset(tmp_path_factory: pytest.TempPathFactory) -> WriteDataset:
     """A function that writes a dataset into a folder of its own."""
 
     def write(
@@ -109,8 +109,7 @@ def write_dataset(tmp_path: pathlib.Path) -> WriteDataset:
         compression: Compression = "none",
         index: bool = True,
     ) -> pathlib.Path:
-        folder = tmp_path / f"dataset-{len(list(tmp_path.iterdir()))}"
-        folder.mkdir()
+        folder = tmp_path_factory.mktemp("dataset")
         written = {
             name: _write_split(folder, name, shards, schema=schema, compression=compression)
             for name, shards in splits.items()

@@ -168,6 +168,7 @@ def test_each_batch_has_rows_of_one_length_and_a_static_shape(data: reader.Data)
         assert all(row // 1000 == length for rows in rows_of(batches.take(20)) for row in rows)
 
 
+@pytest.mark.slow
 def test_a_pass_over_a_bucket_has_each_of_its_rows_once(data: reader.Data) -> None:
     train = training(data, global_batch_size=1)
     for length, count in ROWS["train"].items():
@@ -175,6 +176,7 @@ def test_a_pass_over_a_bucket_has_each_of_its_rows_once(data: reader.Data) -> No
         assert sorted(seen) == [1000 * length + row for row in range(count)]
 
 
+@pytest.mark.slow
 def test_a_bucket_is_read_as_a_dataset_of_its_own(data: reader.Data) -> None:
     alone = data.bucket(8).dataset("train", global_batch_size=4, seed=source_seed(5, "8"))
     assert rows_of(training(data, seed=5).input_fn(8)(context()).take(20)) == rows_of(alone.take(20))
@@ -208,29 +210,43 @@ def test_its_shapes_are_open_where_lengths_differ(data: reader.Data) -> None:
     assert impure(graph_ops(training(data).dataset())) == set()
 
 
-@pytest.mark.parametrize(
+BUDGETS = pytest.mark.parametrize(
     ("budget", "replicas", "rows"),
     [(64, 1, {4: 16, 8: 8, 16: 4}), (100, 1, {4: 25, 8: 12, 16: 6}), (100, 4, {4: 24, 8: 12, 16: 4})],
 )
+
+
+@BUDGETS
 def test_a_budget_of_tokens_is_used_but_not_exceeded(
     data: reader.Data, budget: int, replicas: int, rows: dict[int, int]
 ) -> None:
     train = training(data, global_batch_size=None, tokens_per_batch=budget, replicas=replicas)
     assert {length: train.rows(length) for length in train.lengths} == rows
+
+
+@pytest.mark.slow
+@BUDGETS
+def test_batches_are_of_the_budgets_rows(data: reader.Data, budget: int, replicas: int, rows: dict[int, int]) -> None:
+    train = training(data, global_batch_size=None, tokens_per_batch=budget, replicas=replicas)
     for length in train.lengths:
         (element,) = train.input_fn(length)(context(replicas=replicas)).take(1)
         assert element["input_ids"].shape == (rows[length] // replicas, length)
 
 
+@pytest.mark.slow
 def test_hosts_share_a_bucket(data: reader.Data) -> None:
     train = training(data, replicas=2, hosts=2)
     halves = [train.input_fn(4)(context(hosts=2, index=index, replicas=2)).take(22) for index in (0, 1)]
     seen = [set(itertools.chain.from_iterable(rows_of(half))) for half in halves]
     assert not seen[0] & seen[1]
+
+
+def test_a_dataset_for_keras_is_for_one_host(data: reader.Data) -> None:
     with pytest.raises(ReaderError, match="a dataset for 2 hosts, expected one"):
-        train.dataset()
+        training(data, replicas=2, hosts=2).dataset()
 
 
+@pytest.mark.slow
 def test_objectives_are_bound_to_each_length(data: reader.Data) -> None:
     train = training(data, objective=objectives.classification())
     (element,) = train.input_fn(8)(context()).take(1)
@@ -241,7 +257,9 @@ def test_objectives_are_bound_to_each_length(data: reader.Data) -> None:
 # Evaluation
 
 
-@pytest.mark.parametrize("options", [{"global_batch_size": 4}, {"tokens_per_batch": 48}])
+@pytest.mark.parametrize(
+    "options", [{"global_batch_size": 4}, pytest.param({"tokens_per_batch": 48}, marks=pytest.mark.slow)]
+)
 def test_an_evaluation_has_every_example_once(data: reader.Data, options: dict[str, Any]) -> None:
     evaluation = buckets.read(data, "test", **options)
     assert evaluation.lengths == (4, 16)
@@ -259,6 +277,7 @@ def test_an_evaluation_has_every_example_once(data: reader.Data, options: dict[s
 # Compilations
 
 
+@pytest.mark.slow
 def test_there_are_as_many_compilations_as_lengths(data: reader.Data) -> None:
     train = training(data, global_batch_size=None, tokens_per_batch=64)
 

@@ -12,9 +12,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrecord_io import _write_kernels, examples
+from tfrecord_io import _wide_varints, _write_kernels, examples
 from tfrecord_io.errors import CorruptRecordError, SchemaError
-from tfrecord_io.examples import Payloads
+from tfrecord_io.examples import Memory, Payloads
 from tfrecord_io.schema import DType, Feature, Schema
 
 Columns = dict[str, np.ndarray]
@@ -89,7 +89,7 @@ def tables(draw: st.DrawFn) -> tuple[Columns, Schema]:
 
 
 # ------------------------------------------------------------------------------------------------------------ encode
-@settings(deadline=None)  # the first example compiles
+@settings(max_examples=50, deadline=None)  # the first example compiles
 @given(tables())
 def test_every_record_is_what_tensorflow_serializes(table: tuple[Columns, Schema]) -> None:
     columns, schema = table
@@ -117,26 +117,83 @@ def test_sizes_may_need_one_byte_more(length: int, value: int) -> None:
 @pytest.mark.parametrize("dtype", ["int32", "uint32"])
 @settings(deadline=None, max_examples=50)
 @given(data=st.data())
-def test_rows_that_are_written_sixteen_values_at_a_time_are_no_different(dtype: str, data: st.DataObject) -> None:
+def test_rows_that_are_written_many_values_at_a_time_are_no_different(dtype: str, data: st.DataObject) -> None:
     edges = [value for value in VARINT_EDGES if np.iinfo(dtype).min <= value <= np.iinfo(dtype).max]
     few = st.sampled_from([*edges, 0, 5, 300, 20_000])
-    # Mostly what fits three bytes, as token ids do, so that whole groups of sixteen do.
+    # Mostly what fits three bytes, as token ids do, so that whole blocks do.
     value = st.one_of(st.integers(0, 2**21 - 1), st.integers(0, 2**21 - 1), few)
-    length = data.draw(st.integers(1, 70))
+    length = data.draw(st.integers(1, 150))
     rows = data.draw(st.lists(st.lists(value, min_size=length, max_size=length), min_size=1, max_size=3))
     columns, schema = {"ids": np.array(rows, dtype)}, Schema((feature("ids", shape=(length,)), feature("z")))
     columns["z"] = np.arange(len(rows))
     assert list(examples.encode(columns, schema)) == [by_tensorflow(columns, schema, row) for row in range(len(rows))]
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_without_the_instruction_rows_are_the_same(wide: bool) -> None:
-    values = np.array([0, 127, 128, 16_383, 16_384, 2**21 - 1, 2**21, 2**31 - 1, -1] * 7, np.int32)
-    put = _write_kernels._put_values if wide else _write_kernels._put_row
-    out = np.zeros(1000, np.uint8)
-    end = put(out, 3, values)
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@settings(deadline=None)  # the first example compiles
+@given(data=st.data())
+def test_what_other_processors_use_writes_the_same_varints(dtype: str, data: st.DataObject) -> None:
+    limits = np.iinfo(dtype)
+    edges = st.sampled_from([value for value in [*VARINT_EDGES, 0, 5] if limits.min <= value <= limits.max])
+    usual = st.integers(0, min(2**21 - 1, limits.max))
+    value = data.draw(st.sampled_from([edges, usual, st.integers(0, 127), st.one_of(usual, edges)]))
+    values = np.array(data.draw(st.lists(value, min_size=1, max_size=150)), dtype)
     expected = b"".join(varint(value & (2**64 - 1)) for value in values.tolist())
-    assert out[3:end].tobytes() == expected
+    ways = [_write_kernels._put_narrow]
+    if _wide_varints.CAN_SQUEEZE:
+        ways.append(_write_kernels._put_wide)
+    for put in ways:
+        out = np.full(len(expected) + _write_kernels.SLACK, 0xEE, np.uint8)
+        end = put(out.ctypes.data, values.ctypes.data, len(values), values.dtype.type(0))
+        assert out[: end - out.ctypes.data].tobytes() == expected
+
+
+@pytest.mark.parametrize("length", [18, 42, 43, 60, 127, 128, 5_461, 5_462])
+def test_headers_are_right_where_each_row_has_another_size_than_the_one_before(length: int) -> None:
+    rows = np.array([0, 2**20, 1, 200, -1, 0, 2**62, 128, 127])
+    columns = {"ids": np.repeat(rows[:, None], length, axis=1), "a": rows, "score": np.ones(len(rows), np.float32)}
+    schema = Schema((feature("ids", shape=(length,)), feature("a"), feature("score", "float32")))
+    expected = [by_tensorflow(columns, schema, row) for row in range(len(rows))]
+    assert list(examples.encode(columns, schema)) == expected
+
+
+def test_values_that_need_more_room_than_ids_do_get_it() -> None:
+    columns, schema = {"ids": np.full((300, 40), -1)}, Schema((feature("ids", shape=(40,)),))
+    columns["ids"][0] = 7  # the first row alone is small
+    expected = [by_tensorflow(columns, schema, 0)] + [by_tensorflow(columns, schema, 1)] * 299
+    assert list(examples.encode(columns, schema)) == expected
+
+
+def test_memory_is_used_again_and_makes_no_difference() -> None:
+    memory, rng = Memory(), np.random.default_rng(0)
+    addresses = set()
+    for num_rows in (50, 0, 1, 49, 50):
+        columns: Columns = {"ids": rng.integers(0, 32_000, (num_rows, 20)), "score": np.ones(num_rows, np.float32)}
+        schema = Schema((feature("ids", shape=(20,)), feature("score", "float32")))
+        payloads = examples.encode(columns, schema, memory=memory)
+        assert list(payloads) == list(examples.encode(columns, schema))
+        addresses.add(payloads.data.ctypes.data)
+    assert len(addresses) == 1
+
+
+def test_memory_that_becomes_too_small_grows() -> None:
+    memory, schema = Memory(), Schema((feature("ids", shape=(40,)),))
+    for value, num_rows in ((3, 2), (-1, 300), (20_000, 5_000)):
+        columns = {"ids": np.full((num_rows, 40), value)}
+        expected = by_tensorflow(columns, schema, 0)
+        assert list(examples.encode(columns, schema, memory=memory)) == [expected] * num_rows
+
+
+@settings(deadline=None)  # the first example compiles
+@given(data=st.data())
+def test_bytes_are_written_as_what_they_count(data: st.DataObject) -> None:
+    value = data.draw(st.sampled_from([st.integers(0, 1), st.integers(0, 127), st.integers(0, 255)]))
+    length = data.draw(st.integers(1, 40))
+    rows = data.draw(st.lists(st.lists(value, min_size=length, max_size=length), min_size=1, max_size=3))
+    schema = Schema((feature("mask", shape=(length,)),))
+    narrow, wide = {"mask": np.array(rows, np.uint8)}, {"mask": np.array(rows, np.int64)}
+    expected = [by_tensorflow(wide, schema, row) for row in range(len(rows))]
+    assert list(examples.encode(narrow, schema)) == expected
 
 
 def odd_layouts() -> list[np.ndarray]:
@@ -199,7 +256,7 @@ def test_columns_that_do_not_fit_the_schema_are_refused(columns: Columns, words:
 
 
 # ------------------------------------------------------------------------------------------------------------ decode
-@settings(deadline=None)  # the first example compiles
+@settings(max_examples=50, deadline=None)  # the first example compiles
 @given(tables())
 def test_decoding_gives_every_bit_back(table: tuple[Columns, Schema]) -> None:
     columns, schema = table
@@ -321,6 +378,7 @@ def test_a_message_outside_the_payloads_is_an_index_error() -> None:
         as_payloads([b"abc"])[1]
 
 
+@pytest.mark.slow  # tests/test_fences.py has these two and more
 @pytest.mark.parametrize("module", ["examples", "records"])
 def test_importing_needs_no_tensorflow(module: str) -> None:
     heavy = "{'tensorflow', 'apache_beam', 'datasets', 'transformers', 'pipelines'}"

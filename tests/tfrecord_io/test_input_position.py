@@ -43,7 +43,7 @@ def some_sizes(seed: int) -> Sizes:
     )
 
 
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 12))])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))])
 def test_an_interleave_continues_at_any_row(seed: int) -> None:
     sizes = some_sizes(seed)
     total = int(sizes.shard_rows.sum())

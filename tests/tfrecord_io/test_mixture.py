@@ -207,6 +207,7 @@ class TestReproducible:
 
 
 class TestFitForATpu:
+    @pytest.mark.slow
     def test_every_shape_is_static_and_nothing_wider_than_32_bits(self, mixed: Mixture) -> None:
         spec = elements_of(mixed, batch=16, steps=1, replicas=8).element_spec
         assert {name: tuple(leaf.shape) for name, leaf in spec.items()} == {
@@ -219,7 +220,8 @@ class TestFitForATpu:
         }
         assert {leaf.dtype for leaf in spec.values()} == {tf.int32, tf.float32}
 
-    @pytest.mark.parametrize("start_step", [17, pytest.param(0, marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("start_step", [17, 0])
     def test_the_graph_runs_no_python(self, mixed: Mixture, start_step: int) -> None:
         fn = mixed.input_fn(
             "train", global_batch_size=8, objective=objectives.masked_lm(), start_step=start_step, shuffle=SMALL

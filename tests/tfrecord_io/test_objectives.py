@@ -175,7 +175,16 @@ def test_masked_lm_differs_with_the_seed_and_with_nothing_else() -> None:
 class TestGathered:
     """Masked LM with labels at P positions of each row."""
 
-    @pytest.mark.parametrize(("probability", "expected"), [(0.01, 1), (0.15, 2), (0.25, 2), (0.5, 4), (1.0, LENGTH)])
+    @pytest.mark.parametrize(
+        ("probability", "expected"),
+        [
+            pytest.param(0.01, 1, marks=pytest.mark.slow),
+            (0.15, 2),
+            pytest.param(0.25, 2, marks=pytest.mark.slow),
+            pytest.param(0.5, 4, marks=pytest.mark.slow),
+            (1.0, LENGTH),
+        ],
+    )
     def test_there_are_so_many_positions_that_none_is_dropped(self, probability: float, expected: int) -> None:
         bound = objectives.gathered_masked_lm(probability).bind(make_manifest())
         inputs, labels, weights = in_tf_data(bound, large_batch(3))

@@ -136,6 +136,7 @@ class TestEveryRow:
             expected_counts(n, density=density, mean_span=mean_span) for n in sizes
         ]
 
+    @pytest.mark.slow
     @settings(deadline=None, max_examples=15)
     @given(shape=shapes, density=densities, mean_span=means)
     def test_spans_never_touch(self, shape: tuple[int, list[int]], density: float, mean_span: float) -> None:
@@ -143,6 +144,7 @@ class TestEveryRow:
         for inputs, _ in corrupted(numbered(*sizes), length, density=density, mean_span=mean_span):
             assert not any(one in SENTINELS and other in SENTINELS for one, other in itertools.pairwise(inputs))
 
+    @pytest.mark.slow
     @settings(deadline=None, max_examples=15)
     @given(length=st.integers(2, 40), density=densities, mean_span=means)
     def test_lengths_are_those_of_the_longest_row_and_no_longer(

@@ -39,10 +39,14 @@ from tfrecord_io.schema import Feature, Schema
 SMALL = Shuffle(cycle_length=2, block_length=2, window=8)
 
 
-@pytest.fixture
-def data(write_dataset: WriteDataset) -> Data:
+def write_data(write_dataset: WriteDataset) -> Data:
     """40 examples in 4 unequal shards for training, 10 in 3 for validation."""
     return reader.open(write_dataset({"train": pad_shards(13, 9, 11, 7), "validation": pad_shards(4, 3, 3)}))
+
+
+@pytest.fixture(scope="module")
+def data(write_dataset: WriteDataset) -> Data:
+    return write_data(write_dataset)
 
 
 def rows_of(elements: Iterable[Any]) -> list[int]:
@@ -63,6 +67,11 @@ def training_rows(
 
 
 class TestOpen:
+    @pytest.fixture
+    def data(self, write_dataset: WriteDataset) -> Data:
+        """For each test its own, since some damage it."""
+        return write_data(write_dataset)
+
     def test_facts_come_from_the_manifest(self, data: Data) -> None:
         assert list(data.splits) == ["train", "validation"]
         assert data.num_examples("train") == 40
@@ -193,34 +202,38 @@ class TestElements:
         assert rows_of(data.dataset("test", global_batch_size=2)) == [0, 1, 2, 3, 4]
 
 
-class TestTraining:
-    def test_gives_every_example_once_per_epoch(self, data: Data) -> None:
-        rows = training_rows(data, batches=15)
-        assert [sorted(rows[start : start + 40]) for start in (0, 40, 80)] == [list(range(40))] * 3
+@pytest.fixture(scope="module")
+def three_epochs(data: Data) -> list[int]:
+    return training_rows(data, batches=15, seed=7)
 
-    def test_gives_another_order_in_each_epoch(self, data: Data) -> None:
-        rows = training_rows(data, batches=15)
-        assert len({tuple(rows[start : start + 40]) for start in (0, 40, 80)}) == 3
+
+class TestTraining:
+    def test_gives_every_example_once_per_epoch(self, three_epochs: list[int]) -> None:
+        assert [sorted(three_epochs[start : start + 40]) for start in (0, 40, 80)] == [list(range(40))] * 3
+
+    def test_gives_another_order_in_each_epoch(self, three_epochs: list[int]) -> None:
+        assert len({tuple(three_epochs[start : start + 40]) for start in (0, 40, 80)}) == 3
 
     def test_shuffles_within_a_single_shard(self, write_dataset: WriteDataset) -> None:
         data = reader.open(write_dataset({"train": pad_shards(40)}))
         assert training_rows(data, batches=5) != list(range(40))
 
-    def test_mixes_shards(self, data: Data) -> None:
+    def test_mixes_shards(self, three_epochs: list[int]) -> None:
         shard_of_row = np.repeat(range(4), [13, 9, 11, 7])
-        assert len({int(shard_of_row[row]) for row in training_rows(data, batches=1)}) > 1
+        assert len({int(shard_of_row[row]) for row in three_epochs[:8]}) > 1
 
+    @pytest.mark.slow
     def test_windows_do_not_cross_epochs(self, data: Data) -> None:
         wide = Shuffle(cycle_length=4, block_length=1, window=1000)
         rows = training_rows(data, batches=10, shuffle=wide)
         assert sorted(rows[:40]) == sorted(rows[40:]) == list(range(40))
 
-    def test_same_seed_gives_the_same_batches(self, data: Data) -> None:
-        assert training_rows(data, batches=12, seed=7) == training_rows(data, batches=12, seed=7)
+    def test_same_seed_gives_the_same_batches(self, data: Data, three_epochs: list[int]) -> None:
+        assert training_rows(data, batches=15, seed=7) == three_epochs
 
     @pytest.mark.slow
-    def test_another_seed_gives_other_batches(self, data: Data) -> None:
-        assert training_rows(data, batches=5, seed=7) != training_rows(data, batches=5, seed=8)
+    def test_another_seed_gives_other_batches(self, data: Data, three_epochs: list[int]) -> None:
+        assert training_rows(data, batches=5, seed=8) != three_epochs[:40]
 
     @pytest.mark.slow
     def test_order_of_records_does_not_depend_on_the_batch_size(self, data: Data) -> None:
@@ -234,6 +247,7 @@ class TestTraining:
     def test_is_known_to_be_endless(self, data: Data) -> None:
         assert data.dataset("train", global_batch_size=8).cardinality() == tf.data.INFINITE_CARDINALITY
 
+    @pytest.mark.slow
     def test_repeats_a_split_that_is_smaller_than_a_batch(self, data: Data) -> None:
         rows = training_rows(data, batches=2, batch=100)
         assert set(collections.Counter(rows).values()) == {5}
@@ -305,7 +319,9 @@ class TestEvaluation:
         [(4, 3, 3), *(pytest.param(sizes, marks=pytest.mark.slow) for sizes in [(10,), (1, 1), (1, 9, 2, 2, 6)])],
         ids=str,
     )
-    @pytest.mark.parametrize(("hosts", "replicas"), [(1, 2), (2, 4), (3, 3), (8, 8)])
+    @pytest.mark.parametrize(
+        ("hosts", "replicas"), [(1, 2), (2, 4), *(pytest.param(n, n, marks=pytest.mark.slow) for n in (3, 8))]
+    )
     def test_all_hosts_take_the_same_steps_and_miss_nothing(
         self, write_dataset: WriteDataset, shards: tuple[int, ...], hosts: int, replicas: int
     ) -> None:
@@ -324,7 +340,7 @@ class TestEvaluation:
         ds = data.dataset("validation", global_batch_size=10, training=True)
         assert ds.cardinality() == tf.data.INFINITE_CARDINALITY
 
-    @pytest.mark.parametrize(("training", "records"), [(True, 2), (False, 4)])
+    @pytest.mark.parametrize(("training", "records"), [pytest.param(True, 2, marks=pytest.mark.slow), (False, 4)])
     def test_a_shard_with_another_number_of_records_fails_loudly(
         self, write_dataset: WriteDataset, training: bool, records: int
     ) -> None:
@@ -387,7 +403,7 @@ class TestRefusals:
 
 class TestGraph:
     @pytest.mark.parametrize("training", [True, False])
-    @pytest.mark.parametrize("hosts", [1, 8])
+    @pytest.mark.parametrize("hosts", [1, pytest.param(8, marks=pytest.mark.slow)])
     def test_runs_no_python(self, data: Data, training: bool, hosts: int) -> None:
         fn = data.input_fn("train", global_batch_size=8, training=training, objective=objectives.masked_lm())
         ops = graph_ops(fn(context(hosts=hosts, replicas=hosts)))

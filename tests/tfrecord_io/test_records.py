@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import pathlib
+import pickle
 import re
 import struct
+import subprocess
+import sys
 import tracemalloc
 import zlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +21,10 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrecord_io import _frame_kernels, _kernels, records
-from tfrecord_io.errors import ConfigError, CorruptRecordError
-from tfrecord_io.examples import Payloads
+from tfrecord_io import _frame_kernels, _kernels, examples, records
+from tfrecord_io.errors import ConfigError, CorruptRecordError, SchemaError
+from tfrecord_io.examples import Memory, Payloads
+from tfrecord_io.schema import DType, Feature, Schema
 
 THREE = [b"first", b"", b"the third, of more than sixteen bytes"]
 messages_lists = st.lists(st.binary(max_size=70), max_size=6)
@@ -91,18 +97,32 @@ def crc32c_by_bits(data: bytes) -> int:
     return crc ^ 0xFFFFFFFF
 
 
-@given(st.binary(max_size=200))
-@settings(deadline=None)
-def test_tables_and_the_processors_instruction_sum_alike(data: bytes) -> None:
-    """What this machine does not use is used on others."""
-    array = np.frombuffer(data, np.uint8)
-    ways = [_frame_kernels._crc_by_tables]
+def ways_to_sum() -> list[Any]:
+    """Of what this machine has: what it does not use is used on others."""
+    ways: list[Any] = [_frame_kernels._crc_by_tables]
     if _kernels.compiles_for("sse4.2"):
         ways.append(_frame_kernels._crc_by_instruction)
-    for way in ways:
-        stopped, crc = way(array, 0, len(array), np.uint64(0xFFFFFFFF))
+    if _kernels.compiles_for("sse4.2", "pclmul"):
+        ways.append(_frame_kernels._crc_by_stripes)
+    return ways
+
+
+@given(st.binary(max_size=800))
+@settings(deadline=None)
+def test_tables_and_the_processors_instructions_sum_alike(data: bytes) -> None:
+    array = np.frombuffer(data, np.uint8)
+    for way in ways_to_sum():
+        end, crc = way(array.ctypes.data, array.ctypes.data + len(array), np.uint64(0xFFFFFFFF))
+        stopped = end - array.ctypes.data
         assert len(data) - 16 < stopped <= len(data)
         assert int(crc) ^ 0xFFFFFFFF == crc32c_by_bits(data[:stopped])
+
+
+# Around where three stripes begin, where they are longest, and where more than one set of them follows.
+@pytest.mark.parametrize("size", [191, 192, 193, 215, 216, 6_143, 6_144, 6_151, 6_335, 6_336, 12_288, 20_000])
+def test_long_data_is_summed_right(size: int) -> None:
+    data = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8)
+    assert records.crc32c(data) == crc32c_by_bits(data.tobytes())
 
 
 @pytest.mark.parametrize("start", [0, 1])
@@ -127,6 +147,84 @@ def test_tensorflow_reads_the_frames(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "ours.tfrecord"
     path.write_bytes(shard(THREE))
     assert [record.numpy() for record in tf.data.TFRecordDataset(str(path))] == THREE
+
+
+# ----------------------------------------------------------------------------------------------------- encode_framed
+def features(length: int) -> Schema:
+    shapes: tuple[tuple[str, DType, tuple[int, ...]], ...] = (
+        ("ids", "int64", (length,)),
+        ("mask", "int64", (length,)),
+        ("label", "int64", ()),
+        ("scores", "float32", (2, 2)),
+    )
+    return Schema(tuple(Feature(name=name, dtype=dtype, shape=shape, role="column") for name, dtype, shape in shapes))
+
+
+def columns_of(num_rows: int, length: int, *, dtype: str = "int32", below: int = 32_000) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(num_rows)
+    return {
+        "ids": rng.integers(0, below, (num_rows, length)).astype(dtype),
+        "mask": rng.integers(0, 2, (num_rows, length)).astype(bool),
+        "label": rng.integers(-5, 5, num_rows),
+        "scores": rng.random((num_rows, 2, 2), np.float32),
+    }
+
+
+@pytest.mark.parametrize("num_rows", [0, 1, 2, 70])
+@pytest.mark.parametrize("length", [1, 63, 64, 200, 3_000])
+@pytest.mark.parametrize("below", [100, 32_000, 2**31 - 1])
+def test_encoding_into_frames_is_framing_what_was_encoded(num_rows: int, length: int, below: int) -> None:
+    columns, schema = columns_of(num_rows, length, below=below), features(length)
+    payloads, frames = examples.encode(columns, schema), records.encode_framed(columns, schema)
+    assert frames.data.tobytes() == records.frame(payloads).tobytes()
+    assert np.diff(frames.offsets).tolist() == (np.diff(payloads.offsets) + records.FRAME_BYTES).tolist()
+    assert len(frames) == num_rows
+
+
+def test_frames_are_encoded_into_the_same_memory_again() -> None:
+    memory, schema = Memory(), features(50)
+    first = records.encode_framed(columns_of(40, 50), schema, memory=memory)
+    kept = first.data.tobytes()
+    second = records.encode_framed(columns_of(30, 50), schema, memory=memory)
+    assert second.data.ctypes.data == first.data.ctypes.data
+    assert second.data.tobytes() == records.encode_framed(columns_of(30, 50), schema).data.tobytes()
+    assert kept == records.encode_framed(columns_of(40, 50), schema).data.tobytes()
+
+
+def test_frames_of_large_values_get_the_room_that_they_need() -> None:
+    columns, schema = columns_of(200, 50, dtype="int64"), features(50)
+    columns["ids"][3:] = -1
+    expected = records.frame(examples.encode(columns, schema)).tobytes()
+    memory = Memory()
+    assert [records.encode_framed(columns, schema, memory=memory).data.tobytes() for _ in range(2)] == [expected] * 2
+
+
+def test_columns_that_do_not_fit_are_not_framed_either() -> None:
+    with pytest.raises(SchemaError, match=r"'ids': shape \(2, 5\), expected \(2, 4\)"):
+        records.encode_framed(columns_of(2, 5), features(4))
+
+
+_ELSEWHERE = """
+import pickle, sys
+from tfrecord_io import _wide_varints, records
+assert not _wide_varints.CAN_SQUEEZE
+columns, schema = pickle.load(sys.stdin.buffer)
+sys.stdout.buffer.write(records.encode_framed(columns, schema).data.tobytes())
+"""
+
+
+@pytest.mark.slow
+def test_a_processor_without_any_of_the_instructions_writes_the_same_shard() -> None:
+    columns, schema = columns_of(70, 200), features(200)
+    columns["ids"][0, :3] = -1, 2**21, 2**31 - 1
+    done = subprocess.run(
+        [sys.executable, "-c", _ELSEWHERE],
+        env={**os.environ, "NUMBA_CPU_NAME": "x86-64", "NUMBA_CPU_FEATURES": ""},
+        input=pickle.dumps((columns, schema)),
+        capture_output=True,
+        check=True,
+    )
+    assert done.stdout == records.encode_framed(columns, schema).data.tobytes()
 
 
 # -------------------------------------------------------------------------------------------------------------- read

@@ -152,6 +152,7 @@ def test_evaluation_continues(
     assert_continues(data, run, [1, steps // 2, steps - 1, steps])
 
 
+@pytest.mark.slow
 def test_evaluation_that_continues_announces_what_is_left(write_dataset: WriteDataset) -> None:
     data = reader.open(write_dataset({"test": pad_shards(20, 30)}))
     left = [data.dataset("test", global_batch_size=4, start_step=step).cardinality() for step in (0, 3, 12, 13, 99)]
@@ -199,7 +200,8 @@ class TestReadsLittle:
     def root(self, write_dataset: WriteDataset) -> pathlib.Path:
         return write_dataset({"train": pad_shards(96, 64, 128, 64, 96)})
 
-    @pytest.mark.parametrize("start", [4, *(pytest.param(start, marks=pytest.mark.slow) for start in (3, 39))])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("start", [4, 3, 39])
     def test_of_windows_before_the_step_no_record_is_read(self, root: pathlib.Path, start: int) -> None:
         data = reader.open(root)
         rows = rows_of(data, batches=56)
@@ -281,8 +283,9 @@ def test_a_step_may_be_what_an_optimizer_counts_in(write_dataset: WriteDataset) 
     assert rows_of(data, batches=1, start_step=np.int64(2), training=False) == list(range(16, 24))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("training", [True, False])
-@pytest.mark.parametrize("hosts", [2, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("hosts", [2, 8])
 def test_a_graph_that_continues_runs_no_python(write_dataset: WriteDataset, training: bool, hosts: int) -> None:
     data = reader.open(write_dataset({"train": pad_shards(60, 70, 90)}))
     fn = data.input_fn(
