@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -104,3 +106,16 @@ def test_large_ids_keep_their_values_on_the_whole_way() -> None:
 def test_an_id_that_does_not_fit_is_an_error_and_never_wraps(token_id: int, dtype: np.dtype) -> None:
     with pytest.raises(OverflowError):
         from_lists([[1], [token_id]], dtype=dtype)
+
+
+def test_a_vector_grows_on_systems_that_cannot_move_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Unmovable(mmap.mmap):
+        def resize(self, newsize: int) -> None:
+            raise SystemError("mmap: resizing not available--no mremap()")
+
+    monkeypatch.setattr(mmap, "mmap", Unmovable)
+    vector = GrowingVector(INT32)
+    parts = [np.arange(start, start + 3_000, dtype=np.int32) for start in range(0, 30_000, 3_000)]
+    for part in parts:
+        vector.append(part)
+    assert vector.take_all().tolist() == list(range(30_000))
