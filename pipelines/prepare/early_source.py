@@ -140,7 +140,9 @@ def main() -> None:
 
 
 def _end_with_launcher() -> None:
-    sys.stdin.buffer.read()
+    # Not through `sys.stdin`: whoever reads from it holds its lock, which a fork would wait for to close it.
+    while os.read(0, 1):
+        pass
     os._exit(1)
 
 

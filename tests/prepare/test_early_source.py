@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -119,6 +120,25 @@ class TestManyLargeFiles:
         assert len(split.files.paths) == 3, "each process wrote a file"  # type: ignore[union-attr]
         texts = [text for _, batch in split.read(split.ranges, ["text"]) for text in batch.column(0).to_pylist()]
         assert texts == [f"row {number}" for number in range(35)]
+
+    def test_the_process_of_its_own_does_the_same(
+        self, begin: Begin, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # As on a machine with three cores, and with files that are large.
+        program = early_source._PROGRAM.replace(
+            "early_source.main()",
+            "loading; loading._BYTES_PER_PROCESS = 1; import os; os.sched_getaffinity = lambda _: {0, 1, 2}; "
+            "early_source.main()",
+        ).replace("import early_source", "import early_source, loading")
+        monkeypatch.setattr(early_source, "_PROGRAM", program)
+        config = SourceConfig(dataset=str(folder))
+        process = begin(config)
+        killer = threading.Timer(60, process.kill)  # rather a failure than a test that never ends
+        killer.start()
+        (split,) = early_source.awaited(config).splits.values()
+        killer.cancel()
+        assert process.returncode == 0
+        assert len(split.files.paths) == 3, "each process wrote a file"  # type: ignore[union-attr]
 
     def test_what_is_wrong_with_one_is_said_as_by_one_process(self, folder: Path) -> None:
         pq.write_table(pa.table({"body": ["a"]}), folder / "part-3.parquet")
