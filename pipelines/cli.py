@@ -60,7 +60,7 @@ def build(output: str, workers: int | None, resume: bool, as_json: bool, verbose
 
 
 def _own_kernels() -> None:
-    """Numba loads what other packages teach it before the first kernel, half a second that no kernel here needs."""
+    """Numba loads what other packages teach it before the first kernel, and no kernel here needs any of it."""
     if main.owns_process:
         from tfrecord_io import _kernels
 
