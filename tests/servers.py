@@ -31,7 +31,7 @@ __all__ = [
     "cluster",
     "descendants",
     "job_service",
-    "local_workers",
+    "listening",
     "server",
     "session",
     "words",
@@ -39,6 +39,8 @@ __all__ = [
 ]
 
 _START_SECONDS = 60
+# The state of a socket in the system's tables.
+_LISTENING = "0A"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,9 +143,19 @@ def descendants(pid: int) -> list[int]:
     return children + [below for child in children for below in descendants(child)]
 
 
-def local_workers(pid: int) -> list[int]:
-    """The worker processes that a launcher on this machine has, in the order in which they began."""
-    return [found for found in descendants(pid) if "-m pipelines.prepare.lifeline" in words(found)]
+def listening(pid: int) -> list[int]:
+    """The TCP ports on which a process waits for connections, on whatever address."""
+    own = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            own.add(os.readlink(descriptor))
+    ports = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, address, _, state, *_, inode = line.split()[:10]
+            if state == _LISTENING and f"socket:[{inode}]" in own:
+                ports.append(int(address.rpartition(":")[2], 16))
+    return ports
 
 
 def words(pid: int) -> str:

@@ -1,16 +1,19 @@
 """The Beam graph and its options. Beside it `waiting` and `failures` know how Beam's jobs end, and `dataflow` and
 `packaging` what workers on machines of their own need.
 
-    Create(keys) | Reshuffle | WriteShard | ToList | Commit
+    embedded        Create([all keys]) |             WriteShards | ToList | Commit
+    other runners   Create(keys)       | Reshuffle | WriteShard  | ToList | Commit
 
 A key names a task, whose rows the worker looks up in the plan. A DoFn adapts: it unpickles a job, opens the tools
-where it runs, and calls plain functions. The embedded default is Beam's own in-process runner with one thread for
-each core: the work releases the GIL, and a pool of processes would import and load everything once for each of them.
+where it runs, and calls plain functions. The embedded default is Beam's in-memory mode, which opens no port: its one
+element holds every key, and threads of our own make the shards. The work releases the GIL, and a pool of processes
+would import and load everything once for each of them.
 """
 
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import contextlib
 import dataclasses
 import io
@@ -24,6 +27,7 @@ from typing import Any
 import apache_beam as beam
 from apache_beam.metrics import Metrics
 from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions, StandardOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.job_server import ExternalJobServer
 
 from pipelines.prepare import (
@@ -31,7 +35,6 @@ from pipelines.prepare import (
     dataflow,
     failures,
     job_servers,
-    local_workers,
     packaging,
     plans,
     shards,
@@ -48,7 +51,7 @@ from pipelines.prepare.receipts import Receipt
 from pipelines.prepare.timing import Stopwatch
 from tfrecord_io.errors import ConfigError, OutputError, PrepError
 
-__all__ = ["Commit", "CommitArguments", "WriteShard", "check", "run"]
+__all__ = ["Commit", "CommitArguments", "WriteShard", "WriteShards", "check", "run"]
 
 _EMBEDDED = (None, "DirectRunner", "FnApiRunner")
 _PORTABLE = "PortableRunner"
@@ -90,12 +93,49 @@ class WriteShard(beam.DoFn):
 
     def process(self, key: TaskKey) -> Iterator[Receipt]:
         """One task's key in, one receipt out."""
+        receipt, clock = self.make(key)
+        _count(receipt, clock)
+        yield receipt
+
+    def make(self, key: TaskKey) -> tuple[Receipt, Stopwatch]:
+        """The task's receipt, and how long its stages took."""
         assert self._tools is not None, "Beam calls setup before process"
         clock = Stopwatch()
         with _failures.remembered():
-            receipt = shards.write(plans.task_of(self._job, key), self._job, self._tools, clock=clock)
-        _count(receipt, clock)
-        yield receipt
+            return shards.write(plans.task_of(self._job, key), self._job, self._tools, clock=clock), clock
+
+
+class WriteShards(beam.DoFn):
+    """Makes the shards of many tasks, several at a time, on threads of the process that Beam runs it in."""
+
+    def __init__(self, job: Job, *, threads: int) -> None:
+        self._job = job
+        self._threads = threads
+
+    def process(self, keys: Sequence[TaskKey]) -> Iterator[Receipt]:
+        """The tasks' keys in, their receipts out, in the order in which they are done.
+
+        After an error no further task begins; those at work are waited for, so that nobody writes to the output when
+        this returns.
+        """
+        own = threading.local()
+
+        def make(key: TaskKey) -> tuple[Receipt, Stopwatch]:
+            if not hasattr(own, "each"):  # not every tokenizer can serve several threads
+                own.each = WriteShard(self._job)
+                own.each.setup()
+            return own.each.make(key)
+
+        with concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="shard") as pool:
+            making = [pool.submit(make, key) for key in keys]
+            try:
+                for made in concurrent.futures.as_completed(making):
+                    receipt, clock = made.result()
+                    _count(receipt, clock)  # Beam's metrics belong to the thread that it calls
+                    yield receipt
+            finally:
+                for each in making:
+                    each.cancel()
 
 
 def _count(receipt: Receipt, clock: Stopwatch) -> None:
@@ -139,7 +179,7 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
     Raises: ConfigError for options that Beam or its runner does not take, or for an output in `root` that it does not
         reach; PrepError if no job service answers.
     """
-    options = _options(beam_args, workers=None, tasks=1)
+    options = _options(beam_args)
     if dataflow.is_chosen(options):
         dataflow.check(options, root=root)
     shutil.rmtree(_pipeline(options).local_tempdir, ignore_errors=True)
@@ -175,16 +215,16 @@ def run(
 
     Raises: the PrepError of a worker as it was; PrepError for whatever else ends a job of other processes.
     """
-    options = _options(beam_args, workers=workers, tasks=len(tasks))
+    options = _options(beam_args, workers=workers)
     plans.forget()
-    if _in_threads(options):
+    if _is_embedded(options):
         _share(job, tools)
     if _is_staged(job, options):
         job = staging.stage(job)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         if dataflow.is_chosen(options):
             dataflow.prepare(options, job, folder=folder)
-        _run(_pipeline(options), options, job, tasks, arguments)
+        _run(options, job, tasks, arguments)
     if workspace.read_manifest(job.root) is None:
         raise OutputError(
             f"{job.root}: the job is done, but there is no manifest.json here",
@@ -194,23 +234,22 @@ def run(
 
 def _is_staged(job: Job, options: PipelineOptions) -> bool:
     """Whether workers on other machines, which have no disk in common with this one, are to read the source."""
-    return _runner_name(options) not in _EMBEDDED and storage.local_path(job.root) is None
+    return not _is_embedded(options) and storage.local_path(job.root) is None
 
 
-def _run(
-    pipeline: beam.Pipeline, options: PipelineOptions, job: Job, tasks: Sequence[ShardTask], arguments: CommitArguments
-) -> None:
+def _run(options: PipelineOptions, job: Job, tasks: Sequence[ShardTask], arguments: CommitArguments) -> None:
     # Runners of other systems see to it themselves that workers begin, and may take their time.
     signs = _runner_name(options) == _PORTABLE
-    _add_steps(pipeline, job, tasks, arguments, give_sign=signs)
+    threads = _threads(options) if _is_embedded(options) else None
+    pipeline = _pipeline(options)
+    _add_steps(pipeline, job, tasks, arguments, threads=threads, give_sign=signs)
     sign = job.work_path(_FIRST_SIGN)
     monitor = dataflow.Monitor(options) if dataflow.is_chosen(options) else None
     try:
         with (
             waiting.held_back(),
             job_servers.running(pipeline, options),
-            local_workers.tied(pipeline, options),
-            _explained(in_threads=_in_threads(options)),
+            _explained(in_threads=_is_embedded(options)),
         ):
             waiting.until_done(
                 lambda: monitor.started(pipeline.run()) if monitor else pipeline.run(),
@@ -229,16 +268,28 @@ def _run(
 
 
 def _add_steps(
-    pipeline: beam.Pipeline, job: Job, tasks: Sequence[ShardTask], arguments: CommitArguments, *, give_sign: bool
+    pipeline: beam.Pipeline,
+    job: Job,
+    tasks: Sequence[ShardTask],
+    arguments: CommitArguments,
+    *,
+    threads: int | None = None,
+    give_sign: bool = False,
 ) -> None:
-    _ = (
-        pipeline
-        | "Tasks" >> beam.Create([plans.key_of(task) for task in tasks], reshuffle=False)
-        | "Reshuffle" >> beam.Reshuffle()
-        | "WriteShard" >> beam.ParDo(WriteShard(job, versions=packaging.versions(), give_sign=give_sign))
-        | "Collect" >> beam.combiners.ToList()
-        | "Commit" >> beam.ParDo(Commit(job, arguments))
-    )
+    """With `threads`, shards are made on so many of this process, else by the runner's workers."""
+    keys = [plans.key_of(task) for task in tasks]
+    if threads:
+        write = WriteShards(job, threads=min(threads, len(keys)))
+        receipts = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False) | "WriteShards" >> beam.ParDo(write)
+    else:
+        each = WriteShard(job, versions=packaging.versions(), give_sign=give_sign)
+        receipts = (
+            pipeline
+            | "Tasks" >> beam.Create(keys, reshuffle=False)
+            | "Reshuffle" >> beam.Reshuffle()
+            | "WriteShard" >> beam.ParDo(each)
+        )
+    _ = receipts | "Collect" >> beam.combiners.ToList() | "Commit" >> beam.ParDo(Commit(job, arguments))
 
 
 @contextlib.contextmanager
@@ -257,9 +308,12 @@ def _explained(*, in_threads: bool) -> Iterator[None]:
             raise failures.from_text(str(error)) from error
 
 
-def _in_threads(options: PipelineOptions) -> bool:
-    mode = options.view_as(DirectOptions).direct_running_mode
-    return _runner_name(options) in _EMBEDDED and mode != "multi_processing"
+def _is_embedded(options: PipelineOptions) -> bool:
+    return _runner_name(options) in _EMBEDDED
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 _tools_lock = threading.Lock()
@@ -289,7 +343,7 @@ def _keep(job: Job, tools: Tools) -> None:
 
 def _pipeline(options: PipelineOptions) -> beam.Pipeline:
     # Beam's own DirectRunner would look for a Go binary to download.
-    runner = local_workers.Runner() if _runner_name(options) in _EMBEDDED else None
+    runner = FnApiRunner() if _is_embedded(options) else None
     try:
         return beam.Pipeline(runner=runner, options=options)
     except (ValueError, ImportError) as error:
@@ -300,14 +354,10 @@ def _runner_name(options: PipelineOptions) -> str | None:
     return options.view_as(StandardOptions).runner
 
 
-def _options(beam_args: Sequence[str], *, workers: int | None, tasks: int) -> PipelineOptions:
+def _options(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
     """The options for Beam. Raises: ConfigError for one that Beam does not know, or a value that it does not take."""
-    threads = min(workers or len(os.sched_getaffinity(0)), tasks)
     given = {arg.partition("=")[0] for arg in beam_args}
-    defaults = {
-        "--direct_num_workers": str(threads),
-        "--direct_running_mode": "multi_threading" if threads > 1 else "in_memory",
-    }
+    defaults = {"--direct_num_workers": str(workers or _cores())}
     if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
         defaults["--job_server_timeout"] = str(_JOB_SECONDS)
     added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
@@ -325,7 +375,29 @@ def _options(beam_args: Sequence[str], *, workers: int | None, tasks: int) -> Pi
             f"Beam does not know {' '.join(unknown)}",
             remedy="check the spelling; our own options go before the --, and Beam's after it",
         )
+    if _is_embedded(options):
+        _require_no_port(options)
     return options
+
+
+def _require_no_port(options: PipelineOptions) -> None:
+    """Beam's other modes talk to their workers over ports of this machine, on all of its addresses, without asking who
+    connects; what comes in is unpickled.
+    """
+    mode = options.view_as(DirectOptions).direct_running_mode
+    if mode != "in_memory":
+        raise ConfigError(
+            f"--direct_running_mode={mode} opens ports through which anybody could run code here, expected in_memory",
+            remedy="leave it out: every core is used without it, and --workers says how many threads there are",
+        )
+
+
+def _threads(options: PipelineOptions) -> int:
+    """How many threads make shards here. Beam itself is to have one worker, which runs them."""
+    direct = options.view_as(DirectOptions)
+    threads = direct.direct_num_workers or _cores()  # 0 is Beam's word for every core
+    direct.direct_num_workers = 1
+    return int(threads)
 
 
 def _unknown(options: PipelineOptions, beam_args: Sequence[str]) -> list[str]:

@@ -3,11 +3,8 @@
 what ends                            who notices
 the job                              Beam
 the launcher, by an interrupt        the main thread, which only waits; Beam has a thread of its own
-a worker process on this machine     the thread that waits for that process; Beam's own runner would first let
-                                     the other workers finish all of their shards, or wait forever
 a worker that never begins           a time limit: Beam's job service waits forever for it
 the job service                      Beam: the connection breaks
-the launcher, however it ends        its worker processes on this machine, by their `lifeline`
 """
 
 from __future__ import annotations
@@ -21,16 +18,14 @@ from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
 
-from pipelines.prepare.failures import AGAIN, reported_in
+from pipelines.prepare.failures import AGAIN
 from pipelines.prepare.overlap import POLL_SECONDS, begun
 from tfrecord_io.errors import PrepError
 
 __all__ = ["held_back", "until_done"]
 
-# A worker's own report of what went wrong is worth waiting for, when its process has ended.
-_LAST_WORDS_SECONDS = 2.0
-# Beam's name for the thread that waits for the end of a worker process, or is a worker itself.
-_WORKER_THREAD = "run_worker"
+_LAST_MESSAGES_SECONDS = 2.0
+# Beam's name for the thread that reads a job's messages.
 _MESSAGES_THREAD = "wait_until_finish_read"
 _FIRST_SIGN_SECONDS = 600.0
 
@@ -39,29 +34,20 @@ def until_done(start: Callable[[], Any], *, has_begun: Callable[[], bool] | None
     """Starts a job (`start` gives Beam's result) and waits for its end. `has_begun` tells whether a worker has given
     its first sign.
 
-    Raises: whatever the job raises; PrepError if it ends otherwise than done, loses a worker, or never begins.
+    Raises: whatever the job raises; PrepError if it ends otherwise than done, or no worker ever begins.
     """
     # A thread that nobody has to wait for: Beam would turn an interrupt into an error of the step where it struck, or
     # go on until every thread has made all of its shards.
     job = begun(lambda: _check_state(start()))
     started = time.monotonic()
-    with _lost_workers() as lost:
-        # The system may hand a signal to another thread, which wakes nobody: this one has to look for itself.
-        while not job.done() and not lost:
-            futures.wait([job], timeout=POLL_SECONDS)
-            if has_begun and time.monotonic() - started > _FIRST_SIGN_SECONDS:
-                _check_begun(has_begun)
-                has_begun = None
-        if lost:
-            futures.wait([job], timeout=_LAST_WORDS_SECONDS)
-    error = job.exception() if job.done() else None
-    if error is not None:
+    # The system may hand a signal to another thread, which wakes nobody: this one has to look for itself.
+    while not job.done():
+        futures.wait([job], timeout=POLL_SECONDS)
+        if has_begun and time.monotonic() - started > _FIRST_SIGN_SECONDS:
+            _check_begun(has_begun)
+            has_begun = None
+    if job.exception() is not None:
         _let_messages_end()
-    if lost and (not job.done() or (error is not None and reported_in(str(error)) is None)):
-        raise PrepError(
-            f"a worker process died in the middle of its work ({lost[0]})",
-            remedy=f"{AGAIN}; if the machine ran out of memory, use fewer --workers",
-        ) from error
     job.result()
 
 
@@ -71,7 +57,7 @@ def _let_messages_end() -> None:
     """
     for thread in threading.enumerate():
         if thread.name == _MESSAGES_THREAD:
-            thread.join(timeout=_LAST_WORDS_SECONDS)
+            thread.join(timeout=_LAST_MESSAGES_SECONDS)
 
 
 def _check_state(result: Any) -> None:
@@ -87,24 +73,6 @@ def _check_begun(has_begun: Callable[[], bool]) -> None:
             f"no worker has begun {_FIRST_SIGN_SECONDS:.0f} seconds after the job was started",
             remedy=f"look into the logs of the job service and its workers; when that is mended, {AGAIN}",
         )
-
-
-@contextlib.contextmanager
-def _lost_workers() -> Iterator[list[str]]:
-    """What Beam's threads say of worker processes that end with an error. It goes nowhere else."""
-    lost: list[str] = []
-    before = threading.excepthook
-
-    def note(ended: threading.ExceptHookArgs) -> None:
-        if ended.thread is not None and ended.thread.name == _WORKER_THREAD:
-            lost.append(str(ended.exc_value))
-        before(ended)
-
-    threading.excepthook = note
-    try:
-        yield lost
-    finally:
-        threading.excepthook = before
 
 
 @contextlib.contextmanager

@@ -29,7 +29,6 @@ WORKERS = 2
 # Shards after which a build is at work.
 SOME = 3
 CHANGES = {"label_column": "label", "shard_size": "10kB", "workers": WORKERS}
-PROCESSES = ["--direct_running_mode=multi_processing"]
 # From the death of a process to the end of the launcher, and from that to the end of its workers, on a busy machine.
 SOON = 90
 GONE = 10
@@ -42,7 +41,6 @@ class Launcher:
     process: subprocess.Popen[bytes]
     output: Path
     log: Path
-    workers: int
 
     @property
     def session(self) -> int:
@@ -56,13 +54,6 @@ class Launcher:
         while kept(self.output) < SOME:
             assert self.process.poll() is None, self.said()
             time.sleep(0.01)
-
-    def wait_for_workers(self) -> list[int]:
-        """Waits until the build has started its worker processes, which have yet to import what they need."""
-        while len(found := servers.local_workers(self.process.pid)) < self.workers:
-            assert self.process.poll() is None, self.said()
-            time.sleep(0.01)
-        return found
 
     def wait(self) -> Outcome:
         """What the launcher leaves. Fails if it takes long, or leaves any process that it has started."""
@@ -109,7 +100,7 @@ def building_process(
         process = subprocess.Popen(command, env=environment, stdout=stream, stderr=stream, start_new_session=True)
     signal.signal(signal.SIGINT, before)
     try:
-        yield Launcher(process=process, output=output, log=log, workers=int(str(changes.get("workers", WORKERS))))
+        yield Launcher(process=process, output=output, log=log)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -144,80 +135,6 @@ def build_until(at_work: Callable[[], object], dataset: Path, output: Path, *bea
     (since,) = called
     assert time.monotonic() - since < SOON
     return outcome
-
-
-def error_among(outcome: Outcome) -> tuple[str, str]:
-    """Cause and remedy, whatever worker processes still say on the same terminal before and after."""
-    assert outcome.status == 1, outcome.err
-    lines = outcome.err.splitlines()
-    (at,) = (index for index, line in enumerate(lines) if line.startswith("error: "))
-    assert lines[at + 1].startswith("remedy: ")
-    return lines[at], lines[at + 1]
-
-
-def check_finished_later(large: Path, output: Path) -> None:
-    """The same command, wherever it runs now, keeps what is there, and makes what a clean run makes."""
-    assert not (output / "manifest.json").exists()
-    finished = kept(output)
-    again = building.command("build", large, *building.options(output, **CHANGES))
-    assert again.status == 0, again.err
-    assert f"{finished} kept" in again.err
-    assert building.files(output) == building.files(building.built(large, **CHANGES))
-
-
-@pytest.mark.slow
-def test_a_worker_process_that_is_killed_ends_the_job(tmp_path: Path, large: Path) -> None:
-    """Beam itself would notice the end of this one only when the first has made all of its shards."""
-    output = tmp_path / "out"
-    with building_process(large, output, *PROCESSES) as launcher:
-        launcher.wait_for_shards()
-        os.kill(launcher.wait_for_workers()[1], signal.SIGKILL)
-        cause, remedy = error_among(launcher.wait())
-    assert "a worker process died in the middle of its work" in cause
-    assert "run the same command again; finished shards are kept" in remedy
-    check_finished_later(large, output)
-
-
-@pytest.mark.slow
-def test_a_worker_process_that_is_killed_before_it_begins_ends_the_job(tmp_path: Path, large: Path) -> None:
-    """Beam itself would wait forever."""
-    with building_process(large, tmp_path / "out", *PROCESSES, workers=1) as launcher:
-        os.kill(launcher.wait_for_workers()[0], signal.SIGKILL)
-        cause, _ = error_among(launcher.wait())
-    assert "a worker process died in the middle of its work" in cause
-    assert not (tmp_path / "out" / "manifest.json").exists()
-
-
-@pytest.mark.slow
-def test_an_interrupted_launcher_leaves_no_worker_process(tmp_path: Path, large: Path) -> None:
-    """The signal goes to the launcher alone, as from a scheduler, where a terminal sends it to all."""
-    with building_process(large, tmp_path / "out", *PROCESSES) as launcher:
-        launcher.wait_for_workers()
-        launcher.process.send_signal(signal.SIGTERM)
-        cause, _ = error_among(launcher.wait())
-    assert cause == "error: interrupted before the dataset was complete"
-    assert not (tmp_path / "out" / "manifest.json").exists()
-
-
-@pytest.mark.slow
-def test_a_launcher_that_is_killed_leaves_no_worker_process(tmp_path: Path, large: Path) -> None:
-    output = tmp_path / "out"
-    with building_process(large, output, *PROCESSES, workers=1) as launcher:
-        launcher.wait_for_shards()
-        launcher.process.kill()
-        assert launcher.wait().status == -signal.SIGKILL
-    check_finished_later(large, output)
-
-
-@pytest.mark.slow
-def test_a_failed_build_leaves_no_worker_process(tmp_path: Path) -> None:
-    """Not even while the program that had it goes on."""
-    options = building.options(tmp_path / "out", truncation="do_not_truncate", workers=WORKERS)
-    outcome = building.command("build", REVIEWS, *options, "--", *PROCESSES)
-    cause, remedy = outcome.error
-    assert cause.startswith("97 of 400 rows cannot be used (train: 70 too_long; validation: 27 too_long)")
-    assert remedy.startswith("mend or filter these rows")
-    assert servers.local_workers(os.getpid()) == []
 
 
 @pytest.mark.slow

@@ -1,9 +1,8 @@
-"""One dataset, the same bytes: in the launcher's process, in worker processes, and through Beam's portable runner."""
+"""One dataset, the same bytes: on threads of the launcher, and on worker processes of Beam's portable runner."""
 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -58,24 +57,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.mark.parametrize(
     "layout", [pytest.param("pad", marks=pytest.mark.slow), pytest.param("concat", marks=pytest.mark.slow), "pack"]
 )
-@pytest.mark.parametrize(
-    ("mode", "workers"),
-    [
-        pytest.param("in_memory", 1, marks=pytest.mark.slow),
-        ("multi_threading", 2),
-        pytest.param("multi_threading", 7, marks=pytest.mark.slow),
-    ],
-)
-def test_threads_change_no_byte(tmp_path: Path, layout: str, mode: str, workers: int) -> None:
-    check_same(tmp_path / "out", f"--direct_running_mode={mode}", layout=layout, workers=workers)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("helpless_launcher")
-@pytest.mark.parametrize(("workers", "layout"), [(1, "concat"), (2, "pack"), (3, "pad")])
-def test_processes_change_no_byte(tmp_path: Path, workers: int, layout: str) -> None:
-    check_same(tmp_path / "out", "--direct_running_mode=multi_processing", layout=layout, workers=workers)
-    assert servers.local_workers(os.getpid()) == [], "none is left when the build is done"
+@pytest.mark.parametrize("workers", [2, pytest.param(7, marks=pytest.mark.slow)])
+def test_threads_change_no_byte(tmp_path: Path, layout: str, workers: int) -> None:
+    check_same(tmp_path / "out", layout=layout, workers=workers)
 
 
 @pytest.mark.slow

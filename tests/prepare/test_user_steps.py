@@ -20,7 +20,7 @@ from pipelines.prepare.config import OutputConfig, PrepareConfig, SourceConfig, 
 from pipelines.prepare.job import Job, resolve
 from pipelines.prepare.lineage import Tracer
 from pipelines.prepare.staged_files import StagedFiles
-from tests import building
+from tests import building, servers
 from tests.building import Outcome, read_manifest, read_rows, shard_bytes
 from tests.test_cli import OPTIONS
 
@@ -63,7 +63,6 @@ LEFT = [row for row in MAPPED if int(str(row["n"])) & 3 != 1]
 STEPS: dict[str, Any] = {"map": ("clean:spaced", "clean:tripled"), "filter": "clean:some"}
 ONE_ERROR: dict[str, Any] = {"filter": "clean:some", "map": "clean:without_text"}
 SHARD_SIZE = "12kB"
-PROCESSES = "--direct_running_mode=multi_processing"
 
 
 @pytest.fixture(autouse=True)
@@ -219,8 +218,6 @@ def before_the_job(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) ->
         return run(*args, **options)
 
     monkeypatch.setattr(pipeline, "run", run_then)
-    # For worker processes, which start in the current directory.
-    monkeypatch.setenv("PYTHONPATH", str(building.REPOSITORY))
     return begun
 
 
@@ -243,7 +240,8 @@ class TestSameBytes:
         dataset = data(folder)
         begun = before_the_job(monkeypatch, (folder / "clean.py").unlink)
         monkeypatch.setattr(shards, "write", fail)
-        root = done(dataset, folder / "out", PROCESSES, **STEPS)
+        with servers.cluster(folder / "servers") as cluster:
+            root = done(dataset, folder / "out", *cluster.beam_args, **STEPS)
         assert begun
         assert shard_bytes(root) == shard_bytes(stepped)
 
