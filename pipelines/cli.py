@@ -55,7 +55,7 @@ def build(output: str, workers: int | None, resume: bool, as_json: bool, verbose
         report.summary(built)
         if as_json:
             click.echo(json.dumps({"manifest_sha256": manifest.digest(built.manifest), **_built(built)}))
-    # Beam's runner on our own threads takes a second to go away, and has nothing left to do.
+    # Taking down an interpreter with so many libraries takes a second or more, and there is nothing left to do.
     main.leaves_at_once = not request.get("beam_args")
 
 
