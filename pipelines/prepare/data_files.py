@@ -25,7 +25,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.prepare import hub
+from pipelines.prepare import hub, split_rules
 from tfrecord_io.errors import SourceError
 
 __all__ = [
@@ -58,25 +58,17 @@ _KINDS = {
 }
 _PACKED = (".gz", ".bz2", ".xz", ".zst")
 # What `datasets` and the tools around it leave beside the data.
-_NOT_DATA = frozenset({"dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json", "metadata.json"})
+_NOT_DATA = frozenset(
+    {"config.json", "dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json", "metadata.json"}
+)
+# Where `datasets` looks for which files belong to which split.
+_CARDS = ("README.md", ".huggingface.yaml")
 # Enough to tell a file that has rows from one that has none.
 _HEAD_LETTERS = 1 << 16
 # By default Python's CSV reader takes fields up to 128 KB.
 _MOST_LETTERS = 1 << 30
 # What a file says that cannot be unpacked, or is no CSV: opening it for its rows says it better.
 _UNREADABLE = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, csv.Error)
-# The words by which a file says its split, as separate parts of its name.
-_SPLIT_WORDS = {
-    "train": "train",
-    "training": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "dev": "validation",
-    "test": "test",
-    "testing": "test",
-    "eval": "test",
-}
 
 
 def find(dataset: str) -> list[str]:
@@ -109,14 +101,16 @@ def kind_of_all(paths: Sequence[str], *, dataset: str) -> str:
     return kinds.pop()
 
 
-def by_split(paths: Sequence[str]) -> dict[str, list[str]]:
-    """The files of each split, which a file's name says as a separate word (`train-00000-of-00002`); else `train`."""
-    splits: dict[str, list[str]] = {}
-    for path in paths:
-        words = re.split(r"[^a-z]+", posixpath.basename(path).partition(".")[0].lower())
-        split = next((_SPLIT_WORDS[word] for word in words if word in _SPLIT_WORDS), "train")
-        splits.setdefault(split, []).append(path)
-    return splits
+def by_split(paths: Sequence[str], *, dataset: str) -> dict[str, list[str]]:
+    """The files of each split, see `split_rules`. A folder's names count from there, others from what they share.
+
+    Raises: SourceError if a file belongs to no split where others do, or to several; or if a dataset card says it.
+    """
+    if os.path.isdir(dataset):
+        _refuse_card(dataset)
+        return split_rules.by_split(paths, folder=dataset)
+    shared = os.path.commonprefix([posixpath.dirname(path).split("/") for path in paths])
+    return split_rules.by_split(paths, folder="/".join(shared))
 
 
 def has_rows(path: str) -> bool:
@@ -191,12 +185,31 @@ def _open_text(path: str) -> contextlib.AbstractContextManager[TextIO]:
     return cast("contextlib.AbstractContextManager[TextIO]", opened)
 
 
+def _refuse_card(folder: str) -> None:
+    """`datasets` goes by a card that says which files belong to which split, and not by their names."""
+    for name in _CARDS:
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), encoding="utf-8") as stream:
+            head = stream.read(_HEAD_LETTERS)
+            front = head if name.endswith(".yaml") else head.partition("\n---")[0]
+            if re.search(r"^(configs|data_files|data_dir)\s*:", front, re.MULTILINE):
+                raise SourceError(
+                    f"{os.path.join(folder, name)} says which files belong to which split, which is not read here",
+                    remedy="name the files of one configuration by a glob, such as 'data/*.parquet'",
+                )
+
+
 def _below(folder: str) -> list[str]:
     found = (os.path.join(place, name) for place, _, names in os.walk(folder) for name in names)
-    visible = (path for path in found if not any(part.startswith(".") for part in path[len(folder) :].split(os.sep)))
+    visible = (path for path in found if not _is_hidden(os.path.relpath(path, folder)))
     if not (files := sorted(path for path in visible if kind_of(path) and posixpath.basename(path) not in _NOT_DATA)):
         raise SourceError(
             f"{folder}: no data file, expected {', '.join(sorted(_KINDS))} or a folder written by save_to_disk",
             remedy="name the data files by a glob, such as 'data/**/*.parquet'",
         )
     return files
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether `datasets` would not see a path below a folder: a hidden file, or one in a hidden or a special folder."""
+    *folders, name = path.split(os.sep)
+    return name.startswith(".") or any(folder.startswith((".", "__")) for folder in folders)

@@ -204,7 +204,7 @@ def _own_name(split: datasets.Dataset | None) -> str:
 def _load_files(paths: Sequence[str], config: SourceConfig, processes: int) -> _Loaded:
     _refuse_hub_options(config)
     kind = data_files.kind_of_all(paths, dataset=config.dataset)
-    every = data_files.by_split(paths)
+    every = data_files.by_split(paths, dataset=os.path.expanduser(config.dataset))
     filled = {name: [path for path in files if data_files.has_rows(path)] for name, files in every.items()}
     # `datasets` takes each entry for a glob.
     entries = {name: [data_files.literal(path) for path in files] for name, files in filled.items() if files}

@@ -130,9 +130,8 @@ def test_a_file_url_is_read_like_the_file(tmp_path: Path) -> None:
         ("train-00000-of-00002.jsonl", "train"),
         ("my_training_set.jsonl", "train"),
         ("dev.jsonl", "validation"),
-        ("en.valid.jsonl", "train"),  # only the name before the first dot counts
+        ("en.valid.jsonl", "validation"),
         ("val_1.jsonl", "validation"),
-        ("TEST.jsonl", "test"),
         ("eval.jsonl", "test"),
         ("latest.jsonl", "train"),  # a split is a whole word
         ("device.jsonl", "train"),
