@@ -34,9 +34,8 @@ def main() -> None:
 @click.option("--workers", type=int, metavar="N", help="Threads. Default: every core. Never changes a byte.")
 @click.option("--resume/--overwrite", default=True, help="Go on where a run stopped (default), or start over.")
 @common
-@click.argument("beam_args", nargs=-1, type=click.UNPROCESSED)
 def build(output: str, workers: int | None, resume: bool, as_json: bool, verbose: bool, **request: Any) -> None:
-    """Make a dataset from DATASET: a hub id, files by path or glob, or a folder.
+    """Make a dataset from DATASET: a hub id, files by path or glob (several too), or a folder.
 
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """

@@ -113,7 +113,7 @@ class TestOptions:
 
     def test_defaults_are_these(self) -> None:
         found = cli.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
-        assert {name: value for name, value in found.items() if value not in (None, (), "x", "t", "o")} == {
+        assert {name: value for name, value in found.items() if value not in (None, (), ("x",), "t", "o")} == {
             "add_bos": False,
             "input_prefix": "",
             "label_all_tokens": False,

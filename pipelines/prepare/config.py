@@ -10,7 +10,7 @@ import datetime
 import re
 from typing import Any, Literal, get_args
 
-from pipelines.prepare import bucket_lengths
+from pipelines.prepare import bucket_lengths, paths
 from tfrecord_io.errors import ConfigError
 
 __all__ = [
@@ -107,11 +107,13 @@ class StepConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceConfig:
-    """Which rows: `dataset` is a hub id, a path, a glob, or a folder; `splits` empty means every split. The columns
-    that only some layouts take are None where the layout's own default holds.
+    """Which rows: `dataset` is a hub id, a path, a glob, or a folder, and `more` are further paths of the same dataset;
+    `splits` empty means every split. The columns that only some layouts take are None where the layout's own default
+    holds.
     """
 
     dataset: str
+    more: tuple[str, ...] = ()
     config: str | None = None
     revision: str | None = None
     splits: tuple[str, ...] = ()
@@ -379,8 +381,12 @@ class PrepareConfig:
         }
 
 
-def default_name(dataset: str) -> str:
-    """A name for the shards, from the last part of the dataset's path or id that is not a glob."""
+def default_name(dataset: str, *more: str) -> str:
+    """A name for the shards, from the last part of the dataset's path or id that is not a glob; of several paths, from
+    the folder that they share.
+    """
+    if more:
+        dataset = paths.common_folder((dataset, *more))
     parts = [part for part in re.split(r"[/\\]", dataset) if part and not re.search(r"[*?\[]", part)]
     stem = parts[-1].partition(".")[0] if parts else ""
     return re.sub(r"[^A-Za-z0-9_+\-]", "_", stem) or "dataset"

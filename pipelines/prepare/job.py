@@ -212,14 +212,18 @@ def source_place(config: SourceConfig, source: Source, found: Sequence[Step] = (
     """Where the dataset is, to open it again: an absolute path, an address without credentials, or a pinned hub id;
     and the steps that its rows go through, with their text.
     """
-    dataset = config.dataset
+    known = {"config": config.config, "revision": source.identity.get("revision")}
+    place = {"dataset": _address(config.dataset, source), **known}
+    if config.more:
+        place["more"] = [_address(path, source) for path in config.more]
+    return {**place, "steps": [step.to_json() for step in found]} if found else place
+
+
+def _address(dataset: str, source: Source) -> str:
     if "://" in dataset:
         parts = urllib.parse.urlsplit(dataset)
-        dataset = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    elif source.identity["kind"] != "hub":
-        dataset = os.path.abspath(os.path.expanduser(dataset))
-    place = {"dataset": dataset, "config": config.config, "revision": source.identity.get("revision")}
-    return {**place, "steps": [step.to_json() for step in found]} if found else place
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+    return dataset if source.identity["kind"] == "hub" else os.path.abspath(os.path.expanduser(dataset))
 
 
 def tokenizer_files(job: Job) -> tokenization.Files:

@@ -47,8 +47,8 @@ def by_split(paths: Sequence[str], *, folder: str) -> dict[str, list[str]]:
     if not found and (meant := _named({path: name.lower() for path, name in names.items()})):
         path = next(iter(next(iter(meant.values()))))
         raise SourceError(
-            f"{folder}: {names[path]} has a split's name in capitals, which `datasets` takes for none: all rows would be "
-            "in split train",
+            f"{folder}: {names[path]} has a split's name in capitals, which `datasets` takes for none: every row would "
+            "be in split train",
             remedy="rename files and folders to lower case, such as test.jsonl",
         )
     return found or {"train": list(names)}

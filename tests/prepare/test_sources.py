@@ -7,6 +7,7 @@ import gzip
 import json
 import logging
 import pickle
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -299,8 +300,72 @@ def test_a_folder_without_data_files_says_what_would_be_data(tmp_path: Path) -> 
 def test_files_of_two_kinds_are_not_mixed(tmp_path: Path, names: Sequence[str]) -> None:
     for name in names:
         _write(tmp_path / name)
-    with pytest.raises(SourceError, match=r"files of the kinds .* expected one kind.*by a glob"):
+    with pytest.raises(
+        SourceError, match=r"files of several kinds: 1 \w+ \(such as a\..*, 1 .*, expected one"
+    ) as caught:
         _open(tmp_path)
+    for name, glob in zip(names, re.findall(r"'(.*?)'", caught.value.remedy), strict=True):
+        assert sorted(Path(tmp_path).glob(glob.removeprefix(f"{tmp_path}/"))) == [tmp_path / name]
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("a.xlsx", "save the sheet as CSV"),
+        ("a.zip", "unpack it"),
+        ("a.tfrecord", "made from"),
+        ("a.doc", "other files"),
+    ],
+)
+def test_a_file_of_an_unknown_kind_is_named_with_what_to_do(tmp_path: Path, name: str, remedy: str) -> None:
+    (tmp_path / name).write_bytes(b"PK\x03\x04")
+    with pytest.raises(SourceError, match=f"{name}: a file of an unknown kind, expected .arrow, .csv") as caught:
+        _open(tmp_path / name)
+    assert remedy in caught.value.remedy
+
+
+def test_several_paths_are_one_dataset(tmp_path: Path) -> None:
+    """As where the shell has resolved a glob. The splits are those of the same files in a folder."""
+    files = [str(_write(tmp_path / name)) for name in ("b/train.jsonl", "b/test.jsonl", "a/train.jsonl")]
+    source = _open(files[0], more=tuple(files[1:]))
+    assert {name: split.num_rows for name, split in source.splits.items()} == {"train": 60, "test": 30}
+    assert source.files["train"] == sorted([files[0], files[2]])
+    assert source.identity == _open(tmp_path / "*/*.jsonl").identity
+
+
+@pytest.mark.parametrize("reader", ["json", "csv", "parquet", "text", "arrow", "imagefolder"])
+def test_the_name_of_a_reader_is_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
+    """`datasets` would read whatever is in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    _write(tmp_path / "train.jsonl")
+    with pytest.raises(SourceError, match=f"'{reader}' is a reader of `datasets`, expected the files") as caught:
+        _open(reader)
+    assert "data/*." in caught.value.remedy
+    _write(tmp_path / reader / "a.jsonl")
+    assert _texts(_open(reader).splits["train"]) == TEXTS, "a folder of that name is the folder"
+
+
+def test_a_misspelt_path_is_answered_with_the_nearest_one(tmp_path: Path) -> None:
+    _write(tmp_path / "reviews" / "train.jsonl")
+    with pytest.raises(SourceError, match="/reveiws: no such file or folder") as caught:
+        _open(tmp_path / "reveiws")
+    assert caught.value.remedy == f"did you mean {tmp_path / 'reviews'}?"
+    with pytest.raises(SourceError, match=r"/trian\.jsonl: no such file") as caught:
+        _open(tmp_path / "reviews" / "trian.jsonl")
+    assert caught.value.remedy == f"did you mean {tmp_path / 'reviews' / 'train.jsonl'}?"
+
+
+def test_a_misspelt_path_that_could_be_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _write(tmp_path / "examples" / "reviews" / "train.jsonl")
+    with pytest.raises(SourceError, match="examples/reveiws: no such file or folder") as caught:
+        _open("examples/reveiws")
+    assert caught.value.remedy.startswith("did you mean examples/reviews?")
+
+
+def test_several_names_are_files(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="imdb: no such file, expected only files where several are named"):
+        _open(_write(tmp_path / "a.jsonl"), more=("imdb",))
 
 
 def _truncated_gzip() -> bytes:

@@ -92,7 +92,7 @@ def theirs(folder: Path) -> dict[str, list[str]]:
     return {name: split["text"][:] for name, split in datasets.load_dataset(str(folder)).items()}
 
 
-@pytest.mark.parametrize("names", SHAPES, ids=" ".join)
+@pytest.mark.parametrize("names", SHAPES, ids=str)
 def test_a_folder_has_the_splits_and_rows_of_load_dataset(tmp_path: Path, names: list[str]) -> None:
     write(tmp_path / "data-of-mine", names)
     found = ours(tmp_path / "data-of-mine")
@@ -106,7 +106,7 @@ def test_the_name_of_the_folder_itself_says_nothing(tmp_path: Path) -> None:
     assert ours(folder) == theirs(folder) == {"train": ["a.jsonl", "b.jsonl"]}
 
 
-@pytest.mark.parametrize(("names", "cause"), REFUSED, ids=lambda value: " ".join(value) if value is list else None)
+@pytest.mark.parametrize(("names", "cause"), REFUSED, ids=str)
 def test_a_file_of_no_split_or_of_two_is_refused(tmp_path: Path, names: list[str], cause: str) -> None:
     """`datasets` leaves such a file out, or reads it twice."""
     write(tmp_path, names)
