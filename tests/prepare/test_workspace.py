@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare import shards, storage, workspace
+from pipelines.prepare import memory, shards, storage, workspace
 from pipelines.prepare.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.job import resolve, source_place
+from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.sources import Source
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.tokenizers_zoo import Zoo
-from tfrecord_io.errors import FingerprintMismatchError
+from tfrecord_io.errors import FingerprintMismatchError, OutputError
 
 
 def build(output: Path, **changes: object) -> Outcome:
@@ -215,6 +216,18 @@ def test_a_worker_whose_job_was_cleared_away_stops(finished: Path, monkeypatch: 
     assert "the files of this job are gone: another job has started over" in cause
     assert "let one job at a time write" in remedy
     assert building.shard_bytes(finished) == {}
+
+
+def test_a_worker_whose_job_was_cleared_away_while_it_tokenized_leaves_no_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved = resolve(request(tmp_path / "out", seed=0))
+    workspace.reserve(resolved, overwrite=False)
+    monkeypatch.setattr(memory, "give_back", lambda: workspace.clear(resolved.job.root))
+    task = ShardTask(split="train", index=0, count=1, segments=((0, 10),))
+    with pytest.raises(OutputError, match="the files of this job are gone: another job has started over"):
+        shards.write(task, resolved.job, resolved.tools)
+    assert building.files(tmp_path / "out") == {}
 
 
 def test_of_two_jobs_without_a_lock_one_sees_the_other(tmp_path: Path) -> None:
