@@ -22,17 +22,20 @@ from pipelines.prepare import bucket_lengths, disproof, early_source, layouts, o
 from pipelines.prepare.column_planning import plan_columns
 from pipelines.prepare.columns import ColumnPlan
 from pipelines.prepare.config import Compression, EngineName, LayoutConfig, PrepareConfig, SourceConfig
+from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.sources import Source, SplitSource
 from pipelines.prepare.stepping import stepped
 from pipelines.prepare.steps import Step
 from tfrecord_io import manifest, record_index
+from tfrecord_io.errors import FormatError
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Schema
 
 __all__ = ["Job", "Resolved", "rejected_path", "resolve", "source_place", "tokenizer_files"]
 
 WORK_FOLDER = ".prep"
+_NOT_IN_NAMES = frozenset("/\\\0")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,7 +89,10 @@ class Job:
         return storage.join(self.root, rejected_path(task.split, task.index))
 
     def open_tools(self) -> layouts.Tools:
-        """Loads the tokenizer from the job's folder and makes it ready, without an engine that was disproved."""
+        """Loads the tokenizer from the job's folder and makes it ready, without an engine that was disproved.
+
+        Raises: FormatError if it is not the one that was saved there.
+        """
         tokenizer = tokenization.load(tokenizer_files(self))
         engine: EngineName = self.engine if disproof.read(self) is None else "hf"
         opening = layouts.Opening(
@@ -227,14 +233,27 @@ def _address(dataset: str, source: Source) -> str:
 
 
 def tokenizer_files(job: Job) -> tokenization.Files:
-    """The saved tokenizer, from the job's folder."""
-    return _tokenizer_files(job.work_path("tokenizer"))
+    """The saved tokenizer, from the job's folder. Raises: FormatError if it is not the one that was saved there."""
+    return _tokenizer_files(job.work_path("tokenizer"), job.facts.content_sha256)
 
 
 @functools.lru_cache(maxsize=4)
-def _tokenizer_files(folder: str) -> tokenization.Files:
-    # Every thread of a worker asks for the same folder, and the path holds the fingerprint of what is in it.
-    return {name: storage.read_bytes(storage.join(folder, name)) for name in storage.list_names(folder)}
+def _tokenizer_files(folder: str, expected: str) -> tokenization.Files:
+    # Every thread of a worker asks for the same folder.
+    remedy = (
+        "delete this folder, and run the same build again, which saves the tokenizer anew; finished shards are kept"
+    )
+    names = storage.list_names(folder)
+    if odd := [name for name in names if name in (".", "..") or set(name) & _NOT_IN_NAMES]:
+        raise FormatError(f"{folder}: {odd[0]!r} is no name of a tokenizer's file", remedy=remedy)
+    files = {name: storage.read_bytes(storage.join(folder, name)) for name in names}
+    # Whoever may write there may have changed it since, such as a worker of an earlier job that was delayed.
+    if (got := bytes_digest(files)) != expected:
+        raise FormatError(
+            f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, expected {expected}",
+            remedy=remedy,
+        )
+    return files
 
 
 def _fingerprint_items(
