@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 
 import tfrecord_io
 from pipelines import cli
+from pipelines.prepare import tokenization
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.tokenizers_zoo import Zoo
@@ -92,6 +94,18 @@ def run(arguments: list[str], **changes: Any) -> Outcome:
         arguments, env=building.environment(), capture_output=True, text=True, timeout=120, **changes
     )
     return Outcome(status=ended.returncode, out=ended.stdout, err=ended.stderr)
+
+
+def test_a_misspelt_column_is_said_while_the_tokenizer_is_loading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(tokenization, "resolve", lambda config: over.wait(60))
+    outcome = building.command("build", REVIEWS, *building.options(tmp_path / "out", text_column="txt"))
+    assert not over.is_set()
+    over.set()
+    assert outcome.error[0] == "split 'train' has no column 'txt'"
+    assert outcome.error[1].startswith("did you mean 'text'? choose among")
 
 
 class TestOptions:

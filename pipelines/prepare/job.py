@@ -133,15 +133,16 @@ def resolve(config: PrepareConfig) -> Resolved:
     # `datasets` asks whether transformers is there, and takes one that is half imported for whole.
     tokenization.import_libraries()
     # Preparing the files leaves the interpreter to others for most of the time, loading a tokenizer does not.
-    opening = overlap.begun(lambda: stepped(early_source.awaited(config.source), found))
-    tokenizer, files = tokenization.resolve(config.tokenizer)
+    opening = overlap.begun(lambda: _open_source(config, found))
+    loading = overlap.begun(lambda: tokenization.resolve(config.tokenizer))
+    overlap.wait_for(opening, loading)
+    source, columns = opening.result()
+    tokenizer, files = loading.result()
     length = tokenization.resolve_length(tokenizer, config.layout)
     facts = tokenization.facts(tokenizer, name=config.tokenizer.name, files=files)
     if config.layout.add_bos and facts.bos_id is None:
         raise tokenization.no_bos(config.tokenizer.name)
-    source = overlap.awaited(opening)
     layout = layouts.layout_of(config.layout)
-    columns = plan_columns(config.source, source, inputs=layout.inputs(config.source))
     wanted = layouts.Opening(
         tokenizer=tokenizer,
         facts=facts,
@@ -165,6 +166,13 @@ def resolve(config: PrepareConfig) -> Resolved:
         items=items,
         place=source_place(config.source, source, found),
     )
+
+
+def _open_source(config: PrepareConfig, found: Sequence[Step]) -> tuple[Source, ColumnPlan]:
+    """With its columns, so that a misspelt one is said while the tokenizer is still loading."""
+    source = stepped(early_source.awaited(config.source), found)
+    inputs = layouts.layout_of(config.layout).inputs(config.source)
+    return source, plan_columns(config.source, source, inputs=inputs)
 
 
 def _job(

@@ -29,6 +29,7 @@ from pipelines.prepare import data_files, hub, memory, paths
 from pipelines.prepare.arrow_files import ArrowFiles, Stamp, stamps_of
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.content import files_digest
+from pipelines.prepare.names import suggestion
 from pipelines.prepare.sources import Column, Columns, Source, SplitSource
 from tfrecord_io.errors import ColumnError, SourceError, SplitNotFoundError
 
@@ -123,10 +124,7 @@ def _ranges(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[tuple[int
     try:
         parts = datasets.ReadInstruction.from_spec(spec).to_absolute(dict(lengths))
     except (ValueError, AssertionError, AttributeError, TypeError) as error:
-        raise SplitNotFoundError(
-            f"--split {spec!r}: {error}",
-            remedy=f"choose among {', '.join(sorted(lengths))}, sliced as in 'train[:1%]' where wanted",
-        ) from error
+        raise SplitNotFoundError(f"--split {spec!r}: {error}", remedy=_split_remedy(spec, lengths)) from error
     names = {part.splitname for part in parts}
     if len(names) != 1:
         raise SplitNotFoundError(
@@ -136,6 +134,14 @@ def _ranges(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[tuple[int
     name = names.pop()
     bounds = ((part.from_ or 0, lengths[name] if part.to is None else part.to) for part in parts)
     return name, tuple((start, stop) for start, stop in bounds if start < stop)
+
+
+def _split_remedy(spec: str, lengths: Mapping[str, int]) -> str:
+    if set(spec.split(",")) <= set(lengths) and "," in spec:
+        return f"give each by itself: {' '.join(f'--split {name}' for name in spec.split(','))}"
+    known = ", ".join(sorted(lengths))
+    near = suggestion(spec.partition("[")[0], sorted(lengths))
+    return f"{near}choose among {known}, sliced as in 'train[:1%]' where wanted"
 
 
 def _check_name(name: str, *, dataset: str) -> None:

@@ -264,10 +264,12 @@ def test_a_dataset_without_any_row_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("tset", r'Unknown split "tset".*choose among test, train'),
+        ("tset", r"""Unknown split "tset".*did you mean 'test'\? choose among test, train"""),
         ("train[", r"--split 'train\[': .*choose among"),
         ("train[5:5]", r"has no rows, expected at least one"),
         ("train[200:]", r"has no rows, expected at least one"),
+        ("tran[:3]", r"did you mean 'train'\? choose among test, train"),
+        ("train,test", r"give each by itself: --split train --split test"),
         ("train+test", r"joins the splits \['test', 'train'\].*--split once for each"),
     ],
 )
