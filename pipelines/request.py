@@ -128,6 +128,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
 
     dataset, *more = request["datasets"]
     paths.require(dataset, *more)
+    paths.require_tokenizer(request["tokenizer"])
     return config.PrepareConfig(
         source=config.SourceConfig(
             dataset=dataset,

@@ -108,6 +108,28 @@ def test_a_misspelt_column_is_said_while_the_tokenizer_is_loading(
     assert outcome.error[1].startswith("did you mean 'text'? choose among")
 
 
+@pytest.mark.parametrize(
+    ("make", "name", "cause", "remedy"),
+    [
+        ((), "empty", "the folder holds nothing, expected tokenizer.json", "save_pretrained"),
+        (("notes.txt",), "empty", "the folder holds notes.txt, expected tokenizer.json", "save_pretrained"),
+        (("tokenizer.json",), "empty/tokenizer.json", "is a file, expected a folder", "name its folder, "),
+        ((), "nowhere/", "no such folder", "check the path"),
+        (("tokenizer.json",), "emptty", "no such folder", "did you mean "),
+    ],
+)
+def test_a_tokenizer_that_is_no_folder_of_one_is_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: tuple[str, ...], name: str, cause: str, remedy: str
+) -> None:
+    monkeypatch.setattr(tokenization, "resolve", lambda config: pytest.fail("before anything is loaded"))
+    (tmp_path / "empty").mkdir()
+    for file in make:
+        (tmp_path / "empty" / file).touch()
+    outcome = building.command("build", REVIEWS, *building.options(tmp_path / "out", tokenizer=f"{tmp_path}/{name}"))
+    assert cause in outcome.error[0]
+    assert remedy in outcome.error[1]
+
+
 class TestOptions:
     """What can be typed, frozen: a change here is a change for everybody who has typed it."""
 

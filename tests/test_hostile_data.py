@@ -289,28 +289,30 @@ CASES: dict[str, Kept | Rejected | Refused] = {
     "invalid-utf8-jsonl": Refused(
         files={"train.jsonl": b'{"text": "caf\xe9 x"}\n{"text": "a"}\n'},
         cause=r"column 'text': b'caf\\xe9 x' is not UTF-8",
-        remedy="convert the source's texts to UTF-8",
+        remedy="convert it to UTF-8",
     ),
     "invalid-utf8-label": Refused(
         files={"train.jsonl": b'{"text": "b", "label": "caf\xe9 x"}\n'},
         options=LABEL,
         cause=r"column 'label': b'caf\\xe9 x' is not UTF-8",
-        remedy="convert the source's texts to UTF-8",
+        remedy="convert it to UTF-8",
     ),
     "invalid-utf8-csv": Refused(
-        files={"train.csv": b"text,n\ncaf\xe9 x,1\n"}, cause="cannot be read: UnicodeDecodeError: 'utf-8'", remedy=MEND
+        files={"train.csv": b"text,n\ncaf\xe9 x,1\n"}, cause="cannot be read: not UTF-8, ", remedy="convert it to UTF-8"
     ),
     "invalid-utf8-txt": Refused(
-        files={"train.txt": b"a\ncaf\xe9 x\n"}, cause="cannot be read: UnicodeDecodeError: 'utf-8'", remedy=MEND
+        files={"train.txt": b"a\ncaf\xe9 x\n"}, cause="cannot be read: not UTF-8, ", remedy="convert it to UTF-8"
     ),
     "invalid-utf8-arrow": Refused(files=arrow(broken_strings()), cause="Invalid UTF8 sequence", remedy=MEND),
     "invalid-utf8-parquet": Refused(
         files=parquet(text=broken_strings()["text"]),
         cause=r"column 'text': b'\\xff\\xfe' is not UTF-8",
-        remedy="convert the source's texts to UTF-8",
+        remedy="convert it to UTF-8",
     ),
     "utf16": Refused(
-        files={"train.csv": "text,n\na,1\n".encode("utf-16")}, cause="cannot be read: UnicodeDecodeError", remedy=MEND
+        files={"train.csv": "text,n\na,1\n".encode("utf-16")},
+        cause="cannot be read: not UTF-8, ",
+        remedy="convert it to UTF-8",
     ),
     "half-a-surrogate-pair-jsonl": Refused(
         files={"train.jsonl": '{"text": "a\\ud800b"}\n{"text": "c"}\n'},

@@ -17,6 +17,7 @@ import huggingface_hub
 from huggingface_hub import errors as hub_errors
 
 from pipelines.prepare import storage
+from pipelines.prepare.hints import TO_UTF8
 from tfrecord_io.errors import OutputError, PrepError, SourceError
 
 __all__ = ["cached_revision", "expand_url", "explained", "resolve_dataset_revision"]
@@ -170,6 +171,11 @@ def _unreadable(dataset: str, error: BaseException) -> PrepError:
         return SourceError(
             f"{dataset}: made by a script of its own, and code of datasets is never run",
             remedy="give --revision refs/convert/parquet, where the hub keeps the files made by most such scripts",
+        )
+    if isinstance(cause, UnicodeDecodeError):
+        return SourceError(
+            f"{dataset}: cannot be read: not UTF-8, {cause.reason} at {cause.object[cause.start : cause.start + 8]!r}",
+            remedy=TO_UTF8,
         )
     return SourceError(
         f"{dataset}: cannot be read: {type(cause).__name__}: {_first_line(cause)}",

@@ -1,5 +1,5 @@
-"""What DATASET names, as far as a look at the disk tells: with the standard library alone, so that a misspelt path is
-answered before anything large is imported.
+"""What DATASET and --tokenizer name, as far as a look at the disk tells: with the standard library alone, so that a
+misspelt path is answered before anything large is imported.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import os
 import posixpath
 from collections.abc import Sequence
 
-from tfrecord_io.errors import SourceError
+from tfrecord_io.errors import SourceError, TokenizerError
 
-__all__ = ["KINDS", "common_folder", "is_files", "kind_of", "require"]
+__all__ = ["KINDS", "common_folder", "is_files", "kind_of", "require", "require_tokenizer"]
 
 # The kind of a data file by its suffix.
 KINDS = {
@@ -78,6 +78,41 @@ def require(dataset: str, *more: str) -> None:
             )
 
 
+def require_tokenizer(name: str) -> None:
+    """Looks at what is to be the tokenizer. Hub ids are somebody else's to look at.
+
+    Raises: TokenizerError for a path where there is none, a file, or a folder without any file that tokenizers have.
+    """
+    path = os.path.expanduser(name)
+    if os.path.isfile(path):
+        raise TokenizerError(
+            f"tokenizer {name!r} is a file, expected a folder that save_pretrained wrote, or a hub id",
+            remedy=f"name its folder, {os.path.dirname(path) or '.'}" if _is_of_tokenizer(path) else "name a folder",
+        )
+    if os.path.isdir(path):
+        names = sorted(os.listdir(path))
+        if not any(map(_is_of_tokenizer, names)):
+            held = ", ".join(names[:3]) + (" …" if len(names) > 3 else "") if names else "nothing"
+            raise TokenizerError(
+                f"tokenizer {name!r}: the folder holds {held}, expected tokenizer.json or the files of a vocabulary",
+                remedy="name the folder to which `tokenizer.save_pretrained(…)` wrote",
+            )
+        return
+    if os.path.isabs(path) or path.startswith(".") or path.endswith("/") or path.count("/") > 1 or _nearest(path):
+        near = _nearest(path)
+        raise TokenizerError(
+            f"tokenizer {name!r}: no such folder",
+            remedy=f"did you mean {near}?" if near else "check the path; a hub id has the form USER/NAME or NAME",
+        )
+
+
+def _is_of_tokenizer(path: str) -> bool:
+    """By the names that `transformers` gives the files of tokenizers, of whatever age."""
+    name = os.path.basename(path).lower()
+    words = ("token", "vocab", "merges", "sentencepiece", "spiece", "bpe", ".model", "config.json")
+    return any(word in name for word in words)
+
+
 def _suffix_of(reader: str) -> str:
     return next((suffix[1:] for suffix, kind in KINDS.items() if kind == reader), "parquet")
 
@@ -86,12 +121,16 @@ def _remedy(path: str) -> str:
     if near := _nearest(path):
         elsewhere = "" if is_files(path) else " (for a dataset of the hub, run this in another folder)"
         return f"did you mean {near}?{elsewhere}"
-    return "check the path" + ("; the glob matches nothing" if glob.has_magic(path) else "")
+    if glob.has_magic(path):
+        return "check the path: the glob matches nothing"
+    return "check the path; a dataset of the hub has the form USER/NAME or NAME"
 
 
 def _nearest(path: str) -> str | None:
     """What lies in the same folder and has nearly the same name."""
     folder, name = os.path.split(path.rstrip("/"))
+    if not folder and "." not in name:
+        return None  # the name of something on the hub is like many a folder's
     try:
         near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1, cutoff=0.75)
     except OSError:

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from pipelines.prepare import paths
 from pipelines.prepare.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.content import bytes_digest
 from tfrecord_io.errors import TokenizerError
@@ -47,6 +48,7 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
 
     Raises: TokenizerError if it cannot be found or loaded, or has neither a pad nor an EOS token.
     """
+    paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
     _set_sides(tokenizer, config)
     for key in _WHERE_FROM:
@@ -148,10 +150,6 @@ def _fetch(config: TokenizerConfig) -> Any:
 
     name = os.path.expanduser(config.name)
     local = os.path.isdir(name)
-    if not local and (os.path.isabs(name) or name.startswith(".") or name.count("/") > 1):
-        raise TokenizerError(
-            f"tokenizer {config.name!r}: no such folder", remedy="check the path; a hub id has the form USER/NAME"
-        )
     try:
         return AutoTokenizer.from_pretrained(
             name, revision=config.revision or "main", trust_remote_code=False, local_files_only=local

@@ -382,7 +382,8 @@ def _truncated_gzip() -> bytes:
         ("bad.parquet", b"PAR1 no it is not" * 10, "Parquet"),
         ("bad.arrow", b"ARROW1 no it is not" * 10, "Arrow"),
         ("bad.csv", b'text,label\n"a",1\n"b",2,3\n', "Expected 2 fields in line 3, saw 3"),
-        ("bad.txt", b"\xff\xfe\x00", "utf-8"),
+        ("bad.txt", b"\xff\xfe\x00", r"not UTF-8, invalid start byte at b'\\xff"),
+        ("latin.csv", "text\nun café noir\n".encode("latin-1"), r"not UTF-8, .* at b'\\xe9 noir"),
     ],
 )
 def test_a_damaged_file_is_named_with_the_reason(
@@ -397,7 +398,7 @@ def test_a_damaged_file_is_named_with_the_reason(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(SourceError, match=reason) as caught:
         _open(tmp_path)
-    assert caught.value.remedy.startswith("mend the file")
+    assert caught.value.remedy.startswith("convert it to UTF-8" if "UTF-8" in reason else "mend the file")
     if suffix != ".txt":  # the text reader of `datasets` does not say which file it was
         assert f"{tmp_path / name}: cannot be read" in caught.value.cause
     assert "Failed to" not in capfd.readouterr().err  # said once, by us

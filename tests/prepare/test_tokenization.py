@@ -154,7 +154,9 @@ def test_a_name_that_the_hub_does_not_give_comes_with_what_to_check(name: str) -
 
 
 def test_a_folder_without_files_comes_with_what_belongs_there(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match=r"cannot be loaded: .*holds tokenizer.json or the vocabulary files"):
+    with pytest.raises(
+        TokenizerError, match=r"the folder holds nothing, expected tokenizer.json or the files of a vocabulary"
+    ):
         _resolve(tmp_path)
 
 

@@ -1,11 +1,13 @@
-"""What somebody may have meant by a name that is not there."""
+"""Remedies that several errors share."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
 
-__all__ = ["suggestion"]
+__all__ = ["TO_UTF8", "suggestion"]
+
+TO_UTF8 = "convert it to UTF-8: if it is Latin-1, as much of the older data is, by `iconv -f latin1 -t utf-8 OLD > NEW`"
 
 
 def suggestion(name: str, known: Sequence[str]) -> str:
