@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ from typing import Any
 from pipelines.prepare.failures import AGAIN, reported_in
 from pipelines.prepare.overlap import POLL_SECONDS, begun
 from tfrecord_io.errors import PrepError
+from tfrecord_io.shown import visible, without_secrets
 
 __all__ = ["held_back", "until_done"]
 
@@ -33,6 +35,8 @@ _LAST_WORDS_SECONDS = 2.0
 _WORKER_THREAD = "run_worker"
 _MESSAGES_THREAD = "wait_until_finish_read"
 _FIRST_SIGN_SECONDS = 600.0
+
+_log = logging.getLogger(__name__)
 
 
 def until_done(start: Callable[[], Any], *, has_begun: Callable[[], bool] | None = None) -> None:
@@ -109,7 +113,8 @@ def _lost_workers() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Holds back what is printed to stderr, and drops it if a PrepError comes, which says it all in two lines.
+    """Holds back what is printed to stderr, and drops it if a PrepError comes, which says it all in two lines. What was
+    printed before another error is for the log.
 
     Beam prints the traceback of a failed worker there, whatever its logger is set to.
     """
@@ -120,6 +125,6 @@ def held_back() -> Iterator[None]:
     except PrepError:
         raise
     except Exception:
-        sys.stderr.write(said.getvalue())
+        _log.info("printed while the job ran:\n%s", said.getvalue())
         raise
-    sys.stderr.write(said.getvalue())
+    sys.stderr.write(visible(without_secrets(said.getvalue()), lines=True))
