@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from pipelines.prepare import bucket_lengths
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.shown import without_access
 
 __all__ = [
     "LAYOUT_COLUMNS",
@@ -381,6 +382,6 @@ class PrepareConfig:
 
 def default_name(dataset: str) -> str:
     """A name for the shards, from the last part of the dataset's path or id that is not a glob."""
-    parts = [part for part in re.split(r"[/\\]", dataset) if part and not re.search(r"[*?\[]", part)]
+    parts = [part for part in re.split(r"[/\\]", without_access(dataset)) if part and not re.search(r"[*?\[]", part)]
     stem = parts[-1].partition(".")[0] if parts else ""
     return re.sub(r"[^A-Za-z0-9_+\-]", "_", stem) or "dataset"

@@ -13,6 +13,8 @@ from typing import Any
 import fsspec
 import xxhash
 
+from tfrecord_io.shown import without_access
+
 __all__ = ["bytes_digest", "files_digest"]
 
 _CHUNK_BYTES = 4 << 20
@@ -24,7 +26,8 @@ def files_digest(paths: Sequence[str], *, root: str | None = None) -> list[dict[
     """Name, size and content of each file. Local files are read whole (XXH3-128, as fast as the disk); of others the
     storage service's own version mark is taken, where it has one.
 
-    Names are relative to `root`, or plain file names: moving a dataset does not change what it is.
+    Names are relative to `root`, or plain file names: moving a dataset does not change what it is, nor does signing its
+    address anew.
     """
     return [_entry(path, root=root) for path in paths]
 
@@ -39,7 +42,7 @@ def bytes_digest(files: Mapping[str, bytes]) -> str:
 
 
 def _entry(path: str, *, root: str | None) -> dict[str, Any]:
-    name = os.path.relpath(path, root) if root else posixpath.basename(path)
+    name = os.path.relpath(path, root) if root else posixpath.basename(without_access(path))
     if os.path.exists(path):
         with open(path, "rb", buffering=0) as stream:
             return {"name": name, "bytes": os.path.getsize(path), "xxh3": _xxh3(stream)}

@@ -13,11 +13,9 @@ import csv
 import glob
 import io
 import itertools
-import lzma
 import os
 import posixpath
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO, cast
 
@@ -25,8 +23,9 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.prepare import hub
+from pipelines.prepare import hub, packed_files
 from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import without_access
 
 __all__ = [
     "BUILDERS",
@@ -56,7 +55,6 @@ _KINDS = {
     ".tsv": "tsv",
     ".txt": "text",
 }
-_PACKED = (".gz", ".bz2", ".xz", ".zst")
 # What `datasets` and the tools around it leave beside the data.
 _NOT_DATA = frozenset({"dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json", "metadata.json"})
 # Enough to tell a file that has rows from one that has none.
@@ -64,7 +62,7 @@ _HEAD_LETTERS = 1 << 16
 # By default Python's CSV reader takes fields up to 128 KB.
 _MOST_LETTERS = 1 << 30
 # What a file says that cannot be unpacked, or is no CSV: opening it for its rows says it better.
-_UNREADABLE = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, csv.Error)
+_UNREADABLE = (*packed_files.UNREADABLE, ValueError, csv.Error)
 # The words by which a file says its split, as separate parts of its name.
 _SPLIT_WORDS = {
     "train": "train",
@@ -93,9 +91,9 @@ def find(dataset: str) -> list[str]:
 
 
 def kind_of(path: str) -> str | None:
-    """The kind of file that the name's suffix says, or None."""
-    stem, suffix = posixpath.splitext(path.lower())
-    return _KINDS.get(posixpath.splitext(stem)[1] if suffix in _PACKED else suffix)
+    """The kind of file that the name's suffix says, or None. A web address may have a query behind the name."""
+    stem, suffix = posixpath.splitext(without_access(path).lower())
+    return _KINDS.get(posixpath.splitext(stem)[1] if suffix in packed_files.SUFFIXES else suffix)
 
 
 def kind_of_all(paths: Sequence[str], *, dataset: str) -> str:
@@ -113,7 +111,7 @@ def by_split(paths: Sequence[str]) -> dict[str, list[str]]:
     """The files of each split, which a file's name says as a separate word (`train-00000-of-00002`); else `train`."""
     splits: dict[str, list[str]] = {}
     for path in paths:
-        words = re.split(r"[^a-z]+", posixpath.basename(path).partition(".")[0].lower())
+        words = re.split(r"[^a-z]+", posixpath.basename(without_access(path)).partition(".")[0].lower())
         split = next((_SPLIT_WORDS[word] for word in words if word in _SPLIT_WORDS), "train")
         splits.setdefault(split, []).append(path)
     return splits

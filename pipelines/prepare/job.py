@@ -13,7 +13,6 @@ import functools
 import hashlib
 import json
 import os
-import urllib.parse
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
@@ -31,6 +30,7 @@ from tfrecord_io import manifest, record_index
 from tfrecord_io.errors import FormatError
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Schema
+from tfrecord_io.shown import without_access
 
 __all__ = ["Job", "Resolved", "rejected_path", "resolve", "source_place", "tokenizer_files"]
 
@@ -218,11 +218,8 @@ def source_place(config: SourceConfig, source: Source, found: Sequence[Step] = (
     """Where the dataset is, to open it again: an absolute path, an address without credentials, or a pinned hub id;
     and the steps that its rows go through, with their text.
     """
-    dataset = config.dataset
-    if "://" in dataset:
-        parts = urllib.parse.urlsplit(dataset)
-        dataset = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    elif source.identity["kind"] != "hub":
+    dataset = without_access(config.dataset)
+    if "://" not in dataset and source.identity["kind"] != "hub":
         dataset = os.path.abspath(os.path.expanduser(dataset))
     place = {"dataset": dataset, "config": config.config, "revision": source.identity.get("revision")}
     return {**place, "steps": [step.to_json() for step in found]} if found else place
