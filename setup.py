@@ -63,6 +63,7 @@ setup(
         "tokenizers>=0.21",
         "transformers>=4.53",
         "xxhash>=3.4",
+        "zstandard>=0.19",
     ],
     extras_require={
         "dataflow": DATAFLOW,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import json
+import logging
 import os
 import shlex
 import shutil
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.tokenizers_zoo import Zoo
 from tfrecord_io import manifest
+from tfrecord_io.errors import OutputError
 
 REQUEST = [
     "--add-bos",
@@ -535,7 +538,7 @@ def test_a_build_that_is_stopped_can_be_finished_later(
     assert not (output / "manifest.json").exists()
     if stop != signal.SIGKILL:
         outcome = Outcome(status=process.returncode, out="", err=said)
-        assert outcome.status == 1
+        assert outcome.status == 128 + stop
         assert outcome.error == (
             "interrupted before the dataset was complete",
             "run the same command again; finished shards are kept",
@@ -551,16 +554,103 @@ def test_a_build_that_is_stopped_can_be_finished_later(
     assert building.files(output) == building.files(clean)
 
 
-def test_an_interrupt_while_planning_is_two_lines_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise error
+
+    return fail
+
+
+BUILD_INTERRUPTED = (
+    "interrupted before the dataset was complete",
+    "run the same command again; finished shards are kept",
+)
+
+
+@pytest.mark.parametrize(
+    ("where", "arguments", "said"),
+    [
+        ("build.resolve", ["build", "D", "--tokenizer=t", "--output=o"], BUILD_INTERRUPTED),
+        ("estimate.estimate", ["plan", "D", "--tokenizer=t"], ("interrupted", "run the same command again")),
+        *(
+            ("workspace.require_manifest", arguments, ("interrupted", "run the same command again"))
+            for arguments in (["inspect", "D"], ["verify", "D"], ["trace", "D", "--split=s", "--shard=0", "--record=0"])
+        ),
+        ("doctor.diagnose", ["doctor", "--output=o"], ("interrupted", "run the same command again")),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_an_interrupt_is_two_lines_and_status_130_and_only_a_build_leaves_a_dataset_incomplete(
+    where: str, arguments: list[str], said: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"pipelines.prepare.{where}", raising(KeyboardInterrupt()))
+    outcome = building.command(*arguments)
+    assert (outcome.status, outcome.error) == (130, said)
+
+
+SECRET_PLACE = "https://me:hush@host/file.parquet?X-Goog-Signature=hush"
+
+
+@pytest.mark.parametrize("command", sorted(OPTIONS))
+def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_if_asked_for(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each command, where it begins."""
+    wrong = RuntimeError(f"no\x1b[2J way to open {SECRET_PLACE}")
+    for where in ("build.resolve", "estimate.estimate", "workspace.require_manifest", "doctor.diagnose"):
+        monkeypatch.setattr(f"pipelines.prepare.{where}", raising(wrong))
+    arguments = {
+        "build": ["D", "--tokenizer=t", "--output=o"],
+        "doctor": ["--output=o"],
+        "plan": ["D", "--tokenizer=t"],
+        "trace": ["D", "--split=s", "--shard=0", "--record=0"],
+    }.get(command, ["D"])
+    short, long = (building.command(command, *arguments, *more) for more in ([], ["--verbose"]))
+    assert short.status == long.status == 1
+    cause, remedy = short.error
+    assert cause == r"unexpected RuntimeError: no\x1b[2J way to open https://...@host/file.parquet?..."
+    assert "--verbose" in remedy
+    assert len(short.err.splitlines()) == 2
+    assert long.err.count("Traceback") == 1
+    assert long.err.splitlines()[-2:] == short.err.splitlines()
+    assert not {"hush", "\x1b"} & {long.err[at : at + size] for size in (1, 4) for at in range(len(long.err))}
+
+
+def test_a_warning_shows_no_secret_and_does_nothing_to_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pipelines.prepare import build as building_module
 
-    def interrupted(*args: object, **kwargs: object) -> None:
-        raise KeyboardInterrupt
+    def warn(*args: object, **kwargs: object) -> None:
+        logging.getLogger("pipelines.prepare.build").warning("%s: column %r is\x1b[2J gone", SECRET_PLACE, "a\u202eb")
+        raise OutputError("x", remedy="y")
 
-    monkeypatch.setattr(building_module, "resolve", interrupted)
+    monkeypatch.setattr(building_module, "resolve", warn)
     outcome = build(tmp_path / "out")
+    assert outcome.err.splitlines()[0] == (
+        r"warning: https://...@host/file.parquet?...: column 'a\u202eb' is\x1b[2J gone"
+    )
+
+
+@pytest.mark.slow
+def test_verbose_logs_of_any_library_show_no_secret(tmp_path: Path) -> None:
+    program = (
+        "import logging, sys\n"
+        "from pipelines import cli\n"
+        "from pipelines.prepare import workspace\n"
+        "def fail(*_):\n"
+        "    try:\n"
+        "        raise OSError(sys.argv[1])\n"
+        "    except OSError as error:\n"
+        "        logging.getLogger('someone.else').exception('asked %s', sys.argv[1])\n"
+        "        raise\n"
+        "workspace.require_manifest = fail\n"
+        "cli.main.main(['inspect', 'D', '--verbose'])\n"
+    )
+    outcome = run([sys.executable, "-c", program, SECRET_PLACE])
     assert outcome.status == 1
-    assert outcome.error[0] == "interrupted before the dataset was complete"
+    assert "ERROR someone.else: asked https://...@host/file.parquet?...\nTraceback" in outcome.err
+    assert "hush" not in outcome.err
 
 
 @pytest.mark.slow

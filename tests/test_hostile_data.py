@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from tests import building, texts
 from tests.building import REPOSITORY, Outcome
@@ -66,6 +67,7 @@ class Refused:
 
 LABEL = {"label_column": "label"}
 MEND = "mend the file or leave it out"
+GET_AGAIN = "the file is damaged, or was cut off on its way: get it again"
 NO_ROWS = ("no rows, expected at least one", "check the files for their content")
 DIFFERENT = ("its files have not the same columns", "bring all files into the same columns")
 
@@ -373,8 +375,13 @@ CASES: dict[str, Kept | Rejected | Refused] = {
     ),
     "truncated-gzip": Refused(
         files={"train.jsonl.gz": gzip.compress(jsonl(*[{"text": "a"}] * 1000).encode())[:-10]},
-        cause="train.jsonl.gz: cannot be read: .*before the end-of-stream marker",
-        remedy=MEND,
+        cause="train.jsonl.gz: cannot be unpacked: .*before the end-of-stream marker",
+        remedy=GET_AGAIN,
+    ),
+    "truncated-zst": Refused(
+        files={"train.csv.zst": zstandard.compress(b"text\na\n" * 1000)[:-1]},
+        cause="train.csv.zst: cannot be unpacked: it ends in the middle",
+        remedy=GET_AGAIN,
     ),
     "truncated-parquet": Refused(
         files=truncated_parquet, cause="train.parquet: cannot be read: .*Parquet magic bytes not found", remedy=MEND

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 
 from pipelines.prepare import bucket_lengths, paths
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.shown import without_access
 
 __all__ = [
     "LAYOUT_COLUMNS",
@@ -387,6 +388,6 @@ def default_name(dataset: str, *more: str) -> str:
     """
     if more:
         dataset = paths.common_folder((dataset, *more))
-    parts = [part for part in re.split(r"[/\\]", dataset) if part and not re.search(r"[*?\[]", part)]
+    parts = [part for part in re.split(r"[/\\]", without_access(dataset)) if part and not re.search(r"[*?\[]", part)]
     stem = parts[-1].partition(".")[0] if parts else ""
     return re.sub(r"[^A-Za-z0-9_+\-]", "_", stem) or "dataset"

@@ -16,6 +16,7 @@ import xxhash
 from pipelines.prepare import storage
 from pipelines.prepare.persistence import persist
 from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import without_access
 
 __all__ = ["bytes_digest", "files_digest"]
 
@@ -31,16 +32,14 @@ def files_digest(paths: Sequence[str], *, root: str | None = None) -> list[dict[
     """Name, size and content of each file. Local files are read whole (XXH3-128, as fast as the disk); of others the
     storage service's own version mark is taken, where it has one.
 
-    Names are relative to `root`, or plain file names: moving a dataset does not change what it is.
+    Names are relative to `root`, or plain file names: moving a dataset does not change what it is, nor does signing its
+    address anew.
 
     Raises: SourceError if a file is gone, may not be read, or its service does not answer.
     """
     remote = [path for path in paths if not os.path.exists(path)]
     said = dict(zip(remote, _ask(remote), strict=True))
-    return [
-        {"name": os.path.relpath(path, root) if root else posixpath.basename(path), **(said.get(path) or _local(path))}
-        for path in paths
-    ]
+    return [{"name": _name(path, root=root), **(said.get(path) or _local(path))} for path in paths]
 
 
 def bytes_digest(files: Mapping[str, bytes]) -> str:
@@ -50,6 +49,10 @@ def bytes_digest(files: Mapping[str, bytes]) -> str:
         total.update(f"{name}\0{len(files[name])}\0".encode())
         total.update(files[name])
     return total.hexdigest()
+
+
+def _name(path: str, *, root: str | None) -> str:
+    return os.path.relpath(path, root) if root else posixpath.basename(without_access(path))
 
 
 def _local(path: str) -> dict[str, Any]:

@@ -13,11 +13,9 @@ import csv
 import glob
 import io
 import itertools
-import lzma
 import os
 import posixpath
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO, cast
 
@@ -25,8 +23,9 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.prepare import hub, paths, split_rules
+from pipelines.prepare import hub, packed_files, paths, split_rules
 from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import without_access
 
 __all__ = [
     "BUILDERS",
@@ -61,7 +60,7 @@ _HEAD_LETTERS = 1 << 16
 # By default Python's CSV reader takes fields up to 128 KB.
 _MOST_LETTERS = 1 << 30
 # What a file says that cannot be unpacked, or is no CSV: opening it for its rows says it better.
-_UNREADABLE = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, csv.Error)
+_UNREADABLE = (*packed_files.UNREADABLE, ValueError, csv.Error)
 
 
 def find(dataset: str, *more: str) -> list[str]:
@@ -92,7 +91,7 @@ def by_split(files: Sequence[str], *, dataset: str) -> dict[str, list[str]]:
     if os.path.isdir(dataset):
         _refuse_card(dataset)
         return split_rules.by_split(files, folder=dataset)
-    return split_rules.by_split(files, folder=paths.common_folder(files))
+    return split_rules.by_split(files, folder=paths.common_folder([without_access(path) for path in files]))
 
 
 def has_rows(path: str) -> bool:
@@ -184,7 +183,7 @@ def _find(dataset: str) -> list[str]:
 
 
 def _unknown(path: str) -> SourceError:
-    suffix = posixpath.splitext(path)[1].lower()
+    suffix = posixpath.splitext(without_access(path))[1].lower()
     return SourceError(
         f"{path}: a file of an unknown kind, expected {', '.join(sorted(paths.KINDS))}, or one of these as .gz, .bz2, "
         ".xz or .zst",

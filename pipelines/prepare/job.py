@@ -13,7 +13,6 @@ import functools
 import hashlib
 import json
 import os
-import urllib.parse
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
@@ -31,6 +30,7 @@ from tfrecord_io import manifest, record_index
 from tfrecord_io.errors import FormatError
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Schema
+from tfrecord_io.shown import without_access
 
 __all__ = ["Job", "Resolved", "rejected_path", "resolve", "source_place", "tokenizer_files"]
 
@@ -234,10 +234,9 @@ def source_place(config: SourceConfig, source: Source, found: Sequence[Step] = (
 
 
 def _address(dataset: str, source: Source) -> str:
-    if "://" in dataset:
-        parts = urllib.parse.urlsplit(dataset)
-        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    return dataset if source.identity["kind"] == "hub" else os.path.abspath(os.path.expanduser(dataset))
+    if "://" in dataset or source.identity["kind"] == "hub":
+        return without_access(dataset)
+    return os.path.abspath(os.path.expanduser(dataset))
 
 
 def tokenizer_files(job: Job) -> tokenization.Files:

@@ -25,7 +25,7 @@ import datasets
 import pyarrow as pa
 from datasets.table import CastError
 
-from pipelines.prepare import data_files, hub, memory, paths
+from pipelines.prepare import data_files, hub, memory, packed_files, paths
 from pipelines.prepare.arrow_files import ArrowFiles, Stamp, stamps_of
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.content import files_digest
@@ -211,6 +211,7 @@ def _load_files(named: Sequence[str], config: SourceConfig, processes: int) -> _
     _refuse_hub_options(config)
     kind = data_files.kind_of_all(named, dataset=config.dataset)
     every = data_files.by_split(named, dataset="" if config.more else os.path.expanduser(config.dataset))
+    packed_files.require_whole_zst(named)
     filled = {name: [path for path in files if data_files.has_rows(path)] for name, files in every.items()}
     # `datasets` takes each entry for a glob.
     entries = {name: [data_files.literal(path) for path in files] for name, files in filled.items() if files}

@@ -11,6 +11,7 @@ import posixpath
 from collections.abc import Sequence
 
 from tfrecord_io.errors import SourceError, TokenizerError
+from tfrecord_io.shown import without_access
 
 __all__ = ["KINDS", "common_folder", "is_files", "kind_of", "require", "require_tokenizer"]
 
@@ -36,8 +37,8 @@ _READERS = frozenset(
 
 
 def kind_of(path: str) -> str | None:
-    """The kind of data file that a path's suffix says, or None."""
-    stem, suffix = posixpath.splitext(path.lower())
+    """The kind of data file that a path's suffix says, or None. A web address may have a query behind the name."""
+    stem, suffix = posixpath.splitext(without_access(path).lower())
     return KINDS.get(posixpath.splitext(stem)[1] if suffix in _PACKED else suffix)
 
 

@@ -20,6 +20,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import without_access
 
 __all__ = ["by_split"]
 
@@ -41,7 +42,7 @@ def by_split(paths: Sequence[str], *, folder: str) -> dict[str, list[str]]:
 
     Raises: SourceError if a file belongs to no split where others do, or to several.
     """
-    names = {path: path[len(folder) :].lstrip("/") for path in sorted(paths)}
+    names = {path: without_access(path)[len(folder) :].lstrip("/") for path in sorted(paths)}
     found = _named(names)
     _require_one_split_each(names, found or {"train": list(names)}, folder=folder)
     if not found and (meant := _named({path: name.lower() for path, name in names.items()})):

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import logging
+import lzma
 import pickle
 import re
 import shutil
@@ -17,6 +18,7 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from pipelines.prepare.arrow_files import ArrowFiles
 from pipelines.prepare.columns import sizes_of
@@ -56,12 +58,16 @@ def _write(path: Path) -> Path:
     plain = {".jsonl": _jsonl(), ".ndjson": _jsonl(), ".csv": _csv(TEXTS), ".tsv": _csv(TEXTS, "\t")}
     plain[".txt"] = "".join(f"{text}\n" for text in TEXTS).encode()
     plain[".json"] = json.dumps([{"text": text} for text in TEXTS]).encode()
+    packers: dict[str, Callable[[bytes], bytes]] = {
+        ".gz": gzip.compress,
+        ".bz2": bz2.compress,
+        ".xz": lzma.compress,
+        ".zst": zstandard.compress,
+    }
     if path.suffix == ".parquet":
         pq.write_table(pa.table({"text": TEXTS}), path, row_group_size=8)
-    elif path.suffix == ".gz":
-        path.write_bytes(gzip.compress(plain[Path(path.stem).suffix]))
-    elif path.suffix == ".bz2":
-        path.write_bytes(bz2.compress(plain[Path(path.stem).suffix]))
+    elif path.suffix in packers:
+        path.write_bytes(packers[path.suffix](plain[Path(path.stem).suffix]))
     else:
         path.write_bytes(plain[path.suffix])
     return path
@@ -370,15 +376,23 @@ def test_several_names_are_files(tmp_path: Path) -> None:
         _open(_write(tmp_path / "a.jsonl"), more=("imdb",))
 
 
-def _truncated_gzip() -> bytes:
-    return gzip.compress(_jsonl())[:-20]
+def _damaged(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes(byte ^ 0xFF for byte in content[middle : middle + 8]) + content[middle + 8 :]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
         ("bad.jsonl", _jsonl() + b'{"text": "a"\n', "JSON parse error"),
-        ("bad.jsonl.gz", _truncated_gzip(), "ended before the end-of-stream marker"),
+        ("bad.jsonl.gz", gzip.compress(_jsonl())[:-20], "ended before the end-of-stream marker"),
+        ("bad.jsonl.gz", b"not packed", "Not a gzipped file"),
+        ("bad.jsonl.bz2", bz2.compress(_jsonl())[:-20], "ended before the end-of-stream marker"),
+        ("bad.jsonl.xz", _damaged(lzma.compress(_jsonl())), "Corrupt input data"),
+        ("bad.jsonl.zst", zstandard.compress(_jsonl())[:-1], "it ends in the middle"),
+        ("bad.csv.zst", zstandard.compress(b"text\n" + b"a\n" * 9) + zstandard.compress(b"b\n" * 9)[:-1], "middle"),
+        ("bad.jsonl.zst", _damaged(zstandard.compress(_jsonl())), "zstd decompress"),
+        ("bad.jsonl.zst", b"not packed", "Unknown frame descriptor"),
         ("bad.parquet", b"PAR1 no it is not" * 10, "Parquet"),
         ("bad.arrow", b"ARROW1 no it is not" * 10, "Arrow"),
         ("bad.csv", b'text,label\n"a",1\n"b",2,3\n', "Expected 2 fields in line 3, saw 3"),
@@ -398,9 +412,11 @@ def test_a_damaged_file_is_named_with_the_reason(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(SourceError, match=reason) as caught:
         _open(tmp_path)
-    assert caught.value.remedy.startswith("convert it to UTF-8" if "UTF-8" in reason else "mend the file")
+    packed = suffix.endswith((".gz", ".bz2", ".xz", ".zst"))
+    remedy = "the file is damaged, or was cut off" if packed else "mend the file"
+    assert caught.value.remedy.startswith("convert it to UTF-8" if "UTF-8" in reason else remedy)
     if suffix != ".txt":  # the text reader of `datasets` does not say which file it was
-        assert f"{tmp_path / name}: cannot be read" in caught.value.cause
+        assert f"{tmp_path / name}: cannot be {'unpacked' if packed else 'read'}: " in caught.value.cause
     assert "Failed to" not in capfd.readouterr().err  # said once, by us
 
 
