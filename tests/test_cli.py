@@ -30,6 +30,7 @@ REQUEST = [
     "--answers-column",
     "--bucket-lengths",
     "--chat-date",
+    "--chat-template",
     "--compression",
     "--config",
     "--engine",

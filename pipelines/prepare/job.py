@@ -230,7 +230,7 @@ def tokenizer_files(job: Job) -> tokenization.Files:
 @functools.lru_cache(maxsize=4)
 def _tokenizer_files(folder: str) -> tokenization.Files:
     # Every thread of a worker asks for the same folder, and the path holds the fingerprint of what is in it.
-    return {name: storage.read_bytes(storage.join(folder, name)) for name in storage.list_names(folder)}
+    return {name: storage.read_bytes(storage.join(folder, name)) for name in storage.list_files(folder)}
 
 
 def _fingerprint_items(
