@@ -133,6 +133,13 @@ def test_what_would_make_gigabytes_at_once_is_refused_beforehand(expression: str
     refusal(form.replace("E", expression))
 
 
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("change", ["x | upper", "x.upper()", "x | urlencode"])
+def test_changing_a_long_text_again_and_again_is_counted(change: str) -> None:
+    template = "{% set x = 'ß' * 100000 %}{% for i in range(1000) %}{% set y = CHANGE %}{% endfor %}"
+    assert "as much work" in refusal(template.replace("CHANGE", change))
+
+
 def test_a_filter_block_is_refused_as_the_filter_is() -> None:
     refusal("{% filter center(1000000000) %}x{% endfilter %}")
 

@@ -26,8 +26,8 @@ STEP = 1 << 8
 # Of a list's element, beyond what the element holds.
 _SLOT = 8
 # Joining is cheaper than making; a call of a macro takes as long as some turns of a loop, and a look at a part of a
-# value longer than one.
-_JOINED, _CALL, _LOOK = 8, 8, 512
+# value longer than one; changing a letter takes longer than copying it.
+_JOINED, _CALL, _LOOK, _LETTER = 8, 16, 512, 32
 _LONG = 1 << 16
 _MOST_BITS = 1 << 14
 _CONVERSION = re.compile(r"%(?:\([^)]*\))?[#0\- +]*(\*|\d*)(?:\.(\*|\d*))?")
@@ -106,6 +106,14 @@ class Meter:
         self._work -= _CALL * self._turn + (MOST_CHARS - self._room) // _JOINED
         if self._work < 0:
             self._stop()
+
+    def letters(self, text: Any, *args: Any, **named: Any) -> None:
+        """A change of every letter of a text, such as to upper case."""
+        del args, named
+        self.step()
+        if isinstance(text, (str, bytes)) and _length(text) > _LONG:
+            self._work -= _LETTER * _length(text)
+            self.step()
 
     def each(self, values: Iterable[Any]) -> Iterator[Any]:
         """The values, which are made one after the other and may all be kept."""

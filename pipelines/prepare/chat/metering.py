@@ -31,9 +31,10 @@ _STEP, _PUT, _MADE, _COPIED = "meter: step", "meter: put", "meter: made", "meter
 _TERMS = 8
 # These make no more than they are given, or than an estimate of theirs would allow.
 _PLAIN_FILTERS = words(
-    "abs attr capitalize count d default e escape filesizeformat first float forceescape int items last length lower "
-    "random reject rejectattr reverse safe select selectattr title trim truncate upper urlencode wordcount"
+    "abs attr count d default filesizeformat first float int items last length random reject rejectattr reverse safe "
+    "select selectattr trim truncate"
 )
+_LETTERS = words("capitalize casefold e encode escape forceescape lower swapcase title upper urlencode wordcount")
 _SORTING_FILTERS = ("dictsort", "groupby", "max", "min", "sort", "unique")
 _ADDED = ("_loop_vars", "_block_vars")
 _VALUES = (str, bytes, bytearray, int, float, list, tuple, dict, set, frozenset, range)
@@ -93,7 +94,10 @@ def _metered_call(call: Callable[..., Any], meter: Meter) -> Callable[..., Any]:
             if isinstance(result, Namespace):
                 meter.make(meter.size([args, {name: kwargs[name] for name in kwargs if name not in _ADDED}]))
             return meter.made(result) if isinstance(result, dict) else result
-        meter.step()
+        if name in _LETTERS:
+            meter.letters(owner)
+        else:
+            meter.step()
         # What Jinja adds is for functions with a mark, and so is what the sandbox looks for: methods have none.
         for added in _ADDED:
             kwargs.pop(added, None)
@@ -133,6 +137,7 @@ def _estimates(meter: Meter) -> dict[str, Callable[..., Any]]:
         meter.step()
 
     return {
+        **dict.fromkeys(_LETTERS, meter.letters),
         **dict.fromkeys(_SORTING_FILTERS, lambda values, *args, **kwargs: meter.copied(values)),
         **dict.fromkeys(
             ("batch", "slice"), lambda values, *args, **kwargs: meter.unknown(len(values), *args, **kwargs)
