@@ -107,6 +107,7 @@ _OF_LAYOUTS: list[Callable[[Any], Any]] = [
     click.option("--messages-column", metavar="NAME", help="Conversations, with --layout chat. Default: messages."),
     click.option("--tools-column", metavar="NAME", help="Tools for the chat template, with --layout chat."),
     click.option("--pack-rows", is_flag=True, help="Several conversations in a row, with --layout chat."),
+    click.option("--chat-template", metavar="NAME", help="One of the tokenizer's templates. Default: as it chooses."),
     click.option("--chat-date", metavar="DATE", help="What chat templates that write today's date are told."),
     click.option("--words-column", metavar="NAME", help="Lists of words, with --layout tokens. Default: tokens."),
     click.option("--tags-column", metavar="NAME", help="Their labels, with --layout tokens. Default: tags."),

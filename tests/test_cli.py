@@ -35,6 +35,7 @@ REQUEST = [
     "--answers-column",
     "--bucket-lengths",
     "--chat-date",
+    "--chat-template",
     "--compression",
     "--config",
     "--engine",

@@ -83,6 +83,7 @@ LAYOUT_OPTIONS: dict[str, tuple[LayoutName, ...]] = {
     "long_documents": ("pack",),
     "pack_rows": ("chat",),
     "chat_date": ("chat",),
+    "chat_template": ("chat",),
     "target_length": ("seq2seq",),
     "input_prefix": ("seq2seq",),
     "label_all_tokens": ("tokens",),
@@ -183,6 +184,7 @@ class LayoutConfig:
     long_documents: LongDocuments = "split"
     pack_rows: bool = False
     chat_date: str | None = None
+    chat_template: str | None = None
     target_length: int | None = None
     input_prefix: str = ""
     label_all_tokens: bool = False

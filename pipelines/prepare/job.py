@@ -35,7 +35,7 @@ from tfrecord_io.shown import without_access
 __all__ = ["Job", "Resolved", "rejected_path", "resolve", "source_place", "tokenizer_files"]
 
 WORK_FOLDER = ".prep"
-_NOT_IN_NAMES = frozenset("/\\\0")
+_NOT_IN_NAMES = frozenset("\\\0")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -250,8 +250,8 @@ def _tokenizer_files(folder: str, expected: str) -> tokenization.Files:
     remedy = (
         "delete this folder, and run the same build again, which saves the tokenizer anew; finished shards are kept"
     )
-    names = storage.list_names(folder)
-    if odd := [name for name in names if name in (".", "..") or set(name) & _NOT_IN_NAMES]:
+    names = storage.list_files(folder)
+    if odd := [name for name in names if {"", ".", ".."} & {*name.split("/")} or set(name) & _NOT_IN_NAMES]:
         raise FormatError(f"{folder}: {odd[0]!r} is no name of a tokenizer's file", remedy=remedy)
     files = {name: storage.read_bytes(storage.join(folder, name)) for name in names}
     # Whoever may write there may have changed it since, such as a worker of an earlier job that was delayed.

@@ -33,6 +33,7 @@ __all__ = [
     "file_system",
     "generations",
     "join",
+    "list_files",
     "list_names",
     "local_path",
     "make_folders",
@@ -120,6 +121,27 @@ def list_names(folder: str) -> list[str]:
     except FileNotFoundError:
         return []
     names = (posixpath.basename(str(entry["name"]).rstrip("/")) for entry in found)
+    return sorted(name for name in names if not name.startswith(PARTIAL))
+
+
+def list_files(folder: str) -> list[str]:
+    """Names of the files in `folder` and in the folders below it (`inner/file`), sorted, as `list_names` gives them.
+
+    Raises: OutputError.
+    """
+    fs, inner = file_system(folder)
+    try:
+        found = object_storage.entries(fs, inner, path=folder)
+    except FileNotFoundError:
+        return []
+    names: list[str] = []
+    for entry in found:
+        name = posixpath.basename(str(entry["name"]).rstrip("/"))
+        # A link to a folder may lead back here: it stays a name, which cannot be read.
+        if entry["type"] == "directory" and not entry.get("islink"):
+            names += (f"{name}/{below}" for below in list_files(join(folder, name)))
+        else:
+            names.append(name)
     return sorted(name for name in names if not name.startswith(PARTIAL))
 
 

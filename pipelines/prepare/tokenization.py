@@ -60,12 +60,15 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
 
 
 def load(files: Files) -> Any:
-    """The tokenizer of saved files, offline and without running any code of theirs."""
+    """The tokenizer of saved files, offline and without running any code of theirs.
+
+    Raises: TokenizerError if the name of a file leads elsewhere.
+    """
     from transformers import AutoTokenizer
 
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
-            Path(folder, name).write_bytes(content)
+            _write(Path(folder), name, content)
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
@@ -127,12 +130,25 @@ def _saved(tokenizer: Any, name: str) -> Files:
     try:
         with tempfile.TemporaryDirectory() as folder:
             tokenizer.save_pretrained(folder)
-            return {name: Path(folder, name).read_bytes() for name in sorted(os.listdir(folder))}
+            paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+            return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
     except Exception as error:  # the tokenizer's Rust code raises a bare Exception where the disk is full
         raise TokenizerError(
             f"tokenizer {name!r} cannot be saved to a temporary folder: {error}",
             remedy=f"free some space in {tempfile.gettempdir()}, or set TMPDIR to a folder with room",
         ) from error
+
+
+def _write(folder: Path, name: str, content: bytes) -> None:
+    # A service's names may hold what a file system takes for the folder above.
+    if ".." in name.split("/"):
+        raise TokenizerError(
+            f"the saved tokenizer has a file {name!r}, which would not lie in its folder",
+            remedy="copy the tokenizer's folder again from where the dataset was made",
+        )
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
 
 
 def _vocab_size(tokenizer: Any) -> int:

@@ -56,6 +56,26 @@ def test_the_saved_copy_gives_the_rows_of_the_original(zoo: Zoo, kind: str) -> N
     assert tokenization.load(files)(TEXTS, TEXTS[::-1], **options) == expected
 
 
+def test_named_chat_templates_are_in_the_saved_copy_wherever_they_were_kept(zoo: Zoo, tmp_path: Path) -> None:
+    templates = {"default": "{{ messages }}", "tool_use": "{{ tools }}", "rag": "{{ documents }}"}
+    listed = [{"name": name, "template": template} for name, template in templates.items()]
+    in_config = _copy(zoo, "byte_bpe", tmp_path / "config", chat_template=listed)
+    in_files = _copy(zoo, "byte_bpe", tmp_path / "files")
+    (in_files / "chat_template.jinja").write_text(templates["default"])
+    (in_files / "additional_chat_templates").mkdir()
+    for name in ("tool_use", "rag"):
+        (in_files / "additional_chat_templates" / f"{name}.jinja").write_text(templates[name])
+    _, files = _resolve(in_config)
+    assert {"additional_chat_templates/rag.jinja", "additional_chat_templates/tool_use.jinja"} <= files.keys()
+    assert tokenization.load(files).chat_template == templates
+    assert _resolve(in_files)[1] == files
+
+
+def test_no_saved_file_is_written_beside_the_folder() -> None:
+    with pytest.raises(TokenizerError, match="would not lie in its folder"):
+        tokenization.load({"additional_chat_templates/../../x": b""})
+
+
 @pytest.mark.parametrize("kind", LIGHT_KINDS)
 def test_where_a_tokenizer_lies_is_not_in_its_files(zoo: Zoo, tmp_path: Path, kind: str) -> None:
     _, files = _resolve(zoo.path(kind))

@@ -269,7 +269,7 @@ def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path:
 def test_a_file_of_a_tokenizer_has_a_plain_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """An object's name may be anything."""
     job = resolve(request(tmp_path / "out", seed=0)).job
-    monkeypatch.setattr(storage, "list_names", lambda folder: [name])
+    monkeypatch.setattr(storage, "list_files", lambda folder: [name])
     with pytest.raises(FormatError, match=r"tokenizer: .* is no name of a tokenizer's file") as caught:
         tokenizer_files(job)
     assert repr(name) in caught.value.cause
