@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import pre_tokenizers
 
-from pipelines.prepare.engines import panics, split_patterns
+from pipelines.prepare import panics
+from pipelines.prepare.engines import split_patterns
 from pipelines.prepare.engines.base import utf8_of
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.engines.qualified import (
