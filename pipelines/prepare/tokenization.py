@@ -15,9 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipelines.prepare import paths
+from pipelines.prepare import panics, paths
 from pipelines.prepare.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.content import bytes_digest
+from pipelines.prepare.sound_tokenizers import require_sound
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.manifest import TokenizerFacts
 
@@ -46,10 +47,12 @@ def import_libraries() -> None:
 def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
     """The tokenizer to use, and the files that it was saved as and loaded from again.
 
-    Raises: TokenizerError if it cannot be found or loaded, or has neither a pad nor an EOS token.
+    Raises: TokenizerError if it cannot be found or loaded, gives tokens by chance, or has neither a pad nor an EOS
+        token.
     """
     paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
+    require_sound(tokenizer, config.name)
     _set_sides(tokenizer, config)
     for key in _WHERE_FROM:
         tokenizer.init_kwargs.pop(key, None)
@@ -170,10 +173,11 @@ def _fetch(config: TokenizerConfig) -> Any:
         return AutoTokenizer.from_pretrained(
             name, revision=config.revision or "main", trust_remote_code=False, local_files_only=local
         )
-    except Exception as error:  # transformers raises many kinds: each means that there is no usable tokenizer there
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    except BaseException as error:  # transformers raises many kinds: each means that there is no usable tokenizer there
+        if not panics.is_of_library(error):
+            raise
         raise TokenizerError(
-            f"tokenizer {config.name!r} cannot be loaded: {first_line}",
+            f"tokenizer {config.name!r} cannot be loaded: {panics.first_line(error)}",
             remedy=(
                 "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
                 if local
