@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import click
 
 import tfrecord_io
+from pipelines import tensorflow_start
 from pipelines.train import config as configs
 from tfrecord_io.errors import ConfigError, PrepError
 
@@ -129,9 +130,8 @@ def main(
 def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, flight: dict[str, Any] | None) -> Any:
     """What `run.train` gives, or None after a preflight."""
     os.environ["KERAS_BACKEND"] = "tensorflow"  # the only one that knows tf.distribute
-    if not verbose:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
+        tensorflow_start.load(verbose=verbose)
         from pipelines.train import run
     except ImportError as error:
         raise ConfigError(

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -49,6 +50,8 @@ def train(config: TrainConfig, *, as_json: bool = False) -> Trained:
     """
     job = jobs.check(config)
     strategy = devices.connect(job.target, replicas=config.replicas, zone=config.zone, project=config.project)
+    for line in devices.missed_tpu(job.target, strategy):  # at once: the model may take minutes to load
+        print(line, file=sys.stderr, flush=True)
     with _stoppable() as stop:
         return _Run(job, strategy=strategy, stop=stop, as_json=as_json).go()
 
@@ -79,7 +82,10 @@ class _Run:
         self._saved_at = -1
         self._metrics: Mapping[str, float] = {}
         self._num_hosts = 1
-        for line in (*job.warnings, f"replicas: {strategy.num_replicas_in_sync}, on {job.target}"):
+        for line in (
+            *job.warnings,
+            f"replicas: {strategy.num_replicas_in_sync}, on {devices.place(job.target, strategy)}",
+        ):
             self._progress.note(line)
 
     def go(self) -> Trained:
