@@ -42,7 +42,7 @@ _HELP = {
     "task": "What to learn: labels, labels of tokens, hidden or next tokens.",
     "model": "bert-SIZE or gpt2-SIZE from scratch (tiny to large), package.module:build, a KerasHub preset, "
     "hf://OWNER/NAME, or a folder.",
-    "model_dir": "Checkpoints, logs, final model; local or gs://.",
+    "model_dir": "Checkpoints, logs, final model; local or gs://. Not needed with --preflight.",
     "tpu": "auto, local, none, a TPU's name, or grpc://IP:8470.",
     "zone": "Of the TPU, with its name.",
     "project": "Of the TPU, with its name.",
@@ -85,6 +85,7 @@ def _config_options(command: Callable[..., None]) -> Callable[..., None]:
         else:
             given["type"] = _click_type(kind)
             given.update({"required": True} if default is dataclasses.MISSING else {"default": default})
+            given["show_default"] = default != ""
             given["multiple"] = name == "data"
         command = click.option(flag, name, **given)(command)
     return command
@@ -116,6 +117,8 @@ def main(
     flight = {"name": preflight, "look_for_largest": largest_batch, "minutes": preflight_minutes}
     try:
         config = configs.TrainConfig(**options)
+        if preflight is None:
+            config.require_model_dir()  # before TensorFlow, which takes seconds to start
         trained = _train(config, as_json=as_json, verbose=verbose, flight=flight if preflight is not None else None)
     except PrepError as error:
         if verbose:

@@ -26,12 +26,15 @@ Pooling = Literal["auto", "first", "mean", "last"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """All options of a training. Raises: ConfigError if one is wrong or two contradict each other."""
+    """All options of a training. Raises: ConfigError if one is wrong or two contradict each other.
+
+    `model_dir` is empty where nothing is to be written, as in a preflight.
+    """
 
     data: str | tuple[str, ...]
     task: Task
     model: str
-    model_dir: str
+    model_dir: str = ""
     global_batch_size: int = 32
     steps: int = 1000
     weights: str | None = None
@@ -139,6 +142,14 @@ class TrainConfig:
             return tuple(float(each) for each in self.weights.split(","))
         except ValueError as error:
             raise ConfigError(f"--weights {self.weights!r}, expected numbers with commas, such as 0.7,0.3") from error
+
+    def require_model_dir(self) -> None:
+        """Raises: ConfigError if there is no folder to write to."""
+        if not self.model_dir:
+            raise ConfigError(
+                "no --model-dir, expected a folder for checkpoints, logs and the final model",
+                remedy="give --model-dir DIR, local or gs://; only --preflight, which writes nothing, needs none",
+            )
 
     def identity(self) -> dict[str, Any]:
         """What decides which batch a step sees and what it is for: what a resumed training must have in common."""

@@ -46,6 +46,7 @@ class Job:
 
 def check(config: TrainConfig) -> Job:
     """Raises: PrepError of the kind that says what is wrong."""
+    config.require_model_dir()
     target = devices.choose(config.tpu, environment=os.environ, chips_here=devices.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
         devices.require_reachable_path(target, option=option, path=path)

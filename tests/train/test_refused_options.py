@@ -69,3 +69,14 @@ def test_data_that_is_not_there_is_named(tmp_path: Path, changes: dict[str, obje
     cause, remedy = outcome.error
     assert words in cause
     assert remedy
+
+
+def test_a_training_needs_a_folder_to_write_to() -> None:
+    cause, remedy = training.command(None).error
+    assert cause.startswith("no --model-dir")
+    assert "--preflight" in remedy
+
+
+def test_a_preflight_needs_none() -> None:
+    cause, _ = training.command(None, preflight="v3-7").error
+    assert cause.startswith("--preflight 'v3-7'"), "only the slice is wrong"
