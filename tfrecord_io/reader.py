@@ -59,6 +59,13 @@ class Data(InputFunctions):
     root: str
     manifest: Manifest
 
+    def __repr__(self) -> str:
+        """A line of fewer than 300 characters; `manifest` has all the rest."""
+        root = self.root if len(self.root) <= 70 else "…" + self.root[-69:]
+        splits = ", ".join(f"{name} {split.num_examples:,}" for name, split in self.splits.items())
+        features = ", ".join(f"{feature.name} {list(feature.shape)}" for feature in self.manifest.schema.features)
+        return f"Data({root!r}: {_cut(splits, 50)} examples; {_cut(features, 145)})"
+
     @property
     def splits(self) -> Mapping[str, Split]:
         """The splits by name."""
@@ -121,6 +128,10 @@ class Data(InputFunctions):
     def _parts(self, split: str, *, seed: int, training: bool) -> tuple[Part, ...]:
         del training  # both are of all that is there
         return (Part(name=self.manifest.name, source=self.source(split), seed=seed),)
+
+
+def _cut(listing: str, limit: int) -> str:
+    return listing if len(listing) <= limit else listing[: limit - 2].rstrip(" ,") + " …"
 
 
 def _read(path: str) -> bytes:

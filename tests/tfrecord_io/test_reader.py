@@ -77,6 +77,22 @@ class TestOpen:
         assert data.num_examples("train") == 40
         assert data.manifest.row_length == LENGTH
 
+    def test_a_dataset_is_shown_in_a_line(self, data: Data) -> None:
+        assert repr(data) == (
+            f"Data({data.root!r}: train 40, validation 10 examples; input_ids [8], attention_mask [8], "
+            "token_type_ids [8], label [], row [])"
+        )
+
+    def test_the_line_is_short_however_much_there_is(self, data: Data) -> None:
+        columns = (Feature(name=f"column_{number}", dtype="int64", shape=(), role="column") for number in range(100))
+        splits = {f"split_{number}": data.splits["train"] for number in range(100)}
+        manifest = dataclasses.replace(
+            data.manifest, schema=Schema((*data.manifest.schema.features, *columns)), splits=splits
+        )
+        shown = repr(Data(root="gs://bucket/" + "folder/" * 100 + "imdb", manifest=manifest))
+        assert len(shown) < 300
+        assert "folder/imdb': split_0 40, " in shown
+
     def test_a_path_object_and_a_trailing_slash_will_do(self, data: Data) -> None:
         assert reader.open(pathlib.Path(data.root)).root == reader.open(data.root + "/").root == data.root
 
