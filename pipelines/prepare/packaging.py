@@ -33,6 +33,7 @@ __all__ = ["require_versions", "ship", "versions"]
 
 _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
+# Without MANIFEST.in, which would add tests and documents: workers need neither.
 _CHECKOUT_FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
 _PINNED = ("datasets", "tokenizers", "transformers")
 # What some tokenizers load when they are opened, and no base dependency.
