@@ -154,11 +154,25 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, flight:
     except tf.errors.OpError as error:  # what the graph meets while it reads, such as a damaged record
         if verbose:
             logging.exception("traceback")
-        folders = config.data_folders
-        raise PrepError(
-            f"{' + '.join(folders)}: {type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}",
-            remedy=f"run `prep-tfrecords verify {folders[0]}`, which finds damaged data; --verbose shows more",
-        ) from error
+        raise _explained(error, config) from error
+
+
+def _explained(error: Any, config: configs.TrainConfig) -> PrepError:
+    """What an error of TensorFlow's graph means for the user."""
+    import tensorflow as tf
+
+    said = f"{type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}"
+    # A full disk is of this kind too.
+    if isinstance(error, tf.errors.ResourceExhaustedError) and "No space left" not in said:
+        return PrepError(
+            f"--global-batch-size {config.global_batch_size} with --model {config.model}: out of memory ({said})",
+            remedy="lower --global-batch-size, choose a smaller model, or --precision bfloat16",
+        )
+    folders = config.data_folders
+    return PrepError(
+        f"{' + '.join(folders)}: {said}",
+        remedy=f"run `prep-tfrecords verify {folders[0]}`, which finds damaged data; --verbose shows more",
+    )
 
 
 def _usual_remedy(error: PrepError) -> str:

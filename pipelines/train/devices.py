@@ -29,6 +29,7 @@ __all__ = ["Kind", "Target", "choose", "connect", "has_tpu_chips", "missed_tpu",
 Kind = Literal["tpu-node", "tpu-vm", "host"]
 _CONNECT_SECONDS = 5.0
 _VARIABLES = ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR")
+_HOSTS = ("cpu", "gpu", "cuda")  # which would be taken for names of TPUs
 _NONE_FOUND = "no TPU found"
 
 
@@ -137,6 +138,12 @@ def require_reachable_path(target: Target, *, option: str, path: str) -> None:
 
 
 def _named(address: str, *, chosen_by: str) -> Target:
+    if address.lower() in _HOSTS:
+        raise ConfigError(
+            f"{chosen_by}: expected a TPU, auto, local or none",
+            remedy="give --tpu none, which takes the GPUs of this machine, else its CPU (CUDA_VISIBLE_DEVICES=-1 hides "
+            "the GPUs)",
+        )
     scheme, separator, rest = address.partition("://")
     if not address or (separator and (scheme != "grpc" or ":" not in rest)):
         raise ConfigError(

@@ -18,7 +18,7 @@ import tensorflow as tf
 from pipelines.train import datasets, devices, loops, models
 from pipelines.train import job as jobs
 from pipelines.train.adamw import AdamW
-from pipelines.train.checkpoints import Checkpoints, save_model
+from pipelines.train.checkpoints import Checkpoints, save_model, usable
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import StoppedError, TrainingError
 from pipelines.train.job import Job
@@ -68,7 +68,7 @@ class _Run:
         as_json: bool,
     ) -> None:
         config = job.config
-        _check_batch(config, strategy)
+        config.require_equal_parts(strategy.num_replicas_in_sync)
         self._job = job
         self._config = config
         self._data = job.data
@@ -92,7 +92,11 @@ class _Run:
         config = self._config
         start = self._checkpoints.open()
         if start:
-            self._progress.note(f"going on after step {start:,}")
+            self._progress.note(
+                f"going on after step {start:,}"
+                if start < config.steps
+                else f"nothing left to train: {start:,} steps are taken, --steps is {config.steps:,}; evaluating only"
+            )
             self._saved_at = start
         if (config.steps - start) % config.steps_per_call and config.loop == "keras":
             raise ConfigError(
@@ -229,23 +233,15 @@ def _optimizer(config: TrainConfig) -> AdamW:
     )
 
 
-def _check_batch(config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
-    replicas = strategy.num_replicas_in_sync
-    if config.global_batch_size % replicas:
-        raise ConfigError(
-            f"--global-batch-size {config.global_batch_size} on {replicas} replicas, expected a multiple",
-            remedy=f"choose a multiple of {replicas}: every replica gets equally many rows",
-        )
-
-
 def _progress(config: TrainConfig, data: InputFunctions, *, as_json: bool) -> Progress:
-    return Progress(
-        log_dir=f"{config.model_dir.rstrip('/')}/logs",
-        total=config.steps,
-        batch_size=config.global_batch_size,
-        tokens_per_example=data.tokens_per_example(config.train_split),
-        as_json=as_json,
-    )
+    with usable(config.model_dir):
+        return Progress(
+            log_dir=f"{config.model_dir.rstrip('/')}/logs",
+            total=config.steps,
+            batch_size=config.global_batch_size,
+            tokens_per_example=data.tokens_per_example(config.train_split),
+            as_json=as_json,
+        )
 
 
 @contextlib.contextmanager
