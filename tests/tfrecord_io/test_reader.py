@@ -98,9 +98,17 @@ class TestOpen:
 
     def test_a_folder_without_manifest_is_named_with_a_remedy(self, tmp_path: pathlib.Path) -> None:
         with pytest.raises(ReaderError) as caught:
-            reader.open(tmp_path / "nothing")
-        assert f"{tmp_path}/nothing/manifest.json" in caught.value.cause
+            reader.open(tmp_path)
+        assert caught.value.cause.startswith(f"{tmp_path}/manifest.json: there is no manifest")
         assert "prep-tfrecords build" in caught.value.remedy
+
+    def test_a_folder_that_is_not_there_is_named(self, tmp_path: pathlib.Path) -> None:
+        with pytest.raises(ReaderError, match="/nothing: there is no such folder"):
+            reader.open(tmp_path / "nothing")
+
+    def test_a_file_in_place_of_a_folder_is_named(self, data: Data) -> None:
+        with pytest.raises(ReaderError, match=r"/manifest\.json: this is no folder"):
+            reader.open(f"{data.root}/manifest.json")
 
     def test_an_unknown_scheme_is_an_error_of_the_reader(self) -> None:
         with pytest.raises(ReaderError, match=r"nowhere://bucket/data/manifest\.json"):
