@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import json
 import os
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import click
 
 import tfrecord_io
+from pipelines import tensorflow_start
 from pipelines.console import Program, WithSteps, common, errors, quiet, say
 from pipelines.request import config_of, takes_request
 
@@ -220,7 +220,7 @@ def doctor(
                 "doctor looks at one thing at a time", remedy="give --output OUT, or DATASET with --tpu node or vm"
             )
         if dataset is not None:
-            _examine_dataset(dataset, tpu=tpu, as_json=as_json, **sizes)
+            _examine_dataset(dataset, tpu=tpu, as_json=as_json, verbose=verbose, **sizes)
         elif output is not None:
             with quiet(verbose=verbose):
                 _examine_place(output, region=region, source=source, as_json=as_json)
@@ -245,14 +245,17 @@ def _examine_place(output: str, *, region: str | None, source: str | None, as_js
 
 
 def _examine_dataset(
-    dataset: str, *, tpu: Any, global_batch_size: int, replicas: int, hosts: int, as_json: bool
+    dataset: str, *, tpu: Any, global_batch_size: int, replicas: int, hosts: int, as_json: bool, verbose: bool
 ) -> None:
     from tfrecord_io.errors import ConfigError
 
-    if importlib.util.find_spec("tensorflow") is None:
-        raise ConfigError("--tpu needs TensorFlow, which is not installed", remedy="run `pip install '.[train]'`")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    try:
+        tensorflow_start.load(verbose=verbose)
+    except ImportError as error:
+        raise ConfigError(
+            f"--tpu needs TensorFlow, which cannot be imported ({error})", remedy="run `pip install '.[train]'`"
+        ) from error
     from tfrecord_io import reader, readiness
 
     opened = reader.open(dataset)

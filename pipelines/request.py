@@ -152,7 +152,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
         ),
         output=config.OutputConfig(
             root=output,
-            name=request["name"] or config.default_name(dataset, *more),
+            name=request["name"] or "",
             shard_bytes=config.parse_size(request["shard_size"]),
             compression=request["compression"],
         ),

@@ -26,7 +26,7 @@ def test_an_input_that_is_fit_for_a_tpu_is_passed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"data": "no-such-folder"}, "there is no manifest"),
+        ({"data": "no-such-folder"}, "there is no such folder"),
         ({"eval_split": "holdout"}, "--eval-split holdout"),
         ({"num_labels": 5}, "--num-labels 5"),
     ],
