@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipelines.prepare import shards, storage, tfds
+from pipelines.prepare.consent import NONE, Consent
 from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.job import WORK_FOLDER
 from pipelines.prepare.reopening import Reopened, reopen
@@ -25,18 +26,16 @@ __all__ = ["repair"]
 
 
 def repair(
-    root: str, manifest: Manifest, damaged: Sequence[Checked], *, dataset: str | None = None
+    root: str, manifest: Manifest, damaged: Sequence[Checked], *, consent: Consent = NONE
 ) -> Iterator[tuple[str, str]]:
     """Repairs the files that `verify_files` found, yielding the name of each and what it was made from.
 
-    `dataset` says where the source is now, if it was moved.
-
-    Raises, before anything is changed: FingerprintMismatchError if the source has changed; FormatError if the work
-        folder is gone. OutputError if a shard does not come out as it was; what was repaired before stays.
+    Raises: as `reopen`, before anything is changed; OutputError if a shard does not come out as it was, when what was
+        repaired before stays.
     """
     made_by = {each: manifest.splits[each.split].task_of(each.index) for each in damaged if each.split}
     remade = sorted({(each.split, made_by[each]) for each in damaged if each.part in ("shard", "rejected")})
-    reopened = reopen(root, manifest, dataset=dataset) if remade else None
+    reopened = reopen(root, manifest, consent=consent) if remade else None
     if remade or any(each.part == "tokenizer" for each in damaged):
         yield from _restore_tokenizer(root, manifest)
     if reopened is not None:
