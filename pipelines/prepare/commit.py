@@ -136,7 +136,7 @@ def _first(found: list[Receipt]) -> tuple[RejectedRow, ...]:
 
 def _write(job: Job, result: Manifest) -> None:
     for name, content in tokenizer_files(job).items():
-        storage.write_bytes(storage.join(job.root, "tokenizer", name), content)
+        storage.write_bytes(storage.join(job.root, "tokenizer", name), content, inside=job.root)
     for name, content in tfds.files(result).items():
-        storage.write_bytes(storage.join(job.root, name), content)
-    storage.write_bytes(storage.join(job.root, manifest.FILE_NAME), manifest.dump(result))
+        storage.write_bytes(storage.join(job.root, name), content, inside=job.root)
+    storage.write_bytes(storage.join(job.root, manifest.FILE_NAME), manifest.dump(result), inside=job.root)

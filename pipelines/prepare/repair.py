@@ -18,7 +18,7 @@ from pipelines.prepare.consent import NONE, Consent
 from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.job import WORK_FOLDER
 from pipelines.prepare.reopening import Reopened, reopen
-from pipelines.prepare.verify import Checked, read_folder, verify_shard
+from pipelines.prepare.verify import Checked, verify_shard
 from tfrecord_io.errors import FormatError
 from tfrecord_io.manifest import Manifest
 
@@ -43,12 +43,12 @@ def repair(
         yield from ((each.file, "the source") for each in damaged if each.part == "rejected")
     for each in damaged:
         if each.part == "tfds":
-            storage.write_bytes(storage.join(root, each.file), tfds.files(manifest)[each.file])
+            storage.write_bytes(storage.join(root, each.file), tfds.files(manifest)[each.file], inside=root)
             yield each.file, "the manifest"
         elif each.part == "index" and (each.split, made_by[each]) not in remade:
             shard = manifest.splits[each.split].shards[each.index]
             of_length = manifest if shard.length is None else manifest.bucket(shard.length)
-            storage.write_bytes(storage.join(root, each.file), verify_shard(root, shard, of_length))
+            storage.write_bytes(storage.join(root, each.file), verify_shard(root, shard, of_length), inside=root)
             yield each.file, "its shard"
 
 
@@ -66,7 +66,7 @@ def _remake(root: str, reopened: Reopened, remade: Sequence[tuple[str, int]]) ->
 def _restore_tokenizer(root: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
     """Of the two copies, the sound one replaces the other."""
     places = ("tokenizer", storage.join(WORK_FOLDER, manifest.fingerprint, "tokenizer"))
-    copies = {place: read_folder(storage.join(root, place)) for place in places}
+    copies = {place: storage.read_folder(storage.join(root, place)) for place in places}
     sound = [place for place in places if bytes_digest(copies[place]) == manifest.tokenizer.content_sha256]
     if not sound:
         raise FormatError(
@@ -77,7 +77,7 @@ def _restore_tokenizer(root: str, manifest: Manifest) -> Iterator[tuple[str, str
         folder = storage.join(root, place)
         wanted = copies[sound[0]]
         for name in copies[place].keys() - wanted.keys():
-            storage.delete(storage.join(folder, name))
+            storage.delete(storage.join(folder, name), inside=root)
         for name in (name for name, content in wanted.items() if copies[place].get(name) != content):
-            storage.write_bytes(storage.join(folder, name), wanted[name])
+            storage.write_bytes(storage.join(folder, name), wanted[name], inside=root)
         yield place, f"{sound[0]}/"

@@ -77,9 +77,9 @@ def write(
 
 def delete(job: Job, name: str) -> None:
     """Removes a file that an earlier try may have left, and its index."""
-    storage.delete(storage.join(job.root, name))
+    storage.delete(storage.join(job.root, name), inside=job.root)
     if job.index_stride:
-        storage.delete(storage.join(job.root, record_index.file_name(name)))
+        storage.delete(storage.join(job.root, record_index.file_name(name)), inside=job.root)
 
 
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:

@@ -81,7 +81,7 @@ def write(
         first_rejected=tuple(rejects.first),
     )
     workspace.require_own(job)
-    storage.write_bytes(job.receipt_path(task), receipts.dump(receipt), inside=job.work_path())
+    storage.write_bytes(job.receipt_path(task), receipts.dump(receipt), inside=job.root, make=False)
     progress.add(shards=len(made))
     return receipt
 

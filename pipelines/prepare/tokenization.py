@@ -58,13 +58,19 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
 
 
 def load(files: Files) -> Any:
-    """The tokenizer of saved files, offline and without running any code of theirs."""
+    """The tokenizer of saved files, offline and without running any code of theirs. Raises: TokenizerError."""
     from transformers import AutoTokenizer
 
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
             Path(folder, name).write_bytes(content)
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        try:
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        except Exception as error:  # of many kinds, the tokenizer's Rust code raises a bare one
+            raise TokenizerError(
+                f"the saved tokenizer cannot be loaded ({type(error).__name__}: {_first_line(error)})",
+                remedy="run `prep-tfrecords verify --repair` on the dataset, or build it anew",
+            ) from error
 
 
 def facts(tokenizer: Any, *, name: str, files: Files) -> TokenizerFacts:
@@ -157,15 +163,18 @@ def _fetch(config: TokenizerConfig) -> Any:
             name, revision=config.revision or "main", trust_remote_code=False, local_files_only=local
         )
     except Exception as error:  # transformers raises many kinds: each means that there is no usable tokenizer there
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise TokenizerError(
-            f"tokenizer {config.name!r} cannot be loaded: {first_line}",
+            f"tokenizer {config.name!r} cannot be loaded: {_first_line(error)}",
             remedy=(
                 "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
                 if local
                 else "check the spelling, the network and HF_HUB_OFFLINE; for a private or gated one set HF_TOKEN"
             ),
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _set_sides(tokenizer: Any, config: TokenizerConfig) -> None:
