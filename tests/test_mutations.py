@@ -125,7 +125,7 @@ def parser_of(file: str, folder: Path) -> Callable[[bytes], object]:
     parsers: dict[str, Callable[[bytes], object]] = {
         "manifest.json": lambda text: manifest.parse(text, place=file),
         "receipt": lambda text: receipts.parse(text, place=file),
-        "plan.json": lambda text: SplitPlan.from_json(workspace._load(text, place=file), place=file),
+        "plan.json": lambda text: SplitPlan.from_json(workspace._load(text, place=file, any_depth=True), place=file),
         "source.json": lambda text: placed(text) and workspace.read_place(str(folder), "f"),
         "job.json": lambda text: placed(text) and workspace._own_shards(str(folder)),
         "disproof.json": lambda text: disproof.read(placed(text)),

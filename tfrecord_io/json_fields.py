@@ -52,14 +52,15 @@ _MOST_DEPTH = 50
 WRONG = (KeyError, ValueError)
 
 
-def load(content: bytes | str) -> Any:
-    """The document. Lists and objects are at most 50 deep in each other: other code may walk through them by
-    recursion."""
+def load(content: bytes | str, *, any_depth: bool = False) -> Any:
+    """The document. Lists and objects are at most 50 deep in each other, since other code may walk through them by
+    recursion; `any_depth` saves looking for that where each field is checked anyway: a plan has a million lists.
+    """
     try:
         document = json.loads(content, parse_constant=_refuse, parse_float=_finite)
     except RecursionError as error:
         raise ValueError("lists and objects too deep in each other") from error
-    level, depth = [document], 0
+    level, depth = [] if any_depth else [document], 0
     while level := [inner for value in level if isinstance(value, list | dict) for inner in _inner(value)]:
         depth += 1
         if depth > _MOST_DEPTH:

@@ -135,7 +135,7 @@ def read_plan(job: Job, split: str) -> SplitPlan | None:
     """
     path = job.work_path(split, "plan.json")
     try:
-        plan = SplitPlan.from_json(_load(storage.read_bytes(path), place=path), place=path)
+        plan = SplitPlan.from_json(_load(storage.read_bytes(path), place=path, any_depth=True), place=path)
     except FileNotFoundError:
         return None
     if plan.split != split:
@@ -333,8 +333,8 @@ def _dump(document: dict[str, Any]) -> bytes:
     return (json.dumps(document, sort_keys=True) + "\n").encode()
 
 
-def _load(content: bytes, *, place: str) -> Any:
+def _load(content: bytes, *, place: str, any_depth: bool = False) -> Any:
     try:
-        return json_fields.load(content)
+        return json_fields.load(content, any_depth=any_depth)
     except ValueError as error:
         raise FormatError(f"{place}: not JSON ({error})", remedy="start over with --overwrite") from error
