@@ -17,7 +17,7 @@ import click
 import tfrecord_io
 from pipelines import tensorflow_start
 from pipelines.console import Program, WithSteps, common, errors, quiet, say
-from pipelines.request import config_of, takes_request
+from pipelines.request import config_of, steps_of, takes_consent, takes_request
 
 __all__ = ["main"]
 
@@ -114,25 +114,29 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, ver
             click.echo(json.dumps([dataclasses.asdict(row) for row in decoded]))
 
 
-@main.command()
+@main.command(cls=WithSteps)
 @click.argument("dataset")
 @click.option("--repair", is_flag=True, help="Make again what is damaged or missing, from the plan and the source.")
-@click.option("--source", metavar="DATASET", help="Where the source is now, with --repair, if it was moved.")
+@takes_consent
 @common
-def verify(dataset: str, repair: bool, source: str | None, as_json: bool, verbose: bool) -> None:
+def verify(
+    dataset: str, repair: bool, source: str | None, steps: Any, run_stored: bool, as_json: bool, verbose: bool
+) -> None:
     """Reread all of a finished DATASET folder: crcs, digests, counts, shapes, id ranges. Exit status 1 if it is
-    damaged.
+    damaged. The options on the source and its steps are for --repair.
     """
     with errors(verbose=verbose):
         from pipelines.prepare import locking
         from pipelines.prepare import repair as repairing
+        from pipelines.prepare.consent import Consent
 
         manifest = _open(dataset)
+        consent = Consent(source=source, steps=steps_of(steps), run_stored=run_stored)
         with locking.held(dataset, work_folder=".prep") if repair else contextlib.nullcontext():
             damaged = _verified(dataset, manifest)
             if damaged and repair:
                 with quiet(verbose=verbose):
-                    for file, origin in repairing.repair(dataset, manifest, damaged, dataset=source):
+                    for file, origin in repairing.repair(dataset, manifest, damaged, consent=consent):
                         say(f"made {file} again from {origin}")
         if as_json:
             click.echo(json.dumps([{**dataclasses.asdict(each), "repaired": repair} for each in damaged]))
@@ -166,20 +170,32 @@ def _refuse(dataset: str, damaged: list[Any]) -> None:
     )
 
 
-@main.command()
+@main.command(cls=WithSteps)
 @click.argument("dataset")
 @click.option("--split", required=True, help="Of the record.")
 @click.option("--shard", required=True, type=click.IntRange(min=0), metavar="I", help="Number in the split, from 0.")
 @click.option("--record", required=True, type=click.IntRange(min=0), metavar="J", help="Number in the shard, from 0.")
-@click.option("--source", metavar="DATASET", help="Where the source is now, if it was moved.")
+@takes_consent
 @common
-def trace(dataset: str, split: str, shard: int, record: int, source: str | None, as_json: bool, verbose: bool) -> None:
+def trace(
+    dataset: str,
+    split: str,
+    shard: int,
+    record: int,
+    source: str | None,
+    steps: Any,
+    run_stored: bool,
+    as_json: bool,
+    verbose: bool,
+) -> None:
     """Show from which rows of the source a record of a finished DATASET folder was made."""
     with errors(verbose=verbose):
         from pipelines.prepare import lineage, reopening, report
+        from pipelines.prepare.consent import Consent
 
+        consent = Consent(source=source, steps=steps_of(steps), run_stored=run_stored)
         with quiet(verbose=verbose):
-            opened = reopening.reopen(dataset, _open(dataset), dataset=source)
+            opened = reopening.reopen(dataset, _open(dataset), consent=consent)
             found = lineage.Tracer(opened).trace(split=split, shard=shard, record=record)
         report.traced(found)
         if as_json:

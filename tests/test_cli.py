@@ -75,6 +75,7 @@ REQUEST = [
     "--verbose",
     "--words-column",
 ]
+CONSENT = ["--filter", "--map", "--run-stored-steps", "--source"]
 OPTIONS = {
     "build": sorted([*REQUEST, "--output", "--overwrite", "--resume", "--workers"]),
     "doctor": [
@@ -83,8 +84,8 @@ OPTIONS = {
     ],
     "inspect": ["--json", "--rows", "--split", "--verbose"],
     "plan": REQUEST,
-    "trace": ["--json", "--record", "--shard", "--source", "--split", "--verbose"],
-    "verify": ["--json", "--repair", "--source", "--verbose"],
+    "trace": sorted(["--json", "--record", "--shard", "--split", "--verbose", *CONSENT]),
+    "verify": sorted(["--json", "--repair", "--verbose", *CONSENT]),
 }
 
 

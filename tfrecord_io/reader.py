@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from tfrecord_io import input_plan, input_source
 from tfrecord_io import manifest as manifests
-from tfrecord_io.errors import ReaderError
+from tfrecord_io.errors import ManifestError, ReaderError
 from tfrecord_io.input_functions import InputFunctions
 from tfrecord_io.input_graph import Part
 from tfrecord_io.input_plan import Shuffle
@@ -137,6 +137,11 @@ def _cut(listing: str, limit: int) -> str:
 def _read(path: str, *, folder: str) -> bytes:
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
+            if (num_bytes := int(file.size())) > manifests.MOST_BYTES:
+                raise ManifestError(
+                    f"{path}: {num_bytes:,} bytes, expected at most {manifests.MOST_BYTES:,} of a manifest",
+                    remedy="copy it again from where the dataset was made",
+                )
             return bytes(file.read())
     except tf.errors.NotFoundError as error:
         # Object stores have no folders that could be there or not.

@@ -100,7 +100,7 @@ class StepConfig:
     spec: str
 
     def __post_init__(self) -> None:
-        if not _STEP.match(self.spec):
+        if self.kind not in get_args(StepKind) or not _STEP.match(self.spec):
             raise ConfigError(
                 f"--{self.kind} {self.spec!r}, expected package.module:function",
                 remedy=f"write for example --{self.kind} clean:{self.kind}_rows for a function in ./clean.py",

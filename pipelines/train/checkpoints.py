@@ -22,6 +22,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipelines.train.learner import Learner
+from tfrecord_io import json_fields
 from tfrecord_io.errors import FingerprintMismatchError, OutputError
 
 __all__ = ["Checkpoints", "belongs_to", "last_step", "save_model", "usable"]
@@ -31,6 +32,7 @@ _IDENTITY = "run.json"
 _NAMED = {"data": "fingerprint of the data"}
 # What TensorFlow puts around a message.
 _WHERE = re.compile(r"\{\{.*?\}\} | \[Op:.*")
+_MOST_BYTES = 1 << 20
 
 
 def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> bool:
@@ -44,9 +46,9 @@ def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> bool:
         if not tf.io.gfile.exists(path):
             return False
         with tf.io.gfile.GFile(path) as file:
-            found = json.loads(file.read())
-        if not isinstance(found, dict):
-            raise ValueError(f"{path} is not what a training wrote")
+            if file.size() > _MOST_BYTES:
+                raise ValueError(f"{path} is not what a training wrote")
+            found = json_fields.mapping(json_fields.load(file.read()))
     differing = {name: (found.get(name), value) for name, value in identity.items() if found.get(name) != value}
     if differing:
         listing = ", ".join(

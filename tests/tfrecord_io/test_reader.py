@@ -120,6 +120,11 @@ class TestOpen:
         with pytest.raises(ManifestError, match=str(path)):
             reader.open(data.root)
 
+    def test_a_manifest_that_is_too_large_is_not_read(self, data: Data) -> None:
+        os.truncate(pathlib.Path(data.root, "manifest.json"), 1 << 40)
+        with pytest.raises(ManifestError, match="1,099,511,627,776 bytes, expected at most 67,108,864 of a manifest"):
+            reader.open(data.root)
+
     def test_a_missing_shard_is_named(self, data: Data) -> None:
         pathlib.Path(data.root, "tiny-train-00002-of-00004.tfrecord").unlink()
         with pytest.raises(
