@@ -65,7 +65,8 @@ def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, ro
         rows_filtered=scan.rejected.get(FILTERED, 0),
         shards=len(planned.plan.shards) * len(sample.family_shares),
         num_bytes=planned.plan.predicted_bytes,
-        num_tokens=round(sample.num_tokens * share),
+        # Bytes of records, not of texts: of a long text, records may hold little.
+        num_tokens=round(sample.num_tokens * planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)),
         seconds=sample.seconds * share,
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
         layouts=_compared(sample, resolved, shard_bytes=config.output.shard_bytes, rows=usable),

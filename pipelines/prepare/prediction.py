@@ -30,7 +30,8 @@ _POINTS = 48
 # The longest group is halved until it is this small: at that end lengths differ most.
 _LEAST_ROWS = 8
 _LEAST_CLUSTERS = 8
-_BEYOND = 1000.0
+# A row may be a million times as long as those that were tokenized.
+_BEYOND = 1e6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,20 +52,20 @@ class Curve:
         return along if len(self.places) == 1 else along * np.interp(places, self.places, self.factors)
 
 
-def groups_of_similar(text_bytes: np.ndarray) -> list[np.ndarray]:
-    """The rows' indices in groups of similar length, shortest first."""
+def groups_of_similar(text_bytes: np.ndarray, *, least_rows: int = 1) -> list[np.ndarray]:
+    """The rows' indices in groups of similar length, shortest first; of at least so many, if there are that many."""
     order = np.argsort(text_bytes, kind="stable")
-    groups = np.array_split(order, min(_POINTS, len(order)))
-    while len(groups[-1]) >= 2 * _LEAST_ROWS:
+    groups = np.array_split(order, min(_POINTS, max(1, len(order) // least_rows)))
+    while len(groups[-1]) >= 2 * max(_LEAST_ROWS, least_rows):
         groups[-1:] = np.array_split(groups[-1], 2)
     return groups
 
 
-def fit(text_bytes: np.ndarray, output_bytes: np.ndarray, *, total: float, rising: bool) -> Curve:
+def fit(text_bytes: np.ndarray, output_bytes: np.ndarray, *, total: float, rising: bool, least_rows: int = 1) -> Curve:
     """A curve through the averages of `groups_of_similar`, scaled so that the sample's own sum is `total`; `rising`
     goes on in proportion beyond the longest row.
     """
-    groups = groups_of_similar(text_bytes)
+    groups = groups_of_similar(text_bytes, least_rows=least_rows)
     across = np.array([text_bytes[group].mean() for group in groups])
     up = np.array([output_bytes[group].mean() for group in groups])
     distinct, where = np.unique(across, return_inverse=True)
