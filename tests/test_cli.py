@@ -254,7 +254,11 @@ class TestBadInput:
             ({"workers": 0}, 2, "--workers 0, expected at least 1", "leave --workers out"),
             ({"limit": 0}, 2, "--limit 0, expected at least 1", "leave --limit out"),
             ({"seed": -1}, 2, "--seed -1, expected 0 or more", "another seed"),
-            ({"shard_size": "10B"}, 2, "--shard-size 10 bytes, but one record takes about", "larger --shard-size"),
+            ({"shard_size": "10B"}, 2, "--shard-size 10 bytes, but one record of", "larger --shard-size"),
+            ({"shard_size": "100B"}, 2, "--shard-size 100 bytes, but one record takes about", "larger --shard-size"),
+            ({"max_length": 10**9, "tokenizer": "/nowhere"}, 2, "--max-length 1000000000, expected at most", "512"),
+            ({"workers": 10**6, "tokenizer": "/nowhere"}, 2, "--workers 1000000, expected at most", "--workers out"),
+            ({"shard_size": "1000000GB", "tokenizer": "/nowhere"}, 2, "--shard-size 10000000000000", "100MB"),
             ({"shard_size": "0"}, 2, "size '0', expected a positive number", "100MB"),
             ({"shard_size": "ten"}, 2, "size 'ten'", "100MB"),
             ({"max_error_rate": 2}, 2, "--max-error-rate 2.0, expected a fraction", "0.01"),
@@ -281,6 +285,12 @@ class TestBadInput:
         assert cause in outcome.error[0]
         assert remedy in outcome.error[1]
         assert not (tmp_path / "out" / "manifest.json").exists()
+
+    def test_a_limit_above_the_number_of_rows_is_none(self) -> None:
+        outcome = building.command(
+            "plan", REVIEWS, "--tokenizer", building.tokenizer(), "--split", "validation", "--limit", 10**30, "--json"
+        )
+        assert json.loads(outcome.out)[0]["rows"] == 80
 
     @pytest.mark.parametrize("dataset", ["nowhere/*.jsonl", "/nowhere/data.parquet", "no-such-user/no-such-dataset"])
     def test_an_unknown_dataset_is_named(self, tmp_path: Path, dataset: str) -> None:
