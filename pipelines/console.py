@@ -32,13 +32,16 @@ def common(command: Command) -> Command:
 
 class WithSteps(click.Command):
     """A command with --map and --filter. It gets both as one parameter, `steps`: pairs of the option's name and its
-    value in the order of the command line, which click itself keeps within one option only.
+    value in the order of the command line, which click itself keeps within one option only. What stands behind a `--`
+    is its parameter `beam_args`.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Looks through the arguments once for the order, and once more as every command does."""
-        _, _, order = self.make_parser(ctx).parse_args(list(args))
-        rest = super().parse_args(ctx, args)
+        at = args.index("--") if "--" in args else len(args)
+        own, ctx.params["beam_args"] = args[:at], tuple(args[at + 1 :])
+        _, _, order = self.make_parser(ctx).parse_args(list(own))
+        rest = super().parse_args(ctx, own)
         values = {name: iter(ctx.params.pop(name) or ()) for name in ("map", "filter")}
         given = [str(parameter.name) for parameter in order if parameter.name in values]
         ctx.params["steps"] = tuple((name, value) for name in given for value in itertools.islice(values[name], 1))

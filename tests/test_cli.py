@@ -32,6 +32,7 @@ REQUEST = [
     "--chat-date",
     "--compression",
     "--config",
+    "--dry-run",
     "--engine",
     "--filter",
     "--input-prefix",
@@ -48,9 +49,13 @@ REQUEST = [
     "--messages-column",
     "--name",
     "--no-shuffle",
+    "--num-proc",
+    "--output",
+    "--overwrite",
     "--pack-rows",
     "--padding-side",
     "--remainder",
+    "--resume",
     "--revision",
     "--seed",
     "--shard-size",
@@ -68,9 +73,10 @@ REQUEST = [
     "--truncation-side",
     "--verbose",
     "--words-column",
+    "--workers",
 ]
 OPTIONS = {
-    "build": sorted([*REQUEST, "--output", "--overwrite", "--resume", "--workers"]),
+    "build": REQUEST,
     "doctor": [
         *("--global-batch-size", "--hosts", "--json", "--output", "--region", "--replicas", "--source", "--tpu"),
         "--verbose",
@@ -131,7 +137,38 @@ class TestOptions:
             "max_error_rate": 0.0,
             "engine": "auto",
             "resume": True,
+            "dry_run": False,
         }
+
+    def test_plan_takes_every_option_of_build(self) -> None:
+        build, plan = (
+            {parameter.name: parameter.to_info_dict() for parameter in cli.main.commands[name].params}
+            for name in ("build", "plan")
+        )
+        assert build.pop("output") == {**plan.pop("output"), "required": True}
+        assert plan == build
+
+    def test_a_line_of_build_becomes_a_plan_by_one_word(self, tmp_path: Path) -> None:
+        line = (REVIEWS, *building.options(tmp_path / "out", split="validation", num_proc=1, overwrite=True), "--json")
+        beam = ("--", "--runner=DataflowRunner", "--region=us-central1")
+        planned, tried = building.command("plan", *line, *beam), building.command("build", *line, "--dry-run", *beam)
+        assert planned.status == 0, planned.err
+        without_time = [[{**split, "seconds": None} for split in json.loads(each.out)] for each in (planned, tried)]
+        assert without_time[0] == without_time[1]
+        assert without_time[0][0]["rows"] == 80
+        assert os.listdir(tmp_path) == []
+
+    @pytest.mark.parametrize("name", ["build", "plan"])
+    def test_what_stands_behind_two_dashes_is_for_beam(self, name: str) -> None:
+        line = ["x", "--tokenizer=t", "--output=o", "--", "--runner=DirectRunner", "y"]
+        found = cli.main.commands[name].make_context(name, line).params
+        assert found["beam_args"] == ("--runner=DirectRunner", "y")
+
+    def test_workers_have_the_name_that_datasets_gives_them_too(self) -> None:
+        command = cli.main.commands["build"]
+        for flag in ("--workers", "--num-proc"):
+            found = command.make_context("build", ["x", "--tokenizer=t", "--output=o", flag, "3"]).params
+            assert found["workers"] == 3
 
     @pytest.mark.parametrize("command", [[], *([name] for name in sorted(OPTIONS))])
     def test_help_lists_every_option(self, command: list[str]) -> None:
