@@ -139,11 +139,13 @@ class _Reading:
         places, owners = self._places(which)
         first = 0
         for row, batch in batches(self._job, self._split.name, self._segments(which)):
-            these = slice(first, first + batch.num_rows)
-            within = self._within(sizes_of(batch, self._job.columns.content), places[first], cluster=int(owners[first]))
+            cluster, these = int(owners[first]), places[first : first + batch.num_rows]
+            text_bytes = sizes_of(batch, self._job.columns.content)
+            within = self._within(text_bytes, these[0], cluster=cluster)
             if within:
-                self._tokenize(batch.slice(0, within), row, places[these], cluster=int(owners[first]), checks=checks)
-            self._weigh(batch.slice(within), places[these][within:])
+                self._tokenize(batch.slice(0, within), row, these, text_bytes, cluster=cluster, checks=checks)
+            if within < batch.num_rows:
+                self._weigh(batch.slice(within), these[within:], text_bytes[within:])
             first += batch.num_rows
 
     def weigh(self, which: Sequence[int]) -> None:
@@ -154,7 +156,7 @@ class _Reading:
         first = 0
         columns = self._job.columns
         for _, batch in self._split.read(self._segments(which), columns.names, unread=columns.texts):
-            self._weigh(batch, places[first : first + batch.num_rows])
+            self._weigh(batch, places[first : first + batch.num_rows], sizes_of(batch, columns.content))
             first += batch.num_rows
 
     def found(self) -> SampledRows | None:
@@ -191,29 +193,35 @@ class _Reading:
         return int(cluster % -(-int(text_bytes[0]) // _LONG_ROW_BYTES) == 0)
 
     def _tokenize(
-        self, batch: pa.RecordBatch, row: int, places: np.ndarray, *, cluster: int, checks: CrossCheck | None
+        self,
+        batch: pa.RecordBatch,
+        row: int,
+        places: np.ndarray,
+        text_bytes: np.ndarray,
+        *,
+        cluster: int,
+        checks: CrossCheck | None,
     ) -> None:
         rows, reasons = extract(batch, self._job.columns, first=row)
         usable = np.flatnonzero(reasons == "")
         if not len(usable):
             return
-        text_bytes = sizes_of(batch, self._job.columns.content)[usable]
         encoded = self._tools.encode(rows)
         if checks is not None:
             checks.add(rows, encoded, numbers=row + usable, which=np.arange(len(usable)))
         tokenized = TokenizedRows(
             clusters=np.full(len(usable), self._clusters[cluster][0]),
             places=places[usable],
-            text_bytes=text_bytes,
+            text_bytes=text_bytes[usable],
             tokens=encoded.full_lengths,
             records=encoded.num_runs * (encoded.reasons == ""),
         )
         self._parts.append((tokenized, encoded))
-        self.text_bytes += int(text_bytes.sum())
+        self.text_bytes += int(tokenized.text_bytes.sum())
 
-    def _weigh(self, batch: pa.RecordBatch, places: np.ndarray) -> None:
+    def _weigh(self, batch: pa.RecordBatch, places: np.ndarray, text_bytes: np.ndarray) -> None:
         usable = validate(batch, self._job.columns) == ""
-        self._weighed.append((places[usable], sizes_of(batch, self._job.columns.content)[usable]))
+        self._weighed.append((places[usable], text_bytes[usable]))
 
 
 def _in_ranges(span: tuple[int, int], ranges: Segments) -> list[tuple[int, int]]:
