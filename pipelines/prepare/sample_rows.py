@@ -105,6 +105,7 @@ def _read_some(job: Job, tools: Tools, split: SplitSource, *, times: int) -> Sam
             reading.tokenize(others)
         else:
             reading.weigh(others)
+        reading.require_one()
         checks.finish()
     return reading.found()
 
@@ -143,7 +144,8 @@ class _Reading:
             text_bytes = sizes_of(batch, self._job.columns.content)
             within = self._within(text_bytes, these[0], cluster=cluster)
             if within:
-                self._tokenize(batch.slice(0, within), row, these, text_bytes, cluster=cluster, checks=checks)
+                start = self._clusters[cluster][0]
+                self._tokenize(batch.slice(0, within), row, these, text_bytes, start=start, checks=checks)
             if within < batch.num_rows:
                 self._weigh(batch.slice(within), these[within:], text_bytes[within:])
             first += batch.num_rows
@@ -158,6 +160,18 @@ class _Reading:
         for _, batch in self._split.read(self._segments(which), columns.names, unread=columns.texts):
             self._weigh(batch, places[first : first + batch.num_rows], sizes_of(batch, columns.content))
             first += batch.num_rows
+
+    def require_one(self) -> None:
+        """Tokenizes the shortest row that was weighed, if there are no others: nothing could be told from none."""
+        places, text_bytes = (np.concatenate(each) for each in zip(*self._weighed, strict=True))
+        if self._parts or not len(places):
+            return
+        shortest = int(text_bytes.argmin())
+        place = int(places[shortest])
+        self._weighed = [(np.delete(places, shortest), np.delete(text_bytes, shortest))]
+        segments = tuple(_in_ranges((place, place + 1), self._split.ranges))
+        for row, batch in batches(self._job, self._split.name, segments):
+            self._tokenize(batch, row, np.array([place]), text_bytes[[shortest]], start=place)
 
     def found(self) -> SampledRows | None:
         """What was read; None if no record can be made of it."""
@@ -199,8 +213,8 @@ class _Reading:
         places: np.ndarray,
         text_bytes: np.ndarray,
         *,
-        cluster: int,
-        checks: CrossCheck | None,
+        start: int,
+        checks: CrossCheck | None = None,
     ) -> None:
         rows, reasons = extract(batch, self._job.columns, first=row)
         usable = np.flatnonzero(reasons == "")
@@ -210,7 +224,7 @@ class _Reading:
         if checks is not None:
             checks.add(rows, encoded, numbers=row + usable, which=np.arange(len(usable)))
         tokenized = TokenizedRows(
-            clusters=np.full(len(usable), self._clusters[cluster][0]),
+            clusters=np.full(len(usable), start),
             places=places[usable],
             text_bytes=text_bytes[usable],
             tokens=encoded.full_lengths,

@@ -37,9 +37,9 @@ _TOKENS: tuple[Role, ...] = ("token_ids", "target_ids")
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
     """What a split's sample showed. `row_tokens` int64 [N] are tokens of each row, special and cut ones included;
-    `num_tokens` are those of them that records hold, which take `output_bytes`. Of `text_bytes`, which were tokenized
-    within `seconds`, not all rows are part; `token_bytes` is what an id takes as a varint.
-    `padding` is the share of positions that hold no token, None where rows are joined.
+    `num_tokens` are those of them that records hold, which take `output_bytes`. `text_bytes` were tokenized within
+    `seconds`; `token_bytes` is what an id takes as a varint. `padding` is the share of positions that hold no token,
+    None where rows are joined.
     `family_shares` are what each length of rows has of the bytes, which go into shards of their own.
     `disproof` is there if the engine gave other tokens than the reference; the sample is the reference's then.
     """

@@ -297,6 +297,13 @@ def test_rows_of_any_length_take_bounded_time(tmp_path: Path, zoo: Zoo) -> None:
     assert len(sample.row_tokens) == 96  # six clusters of sixteen
 
 
+def test_one_row_is_tokenized_where_every_row_is_long(tmp_path: Path, zoo: Zoo) -> None:
+    made: list[Any] = [None, "x " * 30_000, "x " * 20_000]
+    sample = _measure(_request(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
+    assert sample is not None
+    assert sorted(sample.row_tokens) == pytest.approx([20_002, 30_003], abs=1)
+
+
 @pytest.mark.parametrize("name", ["pad", "concat"])
 def test_the_tokens_of_long_rows_are_counted_as_far_as_records_hold_them(tmp_path: Path, zoo: Zoo, name: Any) -> None:
     words = _one_huge(np.random.default_rng(0))
