@@ -29,7 +29,7 @@ def warn(samples: Collection[tuple[Sample, int]], config: PrepareConfig, *, leng
         _log.warning(
             "%.1f %% of the tokens in records would be padding: records have up to %d tokens, but 99 %% of the sampled "
             "rows have at most %.0f; %s",
-            100 * share,
+            100 * min(share, 0.999),
             length,
             longest,
             advice(config),

@@ -93,7 +93,8 @@ def read(job: Job, tools: Tools, split: SplitSource) -> SampledRows | None:
 
 def _read_some(job: Job, tools: Tools, split: SplitSource, *, times: int) -> SampledRows | None:
     clusters = _clusters(job, split, times=times)
-    step = _FIRST * max(1, _ROWS * job.length // (_FIRST * _MOST_POSITIONS))
+    positions = min(_ROWS, sum(stop - start for start, stop in clusters)) * job.length
+    step = _FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))
     others = [index for index in range(len(clusters)) if index % step]
     reading = _Reading(job, tools, split, clusters)
     # The first clusters come from all along the split, and are what an engine has to get right before it makes a shard:
@@ -101,7 +102,7 @@ def _read_some(job: Job, tools: Tools, split: SplitSource, *, times: int) -> Sam
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         checks = CrossCheck(tools, pool=beside)
         reading.tokenize(range(0, len(clusters), step), checks=checks)
-        if reading.text_bytes <= _ENOUGH_BYTES and _ROWS * job.length <= _ENOUGH_POSITIONS:
+        if reading.text_bytes <= _ENOUGH_BYTES and positions <= _ENOUGH_POSITIONS:
             reading.tokenize(others)
         else:
             reading.weigh(others)

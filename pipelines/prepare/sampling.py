@@ -30,7 +30,7 @@ from tfrecord_io.schema import Role, Schema
 __all__ = ["Sample", "measure", "row_lengths"]
 
 _RECORDS_PER_FLUSH = 8
-_ROWS_PER_POINT = 64
+_LAST_ROWS = 64
 _TOKENS: tuple[Role, ...] = ("token_ids", "target_ids")
 
 
@@ -152,7 +152,7 @@ def _of_every(sampled: SampledRows, values: np.ndarray, *, rising: bool) -> np.n
         return values
     # What lies beyond the longest rows rests on these alone: a few of them would be too much by chance.
     total = float(values.sum())
-    curve = prediction.fit(rows.text_bytes, values, total=total, rising=rising, least_rows=_ROWS_PER_POINT)
+    curve = prediction.fit(rows.text_bytes, values, total=total, rising=rising, last_rows=_LAST_ROWS)
     curve = prediction.localize(
         curve, clusters=rows.clusters, places=rows.places, text_bytes=rows.text_bytes, output_bytes=values
     )

@@ -297,6 +297,14 @@ def test_rows_of_any_length_take_bounded_time(tmp_path: Path, zoo: Zoo) -> None:
     assert len(sample.row_tokens) == 96  # six clusters of sixteen
 
 
+def test_rows_that_are_weighed_have_lengths_of_their_own(tmp_path: Path, zoo: Zoo) -> None:
+    # So long are records that a quarter of the rows is tokenized.
+    words = np.random.default_rng(0).integers(5, 200, 400)
+    found = _measured(tmp_path, zoo, words, layout=LayoutConfig(max_length=65536)).row_tokens - 2
+    wanted = np.percentile(words, [5, 25, 50, 75, 95])
+    np.testing.assert_allclose(np.percentile(found, [5, 25, 50, 75, 95]), wanted, rtol=0.03, atol=2)
+
+
 def test_one_row_is_tokenized_where_every_row_is_long(tmp_path: Path, zoo: Zoo) -> None:
     made: list[Any] = [None, "x " * 30_000, "x " * 20_000]
     sample = _measure(_request(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
