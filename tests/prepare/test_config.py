@@ -120,6 +120,17 @@ def test_each_mistake_has_its_message(make: Callable[[], object], message: str) 
         make()
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"output": _output(shard_bytes=1000, compression="gzip"), "layout": LayoutConfig(max_length=4000)},
+        {"output": _output(shard_bytes=1000), "layout": LayoutConfig(bucket_lengths="16,4000")},
+    ],
+)
+def test_a_record_that_may_be_smaller_than_its_positions_is_left_to_the_plan(options: dict[str, Any]) -> None:
+    assert _request(**options).layout.max_length == 4000
+
+
 @pytest.mark.parametrize("name", ["imdb", "a-b_c+1.0", "0", "_x"])
 def test_names_that_can_be_file_names_are_taken(name: str) -> None:
     assert _output(name=name).name == name
