@@ -16,8 +16,8 @@ import click
 
 import tfrecord_io
 from pipelines import tensorflow_start
-from pipelines.console import Program, WithSteps, common, errors, quiet, say
-from pipelines.request import config_of, steps_of, takes_consent, takes_request
+from pipelines.console import Program, WithBeam, WithSteps, common, errors, quiet, say
+from pipelines.request import config_of, steps_of, takes_consent, takes_making, takes_request
 
 __all__ = ["main"]
 
@@ -33,17 +33,20 @@ def main() -> None:
     """From a Hugging Face dataset to TFRecord shards with static shapes."""
 
 
-@main.command(cls=WithSteps, context_settings={"ignore_unknown_options": False})
+@main.command(cls=WithBeam)
 @takes_request
-@click.option("--output", required=True, metavar="OUT", help="Folder or gs:// address.")
-@click.option("--workers", type=int, metavar="N", help="Threads. Default: every core. Never changes a byte.")
-@click.option("--resume/--overwrite", default=True, help="Go on where a run stopped (default), or start over.")
+@takes_making(output_required=True)
 @common
-def build(output: str, workers: int | None, resume: bool, as_json: bool, verbose: bool, **request: Any) -> None:
+def build(
+    output: str, workers: int | None, resume: bool, dry_run: bool, as_json: bool, verbose: bool, **request: Any
+) -> None:
     """Make a dataset from DATASET: a hub id, files by path or glob (several too), or a folder.
 
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
+    if dry_run:
+        _plan(request, output=output, workers=workers, as_json=as_json, verbose=verbose)
+        return
     with errors(verbose=verbose, interrupted=_INTERRUPTED_BUILD):
         from pipelines.prepare import early_source
 
@@ -71,15 +74,23 @@ def _own_kernels() -> None:
         _kernels.leave_out_extensions()
 
 
-@main.command(cls=WithSteps)
+@main.command(cls=WithBeam)
 @takes_request
+@takes_making(output_required=False)
 @common
-def plan(as_json: bool, verbose: bool, **request: Any) -> None:
+def plan(
+    output: str | None, workers: int | None, resume: bool, dry_run: bool, as_json: bool, verbose: bool, **request: Any
+) -> None:
     """Show from a sample what `build` with the same arguments would make. Writes nothing."""
+    del resume, dry_run  # nothing is made, as always
+    _plan(request, output=output, workers=workers, as_json=as_json, verbose=verbose)
+
+
+def _plan(request: dict[str, Any], *, output: str | None, workers: int | None, as_json: bool, verbose: bool) -> None:
     with errors(verbose=verbose):
         from pipelines.prepare import early_source
 
-        config = config_of(request, output=".", workers=None, overwrite=False)
+        config = config_of(request, output="." if output is None else output, workers=workers, overwrite=False)
         with quiet(verbose=verbose):
             early_source.begin(config.source)
             from pipelines.prepare import estimate, report

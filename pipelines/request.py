@@ -1,5 +1,5 @@
-"""The options that say what to make, which `build` and `plan` share, and the config that they become; and those by
-which `trace` and `verify` may run code or fetch a source.
+"""The options of `build`, all of which `plan` takes too, and the config that they become; and those by which `trace`
+and `verify` may run code or fetch a source.
 
 Those that only some layouts take are in a list of their own; which layout takes which stands in `prepare.config`.
 """
@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-__all__ = ["config_of", "steps_of", "takes_consent", "takes_request"]
+__all__ = ["config_of", "steps_of", "takes_consent", "takes_making", "takes_request"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -115,6 +115,26 @@ _OF_LAYOUTS: list[Callable[[Any], Any]] = [
     click.option("--label-all-tokens", is_flag=True, help="Not only each word's first, with --layout tokens."),
     click.option("--answers-column", metavar="NAME", help="With --layout qa. Default: answers."),
 ]
+# How it is made: of no use to `plan`, which takes them so that another word in front of the same line tries it out.
+_MAKING: list[Callable[[Any], Any]] = [
+    click.option(
+        "--workers", "--num-proc", type=int, metavar="N", help="Threads. Default: every core. Never changes a byte."
+    ),
+    click.option("--resume/--overwrite", default=True, help="Go on where a run stopped (default), or start over."),
+    click.option("--dry-run", is_flag=True, help="Show what would be made, as `plan` does. Writes nothing."),
+]
+
+
+def takes_making(*, output_required: bool) -> Callable[[Command], Command]:
+    """Gives a command all options that say where and how to make it."""
+    output = click.option("--output", required=output_required, metavar="OUT", help="Folder or gs:// address.")
+
+    def take(command: Command) -> Command:
+        for option in reversed([output, *_MAKING]):
+            command = option(command)
+        return command
+
+    return take
 
 
 # What a finished dataset may not bring about by itself (`prepare.consent`).

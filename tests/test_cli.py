@@ -38,6 +38,7 @@ REQUEST = [
     "--chat-template",
     "--compression",
     "--config",
+    "--dry-run",
     "--engine",
     "--filter",
     "--input-prefix",
@@ -54,9 +55,13 @@ REQUEST = [
     "--messages-column",
     "--name",
     "--no-shuffle",
+    "--num-proc",
+    "--output",
+    "--overwrite",
     "--pack-rows",
     "--padding-side",
     "--remainder",
+    "--resume",
     "--revision",
     "--seed",
     "--shard-size",
@@ -74,10 +79,11 @@ REQUEST = [
     "--truncation-side",
     "--verbose",
     "--words-column",
+    "--workers",
 ]
 CONSENT = ["--filter", "--map", "--run-stored-steps", "--source"]
 OPTIONS = {
-    "build": sorted([*REQUEST, "--output", "--overwrite", "--resume", "--workers"]),
+    "build": REQUEST,
     "doctor": [
         *("--global-batch-size", "--hosts", "--json", "--output", "--region", "--replicas", "--source", "--tpu"),
         "--verbose",
@@ -172,7 +178,38 @@ class TestOptions:
             "max_error_rate": 0.0,
             "engine": "auto",
             "resume": True,
+            "dry_run": False,
         }
+
+    def test_plan_takes_every_option_of_build(self) -> None:
+        build, plan = (
+            {parameter.name: parameter.to_info_dict() for parameter in cli.main.commands[name].params}
+            for name in ("build", "plan")
+        )
+        assert build.pop("output") == {**plan.pop("output"), "required": True}
+        assert plan == build
+
+    def test_a_line_of_build_becomes_a_plan_by_one_word(self, tmp_path: Path) -> None:
+        line = (REVIEWS, *building.options(tmp_path / "out", split="validation", num_proc=1, overwrite=True), "--json")
+        beam = ("--", "--runner=DataflowRunner", "--region=us-central1")
+        planned, tried = building.command("plan", *line, *beam), building.command("build", *line, "--dry-run", *beam)
+        assert planned.status == 0, planned.err
+        without_time = [[{**split, "seconds": None} for split in json.loads(each.out)] for each in (planned, tried)]
+        assert without_time[0] == without_time[1]
+        assert without_time[0][0]["rows"] == 80
+        assert os.listdir(tmp_path) == []
+
+    @pytest.mark.parametrize("name", ["build", "plan"])
+    def test_what_stands_behind_two_dashes_is_for_beam(self, name: str) -> None:
+        line = ["x", "--tokenizer=t", "--output=o", "--", "--runner=DirectRunner", "y"]
+        found = cli.main.commands[name].make_context(name, line).params
+        assert found["beam_args"] == ("--runner=DirectRunner", "y")
+
+    def test_workers_have_the_name_that_datasets_gives_them_too(self) -> None:
+        command = cli.main.commands["build"]
+        for flag in ("--workers", "--num-proc"):
+            found = command.make_context("build", ["x", "--tokenizer=t", "--output=o", flag, "3"]).params
+            assert found["workers"] == 3
 
     @pytest.mark.parametrize("command", [[], *([name] for name in sorted(OPTIONS))])
     def test_help_lists_every_option(self, command: list[str]) -> None:
@@ -295,7 +332,11 @@ class TestBadInput:
             ({"workers": 0}, 2, "--workers 0, expected at least 1", "leave --workers out"),
             ({"limit": 0}, 2, "--limit 0, expected at least 1", "leave --limit out"),
             ({"seed": -1}, 2, "--seed -1, expected 0 or more", "another seed"),
-            ({"shard_size": "10B"}, 2, "--shard-size 10 bytes, but one record takes about", "larger --shard-size"),
+            ({"shard_size": "10B"}, 2, "--shard-size 10 bytes, but one record of", "larger --shard-size"),
+            ({"shard_size": "100B"}, 2, "--shard-size 100 bytes, but one record takes about", "larger --shard-size"),
+            ({"max_length": 10**9, "tokenizer": "/nowhere"}, 2, "--max-length 1000000000, expected at most", "512"),
+            ({"workers": 10**6, "tokenizer": "/nowhere"}, 2, "--workers 1000000, expected at most", "--workers out"),
+            ({"shard_size": "1000000GB", "tokenizer": "/nowhere"}, 2, "--shard-size 10000000000000", "100MB"),
             ({"shard_size": "0"}, 2, "size '0', expected a positive number", "100MB"),
             ({"shard_size": "ten"}, 2, "size 'ten'", "100MB"),
             ({"max_error_rate": 2}, 2, "--max-error-rate 2.0, expected a fraction", "0.01"),
@@ -322,6 +363,12 @@ class TestBadInput:
         assert cause in outcome.error[0]
         assert remedy in outcome.error[1]
         assert not (tmp_path / "out" / "manifest.json").exists()
+
+    def test_a_limit_above_the_number_of_rows_is_none(self) -> None:
+        outcome = building.command(
+            "plan", REVIEWS, "--tokenizer", building.tokenizer(), "--split", "validation", "--limit", 10**30, "--json"
+        )
+        assert json.loads(outcome.out)[0]["rows"] == 80
 
     @pytest.mark.parametrize("dataset", ["nowhere/*.jsonl", "/nowhere/data.parquet", "no-such-user/no-such-dataset"])
     def test_an_unknown_dataset_is_named(self, tmp_path: Path, dataset: str) -> None:

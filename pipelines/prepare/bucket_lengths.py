@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from pipelines.prepare import limits
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["MOST_BUCKETS", "automatic", "bucket_of", "choose", "parse"]
@@ -47,6 +48,7 @@ def parse(given: str | Sequence[int], *, max_length: int | None) -> tuple[int, .
         raise ConfigError(
             f"--bucket-lengths {_listed(lengths)}, expected lengths of at least 1 that ascend", remedy=_REMEDY
         )
+    limits.require_at_most("--bucket-lengths", lengths[-1], limits.MOST_TOKENS, remedy=_REMEDY)
     if max_length is not None and lengths[-1] != max_length:
         raise ConfigError(
             f"--bucket-lengths {_listed(lengths)} with --max-length {max_length}, expected the largest to be "

@@ -9,10 +9,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from pipelines.prepare import disproof, locking, progress, workspace
+from pipelines.prepare import disproof, locking, padding, progress, workspace
 from pipelines.prepare.commit import check_error_rate, commit
 from pipelines.prepare.config import PrepareConfig
 from pipelines.prepare.job import WORK_FOLDER, Resolved, resolve
@@ -24,7 +24,7 @@ from tfrecord_io import manifest
 from tfrecord_io.errors import ConfigError, PrepError, RowsRejectedError
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["Built", "Planned", "build", "plan_one"]
+__all__ = ["Built", "Planned", "build", "plan_one", "warn_of_padding"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -125,6 +125,13 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     return Planned(plan=plan, sample=sample, scan=scanned)
 
 
+def warn_of_padding(planned: Iterable[Planned], resolved: Resolved, config: PrepareConfig) -> None:
+    """Warns if the splits planned now would be nearly all padding."""
+    splits = resolved.job.splits
+    samples = [(each.sample, splits[each.plan.split].num_rows) for each in planned]
+    padding.warn(samples, config, length=resolved.job.length)
+
+
 def _planned_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
     """The tasks of every split's plan: what an earlier run left, else a new one.
 
@@ -134,6 +141,7 @@ def _planned_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]
     workspace.check(resolved, overwrite=config.overwrite)
     known = {split: None if config.overwrite else workspace.read_plan(job, split) for split in job.splits}
     fresh = {split: plan_one(resolved, split, config) for split, plan in known.items() if plan is None}
+    warn_of_padding(fresh.values(), resolved, config)
     rejected: dict[str, tuple[dict[str, int], tuple[RejectedRow, ...]]] = {
         split: (planned.scan.rejected, planned.scan.first_rejected) for split, planned in fresh.items()
     }

@@ -10,7 +10,7 @@ import datetime
 import re
 from typing import Any, Literal, get_args
 
-from pipelines.prepare import bucket_lengths, paths
+from pipelines.prepare import bucket_lengths, limits, paths
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.shown import without_access
 
@@ -64,7 +64,8 @@ def parse_size(text: str) -> int:
             f"size {text!r}, expected a positive number with one of the units B, KB, MB, GB, KiB, MiB, GiB",
             remedy="write for example --shard-size 100MB",
         )
-    return max(1, round(float(match.group(1)) * unit))
+    # A number of hundreds of digits is infinite here, and has no whole number of bytes.
+    return max(1, round(min(float(match.group(1)) * unit, 10.0**18)))
 
 
 # The options that only some layouts take, by field of SourceConfig and LayoutConfig.
@@ -203,6 +204,14 @@ class LayoutConfig:
             raise ConfigError(
                 f"--max-length {self.max_length}, expected at least 1", remedy="give the tokens of one row, such as 128"
             )
+        for option, tokens in (("--max-length", self.max_length), ("--target-length", self.target_length)):
+            limits.require_at_most(option, tokens or 0, limits.MOST_TOKENS, remedy="give fewer tokens, such as 512")
+        if self.stride is not None and self.max_length is not None and self.stride >= self.max_length:
+            raise ConfigError(
+                f"--stride {self.stride} with --max-length {self.max_length}, expected less: windows that share all of "
+                "their tokens get nowhere",
+                remedy="give for example a quarter of --max-length",
+            )
         if self.chat_date is not None and not _is_date(self.chat_date):
             raise ConfigError(
                 f"--chat-date {self.chat_date!r}, expected a date such as 2024-07-26", remedy="write it as YYYY-MM-DD"
@@ -281,6 +290,12 @@ class OutputConfig:
                 f"--shard-size {self.shard_bytes}, expected at least 1 byte",
                 remedy="give for example --shard-size 100MB",
             )
+        limits.require_at_most(
+            "--shard-size",
+            self.shard_bytes,
+            limits.MOST_SHARD_BYTES,
+            remedy="give for example --shard-size 100MB: a shard is made in memory",
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -312,6 +327,13 @@ class PrepareConfig:
             )
         if self.workers is not None and self.workers < 1:
             raise ConfigError(f"--workers {self.workers}, expected at least 1", remedy="leave --workers out")
+        limits.require_at_most("--workers", self.workers or 1, limits.MOST_WORKERS, remedy="leave --workers out")
+        # Padding takes next to nothing in compressed shards, and of several lengths the largest is for few rows.
+        plain = self.output.compression == "none" and not self.layout.bucket_lengths
+        if self.layout.max_length is not None and plain:
+            limits.require_room_for_record(
+                self.layout.name, length=self.layout.max_length, shard_bytes=self.output.shard_bytes
+            )
         for column, layouts in LAYOUT_COLUMNS.items():
             if getattr(self.source, column) is not None:
                 _require_layout(self.layout.name, column, layouts)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.build import Planned, plan_one
+from pipelines.prepare.build import Planned, plan_one, warn_of_padding
 from pipelines.prepare.comparison import Cost, compare
 from pipelines.prepare.config import PrepareConfig
 from pipelines.prepare.job import Resolved, resolve
@@ -47,10 +47,10 @@ class Estimate:
 def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimates every split that `build` would make. Nothing is written."""
     resolved = resolve(config)
-    return [
-        _of_split(plan_one(resolved, split, config), resolved, config, rows=source.num_rows)
-        for split, source in resolved.job.splits.items()
-    ]
+    splits = resolved.job.splits
+    planned = {split: plan_one(resolved, split, config) for split in splits}
+    warn_of_padding(planned.values(), resolved, config)
+    return [_of_split(planned[split], resolved, config, rows=source.num_rows) for split, source in splits.items()]
 
 
 def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, rows: int) -> Estimate:
@@ -65,7 +65,8 @@ def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, ro
         rows_filtered=scan.rejected.get(FILTERED, 0),
         shards=len(planned.plan.shards) * len(sample.family_shares),
         num_bytes=planned.plan.predicted_bytes,
-        num_tokens=round(sample.num_tokens * share),
+        # Bytes of records, not of texts: of a long text, records may hold little.
+        num_tokens=round(sample.num_tokens * planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)),
         seconds=sample.seconds * share,
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
         layouts=_compared(sample, resolved, shard_bytes=config.output.shard_bytes, rows=usable),

@@ -30,7 +30,8 @@ _POINTS = 48
 # The longest group is halved until it is this small: at that end lengths differ most.
 _LEAST_ROWS = 8
 _LEAST_CLUSTERS = 8
-_BEYOND = 1000.0
+# A row may be a million times as long as those that were tokenized.
+_BEYOND = 1e6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,20 +52,24 @@ class Curve:
         return along if len(self.places) == 1 else along * np.interp(places, self.places, self.factors)
 
 
-def groups_of_similar(text_bytes: np.ndarray) -> list[np.ndarray]:
-    """The rows' indices in groups of similar length, shortest first."""
+def groups_of_similar(text_bytes: np.ndarray, *, last_rows: int = 1) -> list[np.ndarray]:
+    """The rows' indices in groups of similar length, shortest first; at least `last_rows` in the last one, but not
+    more for that than a quarter of all.
+    """
     order = np.argsort(text_bytes, kind="stable")
     groups = np.array_split(order, min(_POINTS, len(order)))
     while len(groups[-1]) >= 2 * _LEAST_ROWS:
         groups[-1:] = np.array_split(groups[-1], 2)
+    while len(groups[-1]) < min(last_rows, len(order) // 4):
+        groups[-2:] = [np.concatenate(groups[-2:])]
     return groups
 
 
-def fit(text_bytes: np.ndarray, output_bytes: np.ndarray, *, total: float, rising: bool) -> Curve:
+def fit(text_bytes: np.ndarray, output_bytes: np.ndarray, *, total: float, rising: bool, last_rows: int = 1) -> Curve:
     """A curve through the averages of `groups_of_similar`, scaled so that the sample's own sum is `total`; `rising`
-    goes on in proportion beyond the longest row.
+    goes on in proportion beyond the longest row, as the last group has it, which is of `last_rows` or more.
     """
-    groups = groups_of_similar(text_bytes)
+    groups = groups_of_similar(text_bytes, last_rows=last_rows)
     across = np.array([text_bytes[group].mean() for group in groups])
     up = np.array([output_bytes[group].mean() for group in groups])
     distinct, where = np.unique(across, return_inverse=True)

@@ -68,6 +68,15 @@ def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
         (lambda: TokenizerConfig(name=""), "tokenizer's name is empty.*--tokenizer NAME_OR_DIR"),
         (lambda: LayoutConfig(name="other"), "layout 'other', expected one of"),  # type: ignore[arg-type]
         (lambda: LayoutConfig(max_length=0), "--max-length 0, expected at least 1"),
+        (lambda: LayoutConfig(max_length=-(10**9)), "--max-length -1000000000, expected at least 1"),
+        (lambda: LayoutConfig(max_length=10**9), "--max-length 1000000000, expected at most 4194304.*fewer tokens"),
+        (lambda: LayoutConfig(max_length=10**400), r"--max-length of 10\^18 or more, expected at most"),
+        (lambda: LayoutConfig(name="seq2seq", target_length=-1), "--target-length -1, expected at least 1"),
+        (lambda: LayoutConfig(name="seq2seq", target_length=10**8), "--target-length 100000000, expected at most"),
+        (lambda: LayoutConfig(bucket_lengths="64,1000000000"), "--bucket-lengths 1000000000, expected at most"),
+        (lambda: LayoutConfig(bucket_lengths="-5,64"), "--bucket-lengths -5,64, expected lengths of at least 1"),
+        (lambda: LayoutConfig(stride=-1), "--stride -1, expected at least 0"),
+        (lambda: LayoutConfig(stride=10**9, max_length=64), "--stride 1000000000 with --max-length 64, expected less"),
         (lambda: LayoutConfig(remainder="drop"), "with --layout pad, expected it with --layout concat"),
         (lambda: LayoutConfig(add_bos=True), "with --layout pad, expected it with --layout concat"),
         (lambda: LayoutConfig(name="concat", truncation="only_first"), "--truncation was given with --layout concat"),
@@ -76,10 +85,21 @@ def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
         (lambda: _output(name=".hidden"), "not beginning with a dot"),
         (lambda: _output(name="new\nline"), "expected letters"),
         (lambda: _output(shard_bytes=0), "--shard-size 0, expected at least 1 byte"),
+        (lambda: _output(shard_bytes=10**15), "--shard-size 1000000000000000, expected at most 100000000000"),
+        (
+            lambda: _output(shard_bytes=parse_size("9" * 400 + "GB")),
+            r"--shard-size of 10\^18 or more, expected at most",
+        ),
         (lambda: _request(seed=-1), "--seed -1, expected 0 or more"),
         (lambda: _request(max_error_rate=1.1), "--max-error-rate 1.1, expected a fraction from 0 to 1"),
         (lambda: _request(max_error_rate=float("nan")), "--max-error-rate nan"),
         (lambda: _request(workers=0), "--workers 0, expected at least 1"),
+        (lambda: _request(workers=-4), "--workers -4, expected at least 1"),
+        (lambda: _request(workers=10**6), "--workers 1000000, expected at most 1024.*leave --workers out"),
+        (
+            lambda: _request(layout=LayoutConfig(name="pack", max_length=400), output=_output(shard_bytes=1000)),
+            "--max-length 400 with --shard-size 1000 bytes, but one record of that length takes at least 1200",
+        ),
         (
             lambda: _request(layout=LayoutConfig(name="concat"), source=_source(text_columns=("a", "b"))),
             "--layout concat with two text columns",
@@ -102,6 +122,17 @@ def test_each_mistake_has_its_message(make: Callable[[], object], message: str) 
 def test_without_a_name_the_dataset_gives_it() -> None:
     request = _request(source=_source(dataset="stanfordnlp/imdb"), output=OutputConfig(root="out"))
     assert request.output == OutputConfig(root="out", name="imdb")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"output": _output(shard_bytes=1000, compression="gzip"), "layout": LayoutConfig(max_length=4000)},
+        {"output": _output(shard_bytes=1000), "layout": LayoutConfig(bucket_lengths="16,4000")},
+    ],
+)
+def test_a_record_that_may_be_smaller_than_its_positions_is_left_to_the_plan(options: dict[str, Any]) -> None:
+    assert _request(**options).layout.max_length == 4000
 
 
 @pytest.mark.parametrize("name", ["imdb", "a-b_c+1.0", "0", "_x"])

@@ -185,7 +185,7 @@ def test_long_texts_are_sampled_in_fewer_places(tmp_path: Path, zoo: Zoo) -> Non
     sample = _measure(request)
     assert sample is not None
     assert sample.text_bytes <= 75 * len(page)
-    assert len(sample.row_tokens) < 100
+    assert len(sample.row_tokens) == 592  # 37 clusters of sixteen
 
 
 def test_a_sample_too_short_for_one_row_still_foretells_its_size(tmp_path: Path, zoo: Zoo) -> None:
@@ -214,6 +214,119 @@ def test_parts_of_a_split_are_sampled_where_they_lie(tmp_path: Path, zoo: Zoo) -
     assert sample is not None
     assert len(sample.row_tokens) > 150
     assert set(sample.row_tokens.tolist()) == {42}
+
+
+# Long rows
+
+
+def _long(rng: np.random.Generator, sigma: float) -> np.ndarray:
+    """Words of documents of about 4 KB in the mean."""
+    return np.maximum(1, rng.lognormal(np.log(1300) - sigma**2 / 2, sigma, 2000)).astype(int)
+
+
+def _two_kinds(rng: np.random.Generator) -> np.ndarray:
+    return np.where(rng.random(2000) < 0.8, rng.integers(20, 60, 2000), rng.integers(3000, 5000, 2000))
+
+
+def _one_huge(rng: np.random.Generator) -> np.ndarray:
+    words = rng.integers(20, 60, 2000)
+    words[1234] = 300_000
+    return words
+
+
+_LENGTHS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
+    "log-normal, 0.5": lambda rng: _long(rng, 0.5),
+    "log-normal, 1": lambda rng: _long(rng, 1.0),
+    "log-normal, 1.5": lambda rng: _long(rng, 1.5),
+    "sorted": lambda rng: np.sort(_long(rng, 1.0)),
+    "falling": lambda rng: np.sort(_long(rng, 1.0))[::-1],
+    "two kinds": _two_kinds,
+    "one huge row": _one_huge,
+}
+
+
+def _measured(folder: Path, zoo: Zoo, words: np.ndarray, **options: Any) -> sampling.Sample:
+    """The sample of rows of so many words, each of which is a token of two bytes."""
+    made = ["x " * int(count) for count in words]
+    options.setdefault("layout", LayoutConfig(max_length=64))
+    sample = _measure(_request(folder, zoo, made, **options))
+    assert sample is not None
+    return sample
+
+
+@pytest.mark.parametrize("name", _LENGTHS)
+def test_long_rows_count_as_much_as_short_ones(tmp_path: Path, zoo: Zoo, name: str) -> None:
+    words = _LENGTHS[name](np.random.default_rng(5))
+    found = _measured(tmp_path, zoo, words).row_tokens - 2  # [CLS] and [SEP]
+    assert found.mean() == pytest.approx(words.mean(), rel=0.03)
+    assert np.percentile(found, 95) == pytest.approx(np.percentile(words, 95), rel=0.04)
+
+
+def test_rows_with_more_bytes_for_a_token_are_told_from_those_with_fewer_in_the_mean(tmp_path: Path, zoo: Zoo) -> None:
+    rng = np.random.default_rng(5)
+    words = _long(rng, 1.0)
+    made = [
+        ("of " if foreign else "x ") * int(count) for foreign, count in zip(rng.random(2000) < 0.3, words, strict=True)
+    ]
+    sample = _measure(_request(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
+    assert sample is not None
+    assert sample.row_tokens.mean() == pytest.approx(words.mean(), rel=0.04)
+
+
+def test_a_change_of_language_is_followed_where_rows_are_long(tmp_path: Path, zoo: Zoo) -> None:
+    words = _long(np.random.default_rng(5), 1.0)
+    made = [("the " if row < 1000 else "x ") * int(count) for row, count in enumerate(words)]
+    sample = _measure(_request(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
+    assert sample is not None
+    assert sample.row_tokens.mean() == pytest.approx(words.mean(), rel=0.03)
+
+
+def test_samples_of_many_rows_are_right_in_the_mean(tmp_path: Path, zoo: Zoo) -> None:
+    words = np.random.default_rng(6).lognormal(np.log(600), 0.8, 6000).astype(int)
+    request = _request(tmp_path, zoo, ["x " * int(count) for count in words], layout=LayoutConfig(max_length=64))
+    samples = [_measure(dataclasses.replace(request, seed=seed)) for seed in (0, 1)]
+    means = [sample.row_tokens.mean() - 2 for sample in samples if sample]
+    assert means[0] != means[1]
+    assert np.mean(means) == pytest.approx(words.mean(), rel=0.015)
+
+
+def test_rows_of_any_length_take_bounded_time(tmp_path: Path, zoo: Zoo) -> None:
+    words = np.full(100, 150_000)
+    sample = _measured(tmp_path, zoo, words, layout=LayoutConfig(name="concat", max_length=512))
+    assert sample.text_bytes < 1 << 20
+    assert len(sample.row_tokens) == 96  # six clusters of sixteen
+
+
+def test_rows_that_are_weighed_have_lengths_of_their_own(tmp_path: Path, zoo: Zoo) -> None:
+    # So long are records that a quarter of the rows is tokenized.
+    words = np.random.default_rng(0).integers(5, 200, 400)
+    found = _measured(tmp_path, zoo, words, layout=LayoutConfig(max_length=65536)).row_tokens - 2
+    wanted = np.percentile(words, [5, 25, 50, 75, 95])
+    np.testing.assert_allclose(np.percentile(found, [5, 25, 50, 75, 95]), wanted, rtol=0.03, atol=2)
+
+
+def test_one_row_is_tokenized_where_every_row_is_long(tmp_path: Path, zoo: Zoo) -> None:
+    made: list[Any] = [None, "x " * 30_000, "x " * 20_000]
+    sample = _measure(_request(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
+    assert sample is not None
+    assert sorted(sample.row_tokens) == pytest.approx([20_002, 30_003], abs=1)
+
+
+@pytest.mark.parametrize("name", ["pad", "concat"])
+def test_the_tokens_of_long_rows_are_counted_as_far_as_records_hold_them(tmp_path: Path, zoo: Zoo, name: Any) -> None:
+    words = _one_huge(np.random.default_rng(0))
+    sample = _measured(tmp_path, zoo, words, layout=LayoutConfig(name=name, max_length=64))
+    held = np.minimum(words + 2, 64) if name == "pad" else words + 1
+    assert sample.num_tokens / len(sample.row_tokens) == pytest.approx(held.mean(), rel=0.03)
+
+
+def test_lengths_of_rows_are_chosen_by_long_rows_too(tmp_path: Path, zoo: Zoo) -> None:
+    words = _two_kinds(np.random.default_rng(0))
+    made = ["x " * int(count) for count in words]
+    resolved = resolve(_request(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
+    row_tokens, weights = sampling.row_lengths(resolved.job, resolved.tools)
+    assert weights.sum() == pytest.approx(len(words))
+    assert np.average(row_tokens, weights=weights) == pytest.approx(words.mean(), rel=0.03)
 
 
 # The curve

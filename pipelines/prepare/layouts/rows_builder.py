@@ -23,6 +23,8 @@ from pipelines.prepare.runs import GrowingRuns, TokenRuns
 __all__ = ["Field", "RowsBuilder"]
 
 _ROWS_PER_CHUNK = 1024
+# Of long rows a chunk has fewer: they are laid out with all of their padding.
+_POSITIONS_PER_CHUNK = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,14 +73,16 @@ class RowsBuilder:
         self._num_runs += len(owners)
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Columns by feature name, a thousand records at a time."""
+        """Columns by feature name, a thousand records at a time, or fewer long ones."""
         runs = {name: growing.take_all() for name, growing in self._runs.items()}
         beside = joined(self._arrays)
         usable, rows = self._take()
         order = permuted(len(usable), rng)
         laid_out = np.zeros(int(rows.max(initial=-1)) + 1, bool)
-        for start in range(0, len(order), _ROWS_PER_CHUNK):
-            chosen = order[start : start + _ROWS_PER_CHUNK]
+        longest = max(field.length or 1 for field in self._fields)
+        step = max(1, min(_ROWS_PER_CHUNK, _POSITIONS_PER_CHUNK // longest))
+        for start in range(0, len(order), step):
+            chosen = order[start : start + step]
             laid_out[rows[chosen]] = True
             self.rows_used = int(np.count_nonzero(laid_out))
             yield {
