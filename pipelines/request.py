@@ -181,9 +181,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
     from pipelines.prepare import config, paths
 
     dataset, *more = request["datasets"]
-    paths.require(dataset, *more)
-    paths.require_tokenizer(request["tokenizer"])
-    return config.PrepareConfig(
+    found = config.PrepareConfig(
         source=config.SourceConfig(
             dataset=dataset,
             more=tuple(more),
@@ -222,3 +220,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
         workers=workers,
         beam_args=request.get("beam_args", ()),
     )
+    # Before anything large is imported.
+    paths.require(dataset, *more)
+    paths.require_tokenizer(request["tokenizer"])
+    return found

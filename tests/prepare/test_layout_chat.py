@@ -350,7 +350,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(root: Any, tmp_path: P
     pack = {"pack_rows": True} if root is packed else {}
     options = {"layout": "chat", "tokenizer": trained(), "max_length": LENGTH, "shard_size": "4kB", **pack}
     outcome = building.command("build", EXAMPLE, *building.options(made, **options))
-    assert "1 shards made" in outcome.err
+    assert "1 shard made" in outcome.err
     assert building.files(made) == building.files(root(shard_size="4kB"))
 
 

@@ -162,7 +162,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> Non
         path.unlink()
     options = building.options(root, layout="pack", max_length=LENGTH, split="train")
     outcome = building.command("build", REVIEWS, *options)
-    assert "1 shards made" in outcome.err
+    assert "1 shard made" in outcome.err
     assert building.files(root) == building.files(packed())
 
 

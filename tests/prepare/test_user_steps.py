@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from examples.steps import clean
-from pipelines.prepare import pipeline, reopening, shards, staging
+from pipelines.prepare import pipeline, reopening, shards, staging, storage
 from pipelines.prepare.config import OutputConfig, PrepareConfig, SourceConfig, StepConfig, TokenizerConfig
 from pipelines.prepare.consent import Consent
 from pipelines.prepare.job import Job, resolve
@@ -249,6 +249,7 @@ class TestSameBytes:
 
     def test_rows_that_were_put_elsewhere_are_taken_through_the_steps_there(self, folder: Path) -> None:
         job = resolved(folder, ("map", "clean:spaced"), ("filter", "clean:some"))
+        storage.make_folder(job.root)
         staged = staging.stage(job)
         plain, copied = job.splits["train"], staged.splits["train"]
         assert isinstance(getattr(copied.files, "files", None), StagedFiles)
@@ -373,7 +374,7 @@ class TestPinning:
         for path in (root / "manifest.json", root / names[1], root / "index" / f"{names[1]}.index"):
             path.unlink(missing_ok=True)
         outcome = build(data(folder), root, **STEPS)
-        assert f"1 shards made, {len(names) - 1} kept" in outcome.err
+        assert f"1 shard made, {len(names) - 1} kept" in outcome.err
         assert shard_bytes(root) == shard_bytes(stepped)
 
 

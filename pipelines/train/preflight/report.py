@@ -16,7 +16,7 @@ _GIB = 2**30
 
 def show(flight: Flight) -> None:
     """The table, on stderr."""
-    table = tables.table("what", "value", title=_title(flight), title_justify="left", show_header=False)
+    table = tables.table("what", "value", title=_title(flight), show_header=False)
     for name, value in _rows(flight):
         table.add_row(name, value)
     tables.console().print(table)
