@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from pipelines.prepare import crosscheck, prediction
+from pipelines.prepare import crosscheck, prediction, unencodable
 from pipelines.prepare.columns import extract, sizes_of
 from pipelines.prepare.crosscheck import CrossCheck, EngineDisproved
 from pipelines.prepare.disproof import Disproof
@@ -234,7 +234,7 @@ def _read(
         rows, reasons = extract(batch.slice(0, within), job.columns, first=row)
         usable = np.flatnonzero(reasons == "")
         if len(usable):
-            encoded = tools.encode(rows)
+            encoded = unencodable.encode(tools, rows, split=split.name, numbers=row + usable)
             if checks is not None:
                 checks.add(rows, encoded, numbers=row + usable, which=np.arange(len(usable)))
             yield (

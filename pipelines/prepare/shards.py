@@ -17,7 +17,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare import crosscheck, disproof, memory, progress, receipts, shard_files, storage, workspace
+from pipelines.prepare import (
+    crosscheck,
+    disproof,
+    memory,
+    progress,
+    receipts,
+    shard_files,
+    storage,
+    unencodable,
+    workspace,
+)
 from pipelines.prepare.columns import Rows, extract, sizes_of
 from pipelines.prepare.crosscheck import CrossCheck, EngineDisproved
 from pipelines.prepare.job import Job
@@ -55,7 +65,7 @@ def write(
     not changed. `clock` is told of the stages read, tokenize and write.
 
     Raises: OutputError if a shard cannot be written, would be empty, or is not as expected; SourceError if the rows
-        cannot be read.
+        cannot be read; TokenizerError if the tokenizer fails on some.
     """
     workspace.require_own(job)
     clock = clock or Stopwatch()
@@ -135,7 +145,7 @@ def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Ga
 
     def encode(batch: _Batch) -> tuple[_Batch, Encoded]:
         with clock.stage("tokenize"):
-            return batch, tools.encode(batch.rows)
+            return batch, unencodable.encode(tools, batch.rows, split=task.split, numbers=batch.numbers)
 
     threads = len(os.sched_getaffinity(0)) if tools.concurrent else 1
     with _gathering, concurrent.futures.ThreadPoolExecutor(1) as beside:

@@ -17,6 +17,7 @@ from typing import Any
 
 from pipelines.prepare.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.content import bytes_digest
+from pipelines.prepare.sound_tokenizers import require_sound
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.manifest import TokenizerFacts
 
@@ -45,9 +46,11 @@ def import_libraries() -> None:
 def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
     """The tokenizer to use, and the files that it was saved as and loaded from again.
 
-    Raises: TokenizerError if it cannot be found or loaded, or has neither a pad nor an EOS token.
+    Raises: TokenizerError if it cannot be found or loaded, gives tokens by chance, or has neither a pad nor an EOS
+        token.
     """
     tokenizer = _fetch(config)
+    require_sound(tokenizer, config.name)
     _set_sides(tokenizer, config)
     for key in _WHERE_FROM:
         tokenizer.init_kwargs.pop(key, None)

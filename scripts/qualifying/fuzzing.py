@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.config import Truncation
-from pipelines.prepare.engines import Engine, choose, is_reference, open_reference
+from pipelines.prepare.engines import Engine, is_reference, open_reference
+from pipelines.prepare.engines.choice import decide
 from pipelines.prepare.rows import TemplateRows, open_rows, pad_like
 from scripts.qualifying import comparing, strange, strange_texts
 from scripts.qualifying.comparing import INT32
@@ -21,6 +22,8 @@ from scripts.qualifying.strange import Strange
 __all__ = ["Finding", "Outcome", "try_number"]
 
 _TRUNCATIONS: tuple[Truncation, ...] = ("longest_first", "only_first", "only_second", "do_not_truncate")
+# How the reason begins for which an engine is not used whose opening raises an error.
+_FAILS = "it fails on this tokenizer"
 _ROOMS = (1, 2, 5, 12, 40)
 
 
@@ -69,12 +72,16 @@ def try_number(seed: int, number: int, *, num_texts: int) -> Outcome:
         return outcome
     trial = _Trial(outcome, made, seed=seed)
     with _errors() as raised:
-        engine: Engine = choose(made.tokenizer, reference, dtype=INT32)
+        choice = decide(made.tokenizer, reference, dtype=INT32)
     if raised:
         outcome.engine = "none"
-        trial.found(f"opening an engine raises {raised[0]}", ())
+        trial.found(f"choosing an engine raises {raised[0]}", ())
         return outcome
+    engine = choice.engine
     outcome.engine = engine.name
+    for name, reason in choice.reasons.items():
+        if reason.startswith(_FAILS):
+            trial.found(f"{name}: {reason}", ())
     if outcome.is_served:
         trial.compare_texts(engine, reference, texts)
         if not outcome.findings:

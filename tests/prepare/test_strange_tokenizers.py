@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.engines import HuggingFaceEngine
+from pipelines.prepare.engines import HuggingFaceEngine, gigatoken_engine
+from pipelines.prepare.engines.choice import Choice
 from pipelines.prepare.runs import TokenRuns
 from scripts.qualifying import fuzzing, running, strange, strange_texts
 
@@ -53,6 +54,10 @@ def _first_served_by_reference() -> int:
     return next(numbers)
 
 
+def _chosen(engine: Any, tokenizer: Any, reference: Any, *, dtype: Any) -> Choice:
+    return Choice(engine=engine(tokenizer, dtype=dtype), reasons={})
+
+
 @pytest.mark.slow
 def test_no_strange_tokenizer_gets_other_tokens_from_the_engine_that_serves_it() -> None:
     seed = random.SystemRandom().randrange(2**32)
@@ -76,7 +81,7 @@ def test_seed_and_number_say_what_is_tried() -> None:
 @pytest.mark.parametrize("engine", [Erring, Failing])
 def test_an_engine_that_errs_is_found_with_the_smallest_text(engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     number = _first_served_by_reference()
-    monkeypatch.setattr(fuzzing, "choose", lambda tokenizer, reference, *, dtype: engine(tokenizer, dtype=dtype))
+    monkeypatch.setattr(fuzzing, "decide", functools.partial(_chosen, engine))
     outcome = fuzzing.try_number(3, number, num_texts=200)
     (found,) = outcome.findings
     assert outcome.is_served
@@ -87,7 +92,7 @@ def test_an_engine_that_errs_is_found_with_the_smallest_text(engine: Any, monkey
 
 
 def test_rows_are_compared_with_the_tokenizers_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuzzing, "choose", lambda tokenizer, reference, *, dtype: Erring(tokenizer, dtype=dtype))
+    monkeypatch.setattr(fuzzing, "decide", functools.partial(_chosen, Erring))
     monkeypatch.setattr(fuzzing._Trial, "compare_texts", lambda *arguments: None)
     outcomes = [fuzzing.try_number(3, number, num_texts=100) for number in range(1, 30, 4)]
     rows = [found for outcome in outcomes for found in outcome.findings]
@@ -100,9 +105,14 @@ def test_an_error_while_an_engine_is_opened_is_found(monkeypatch: pytest.MonkeyP
         raise ValueError("no such model")
 
     number = _first_served_by_reference()
-    monkeypatch.setattr(fuzzing, "choose", fail)
+    monkeypatch.setattr(gigatoken_engine, "make_gigatoken", fail)
     outcome = fuzzing.try_number(3, number, num_texts=5)
-    assert [found.what for found in outcome.findings] == ["opening an engine raises ValueError: no such model"]
+    (found,) = outcome.findings
+    assert found.what.startswith("gigatoken: ")
+    assert "no such model" in found.what
+    monkeypatch.setattr(fuzzing, "decide", fail)
+    (found,) = fuzzing.try_number(3, number, num_texts=5).findings
+    assert found.what == "choosing an engine raises ValueError: no such model"
 
 
 def test_what_the_reference_serves_counts_as_not_tried() -> None:

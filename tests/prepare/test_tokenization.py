@@ -7,12 +7,13 @@ import logging
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from pipelines.prepare import tokenization
 from pipelines.prepare.config import LayoutConfig, Side, TokenizerConfig
+from pipelines.prepare.sound_tokenizers import require_sound
 from tests import texts
 from tests.tokenizers_zoo import KINDS, Zoo
 from tfrecord_io.errors import TokenizerError
@@ -112,6 +113,65 @@ def test_sides_that_the_user_did_not_choose_are_the_tokenizers_own(zoo: Zoo, kin
     original, resolved = zoo.tokenizer(kind), _resolve(zoo.path(kind))[0]
     assert resolved.truncation_side == original.truncation_side
     assert resolved.padding_side == original.padding_side
+
+
+# --- tokenizers of which no dataset is made -------------------------------------------------------------------------
+
+
+def _refused(folder: Path, state: dict[str, Any], **config: Any) -> TokenizerError:
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(json.dumps(state), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **config}))
+    with pytest.raises(TokenizerError) as refused:
+        _resolve(folder)
+    assert refused.value.remedy
+    return refused.value
+
+
+def _state(zoo: Zoo, kind: str) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((zoo.path(kind) / "tokenizer.json").read_text(encoding="utf-8"))
+    return state
+
+
+def test_a_tokenizer_that_leaves_out_merges_by_chance_is_refused(zoo: Zoo, tmp_path: Path) -> None:
+    state = _state(zoo, "byte_bpe")
+    state["model"]["dropout"] = 0.1
+    assert "BPE dropout 0.1" in _refused(tmp_path / "dropout", state).cause
+    state["model"]["dropout"] = 0.0
+    shutil.copytree(zoo.path("byte_bpe"), tmp_path / "none")
+    (tmp_path / "none" / "tokenizer.json").write_text(json.dumps(state))
+    assert _resolve(tmp_path / "none")
+
+
+def test_two_added_tokens_that_are_one_text_when_it_is_normalized_are_refused(zoo: Zoo, tmp_path: Path) -> None:
+    state = _state(zoo, "unigram")
+    state["normalizer"] = {"type": "Lowercase"}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
+    state["added_tokens"] += [
+        {"id": 9000 + index, "content": text, **flags} for index, text in enumerate(("Tag", "TAG"))
+    ]
+    assert "'TAG' and 'Tag' are the same text, 'tag'" in _refused(tmp_path / "same", state).cause
+
+
+def test_two_entries_with_one_id_are_refused(zoo: Zoo, tmp_path: Path) -> None:
+    state = _state(zoo, "wordpiece_cased")
+    state["model"]["vocab"]["brandnew"] = state["model"]["vocab"]["the"]
+    assert "'brandnew' and 'the' of its vocabulary have the same id" in _refused(tmp_path / "same", state).cause
+
+
+def test_an_id_for_which_a_list_of_all_others_would_be_made_is_refused(zoo: Zoo, tmp_path: Path) -> None:
+    state = _state(zoo, "wordpiece_cased")
+    state["model"]["vocab"]["far"] = 20_000_000
+    assert "the id 20000000" in _refused(tmp_path / "far", state).cause
+
+
+def test_a_tokenizer_in_python_that_samples_is_refused() -> None:
+    class Sampling:
+        is_fast = False
+        sp_model_kwargs: ClassVar = {"enable_sampling": True, "alpha": 0.1}
+
+    with pytest.raises(TokenizerError, match="samples among segmentations"):
+        require_sound(Sampling(), "mine")
 
 
 # --- the pad token --------------------------------------------------------------------------------------------------
