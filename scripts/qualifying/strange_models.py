@@ -41,7 +41,7 @@ def sentencepiece_bpe(rng: random.Random) -> Step:
     """A BPE with entries for bytes, which may be made of characters or be parts of longer ones."""
     words = [tuple(word) for word in _some_words(rng, spelt=lambda word: word.replace(" ", "▁"))]
     merges = _merges(rng, words, count=rng.choice((0, 20, 60)))
-    if rng.random() < 0.4:
+    if rng.random() < 0.2:
         merges += _of_byte_entries(rng)
     merges = _strange(rng, merges)
     letters = [letter for word in words for letter in word]
@@ -63,7 +63,7 @@ def _bpe(rng: random.Random, vocabulary: dict[str, int], merges: list[Merge], **
         "continuing_subword_prefix": "##" if odd and not merges else rng.choice((None, "")),
         "end_of_word_suffix": "</w>" if odd else rng.choice((None, "")),
         "fuse_unk": rng.random() < 0.5,
-        "ignore_merges": rng.random() < 0.25,
+        "ignore_merges": rng.random() < 0.15,
         "vocab": vocabulary,
         "merges": [list(merge) for merge in merges],
         **options,
@@ -139,7 +139,7 @@ def _numbered(rng: random.Random, pieces: Iterable[str]) -> dict[str, int]:
     """An id for each piece: in order, in any order, or with holes."""
     different = list(dict.fromkeys(pieces))
     ids = list(range(len(different)))
-    if rng.random() < 0.4:
+    if rng.random() < 0.2:
         ids = sorted(rng.sample(range(2 * len(different)), len(different)))
     if rng.random() < 0.6:
         rng.shuffle(ids)

@@ -72,7 +72,7 @@ def bert_normalizer(rng: random.Random) -> Step:
 def metaspace(rng: random.Random) -> Step:
     """Metaspace of any scheme; seldom with another mark than usual, or without a split."""
     mark = "_" if rng.random() < 0.05 else "▁"
-    scheme, split = rng.choice(_SCHEMES), rng.random() < 0.85
+    scheme, split = rng.choice(_SCHEMES), rng.random() < 0.95
     return {"type": "Metaspace", "replacement": mark, "prepend_scheme": scheme, "split": split}
 
 

@@ -103,6 +103,7 @@ def test_one_wrong_token_and_every_shard_is_made_again_by_the_reference(
     assert len(_shards(tmp_path / "hf")) == honest["shards_made"] > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ["[MASK]", "<0x0A>", "\x0b", "e\u0301"])
 def test_an_engine_that_errs_on_one_odd_row_alone_is_caught(
     tmp_path: Path, lies_when_planned: set[str], odd: str
