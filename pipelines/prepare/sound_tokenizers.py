@@ -31,14 +31,15 @@ def require_sound(tokenizer: Any, name: str) -> None:
             f"tokenizer {name!r} leaves out merges by chance (BPE dropout {dropout:g}), {_NOT_ONE}",
             remedy='set "dropout" of the model to null in its tokenizer.json',
         )
-    _require_small_ids(backend, name)
-    _require_different_ids(backend, name)
+    vocabulary = backend.get_vocab(with_added_tokens=False)
+    _require_small_ids([*vocabulary.values(), *backend.get_added_tokens_decoder()], name)
+    _require_different_ids(vocabulary, name)
     _require_different_texts(backend, name)
 
 
-def _require_small_ids(backend: Any, name: str) -> None:
+def _require_small_ids(ids: list[int], name: str) -> None:
     """When a tokenizer.json is written, a list is made of all ids below the largest that no entry has."""
-    largest = max(backend.get_vocab().values(), default=0)
+    largest = max(ids, default=0)
     if largest > _MAX_ID:
         raise TokenizerError(
             f"tokenizer {name!r} has the id {largest}, expected none above {_MAX_ID}",
@@ -46,15 +47,16 @@ def _require_small_ids(backend: Any, name: str) -> None:
         )
 
 
-def _require_different_ids(backend: Any, name: str) -> None:
+def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
     """A tokenizer.json is written by ids: of two entries with one id, it has one or the other, by chance."""
+    if len(set(vocabulary.values())) == len(vocabulary):
+        return
     entry_of: dict[int, str] = {}
-    for entry, number in backend.get_vocab(with_added_tokens=False).items():
+    for entry, number in sorted(vocabulary.items()):
         other = entry_of.setdefault(number, entry)
         if other != entry:
-            first, second = sorted((other, entry))
             raise TokenizerError(
-                f"tokenizer {name!r}: {first!r} and {second!r} of its vocabulary have the same id, {number}; of two "
+                f"tokenizer {name!r}: {other!r} and {entry!r} of its vocabulary have the same id, {number}; of two "
                 "such entries, a saved tokenizer keeps one, by chance",
                 remedy="give each entry of the vocabulary an id of its own in its tokenizer.json",
             )

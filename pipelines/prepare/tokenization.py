@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from pipelines.prepare import panics
 from pipelines.prepare.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.sound_tokenizers import require_sound
@@ -159,10 +160,11 @@ def _fetch(config: TokenizerConfig) -> Any:
         return AutoTokenizer.from_pretrained(
             name, revision=config.revision or "main", trust_remote_code=False, local_files_only=local
         )
-    except Exception as error:  # transformers raises many kinds: each means that there is no usable tokenizer there
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    except BaseException as error:  # transformers raises many kinds: each means that there is no usable tokenizer there
+        if not panics.is_of_library(error):
+            raise
         raise TokenizerError(
-            f"tokenizer {config.name!r} cannot be loaded: {first_line}",
+            f"tokenizer {config.name!r} cannot be loaded: {panics.first_line(error)}",
             remedy=(
                 "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
                 if local

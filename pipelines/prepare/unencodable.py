@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pipelines.prepare import panics
 from pipelines.prepare.columns import Rows
-from pipelines.prepare.engines import panics
 from pipelines.prepare.layouts import Encoded, Tools
 from tfrecord_io.errors import TokenizerError
 

@@ -14,7 +14,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 from transformers import PreTrainedTokenizerFast
 
 from pipelines.prepare.engines import Engine, HuggingFaceEngine, split_patterns
-from pipelines.prepare.engines.panics import TextsNotEncoded
+from pipelines.prepare.panics import TextsNotEncoded
 
 __all__ = [
     "BYTES",

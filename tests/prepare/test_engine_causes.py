@@ -60,6 +60,12 @@ class TestFastokens:
         engine = make_fastokens(tokenizer, dtype=INT32)
         assert differing(engine, tokenizer, [text, f"a{text}b", text * 3, "12 ", "user <|im_start|> u"]) == []
 
+    def test_a_normalizer_without_steps_is_none(self) -> None:
+        added = [_raw("<mask>", lstrip=True), _plain("  "), _plain("e\u0301")]
+        tokenizer = wrapped(byte_level(added, normalizer=normalizers.Sequence([])))
+        engine = make_fastokens(tokenizer, dtype=INT32)
+        assert differing(engine, tokenizer, ["over   <mask>", "  a", "é e\u0301"]) == []
+
     @pytest.mark.parametrize("normalized", [False, True])
     @pytest.mark.parametrize("normalizer", [None, normalizers.NFC()], ids=["none", "nfc"])
     def test_an_added_token_that_begins_in_white_space_that_another_one_took(

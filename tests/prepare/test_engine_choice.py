@@ -15,9 +15,10 @@ from tokenizers import AddedToken
 from pipelines.prepare.engines import HuggingFaceEngine, choice, decide, open_reference
 from pipelines.prepare.engines.fastokens_engine import make_fastokens
 from pipelines.prepare.engines.gigatoken_engine import make_gigatoken
-from pipelines.prepare.engines.panics import TextsNotEncoded
+from pipelines.prepare.panics import TextsNotEncoded
 from tests import building
 from tests.prepare.odd_tokenizers import INT32, byte_level, differing, saved, sentencepiece, wrapped
+from tests.prepare.unigram_engines import altered_kind
 from tests.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ConfigError, TokenizerError
 
@@ -168,6 +169,13 @@ def test_a_panic_of_the_reference_is_an_error_of_this_library() -> None:
     with pytest.raises(TextsNotEncoded, match="fails on one of 2 texts: AddedVocabulary bad split") as failed:
         engine.encode(pa.array(["a", "x\n\n"]))
     assert isinstance(failed.value, TokenizerError)
+
+
+def test_a_tokenizer_that_fails_on_ordinary_texts_is_an_error_with_a_remedy(zoo: Zoo) -> None:
+    tokenizer = altered_kind(zoo, unk_id=None, byte_fallback=False)
+    with pytest.raises(TokenizerError, match="`unk_id` is missing") as failed:
+        open_reference(tokenizer, dtype=INT32)
+    assert "unknown token" in failed.value.remedy
 
 
 def test_a_build_names_the_rows_on_which_the_tokenizer_panics(tmp_path: Path) -> None:

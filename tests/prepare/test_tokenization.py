@@ -165,6 +165,18 @@ def test_an_id_for_which_a_list_of_all_others_would_be_made_is_refused(zoo: Zoo,
     assert "the id 20000000" in _refused(tmp_path / "far", state).cause
 
 
+def test_a_panic_while_a_tokenizer_is_loaded_is_an_error(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        pass
+
+    def panic(*arguments: Any, **options: Any) -> None:
+        raise PanicException("index out of bounds")
+
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", panic)
+    with pytest.raises(TokenizerError, match="cannot be loaded: index out of bounds"):
+        _resolve(zoo.path("byte_bpe"))
+
+
 def test_a_tokenizer_in_python_that_samples_is_refused() -> None:
     class Sampling:
         is_fast = False

@@ -11,12 +11,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from pipelines.prepare import panics
 from pipelines.prepare.config import EngineName
-from pipelines.prepare.engines import panics
 from pipelines.prepare.engines.base import BATTERY, Engine
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine, SlowEngine
 from pipelines.prepare.engines.qualified import NotQualified
-from tfrecord_io.errors import ConfigError
+from tfrecord_io.errors import ConfigError, TokenizerError
 
 __all__ = ["Choice", "Reference", "choose", "decide", "open_reference"]
 
@@ -44,13 +44,19 @@ class Choice:
 def open_reference(tokenizer: Any, *, dtype: np.dtype) -> Reference:
     """The engine by which the others are measured: the Rust tokenizer, where it gives what the tokenizer gives.
 
-    Raises: TextsNotEncoded if the tokenizer fails on ordinary texts.
+    Raises: TokenizerError if the tokenizer fails on the texts that engines are tried on.
     """
     slow = SlowEngine(tokenizer, dtype=dtype)
     if not tokenizer.is_fast:
         return slow
     rust = HuggingFaceEngine(tokenizer, dtype=dtype)
-    return rust if _agree(rust, slow) else slow
+    try:
+        return rust if _agree(rust, slow) else slow
+    except panics.TextsNotEncoded as error:
+        raise TokenizerError(
+            f"{error.cause}; these are ordinary texts of many scripts that every tokenizer is tried on",
+            remedy="mend the tokenizer: one without an unknown token, for example, knows no character but its own",
+        ) from error
 
 
 def choose(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto") -> Engine:

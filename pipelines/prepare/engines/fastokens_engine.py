@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import pre_tokenizers
 
-from pipelines.prepare.engines import panics, split_patterns
+from pipelines.prepare import panics
+from pipelines.prepare.engines import split_patterns
 from pipelines.prepare.engines.base import utf8_of
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.engines.qualified import (
@@ -50,8 +51,8 @@ _BLOCK = 1 << 14  # bytes
 
 _ALONE = (split_patterns.LLAMA3, split_patterns.QWEN2, split_patterns.QWEN35, split_patterns.O200K)
 _SPLITS = [[pattern] for pattern in (*_ALONE, split_patterns.TEKKEN)] + [list(split_patterns.DEEPSEEK)]
-_NORMALIZERS: tuple[dict[str, Any] | None, ...] = (None, {"type": "NFC"})
 _NO_CHANGE = {"type": "Sequence", "normalizers": []}
+_NORMALIZERS: tuple[dict[str, Any] | None, ...] = (None, _NO_CHANGE, {"type": "NFC"})
 # What NFC leaves as it is, and makes of nothing else: ASCII but for K, semicolon and grave accent, to which the Kelvin
 # sign, the Greek question mark and varia are normalized.
 _STAYS = re.compile(r"[\x00-:<-JL-_a-\x7f]+")

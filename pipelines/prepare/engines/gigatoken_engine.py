@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.engines import panics
+from pipelines.prepare import panics
 from pipelines.prepare.engines.base import utf8_of
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.engines.qualified import (

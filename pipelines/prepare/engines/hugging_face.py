@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.engines import panics
+from pipelines.prepare import panics
 from pipelines.prepare.runs import TokenRuns, from_lists, offsets_of
 
 __all__ = ["HuggingFaceEngine", "SlowEngine", "copy_backend"]

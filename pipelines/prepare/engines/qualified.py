@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
-from pipelines.prepare.engines import panics
+from pipelines.prepare import panics
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 
 __all__ = [
