@@ -1,7 +1,9 @@
-"""Comparing a fast engine with the reference while a job runs: one row in two hundred is encoded by both.
+"""Comparing a fast engine with the reference while a job runs: some rows are encoded by both.
 
-Which rows those are follows from the seed and the row's number alone, so that it is the same rows on any runner and
-when a shard is made again. Whole rows are compared, with special tokens, truncation and what was rejected.
+One row in two hundred is, whatever it holds, and rows with what engines stumble over are as long as these are few
+(`odd_rows`). Which ones follows from the seed, the rows' numbers and the content of the shard's rows, so that it is the
+same rows on any runner and when a shard is made again. Whole rows are compared, with special tokens, truncation and
+what was rejected.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 
 from pipelines.prepare.columns import Rows
 from pipelines.prepare.layouts import Encoded, Tools
+from pipelines.prepare.odd_rows import OddRows
 from pipelines.prepare.runs import TokenRuns
 
 __all__ = ["ONE_IN", "CrossCheck", "EngineDisproved", "chosen", "engine_of"]
@@ -28,7 +31,7 @@ _GAMMA, _MIX = np.uint64(0x9E3779B97F4A7C15), (np.uint64(0xBF58476D1CE4E5B9), np
 
 
 def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
-    """Which of the rows (numbers int64 [N]) are compared, as indices."""
+    """Which of the rows (numbers int64 [N]) are compared whatever they hold, as indices."""
     with np.errstate(over="ignore"):
         x = numbers.astype(np.uint64) + np.uint64(seed % 2**64) * _GAMMA + _GAMMA
         x = (x ^ (x >> np.uint64(30))) * _MIX[0]
@@ -51,14 +54,15 @@ def engine_of(tools: Tools) -> str:
 
 
 class CrossCheck:
-    """Compares rows with the reference, many at a time: calls for two or three rows each would take twice as long.
-    `rows_checked` were equal. With a `pool` that is done beside the caller's work, which waits only if the reference
-    falls behind.
+    """Compares a shard's rows with the reference, many at a time: calls for two or three rows each would take twice as
+    long. `rows_checked` were equal. With a `pool` that is done beside the caller's work, which waits only if the
+    reference falls behind.
     """
 
     def __init__(self, tools: Tools, *, pool: concurrent.futures.Executor | None = None) -> None:
         self.rows_checked = 0
         self._reference = tools.reference
+        self._odd_rows = OddRows(tools.added) if tools.reference is not None else None
         self._pool = pool
         self._waiting: list[_Sampled] = []
         self._begun: collections.deque[concurrent.futures.Future[int]] = collections.deque()
@@ -73,6 +77,12 @@ class CrossCheck:
         self._waiting.append(_Sampled.of(rows, encoded, numbers=numbers, which=which))
         if sum(len(sampled.numbers) for sampled in self._waiting) >= _ROWS_AT_ONCE:
             self._begin(self._reference)
+
+    def add_some(self, rows: Rows, encoded: Encoded, *, numbers: np.ndarray, seed: int) -> None:
+        """Queue those of the shard's next rows that are to be compared. Raises: as `add`."""
+        if self._odd_rows is not None:
+            which = np.union1d(chosen(numbers, seed=seed), self._odd_rows.chosen(rows))
+            self.add(rows, encoded, numbers=numbers, which=which)
 
     def finish(self) -> None:
         """Compares what is left. Raises: as `add`."""

@@ -164,8 +164,7 @@ def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Ga
         usable = _usable(task, job, tools, gathered, clock=clock)
         for batch, encoded in ordered_map(encode, usable, threads=threads):
             with clock.stage("check"):
-                which = crosscheck.chosen(batch.numbers, seed=job.seed)
-                checks.add(batch.rows, encoded, numbers=batch.numbers, which=which)
+                checks.add_some(batch.rows, encoded, numbers=batch.numbers, seed=job.seed)
             gathered.builder.add(encoded)
             if batch.source is not None:
                 gathered.rejects.add(batch.source, encoded.reasons, batch.numbers, details=encoded.details)

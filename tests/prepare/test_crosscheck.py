@@ -103,6 +103,21 @@ def test_one_wrong_token_and_every_shard_is_made_again_by_the_reference(
     assert len(_shards(tmp_path / "hf")) == honest["shards_made"] > 2
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("odd", ["[MASK]", "<0x0A>", "\x0b", "e\u0301"])
+def test_an_engine_that_errs_on_one_odd_row_alone_is_caught(
+    tmp_path: Path, lies_when_planned: set[str], odd: str
+) -> None:
+    row = next(number for number in range(500, ROWS) if number not in CHECKED)
+    changed = [*TEXTS]
+    changed[row] = f"{TEXTS[row]} {odd}"
+    lies_when_planned.add(changed[row])
+    dataset = building.source(tmp_path / "rows", train=[{"text": text} for text in changed])
+    summary = _build(dataset, tmp_path / "out")
+    assert summary["engines"]["disproved"]["row"] == row
+    assert [engine.partition(" ")[0] for engine in summary["engines"]["splits"]["train"]] == ["hf"]
+
+
 def test_the_summary_names_the_engine_and_the_row(dataset: Path, tmp_path: Path, lies_when_planned: set[str]) -> None:
     row = int(CHECKED[0])
     lies_when_planned.add(TEXTS[row])

@@ -149,7 +149,7 @@ class Tools(Protocol):
 
     `concurrent` as for engines; `may_reject` says whether a row that was fine so far can still turn out unusable.
     `engine` and `engine_version` say whose tokens they are; `reference` makes the same of them with the engine that
-    others are measured by, and is None where that is the one in use.
+    others are measured by, and is None where that is the one in use. `added` are the contents of added tokens.
     """
 
     concurrent: bool
@@ -158,6 +158,7 @@ class Tools(Protocol):
     engine: str
     engine_version: str
     reference: Tools | None
+    added: tuple[str, ...]
 
     def encode(self, rows: Rows) -> Encoded:
         """Tokenizes one batch."""
@@ -176,6 +177,11 @@ class Opening:
     length: int
     columns: ColumnPlan
     engine: EngineName = "auto"
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The contents of the tokenizer's added tokens."""
+        return tuple(token.content for token in self.tokenizer.added_tokens_decoder.values())
 
 
 def text_inputs(source: SourceConfig) -> Inputs:

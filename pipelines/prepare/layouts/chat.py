@@ -92,6 +92,7 @@ class _ChatTools:
         self.engine = engine.name if is_other else f"{engine.name}-filled"
         self.engine_version = engine.version
         self.reference = reference
+        self.added = opening.added
         self._opening = opening
         date = opening.layout.chat_date
         template = open_template(

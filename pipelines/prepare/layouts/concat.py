@@ -63,6 +63,7 @@ class _ConcatTools:
         self.concurrent = engine.concurrent
         self.engine, self.engine_version = engine.name, engine.version
         self.reference = reference
+        self.added = opening.added
         self._engine = engine
         self._opening = opening
         self._separator = separator_id(opening.tokenizer)

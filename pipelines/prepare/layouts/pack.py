@@ -121,6 +121,7 @@ class _PackTools:
         self.concurrent = documents.concurrent
         self.engine, self.engine_version = documents.engine, documents.engine_version
         self.reference = documents.reference and _PackTools(documents.reference, opening)
+        self.added = documents.added
         self._documents = documents
         self._opening = opening
         self._separator = separator_id(opening.tokenizer)

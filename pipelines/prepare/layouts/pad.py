@@ -112,6 +112,7 @@ class _PadTools:
         self.constant_type = only if only == pad_type else None
         self.engine, self.engine_version = encoder.name, encoder.version
         self.reference = reference
+        self.added = opening.added
         self._encoder = encoder
         self._impossible = "too_long" if truncation == "do_not_truncate" else "cannot_truncate"
         self._opening, self._lengths = opening, opening.layout.buckets

@@ -62,6 +62,7 @@ class _QaTools:
     concurrent = True
     constant_type: int | None = None
     reference: Tools | None = None
+    added: tuple[str, ...] = ()  # nothing is compared
 
     def __init__(self, opening: Opening) -> None:
         stride = opening.length // 4 if opening.layout.stride is None else opening.layout.stride

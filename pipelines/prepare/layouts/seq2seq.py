@@ -141,6 +141,7 @@ class _Seq2SeqTools:
         named = targets if engines.is_reference(inputs.engine) else inputs
         self.engine, self.engine_version = named.engine, named.engine_version
         self.reference = _reference(inputs, targets, opening)
+        self.added = inputs.added
         self._inputs, self._targets = inputs, targets
         self._prefix = opening.layout.input_prefix
         self._fields, self._constants = fields_of(opening, constant_type=self.constant_type)

@@ -90,6 +90,7 @@ class _TokensTools:
         self.constant_type = only if only == pad_type else None
         self.engine, self.engine_version = encoder.name, encoder.version
         self.reference = reference
+        self.added = opening.added
         self._encoder = encoder
         self._opening = opening
         self._fields, self._constants = fields_of(opening, constant_type=self.constant_type)

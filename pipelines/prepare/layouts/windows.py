@@ -85,6 +85,7 @@ class _WindowTools:
     concurrent = True
     constant_type: int | None = None
     reference: Tools | None = None
+    added: tuple[str, ...] = ()  # nothing is compared
 
     def __init__(self, opening: Opening) -> None:
         stride = opening.layout.stride
