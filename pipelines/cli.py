@@ -1,7 +1,7 @@
 """The command line: `prep-tfrecords`. Thin: options become a config, results become tables, errors become two lines.
 
 Heavy libraries are imported inside the commands, so that --help answers at once. Exit status: 0 done, 1 an error
-with its cause and remedy, 2 a wrong option. People read stderr, programs read stdout (--json).
+with its cause and remedy, 2 a wrong option, 130 Ctrl-C. People read stderr, programs read stdout (--json).
 """
 
 from __future__ import annotations
@@ -16,10 +16,15 @@ from typing import Any
 import click
 
 import tfrecord_io
-from pipelines.console import Program, WithSteps, common, errors, quiet
+from pipelines.console import Program, WithSteps, common, errors, quiet, say
 from pipelines.request import config_of, takes_making, takes_request
 
 __all__ = ["main"]
+
+_INTERRUPTED_BUILD = (
+    "interrupted before the dataset was complete",
+    "run the same command again; finished shards are kept",
+)
 
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -35,14 +40,14 @@ def main() -> None:
 def build(
     output: str, workers: int | None, resume: bool, dry_run: bool, as_json: bool, verbose: bool, **request: Any
 ) -> None:
-    """Make a dataset from DATASET: a hub id, files by path or glob, or a folder.
+    """Make a dataset from DATASET: a hub id, files by path or glob (several too), or a folder.
 
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
     if dry_run:
         _plan(request, output=output, workers=workers, as_json=as_json, verbose=verbose)
         return
-    with errors(verbose=verbose):
+    with errors(verbose=verbose, interrupted=_INTERRUPTED_BUILD):
         from pipelines.prepare import early_source
 
         config = config_of(request, output=output, workers=workers, overwrite=not resume)
@@ -139,14 +144,14 @@ def verify(dataset: str, repair: bool, source: str | None, as_json: bool, verbos
             if damaged and repair:
                 with quiet(verbose=verbose):
                     for file, origin in repairing.repair(dataset, manifest, damaged, dataset=source):
-                        click.echo(f"made {file} again from {origin}", err=True)
+                        say(f"made {file} again from {origin}")
         if as_json:
             click.echo(json.dumps([{**dataclasses.asdict(each), "repaired": repair} for each in damaged]))
         if damaged and not repair:
             _refuse(dataset, damaged)
         total = sum(len(split.shards) for split in manifest.splits.values())
         num_examples = sum(split.num_examples for split in manifest.splits.values())
-        click.echo(f"{total} shards with {num_examples:,} examples are as the manifest says", err=True)
+        say(f"{total} shards with {num_examples:,} examples are as the manifest says")
 
 
 def _verified(dataset: str, manifest: Any) -> list[Any]:
@@ -157,9 +162,9 @@ def _verified(dataset: str, manifest: Any) -> list[Any]:
     for checked in verifying.verify_files(dataset, manifest):
         if checked.problem:
             damaged.append(checked)
-            click.echo(f"BAD  {checked.file}: {checked.problem}", err=True)
+            say(f"BAD  {checked.file}: {checked.problem}")
         elif checked.part == "shard":
-            click.echo(f"ok   {checked.file}", err=True)
+            say(f"ok   {checked.file}")
     return damaged
 
 
@@ -239,9 +244,9 @@ def _examine_place(output: str, *, region: str | None, source: str | None, as_js
     checks = doctoring.diagnose(output, region=region, dataset=source)
     for check in checks:
         mark = {True: "ok  ", False: "BAD ", None: "?   "}[check.ok]
-        click.echo(f"{mark} {check.name}: {check.found}", err=True)
+        say(f"{mark} {check.name}: {check.found}")
         if check.remedy:
-            click.echo(f"       {check.remedy}", err=True)
+            say(f"       {check.remedy}")
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(check) for check in checks]))
     if failed := [check.name for check in checks if check.ok is False]:
@@ -273,7 +278,7 @@ def _examine_dataset(
         )
     )
     found = list(dict.fromkeys(every))
-    click.echo(readiness.describe(found), err=True)
+    say(readiness.describe(found), lines=True)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(finding) for finding in found]))
     readiness.require(found)

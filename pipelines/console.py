@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import itertools
 import logging
@@ -10,14 +11,19 @@ import os
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
 
 from tfrecord_io.errors import ConfigError, PrepError
+from tfrecord_io.shown import visible, visible_line, without_secrets
 
-__all__ = ["Program", "WithSteps", "common", "errors", "quiet"]
+__all__ = ["Program", "WithSteps", "common", "errors", "fail", "quiet", "say", "unexpected"]
+
+# Of an error's text: libraries quote whole requests and schemas.
+_MOST_LETTERS = 500
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -73,34 +79,87 @@ class Program(click.Group):
             raise
 
 
+class _TerminatedError(KeyboardInterrupt):
+    """SIGTERM, by which schedulers stop a job."""
+
+    signal_number = signal.SIGTERM
+
+
 @contextlib.contextmanager
-def errors(*, verbose: bool) -> Iterator[None]:
-    """Two lines for an error that a user can cause; status 2 for a wrong option, 1 for the rest."""
+def errors(
+    *, verbose: bool, interrupted: tuple[str, str] = ("interrupted", "run the same command again")
+) -> Iterator[None]:
+    """Two lines for whatever goes wrong. Status 2 for a wrong option, 128 and the signal's number after a signal, 1 for
+    the rest. `interrupted` is what to say after a signal: cause and remedy.
+    """
     try:
         with _terminable():
             yield
     except PrepError as error:
-        if verbose:
-            logging.exception("traceback")
-        click.echo(f"error: {_one_line(error.cause)}", err=True)
-        if error.remedy:
-            click.echo(f"remedy: {_one_line(error.remedy)}", err=True)
-        raise SystemExit(2 if isinstance(error, ConfigError) else 1) from None
-    except KeyboardInterrupt:
-        click.echo("error: interrupted before the dataset was complete", err=True)
-        click.echo("remedy: run the same command again; finished shards are kept", err=True)
-        raise SystemExit(1) from None
+        status = _signal_status(error) or (2 if isinstance(error, ConfigError) else 1)
+        raise fail(error.cause, error.remedy, status=status, verbose=verbose) from None
+    except KeyboardInterrupt as signalled:
+        raise fail(*interrupted, status=_signal_status(signalled), verbose=False) from None
+    except Exception as error:
+        if _is_clicks(error):
+            raise
+        raise unexpected(error, verbose=verbose) from None
+
+
+def fail(cause: str, remedy: str, *, status: int, verbose: bool) -> SystemExit:
+    """Says what went wrong, with the traceback of the error that is being handled if `verbose`. Returns the end."""
+    if verbose:
+        say(traceback.format_exc().rstrip("\n"), lines=True)
+    click.echo(f"error: {visible_line(cause)}", err=True)
+    if remedy:
+        click.echo(f"remedy: {visible_line(remedy)}", err=True)
+    return SystemExit(status)
+
+
+def unexpected(error: Exception, *, verbose: bool) -> SystemExit:
+    """`fail` for an error that nobody foresaw."""
+    lines = str(error).strip().splitlines() or ["it says no more"]
+    # A runner puts the traceback of its worker into the text, which ends in what was raised there.
+    said = lines[-1] if lines[0].startswith("Traceback") else " ".join(lines)
+    return fail(
+        f"unexpected {type(error).__name__}: {said if len(said) <= _MOST_LETTERS else said[:_MOST_LETTERS] + ' …'}",
+        "run the same command again with --verbose to see where it comes from, and report it, with what that shows, to "
+        "the project's issue tracker",
+        status=1,
+        verbose=verbose,
+    )
+
+
+def say(text: str, *, lines: bool = False) -> None:
+    """A line for people on stderr, or several. Whatever is in it, no secret is shown, and the terminal does nothing."""
+    click.echo(visible(without_secrets(text), lines=lines), err=True)
+
+
+def _signal_status(error: BaseException | None) -> int:
+    """The exit status after a signal, as shells give it; 0 for anything else."""
+    if number := getattr(error, "signal_number", 0):
+        return 128 + int(number)
+    if isinstance(error, KeyboardInterrupt):
+        return 128 + signal.SIGINT
+    # A job in another place, or work that can be saved, answers a signal with an error of its own.
+    return _signal_status(error.__context__) if isinstance(error, PrepError) else 0
+
+
+def _is_clicks(error: Exception) -> bool:
+    """Whether click itself knows how to end: a wrong argument, or nobody who reads stdout any more."""
+    own = isinstance(error, click.ClickException | click.exceptions.Exit | click.Abort)
+    return own or (isinstance(error, OSError) and error.errno == errno.EPIPE)
 
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Takes SIGTERM, by which schedulers stop a job, for Ctrl-C."""
+    """Takes SIGTERM for Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
+        raise _TerminatedError
 
     previous = signal.signal(signal.SIGTERM, interrupt)
     try:
@@ -109,20 +168,18 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
-
-
 @contextlib.contextmanager
 def quiet(*, verbose: bool) -> Iterator[None]:
     """Keeps the libraries' chatter off the terminal; our own warnings stay."""
+    handler = logging.StreamHandler()
     if verbose:
-        logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO)
+        handler.setFormatter(_Shown("%(levelname)s %(name)s: %(message)s"))
+        # Does nothing where somebody has set up logging before.
+        logging.basicConfig(handlers=[handler], level=logging.INFO)
         yield
         return
-    ours = logging.StreamHandler()
-    ours.setFormatter(_LowerCase("%(levelname)s: %(message)s"))
-    logging.getLogger("pipelines").addHandler(ours)
+    handler.setFormatter(_LowerCase("%(levelname)s: %(message)s"))
+    logging.getLogger("pipelines").addHandler(handler)
     # A root logger without any handler would print warnings after all, and a runner's threads outlive an error.
     logging.getLogger().addHandler(logging.NullHandler())
     # transformers says at import what it will not be able to do without PyTorch, which nothing here needs.
@@ -134,10 +191,17 @@ def quiet(*, verbose: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        logging.getLogger("pipelines").removeHandler(ours)
+        logging.getLogger("pipelines").removeHandler(handler)
 
 
-class _LowerCase(logging.Formatter):
+class _Shown(logging.Formatter):
+    """Records of any library, with their tracebacks: without secrets, and nothing in them controls the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(without_secrets(super().format(record)), lines=True)
+
+
+class _LowerCase(_Shown):
     """warning: …, as error: … and remedy: … are written."""
 
     def format(self, record: logging.LogRecord) -> str:

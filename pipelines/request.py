@@ -16,7 +16,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 # In the order of --help.
 _REQUEST: list[Callable[[Any], Any]] = [
-    click.argument("dataset"),
+    click.argument("datasets", nargs=-1, required=True, metavar="DATASET..."),
     click.option("--tokenizer", required=True, metavar="NAME_OR_DIR", help="Hub id or folder of the tokenizer."),
     click.option("--tokenizer-revision", metavar="REV", help="Branch, tag or commit of a hub tokenizer."),
     click.option("--config", "config_name", metavar="NAME", help="Configuration of a hub dataset."),
@@ -107,6 +107,7 @@ _OF_LAYOUTS: list[Callable[[Any], Any]] = [
     click.option("--messages-column", metavar="NAME", help="Conversations, with --layout chat. Default: messages."),
     click.option("--tools-column", metavar="NAME", help="Tools for the chat template, with --layout chat."),
     click.option("--pack-rows", is_flag=True, help="Several conversations in a row, with --layout chat."),
+    click.option("--chat-template", metavar="NAME", help="One of the tokenizer's templates. Default: as it chooses."),
     click.option("--chat-date", metavar="DATE", help="What chat templates that write today's date are told."),
     click.option("--words-column", metavar="NAME", help="Lists of words, with --layout tokens. Default: tokens."),
     click.option("--tags-column", metavar="NAME", help="Their labels, with --layout tokens. Default: tags."),
@@ -144,11 +145,15 @@ def takes_request(command: Command) -> Command:
 
 def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, overwrite: bool) -> Any:
     """The PrepareConfig that the options ask for. Raises: ConfigError."""
-    from pipelines.prepare import config
+    from pipelines.prepare import config, paths
 
+    dataset, *more = request["datasets"]
+    paths.require(dataset, *more)
+    paths.require_tokenizer(request["tokenizer"])
     return config.PrepareConfig(
         source=config.SourceConfig(
-            dataset=request["dataset"],
+            dataset=dataset,
+            more=tuple(more),
             config=request["config_name"],
             revision=request["revision"],
             splits=request["splits"],
@@ -167,7 +172,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
         ),
         output=config.OutputConfig(
             root=output,
-            name=request["name"] or config.default_name(request["dataset"]),
+            name=request["name"] or config.default_name(dataset, *more),
             shard_bytes=config.parse_size(request["shard_size"]),
             compression=request["compression"],
         ),

@@ -1,7 +1,8 @@
 # Sourced by the scripts beside it: finds a Python, makes .venv, and installs this project there when that is due.
 #
 #   venv_make [PYTHON]      .venv exists and runs; PYTHON, if given, decides its version
-#   venv_install EXTRA      `pip install -e .[EXTRA]`, unless setup.py and Python are those of the last install
+#   venv_install EXTRA      `pip install -e .[EXTRA]`, unless setup.py and Python are those of the last install; for dev
+#                           the versions that scripts/lock wrote for this Python, if it did
 #   venv_ready EXTRA        whether that install is up to date
 #
 # The stamp .venv/.installed-EXTRA is written after a successful install only, so that an interrupted one is redone.
@@ -62,14 +63,25 @@ venv_make() {
     die "$python could not make $VENV" "see its lines above; a full disk and missing write permission are common causes"
 }
 
+lock_file() { printf 'requirements/dev-py%s.txt\n' "${1/./}"; }
+
+# The options for pip that hold an install to the locked versions; none on systems that nothing was locked for.
+locked() {
+  local file
+  file="$(lock_file "$(python_version "$VENV/bin/python")")"
+  if [ "$1" = dev ] && [ -f "$file" ] && [ "$(uname -sm)" = "Linux x86_64" ]; then printf -- '--constraint=%s\n' "$file"; fi
+}
+
 venv_stamp() {
   "$VENV/bin/python" -c '
-import hashlib, sys
-print(hashlib.sha256(open("setup.py", "rb").read()).hexdigest(), sys.version.split()[0])'
+import hashlib, pathlib, sys
+needed = [pathlib.Path("setup.py"), *(pathlib.Path(option.partition("=")[2]) for option in sys.argv[1:])]
+print(hashlib.sha256(b"".join(map(pathlib.Path.read_bytes, needed))).hexdigest(), sys.version.split()[0])' \
+    $(locked "$1")
 }
 
 venv_ready() {
-  [ -f "$VENV/.installed-$1" ] && [ "$(cat "$VENV/.installed-$1")" = "$(venv_stamp)" ]
+  [ -f "$VENV/.installed-$1" ] && [ "$(cat "$VENV/.installed-$1")" = "$(venv_stamp "$1")" ]
 }
 
 venv_install() {
@@ -78,8 +90,9 @@ venv_install() {
   say "installing this project with [$extra] into $VENV; the first time takes some minutes"
   rm -f "$VENV/.installed-$extra"
   venv_pip --upgrade pip
-  venv_pip --editable ".[$extra]"
-  venv_stamp >"$VENV/.installed-$extra"
+  # shellcheck disable=SC2046 # an option or none
+  venv_pip $(locked "$extra") --editable ".[$extra]"
+  venv_stamp "$extra" >"$VENV/.installed-$extra"
 }
 
 venv_pip() {

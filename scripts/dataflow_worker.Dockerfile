@@ -4,7 +4,7 @@
 #
 #   PYTHON=$(python -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 #   BEAM=$(python -c 'import apache_beam; print(apache_beam.__version__)')
-#   pip freeze --exclude-editable | grep -E '^(datasets|tokenizers|transformers|sentencepiece|tiktoken)==' \
+#   pip freeze --exclude-editable | grep -E '^(datasets|tokenizers|transformers|sentencepiece|tiktoken|fastokens|gigatoken)==' \
 #     > dist/worker-requirements.txt
 #   python setup.py --quiet sdist
 #   docker build -f scripts/dataflow_worker.Dockerfile --build-arg PYTHON=$PYTHON --build-arg BEAM=$BEAM -t IMAGE .

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfrecord_io import reader
 from tfrecord_io.errors import PrepError
+from tfrecord_io.shown import visible_line
 
 
 def show(root: str, *, batch_size: int) -> bool:
@@ -78,9 +79,9 @@ def _repair(root: str) -> str:
 
 
 def _fail(cause: str, *, remedy: str) -> int:
-    print(f"error: {cause}", file=sys.stderr)
+    print(f"error: {visible_line(cause)}", file=sys.stderr)
     if remedy:
-        print(f"remedy: {remedy}", file=sys.stderr)
+        print(f"remedy: {visible_line(remedy)}", file=sys.stderr)
     return 1
 
 

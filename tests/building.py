@@ -12,6 +12,7 @@ import io
 import itertools
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -60,7 +61,7 @@ class Outcome:
     def error(self) -> tuple[str, str]:
         """Cause and remedy. Fails unless the command ended with those two lines, and without a traceback."""
         lines = self.err.splitlines()
-        assert self.status in (1, 2), self.err
+        assert self.status in (1, 2, 128 + signal.SIGINT, 128 + signal.SIGTERM), self.err
         assert "Traceback" not in self.err, self.err
         assert [line.partition(": ")[0] for line in lines[-2:]] == ["error", "remedy"], self.err
         assert sum(line.startswith(("error: ", "remedy: ")) for line in lines) == 2, self.err

@@ -5,13 +5,16 @@ from __future__ import annotations
 import errno
 import functools
 import json
+import logging
 import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +23,19 @@ import pytest
 
 import tfrecord_io
 from pipelines import cli
+from pipelines.prepare import tokenization
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.tokenizers_zoo import Zoo
 from tfrecord_io import manifest
+from tfrecord_io.errors import OutputError
 
 REQUEST = [
     "--add-bos",
     "--answers-column",
     "--bucket-lengths",
     "--chat-date",
+    "--chat-template",
     "--compression",
     "--config",
     "--dry-run",
@@ -100,6 +106,40 @@ def run(arguments: list[str], **changes: Any) -> Outcome:
     return Outcome(status=ended.returncode, out=ended.stdout, err=ended.stderr)
 
 
+def test_a_misspelt_column_is_said_while_the_tokenizer_is_loading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(tokenization, "resolve", lambda config: over.wait(60))
+    outcome = building.command("build", REVIEWS, *building.options(tmp_path / "out", text_column="txt"))
+    assert not over.is_set()
+    over.set()
+    assert outcome.error[0] == "split 'train' has no column 'txt'"
+    assert outcome.error[1].startswith("did you mean 'text'? choose among")
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "cause", "remedy"),
+    [
+        ((), "empty", "the folder holds nothing, expected tokenizer.json", "save_pretrained"),
+        (("notes.txt",), "empty", "the folder holds notes.txt, expected tokenizer.json", "save_pretrained"),
+        (("tokenizer.json",), "empty/tokenizer.json", "is a file, expected a folder", "name its folder, "),
+        ((), "nowhere/", "no such folder", "check the path"),
+        (("tokenizer.json",), "emptty", "no such folder", "did you mean "),
+    ],
+)
+def test_a_tokenizer_that_is_no_folder_of_one_is_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: tuple[str, ...], name: str, cause: str, remedy: str
+) -> None:
+    monkeypatch.setattr(tokenization, "resolve", lambda config: pytest.fail("before anything is loaded"))
+    (tmp_path / "empty").mkdir()
+    for file in make:
+        (tmp_path / "empty" / file).touch()
+    outcome = building.command("build", REVIEWS, *building.options(tmp_path / "out", tokenizer=f"{tmp_path}/{name}"))
+    assert cause in outcome.error[0]
+    assert remedy in outcome.error[1]
+
+
 class TestOptions:
     """What can be typed, frozen: a change here is a change for everybody who has typed it."""
 
@@ -119,7 +159,7 @@ class TestOptions:
 
     def test_defaults_are_these(self) -> None:
         found = cli.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
-        assert {name: value for name, value in found.items() if value not in (None, (), "x", "t", "o")} == {
+        assert {name: value for name, value in found.items() if value not in (None, (), ("x",), "t", "o")} == {
             "add_bos": False,
             "input_prefix": "",
             "label_all_tokens": False,
@@ -293,9 +333,6 @@ class TestBadInput:
             ({"seed": -1}, 2, "--seed -1, expected 0 or more", "another seed"),
             ({"shard_size": "10B"}, 2, "--shard-size 10 bytes, but one record of", "larger --shard-size"),
             ({"shard_size": "100B"}, 2, "--shard-size 100 bytes, but one record takes about", "larger --shard-size"),
-            ({"max_length": 10**9, "tokenizer": "/nowhere"}, 2, "--max-length 1000000000, expected at most", "512"),
-            ({"workers": 10**6, "tokenizer": "/nowhere"}, 2, "--workers 1000000, expected at most", "--workers out"),
-            ({"shard_size": "1000000GB", "tokenizer": "/nowhere"}, 2, "--shard-size 10000000000000", "100MB"),
             ({"shard_size": "0"}, 2, "size '0', expected a positive number", "100MB"),
             ({"shard_size": "ten"}, 2, "size 'ten'", "100MB"),
             ({"max_error_rate": 2}, 2, "--max-error-rate 2.0, expected a fraction", "0.01"),
@@ -322,6 +359,24 @@ class TestBadInput:
         assert cause in outcome.error[0]
         assert remedy in outcome.error[1]
         assert not (tmp_path / "out" / "manifest.json").exists()
+
+    @pytest.mark.parametrize(
+        ("changes", "cause", "remedy"),
+        [
+            ({"max_length": 10**9}, "--max-length 1000000000, expected at most", "512"),
+            ({"workers": 10**6}, "--workers 1000000, expected at most", "leave --workers out"),
+            ({"shard_size": "1000000GB"}, "--shard-size 1000000000000000, expected at most", "100MB"),
+            ({"shard_size": "10B"}, "--shard-size 10 bytes, but one record of", "larger --shard-size"),
+        ],
+    )
+    def test_an_absurd_number_is_refused_before_anything_is_loaded(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], cause: str, remedy: str
+    ) -> None:
+        monkeypatch.setattr(tokenization, "resolve", lambda config: pytest.fail("the tokenizer was loaded"))
+        outcome = build(tmp_path / "out", **changes)
+        assert outcome.status == 2
+        assert cause in outcome.error[0]
+        assert remedy in outcome.error[1]
 
     def test_a_limit_above_the_number_of_rows_is_none(self) -> None:
         outcome = building.command(
@@ -546,7 +601,7 @@ def test_a_build_that_is_stopped_can_be_finished_later(
     assert not (output / "manifest.json").exists()
     if stop != signal.SIGKILL:
         outcome = Outcome(status=process.returncode, out="", err=said)
-        assert outcome.status == 1
+        assert outcome.status == 128 + stop
         assert outcome.error == (
             "interrupted before the dataset was complete",
             "run the same command again; finished shards are kept",
@@ -562,16 +617,103 @@ def test_a_build_that_is_stopped_can_be_finished_later(
     assert building.files(output) == building.files(clean)
 
 
-def test_an_interrupt_while_planning_is_two_lines_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise error
+
+    return fail
+
+
+BUILD_INTERRUPTED = (
+    "interrupted before the dataset was complete",
+    "run the same command again; finished shards are kept",
+)
+
+
+@pytest.mark.parametrize(
+    ("where", "arguments", "said"),
+    [
+        ("build.resolve", ["build", "D", "--tokenizer=t", "--output=o"], BUILD_INTERRUPTED),
+        ("estimate.estimate", ["plan", "D", "--tokenizer=t"], ("interrupted", "run the same command again")),
+        *(
+            ("workspace.require_manifest", arguments, ("interrupted", "run the same command again"))
+            for arguments in (["inspect", "D"], ["verify", "D"], ["trace", "D", "--split=s", "--shard=0", "--record=0"])
+        ),
+        ("doctor.diagnose", ["doctor", "--output=o"], ("interrupted", "run the same command again")),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_an_interrupt_is_two_lines_and_status_130_and_only_a_build_leaves_a_dataset_incomplete(
+    where: str, arguments: list[str], said: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"pipelines.prepare.{where}", raising(KeyboardInterrupt()))
+    outcome = building.command(*arguments)
+    assert (outcome.status, outcome.error) == (130, said)
+
+
+SECRET_PLACE = "https://me:hush@host/file.parquet?X-Goog-Signature=hush"
+
+
+@pytest.mark.parametrize("command", sorted(OPTIONS))
+def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_if_asked_for(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each command, where it begins."""
+    wrong = RuntimeError(f"no\x1b[2J way to open {SECRET_PLACE}")
+    for where in ("build.resolve", "estimate.estimate", "workspace.require_manifest", "doctor.diagnose"):
+        monkeypatch.setattr(f"pipelines.prepare.{where}", raising(wrong))
+    arguments = {
+        "build": ["D", "--tokenizer=t", "--output=o"],
+        "doctor": ["--output=o"],
+        "plan": ["D", "--tokenizer=t"],
+        "trace": ["D", "--split=s", "--shard=0", "--record=0"],
+    }.get(command, ["D"])
+    short, long = (building.command(command, *arguments, *more) for more in ([], ["--verbose"]))
+    assert short.status == long.status == 1
+    cause, remedy = short.error
+    assert cause == r"unexpected RuntimeError: no\x1b[2J way to open https://...@host/file.parquet?..."
+    assert "--verbose" in remedy
+    assert len(short.err.splitlines()) == 2
+    assert long.err.count("Traceback") == 1
+    assert long.err.splitlines()[-2:] == short.err.splitlines()
+    assert not {"hush", "\x1b"} & {long.err[at : at + size] for size in (1, 4) for at in range(len(long.err))}
+
+
+def test_a_warning_shows_no_secret_and_does_nothing_to_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from pipelines.prepare import build as building_module
 
-    def interrupted(*args: object, **kwargs: object) -> None:
-        raise KeyboardInterrupt
+    def warn(*args: object, **kwargs: object) -> None:
+        logging.getLogger("pipelines.prepare.build").warning("%s: column %r is\x1b[2J gone", SECRET_PLACE, "a\u202eb")
+        raise OutputError("x", remedy="y")
 
-    monkeypatch.setattr(building_module, "resolve", interrupted)
+    monkeypatch.setattr(building_module, "resolve", warn)
     outcome = build(tmp_path / "out")
+    assert outcome.err.splitlines()[0] == (
+        r"warning: https://...@host/file.parquet?...: column 'a\u202eb' is\x1b[2J gone"
+    )
+
+
+@pytest.mark.slow
+def test_verbose_logs_of_any_library_show_no_secret(tmp_path: Path) -> None:
+    program = (
+        "import logging, sys\n"
+        "from pipelines import cli\n"
+        "from pipelines.prepare import workspace\n"
+        "def fail(*_):\n"
+        "    try:\n"
+        "        raise OSError(sys.argv[1])\n"
+        "    except OSError as error:\n"
+        "        logging.getLogger('someone.else').exception('asked %s', sys.argv[1])\n"
+        "        raise\n"
+        "workspace.require_manifest = fail\n"
+        "cli.main.main(['inspect', 'D', '--verbose'])\n"
+    )
+    outcome = run([sys.executable, "-c", program, SECRET_PLACE])
     assert outcome.status == 1
-    assert outcome.error[0] == "interrupted before the dataset was complete"
+    assert "ERROR someone.else: asked https://...@host/file.parquet?...\nTraceback" in outcome.err
+    assert "hush" not in outcome.err
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from tests import building, texts
 from tests.building import REPOSITORY, Outcome
@@ -66,6 +67,7 @@ class Refused:
 
 LABEL = {"label_column": "label"}
 MEND = "mend the file or leave it out"
+GET_AGAIN = "the file is damaged, or was cut off on its way: get it again"
 NO_ROWS = ("no rows, expected at least one", "check the files for their content")
 DIFFERENT = ("its files have not the same columns", "bring all files into the same columns")
 
@@ -289,28 +291,30 @@ CASES: dict[str, Kept | Rejected | Refused] = {
     "invalid-utf8-jsonl": Refused(
         files={"train.jsonl": b'{"text": "caf\xe9 x"}\n{"text": "a"}\n'},
         cause=r"column 'text': b'caf\\xe9 x' is not UTF-8",
-        remedy="convert the source's texts to UTF-8",
+        remedy="convert it to UTF-8",
     ),
     "invalid-utf8-label": Refused(
         files={"train.jsonl": b'{"text": "b", "label": "caf\xe9 x"}\n'},
         options=LABEL,
         cause=r"column 'label': b'caf\\xe9 x' is not UTF-8",
-        remedy="convert the source's texts to UTF-8",
+        remedy="convert it to UTF-8",
     ),
     "invalid-utf8-csv": Refused(
-        files={"train.csv": b"text,n\ncaf\xe9 x,1\n"}, cause="cannot be read: UnicodeDecodeError: 'utf-8'", remedy=MEND
+        files={"train.csv": b"text,n\ncaf\xe9 x,1\n"}, cause="cannot be read: not UTF-8, ", remedy="convert it to UTF-8"
     ),
     "invalid-utf8-txt": Refused(
-        files={"train.txt": b"a\ncaf\xe9 x\n"}, cause="cannot be read: UnicodeDecodeError: 'utf-8'", remedy=MEND
+        files={"train.txt": b"a\ncaf\xe9 x\n"}, cause="cannot be read: not UTF-8, ", remedy="convert it to UTF-8"
     ),
     "invalid-utf8-arrow": Refused(files=arrow(broken_strings()), cause="Invalid UTF8 sequence", remedy=MEND),
     "invalid-utf8-parquet": Refused(
         files=parquet(text=broken_strings()["text"]),
         cause=r"column 'text': b'\\xff\\xfe' is not UTF-8",
-        remedy="convert the source's texts to UTF-8",
+        remedy="convert it to UTF-8",
     ),
     "utf16": Refused(
-        files={"train.csv": "text,n\na,1\n".encode("utf-16")}, cause="cannot be read: UnicodeDecodeError", remedy=MEND
+        files={"train.csv": "text,n\na,1\n".encode("utf-16")},
+        cause="cannot be read: not UTF-8, ",
+        remedy="convert it to UTF-8",
     ),
     "half-a-surrogate-pair-jsonl": Refused(
         files={"train.jsonl": '{"text": "a\\ud800b"}\n{"text": "c"}\n'},
@@ -371,8 +375,13 @@ CASES: dict[str, Kept | Rejected | Refused] = {
     ),
     "truncated-gzip": Refused(
         files={"train.jsonl.gz": gzip.compress(jsonl(*[{"text": "a"}] * 1000).encode())[:-10]},
-        cause="train.jsonl.gz: cannot be read: .*before the end-of-stream marker",
-        remedy=MEND,
+        cause="train.jsonl.gz: cannot be unpacked: .*before the end-of-stream marker",
+        remedy=GET_AGAIN,
+    ),
+    "truncated-zst": Refused(
+        files={"train.csv.zst": zstandard.compress(b"text\na\n" * 1000)[:-1]},
+        cause="train.csv.zst: cannot be unpacked: it ends in the middle",
+        remedy=GET_AGAIN,
     ),
     "truncated-parquet": Refused(
         files=truncated_parquet, cause="train.parquet: cannot be read: .*Parquet magic bytes not found", remedy=MEND

@@ -19,6 +19,8 @@ PrepError                       cause (what was got, where, what was expected) a
 
 from __future__ import annotations
 
+from tfrecord_io.shown import visible, without_secrets
+
 __all__ = [
     "ColumnError",
     "ConfigError",
@@ -39,15 +41,17 @@ __all__ = [
 
 
 class PrepError(Exception):
-    """The root. `cause` says what was got and expected, and where; `remedy` says what to do about it."""
+    """The root. `cause` says what was got and expected, and where; `remedy` says what to do about it. Neither holds a
+    secret: an error goes into logs, tracebacks, JSON and the messages of other services.
+    """
 
     def __init__(self, cause: str, *, remedy: str = "") -> None:
-        super().__init__(cause, remedy)
-        self.cause = cause
-        self.remedy = remedy
+        self.cause = without_secrets(cause)
+        self.remedy = without_secrets(remedy)
+        super().__init__(self.cause, self.remedy)
 
     def __str__(self) -> str:
-        return f"{self.cause}; {self.remedy}" if self.remedy else self.cause
+        return visible(f"{self.cause}; {self.remedy}" if self.remedy else self.cause, lines=True)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process boundaries (Beam workers); a keyword-only argument needs its own way to pickle.

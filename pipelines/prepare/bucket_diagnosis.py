@@ -15,6 +15,7 @@ from typing import Any
 from pipelines.prepare import gcs, storage, storage_errors
 from pipelines.prepare.diagnosis import PROBE, Check, HopelessError, tried
 from tfrecord_io.errors import OutputError, PrepError
+from tfrecord_io.shown import without_secrets
 
 __all__ = ["checks"]
 
@@ -72,7 +73,7 @@ def _renewal_problem(credentials: Any) -> str:
     try:
         credentials.refresh(Request())
     except GoogleAuthError as error:
-        return storage_errors.scrubbed(str(error.args[0] if error.args else error))
+        return without_secrets(str(error.args[0] if error.args else error))
     return ""
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pipelines.prepare import data_files
 from pipelines.prepare.columns import ColumnPlan, Inputs, Purpose, is_json
 from pipelines.prepare.config import SourceConfig
+from pipelines.prepare.hints import suggestion
 from pipelines.prepare.labels import LabelPlan, is_text, named, plan_label, shown
 from pipelines.prepare.sources import Source, SplitSource
 from pipelines.prepare.stepped_files import marked
@@ -60,7 +61,7 @@ def _require(config: SourceConfig, *, source: Source, split: str, inputs: Inputs
     if missing:
         raise ColumnError(
             f"split {split!r} has no column {', '.join(map(repr, missing))}",
-            remedy=f"choose among its columns: {', '.join(schema.names)}",
+            remedy=f"{suggestion(missing[0], schema.names)}choose among its columns: {', '.join(schema.names)}",
         )
     if repeated := sorted({name for name in wanted if schema.names.count(name) > 1}):
         raise ColumnError(f"split {split!r} has several columns named {repeated}", remedy="rename them in the source")

@@ -22,15 +22,18 @@ __all__ = ["check_error_rate", "commit"]
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
     """Writes the tokenizer, the files for TFDS, and the manifest. Splits that were committed before stay.
 
-    Raises: OutputError if a shard is missing; LedgerError if rows are; RowsRejectedError if too many were rejected.
+    Raises: OutputError if a shard is missing, or another job has written here meanwhile; LedgerError if rows are
+        missing; RowsRejectedError if too many were rejected.
     """
+    # Before what is read: a manifest that comes in between is not the one that was read, and is not replaced.
+    seen = storage.generations(_paths(job))
     made = {split: _receipts(job, split) for split in job.splits}
     splits = {
         split: receipts.to_split(found, rows_in=job.splits[split].num_rows) for split, found in sorted(made.items())
     }
     rejected = {split: (ledger.rejected, _first(made[split])) for split, ledger in _ledgers(splits).items()}
     check_error_rate(rejected, rows={split: job.splits[split].num_rows for split in splits}, limit=max_error_rate)
-    before = workspace.read_manifest(job.root)
+    before = _manifest_before(job)
     disproved = disproof.read(job)
     if before is not None and disproved is not None:
         _require_trusted(before, disproved, made=set(made), root=job.root)
@@ -55,7 +58,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
             **{name: metadata.version(name) for name in ("datasets", "tokenizers", "transformers")},
         },
     )
-    _write(job, result)
+    _write(job, result, seen)
     staging.remove(job)
     return result
 
@@ -100,6 +103,25 @@ def _receipts(job: Job, split: str) -> list[Receipt]:
     return [receipt for receipt in found if receipt is not None]
 
 
+def _paths(job: Job) -> list[str]:
+    """Every file that a commit may write."""
+    names = (*workspace.OWN_FILES, *(f"tokenizer/{name}" for name in tokenizer_files(job)))
+    return [storage.join(job.root, name) for name in names]
+
+
+def _manifest_before(job: Job) -> Manifest | None:
+    """What an earlier run of the same job has committed. Raises: OutputError if it is another job's."""
+    before = workspace.read_manifest(job.root)
+    if before is not None and before.fingerprint != job.fingerprint:
+        raise OutputError(
+            f"{storage.join(job.root, manifest.FILE_NAME)}: is of another job, which has written to this folder "
+            f"meanwhile: got fingerprint {before.fingerprint}, expected {job.fingerprint}",
+            remedy="choose another --output, or let one job at a time write to this folder and start over with "
+            "--overwrite",
+        )
+    return before
+
+
 def _require_trusted(before: Manifest, disproved: Disproof, *, made: set[str], root: str) -> None:
     """Raises: OutputError if a split that was committed earlier, and is not made now, is a fast engine's."""
     for split, names in sorted(before.engines.get("splits", {}).items()):
@@ -134,9 +156,12 @@ def _first(found: list[Receipt]) -> tuple[RejectedRow, ...]:
     return tuple(every[: receipts.NAMED_ROWS])
 
 
-def _write(job: Job, result: Manifest) -> None:
-    for name, content in tokenizer_files(job).items():
-        storage.write_bytes(storage.join(job.root, "tokenizer", name), content)
-    for name, content in tfds.files(result).items():
-        storage.write_bytes(storage.join(job.root, name), content)
-    storage.write_bytes(storage.join(job.root, manifest.FILE_NAME), manifest.dump(result))
+def _write(job: Job, result: Manifest, seen: Mapping[str, int]) -> None:
+    """`seen` are the generations of what there was, where storage has such."""
+    files = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
+    files |= {**tfds.files(result), manifest.FILE_NAME: manifest.dump(result)}
+    for name, content in files.items():
+        if name == manifest.FILE_NAME:
+            workspace.require_own(job)
+        path = storage.join(job.root, name)
+        storage.write_bytes(path, content, replacing=seen.get(path))

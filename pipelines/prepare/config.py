@@ -10,8 +10,9 @@ import datetime
 import re
 from typing import Any, Literal, get_args
 
-from pipelines.prepare import bucket_lengths, limits
+from pipelines.prepare import bucket_lengths, limits, paths
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.shown import without_access
 
 __all__ = [
     "LAYOUT_COLUMNS",
@@ -83,6 +84,7 @@ LAYOUT_OPTIONS: dict[str, tuple[LayoutName, ...]] = {
     "long_documents": ("pack",),
     "pack_rows": ("chat",),
     "chat_date": ("chat",),
+    "chat_template": ("chat",),
     "target_length": ("seq2seq",),
     "input_prefix": ("seq2seq",),
     "label_all_tokens": ("tokens",),
@@ -108,11 +110,13 @@ class StepConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceConfig:
-    """Which rows: `dataset` is a hub id, a path, a glob, or a folder; `splits` empty means every split. The columns
-    that only some layouts take are None where the layout's own default holds.
+    """Which rows: `dataset` is a hub id, a path, a glob, or a folder, and `more` are further paths of the same dataset;
+    `splits` empty means every split. The columns that only some layouts take are None where the layout's own default
+    holds.
     """
 
     dataset: str
+    more: tuple[str, ...] = ()
     config: str | None = None
     revision: str | None = None
     splits: tuple[str, ...] = ()
@@ -181,6 +185,7 @@ class LayoutConfig:
     long_documents: LongDocuments = "split"
     pack_rows: bool = False
     chat_date: str | None = None
+    chat_template: str | None = None
     target_length: int | None = None
     input_prefix: str = ""
     label_all_tokens: bool = False
@@ -401,8 +406,12 @@ class PrepareConfig:
         }
 
 
-def default_name(dataset: str) -> str:
-    """A name for the shards, from the last part of the dataset's path or id that is not a glob."""
-    parts = [part for part in re.split(r"[/\\]", dataset) if part and not re.search(r"[*?\[]", part)]
+def default_name(dataset: str, *more: str) -> str:
+    """A name for the shards, from the last part of the dataset's path or id that is not a glob; of several paths, from
+    the folder that they share.
+    """
+    if more:
+        dataset = paths.common_folder((dataset, *more))
+    parts = [part for part in re.split(r"[/\\]", without_access(dataset)) if part and not re.search(r"[*?\[]", part)]
     stem = parts[-1].partition(".")[0] if parts else ""
     return re.sub(r"[^A-Za-z0-9_+\-]", "_", stem) or "dataset"

@@ -13,11 +13,9 @@ import csv
 import glob
 import io
 import itertools
-import lzma
 import os
 import posixpath
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any, TextIO, cast
 
@@ -25,8 +23,9 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.prepare import hub
+from pipelines.prepare import hub, packed_files, paths, split_rules
 from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import without_access
 
 __all__ = [
     "BUILDERS",
@@ -35,7 +34,6 @@ __all__ = [
     "find",
     "has_rows",
     "header",
-    "kind_of",
     "kind_of_all",
     "literal",
     "options",
@@ -46,77 +44,54 @@ BUILDERS = {"parquet": "parquet", "arrow": "arrow", "json": "json", "csv": "csv"
 # Of the kinds that have a header line.
 SEPARATORS = {"csv": ",", "tsv": "\t"}
 
-_KINDS = {
-    ".parquet": "parquet",
-    ".arrow": "arrow",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".json": "json",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".txt": "text",
-}
-_PACKED = (".gz", ".bz2", ".xz", ".zst")
 # What `datasets` and the tools around it leave beside the data.
-_NOT_DATA = frozenset({"dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json", "metadata.json"})
+_NOT_DATA = frozenset(
+    {"config.json", "dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json", "metadata.json"}
+)
+# Where `datasets` looks for which files belong to which split.
+_CARDS = ("README.md", ".huggingface.yaml")
+_REMEDIES = {
+    **dict.fromkeys((".xlsx", ".xls"), "save the sheet as CSV, or `pandas.read_excel(…).to_parquet(…)`"),
+    **dict.fromkeys((".zip", ".tar", ".tgz"), "unpack it, and name the files"),
+    ".tfrecord": "this is what a build makes; name the files that it is to be made from",
+}
 # Enough to tell a file that has rows from one that has none.
 _HEAD_LETTERS = 1 << 16
 # By default Python's CSV reader takes fields up to 128 KB.
 _MOST_LETTERS = 1 << 30
 # What a file says that cannot be unpacked, or is no CSV: opening it for its rows says it better.
-_UNREADABLE = (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError, csv.Error)
-# The words by which a file says its split, as separate parts of its name.
-_SPLIT_WORDS = {
-    "train": "train",
-    "training": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "dev": "validation",
-    "test": "test",
-    "testing": "test",
-    "eval": "test",
-}
+_UNREADABLE = (*packed_files.UNREADABLE, ValueError, csv.Error)
 
 
-def find(dataset: str) -> list[str]:
-    """The data files that a folder, a path, a glob or a URL names, sorted. Raises: SourceError if there is none."""
-    if "://" in dataset:
-        return hub.expand_url(dataset)
-    if os.path.isdir(dataset):
-        return _below(dataset)
-    # A name that is there is that file, whatever signs are in it.
-    paths = [dataset] if os.path.isfile(dataset) else sorted(glob.glob(dataset, recursive=True))
-    if not (files := [path for path in paths if os.path.isfile(path)]):
-        raise SourceError(f"{dataset}: no such file", remedy="check the path; quote a glob so that the shell leaves it")
-    return files
+def find(dataset: str, *more: str) -> list[str]:
+    """The data files that folders, paths, globs and URLs name, sorted. Raises: SourceError if there is none."""
+    return sorted(dict.fromkeys(path for name in (dataset, *more) for path in _find(name)))
 
 
-def kind_of(path: str) -> str | None:
-    """The kind of file that the name's suffix says, or None."""
-    stem, suffix = posixpath.splitext(path.lower())
-    return _KINDS.get(posixpath.splitext(stem)[1] if suffix in _PACKED else suffix)
-
-
-def kind_of_all(paths: Sequence[str], *, dataset: str) -> str:
+def kind_of_all(files: Sequence[str], *, dataset: str) -> str:
     """The one kind that all files are of. Raises: SourceError if they are of several, or of none that is known."""
-    kinds = {kind_of(path) or "unknown" for path in paths}
-    if len(kinds) != 1 or "unknown" in kinds:
-        raise SourceError(
-            f"{dataset}: files of the kinds {sorted(kinds)}, expected one kind of {sorted(_KINDS)}",
-            remedy="name the data files by a glob, such as 'data/*.jsonl'",
-        )
-    return kinds.pop()
+    kinds: dict[str, list[str]] = {}
+    for path in files:
+        kind = paths.kind_of(path)
+        if kind is None:
+            raise _unknown(path)
+        kinds.setdefault(kind, []).append(path)
+    if len(kinds) > 1:
+        found = ", ".join(f"{len(some)} {kind} (such as {posixpath.basename(some[0])})" for kind, some in kinds.items())
+        globs = " or ".join(f"'{_glob(some[0], dataset=dataset)}'" for some in kinds.values())
+        raise SourceError(f"{dataset}: files of several kinds: {found}, expected one", remedy=f"name {globs}")
+    return next(iter(kinds))
 
 
-def by_split(paths: Sequence[str]) -> dict[str, list[str]]:
-    """The files of each split, which a file's name says as a separate word (`train-00000-of-00002`); else `train`."""
-    splits: dict[str, list[str]] = {}
-    for path in paths:
-        words = re.split(r"[^a-z]+", posixpath.basename(path).partition(".")[0].lower())
-        split = next((_SPLIT_WORDS[word] for word in words if word in _SPLIT_WORDS), "train")
-        splits.setdefault(split, []).append(path)
-    return splits
+def by_split(files: Sequence[str], *, dataset: str) -> dict[str, list[str]]:
+    """The files of each split, see `split_rules`. A folder's names count from there, others from what they share.
+
+    Raises: SourceError if a file belongs to no split where others do, or to several; or if a dataset card says it.
+    """
+    if os.path.isdir(dataset):
+        _refuse_card(dataset)
+        return split_rules.by_split(files, folder=dataset)
+    return split_rules.by_split(files, folder=paths.common_folder([without_access(path) for path in files]))
 
 
 def has_rows(path: str) -> bool:
@@ -125,7 +100,7 @@ def has_rows(path: str) -> bool:
         return True
     if os.path.getsize(path) == 0:
         return False
-    kind = kind_of(path)
+    kind = paths.kind_of(path)
     try:
         if kind == "parquet":
             return int(pq.read_metadata(path).num_rows) > 0
@@ -191,12 +166,65 @@ def _open_text(path: str) -> contextlib.AbstractContextManager[TextIO]:
     return cast("contextlib.AbstractContextManager[TextIO]", opened)
 
 
+def _find(dataset: str) -> list[str]:
+    if "://" in dataset:
+        return hub.expand_url(dataset)
+    dataset = os.path.expanduser(dataset)
+    paths.require(dataset)
+    if os.path.isdir(dataset):
+        return _below(dataset)
+    # A name that is there is that file, whatever signs are in it.
+    found = [dataset] if os.path.isfile(dataset) else glob.glob(dataset, recursive=True)
+    if not (files := [path for path in found if os.path.isfile(path)]):
+        raise SourceError(
+            f"{dataset}: only folders, expected files", remedy=f"name the files, as in '{dataset}/*.jsonl'"
+        )
+    return files
+
+
+def _unknown(path: str) -> SourceError:
+    suffix = posixpath.splitext(without_access(path))[1].lower()
+    return SourceError(
+        f"{path}: a file of an unknown kind, expected {', '.join(sorted(paths.KINDS))}, or one of these as .gz, .bz2, "
+        ".xz or .zst",
+        remedy=_REMEDIES.get(suffix, "bring it into one of these kinds, or name other files by a glob"),
+    )
+
+
+def _glob(path: str, *, dataset: str) -> str:
+    """What names the files of one kind."""
+    suffix = posixpath.basename(path).partition(".")[2]
+    folder = dataset if os.path.isdir(dataset) else posixpath.dirname(path)
+    return posixpath.join(folder, "**" if os.path.isdir(dataset) else "", f"*.{suffix.rpartition('.')[2]}")
+
+
+def _refuse_card(folder: str) -> None:
+    """`datasets` goes by a card that says which files belong to which split, and not by their names."""
+    for name in _CARDS:
+        with contextlib.suppress(FileNotFoundError), open(os.path.join(folder, name), encoding="utf-8") as stream:
+            head = stream.read(_HEAD_LETTERS)
+            front = head if name.endswith(".yaml") else head.partition("\n---")[0]
+            if re.search(r"^(configs|data_files|data_dir)\s*:", front, re.MULTILINE):
+                raise SourceError(
+                    f"{os.path.join(folder, name)} says which files belong to which split, which is not read here",
+                    remedy="name the files of one configuration by a glob, such as 'data/*.parquet'",
+                )
+
+
 def _below(folder: str) -> list[str]:
     found = (os.path.join(place, name) for place, _, names in os.walk(folder) for name in names)
-    visible = (path for path in found if not any(part.startswith(".") for part in path[len(folder) :].split(os.sep)))
-    if not (files := sorted(path for path in visible if kind_of(path) and posixpath.basename(path) not in _NOT_DATA)):
+    visible = (path for path in found if not _is_hidden(os.path.relpath(path, folder)))
+    if not (
+        files := sorted(path for path in visible if paths.kind_of(path) and posixpath.basename(path) not in _NOT_DATA)
+    ):
         raise SourceError(
-            f"{folder}: no data file, expected {', '.join(sorted(_KINDS))} or a folder written by save_to_disk",
+            f"{folder}: no data file, expected {', '.join(sorted(paths.KINDS))} or a folder written by save_to_disk",
             remedy="name the data files by a glob, such as 'data/**/*.parquet'",
         )
     return files
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether `datasets` would not see a path below a folder: a hidden file, or one in a hidden or a special folder."""
+    *folders, name = path.split(os.sep)
+    return name.startswith(".") or any(folder.startswith((".", "__")) for folder in folders)

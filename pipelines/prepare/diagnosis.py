@@ -8,6 +8,7 @@ from typing import Any
 
 from pipelines.prepare import storage, storage_errors
 from tfrecord_io.errors import OutputError
+from tfrecord_io.shown import without_secrets
 
 __all__ = ["PROBE", "Check", "HopelessError", "tried", "until_hopeless"]
 
@@ -17,12 +18,16 @@ PROBE = f"{storage.PARTIAL}doctor-"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """`ok` is None where it cannot be told, or does not matter here."""
+    """`ok` is None where it cannot be told, or does not matter here. `found` and `remedy` hold no secret."""
 
     name: str
     ok: bool | None
     found: str
     remedy: str = ""
+
+    def __post_init__(self) -> None:
+        for field in ("found", "remedy"):
+            object.__setattr__(self, field, without_secrets(getattr(self, field)))
 
 
 class HopelessError(Exception):

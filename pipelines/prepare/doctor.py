@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pipelines.prepare import bucket_diagnosis, storage, storage_errors
 from pipelines.prepare.diagnosis import PROBE, Check, HopelessError, tried, until_hopeless
 from tfrecord_io.errors import PrepError
+from tfrecord_io.shown import is_web
 
 __all__ = ["Check", "diagnose"]
 
@@ -104,7 +105,12 @@ def _dataset_check(dataset: str) -> Check:
     try:
         with storage.source_explained(dataset):
             fs, inner = storage.file_system(dataset)
-            files = sorted(fs.glob(inner) if {"*", "?"} & set(inner) else fs.find(inner))
+            if is_web(dataset):
+                from pipelines.prepare import hub  # with its client, which takes its time to import
+
+                files = hub.expand_url(dataset)
+            else:
+                files = sorted(fs.glob(inner) if {"*", "?"} & set(inner) else fs.find(inner))
             if files:
                 fs.cat_file(files[0], start=0, end=1)
     except FileNotFoundError:

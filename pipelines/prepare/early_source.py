@@ -133,6 +133,8 @@ def main() -> None:
             result: object = _opened(config, processes=min(len(os.sched_getaffinity(0)), _MOST_PROCESSES))
         except PrepError as error:
             result = error
+        except Exception:  # the launcher, which then opens the source itself, says what is wrong with it
+            os._exit(1)
     with answers:
         pickle.dump((result, logged), answers)
     # Nothing is left to do, and the libraries take their time to end.

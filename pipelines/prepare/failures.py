@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from tfrecord_io import errors
 from tfrecord_io.errors import PrepError
+from tfrecord_io.shown import cause_without_secrets
 
 __all__ = ["AGAIN", "Failures", "Reported", "from_text", "reported_in"]
 
@@ -143,6 +144,7 @@ class Failures:
             yield
         except PrepError as error:
             if not self._is_watched:
-                raise Reported.of(error) from error
+                # The runner's text has the traceback in it, with all causes.
+                raise Reported.of(error) from cause_without_secrets(error)
             self.seen.append(error)
             raise

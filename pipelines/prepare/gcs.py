@@ -29,6 +29,7 @@ __all__ = [
     "file_system",
     "find_credentials",
     "forget",
+    "generation",
     "info",
     "inner_path",
     "paths_below",
@@ -115,6 +116,17 @@ def info(inner: str) -> dict[str, Any]:
     if not key or _page(bucket, f"{key}/", maxResults=1).get("items"):
         return {"type": "directory", "size": 0}
     raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"gs://{inner}")
+
+
+def generation(inner: str) -> int:
+    """The number that the service has given to the object as it is now, 0 if there is none: with each upload comes
+    another one. Raises: whatever gcsfs raises.
+    """
+    bucket, _, key = inner.partition("/")
+    try:
+        return int(file_system().call("GET", "b/{}/o/{}", bucket, key, json_out=True)["generation"])
+    except FileNotFoundError:
+        return 0
 
 
 def paths_below(inner: str) -> Iterator[str]:

@@ -7,6 +7,10 @@
 
 A request whose answer was lost may have been done or not. So after an error the session is asked what it has, and the
 upload goes on from there (https://cloud.google.com/storage/docs/performing-resumable-uploads).
+
+An upload may name the generation of the object that it replaces, 0 for none. If another one is there by then, the
+service answers with 412 and leaves it (https://cloud.google.com/storage/docs/request-preconditions). The one in the way
+may be our own, of a request whose answer was lost, or the same content from another worker: so it is compared first.
 """
 
 from __future__ import annotations
@@ -37,8 +41,9 @@ _MOST_IDLE = 3
 class Upload:
     """One object, block by block. Until the last block is sent there is no such object, or the one before."""
 
-    def __init__(self, inner: str, *, path: str) -> None:
+    def __init__(self, inner: str, *, path: str, replacing: int | None = None) -> None:
         self._path = path
+        self._replacing = replacing
         self._bucket, _, self._key = inner.partition("/")
         self._fs = gcs.file_system()
         base = self._fs.base.replace("/storage/v1/", "/upload/storage/v1/")
@@ -46,21 +51,31 @@ class Upload:
         self._sum = Sum()
         self._session = ""
         self._stored = 0
+        self._refused = False
 
     def send(self, block: bytes, *, last: bool) -> None:
         """Blocks are of whole multiples of 256 KiB, but for the last. Raises: OutputError; whatever gcsfs raises."""
         self._sum.update(block)
-        if last and not self._session:
-            self._check(persist(lambda: self._send_whole(block), path=self._path))
-            return
-        if not self._session:
-            self._session = persist(self._begin, path=self._path)
-        made = self._send_part(block, last=last)
-        if made is not None:
+        made = None if self._refused else self._send_unless_refused(block, last=last)
+        if last and self._refused:
+            self._require_same_there()
+        elif made is not None:
             self._check(made)
 
     def abandon(self) -> None:
         """An unfinished session costs nothing, and ends by itself."""
+
+    def _send_unless_refused(self, block: bytes, *, last: bool) -> dict[str, Any] | None:
+        """Returns: the finished object, after the last block."""
+        try:
+            if last and not self._session:
+                return persist(lambda: self._send_whole(block), path=self._path)
+            if not self._session:
+                self._session = persist(self._begin, path=self._path)
+            return self._send_part(block, last=last)
+        except FileExistsError:  # what gcsfs makes of 412
+            self._refused = True
+        return None
 
     def _send_whole(self, content: bytes) -> dict[str, Any]:
         boundary = uuid.uuid4().hex
@@ -77,7 +92,13 @@ class Upload:
         headers = {"Content-Type": f'multipart/related; boundary="{boundary}"'}
         try:
             made: dict[str, Any] = self._fs.call(
-                "POST", self._url, uploadType="multipart", headers=headers, data=_Body(body), json_out=True
+                "POST",
+                self._url,
+                uploadType="multipart",
+                ifGenerationMatch=self._replacing,
+                headers=headers,
+                data=_Body(body),
+                json_out=True,
             )
         except Exception as error:
             if "doesn't match calculated" in str(error):
@@ -86,10 +107,12 @@ class Upload:
         return made
 
     def _begin(self) -> str:
+        # The precondition is part of the session, and counts when the object is made.
         headers, _ = self._fs.call(
             "POST",
             self._url,
             uploadType="resumable",
+            ifGenerationMatch=self._replacing,
             headers={"X-Upload-Content-Type": _BINARY},
             json={"name": self._key},
         )
@@ -119,7 +142,8 @@ class Upload:
         try:
             return persist(lambda: self._ask(f"bytes {span}/{end if last else '*'}", part), path=self._path)
         except Exception as error:
-            if storage_errors.is_transient(error) or storage_errors.status_of(error) in (401, 403):
+            final = isinstance(error, FileExistsError) or storage_errors.status_of(error) in (401, 403)
+            if final or storage_errors.is_transient(error):
                 raise
         # Part of a request that was repeated had been done, or all of it: the session knows. (Asked outside of the
         # handler: the error names the session, which nothing raised from here on is to be chained to.)
@@ -158,6 +182,20 @@ class Upload:
             # This upload, and not one that somebody else has made since.
             self._fs.call("DELETE", "b/{}/o/{}", self._bucket, self._key, generation=made.get("generation"))
         raise self._changed(f"the service has {made.get('size')} bytes with {field} {made.get(field)}; it was deleted")
+
+    def _require_same_there(self) -> None:
+        """Raises: OutputError if the object in the way has another content than the one that was to be sent."""
+        there: dict[str, Any] = {}
+        with contextlib.suppress(FileNotFoundError):
+            there = json.loads(persist(self._look, path=self._path))
+        if there.get(self._sum.field) == self._sum.text and self._is_same(there):
+            return
+        since = "another job has written it" if there else "it was deleted"
+        raise OutputError(
+            f"{self._path}: not written, since {since} while this job was at work: expected generation "
+            f"{self._replacing or 'none'}, got {there.get('generation', 'none')}",
+            remedy="let one job at a time write to this folder, and run the same command again to go on",
+        )
 
     def _changed(self, what: str) -> OutputError:
         return OutputError(

@@ -6,25 +6,24 @@ The token of `HF_TOKEN` (or of a login) is used by the hub's own client; nothing
 from __future__ import annotations
 
 import contextlib
-import gzip
 import logging
 import os
 import re
-import zlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import huggingface_hub
 from huggingface_hub import errors as hub_errors
 
-from pipelines.prepare import storage
+from pipelines.prepare import packed_files, storage, storage_errors
+from pipelines.prepare.hints import TO_UTF8
 from tfrecord_io.errors import OutputError, PrepError, SourceError
+from tfrecord_io.shown import is_web, visible, without_access, without_secrets
 
 __all__ = ["cached_revision", "expand_url", "explained", "resolve_dataset_revision"]
 
 _DISK_FULL = 28
-_CHUNK_BYTES = 1 << 20
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
-_QUERY = re.compile(r"(https?://[^\s'\"?]*)\?[^\s'\"]*")
 
 
 def resolve_dataset_revision(name: str, *, revision: str | None) -> str | None:
@@ -62,10 +61,23 @@ def expand_url(pattern: str) -> list[str]:
     fs, inner = storage.file_system(pattern)
     found: list[str] = []
     with contextlib.suppress(FileNotFoundError), storage.source_explained(pattern):
-        found = fs.glob(inner) if "*" in inner or "?" in inner else [inner] if fs.exists(inner) else []
+        path = without_access(pattern)
+        found = fs.glob(inner) if "*" in path or "?" in path else _existing(fs, inner)
     if not found:
         raise SourceError(f"{pattern}: no such file", remedy="check the address, and that you may list and read it")
     return sorted(fs.unstrip_protocol(path) for path in found)
+
+
+def _existing(fs: Any, path: str) -> list[str]:
+    try:
+        fs.info(path)
+        return [path]
+    except FileNotFoundError as error:
+        cause = error.__cause__
+    # FileNotFoundError is what fsspec makes of whatever its client for the web raises.
+    if isinstance(cause, Exception) and storage_errors.status_of(cause) != 404:
+        raise cause
+    return []
 
 
 @contextlib.contextmanager
@@ -99,8 +111,13 @@ def explained(dataset: str, *, files: Sequence[str] = ()) -> Iterator[None]:
             remedy="try again later; the same command goes on where it stopped",
         ) from error
     except Exception as error:
+        if is_web(dataset) and (_is_network(error) or storage_errors.is_transient(error)):
+            storage_errors.raise_as(SourceError, dataset, error, done="read")
         if _is_network(error):
             raise _unreachable(dataset, error) from error
+        # Looked for only after a failure: packed files are read to their end.
+        if packed := next(((path, what) for path in files if (what := packed_files.damage(path))), None):
+            raise packed_files.damaged(*packed) from error
         raise _unreadable(_culprit(said, files) or dataset, error) from error
 
 
@@ -115,6 +132,7 @@ def _listening(said: list[str]) -> Iterator[None]:
             if record.levelno >= logging.ERROR:
                 said.append(record.getMessage())
                 return
+            record.msg, record.args = visible(without_secrets(record.getMessage()), lines=True), None
             for handler in before:
                 handler.handle(record)
 
@@ -126,20 +144,8 @@ def _listening(said: list[str]) -> Iterator[None]:
 
 
 def _culprit(said: Sequence[str], files: Sequence[str]) -> str | None:
-    """The file that could not be read: named in the log, or packed and damaged. Looked for only after a failure."""
-    named = (path for path in files if any(path in line for line in said))
-    damaged = (path for path in files if path.endswith(".gz") and os.path.isfile(path) and not _unpacks(path))
-    return next(named, None) or next(damaged, None)
-
-
-def _unpacks(path: str) -> bool:
-    try:
-        with gzip.open(path) as stream:
-            while stream.read(_CHUNK_BYTES):
-                pass
-    except (OSError, EOFError, zlib.error):
-        return False
-    return True
+    """The file that could not be read, as the log names it."""
+    return next((path for path in files if any(path in line for line in said)), None)
 
 
 def _is_network(error: Exception) -> bool:
@@ -171,6 +177,11 @@ def _unreadable(dataset: str, error: BaseException) -> PrepError:
             f"{dataset}: made by a script of its own, and code of datasets is never run",
             remedy="give --revision refs/convert/parquet, where the hub keeps the files made by most such scripts",
         )
+    if isinstance(cause, UnicodeDecodeError):
+        return SourceError(
+            f"{dataset}: cannot be read: not UTF-8, {cause.reason} at {cause.object[cause.start : cause.start + 8]!r}",
+            remedy=TO_UTF8,
+        )
     return SourceError(
         f"{dataset}: cannot be read: {type(cause).__name__}: {_first_line(cause)}",
         remedy="mend the file or leave it out, or name another config or format",
@@ -179,5 +190,4 @@ def _unreadable(dataset: str, error: BaseException) -> PrepError:
 
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
-    # The query of a download address may be a signature that grants access.
-    return _QUERY.sub(r"\1?...", lines[0]) if lines else type(error).__name__
+    return lines[0] if lines else type(error).__name__

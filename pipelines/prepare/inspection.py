@@ -33,7 +33,7 @@ class DecodedRow:
 def load_tokenizer(root: str) -> Any:
     """The tokenizer that is stored with the dataset. Raises: ReaderError if it is not there."""
     folder = storage.join(root, "tokenizer")
-    names = storage.list_names(folder)
+    names = storage.list_files(folder)
     if not names:
         raise ReaderError(f"{folder}: no tokenizer", remedy=f"run `prep-tfrecords verify {root} --repair`")
     return tokenization.load({name: storage.read_bytes(storage.join(folder, name)) for name in names})

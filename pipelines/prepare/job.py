@@ -13,7 +13,6 @@ import functools
 import hashlib
 import json
 import os
-import urllib.parse
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
@@ -22,17 +21,21 @@ from pipelines.prepare import bucket_lengths, disproof, early_source, layouts, o
 from pipelines.prepare.column_planning import plan_columns
 from pipelines.prepare.columns import ColumnPlan
 from pipelines.prepare.config import Compression, EngineName, LayoutConfig, PrepareConfig, SourceConfig
+from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.sources import Source, SplitSource
 from pipelines.prepare.stepping import stepped
 from pipelines.prepare.steps import Step
 from tfrecord_io import manifest, record_index
+from tfrecord_io.errors import FormatError
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Schema
+from tfrecord_io.shown import without_access
 
 __all__ = ["Job", "Resolved", "rejected_path", "resolve", "source_place", "tokenizer_files"]
 
 WORK_FOLDER = ".prep"
+_NOT_IN_NAMES = frozenset("\\\0")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,7 +89,10 @@ class Job:
         return storage.join(self.root, rejected_path(task.split, task.index))
 
     def open_tools(self) -> layouts.Tools:
-        """Loads the tokenizer from the job's folder and makes it ready, without an engine that was disproved."""
+        """Loads the tokenizer from the job's folder and makes it ready, without an engine that was disproved.
+
+        Raises: FormatError if it is not the one that was saved there.
+        """
         tokenizer = tokenization.load(tokenizer_files(self))
         engine: EngineName = self.engine if disproof.read(self) is None else "hf"
         opening = layouts.Opening(
@@ -127,15 +133,16 @@ def resolve(config: PrepareConfig) -> Resolved:
     # `datasets` asks whether transformers is there, and takes one that is half imported for whole.
     tokenization.import_libraries()
     # Preparing the files leaves the interpreter to others for most of the time, loading a tokenizer does not.
-    opening = overlap.begun(lambda: stepped(early_source.awaited(config.source), found))
-    tokenizer, files = tokenization.resolve(config.tokenizer)
+    opening = overlap.begun(lambda: _open_source(config, found))
+    loading = overlap.begun(lambda: tokenization.resolve(config.tokenizer))
+    overlap.wait_for(opening, loading)
+    source, columns = opening.result()
+    tokenizer, files = loading.result()
     length = tokenization.resolve_length(tokenizer, config.layout)
     facts = tokenization.facts(tokenizer, name=config.tokenizer.name, files=files)
     if config.layout.add_bos and facts.bos_id is None:
         raise tokenization.no_bos(config.tokenizer.name)
-    source = overlap.awaited(opening)
     layout = layouts.layout_of(config.layout)
-    columns = plan_columns(config.source, source, inputs=layout.inputs(config.source))
     wanted = layouts.Opening(
         tokenizer=tokenizer,
         facts=facts,
@@ -159,6 +166,13 @@ def resolve(config: PrepareConfig) -> Resolved:
         items=items,
         place=source_place(config.source, source, found),
     )
+
+
+def _open_source(config: PrepareConfig, found: Sequence[Step]) -> tuple[Source, ColumnPlan]:
+    """With its columns, so that a misspelt one is said while the tokenizer is still loading."""
+    source = stepped(early_source.awaited(config.source), found)
+    inputs = layouts.layout_of(config.layout).inputs(config.source)
+    return source, plan_columns(config.source, source, inputs=inputs)
 
 
 def _job(
@@ -212,25 +226,41 @@ def source_place(config: SourceConfig, source: Source, found: Sequence[Step] = (
     """Where the dataset is, to open it again: an absolute path, an address without credentials, or a pinned hub id;
     and the steps that its rows go through, with their text.
     """
-    dataset = config.dataset
-    if "://" in dataset:
-        parts = urllib.parse.urlsplit(dataset)
-        dataset = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    elif source.identity["kind"] != "hub":
-        dataset = os.path.abspath(os.path.expanduser(dataset))
-    place = {"dataset": dataset, "config": config.config, "revision": source.identity.get("revision")}
+    known = {"config": config.config, "revision": source.identity.get("revision")}
+    place = {"dataset": _address(config.dataset, source), **known}
+    if config.more:
+        place["more"] = [_address(path, source) for path in config.more]
     return {**place, "steps": [step.to_json() for step in found]} if found else place
 
 
+def _address(dataset: str, source: Source) -> str:
+    if "://" in dataset or source.identity["kind"] == "hub":
+        return without_access(dataset)
+    return os.path.abspath(os.path.expanduser(dataset))
+
+
 def tokenizer_files(job: Job) -> tokenization.Files:
-    """The saved tokenizer, from the job's folder."""
-    return _tokenizer_files(job.work_path("tokenizer"))
+    """The saved tokenizer, from the job's folder. Raises: FormatError if it is not the one that was saved there."""
+    return _tokenizer_files(job.work_path("tokenizer"), job.facts.content_sha256)
 
 
 @functools.lru_cache(maxsize=4)
-def _tokenizer_files(folder: str) -> tokenization.Files:
-    # Every thread of a worker asks for the same folder, and the path holds the fingerprint of what is in it.
-    return {name: storage.read_bytes(storage.join(folder, name)) for name in storage.list_names(folder)}
+def _tokenizer_files(folder: str, expected: str) -> tokenization.Files:
+    # Every thread of a worker asks for the same folder.
+    remedy = (
+        "delete this folder, and run the same build again, which saves the tokenizer anew; finished shards are kept"
+    )
+    names = storage.list_files(folder)
+    if odd := [name for name in names if {"", ".", ".."} & {*name.split("/")} or set(name) & _NOT_IN_NAMES]:
+        raise FormatError(f"{folder}: {odd[0]!r} is no name of a tokenizer's file", remedy=remedy)
+    files = {name: storage.read_bytes(storage.join(folder, name)) for name in names}
+    # Whoever may write there may have changed it since, such as a worker of an earlier job that was delayed.
+    if (got := bytes_digest(files)) != expected:
+        raise FormatError(
+            f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, expected {expected}",
+            remedy=remedy,
+        )
+    return files
 
 
 def _fingerprint_items(

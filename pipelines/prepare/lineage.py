@@ -27,6 +27,7 @@ from pipelines.prepare.reopening import Reopened
 from pipelines.prepare.stepped_files import marked
 from tfrecord_io.errors import FormatError, ReaderError, SourceError
 from tfrecord_io.manifest import Ledger, Manifest, Shard
+from tfrecord_io.shown import without_access
 
 __all__ = ["Contribution", "Traced", "Tracer"]
 
@@ -181,4 +182,4 @@ def _contribution(dataset: Reopened, split: str, row: int, tokens: tuple[int, in
     ((_, batch),) = dataset.job.splits[split].read([(row, row + 1)], names)
     (content,) = batch.to_pylist()
     file, file_row = origins.locate(dataset.source, split, row)
-    return Contribution(row=row, file=file, file_row=file_row, texts=content, tokens=tokens)
+    return Contribution(row=row, file=file and without_access(file), file_row=file_row, texts=content, tokens=tokens)

@@ -13,7 +13,6 @@ row ranges that were asked for, and the columns' types. Only paths travel to wor
 from __future__ import annotations
 
 import contextlib
-import glob
 import json
 import logging
 import os
@@ -26,10 +25,11 @@ import datasets
 import pyarrow as pa
 from datasets.table import CastError
 
-from pipelines.prepare import data_files, hub, memory
+from pipelines.prepare import data_files, hub, memory, packed_files, paths
 from pipelines.prepare.arrow_files import ArrowFiles, Stamp, stamps_of
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.content import files_digest
+from pipelines.prepare.hints import suggestion
 from pipelines.prepare.sources import Column, Columns, Source, SplitSource
 from tfrecord_io.errors import ColumnError, SourceError, SplitNotFoundError
 
@@ -124,10 +124,7 @@ def _ranges(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[tuple[int
     try:
         parts = datasets.ReadInstruction.from_spec(spec).to_absolute(dict(lengths))
     except (ValueError, AssertionError, AttributeError, TypeError) as error:
-        raise SplitNotFoundError(
-            f"--split {spec!r}: {error}",
-            remedy=f"choose among {', '.join(sorted(lengths))}, sliced as in 'train[:1%]' where wanted",
-        ) from error
+        raise SplitNotFoundError(f"--split {spec!r}: {error}", remedy=_split_remedy(spec, lengths)) from error
     names = {part.splitname for part in parts}
     if len(names) != 1:
         raise SplitNotFoundError(
@@ -137,6 +134,14 @@ def _ranges(spec: str, lengths: Mapping[str, int]) -> tuple[str, tuple[tuple[int
     name = names.pop()
     bounds = ((part.from_ or 0, lengths[name] if part.to is None else part.to) for part in parts)
     return name, tuple((start, stop) for start, stop in bounds if start < stop)
+
+
+def _split_remedy(spec: str, lengths: Mapping[str, int]) -> str:
+    if set(spec.split(",")) <= set(lengths) and "," in spec:
+        return f"give each by itself: {' '.join(f'--split {name}' for name in spec.split(','))}"
+    known = ", ".join(sorted(lengths))
+    near = suggestion(spec.partition("[")[0], sorted(lengths))
+    return f"{near}choose among {known}, sliced as in 'train[:1%]' where wanted"
 
 
 def _check_name(name: str, *, dataset: str) -> None:
@@ -159,10 +164,11 @@ def _first_rows(ranges: Sequence[tuple[int, int]], limit: int) -> tuple[tuple[in
 
 def _load(config: SourceConfig, processes: int) -> _Loaded:
     dataset = os.path.expanduser(config.dataset)
-    if os.path.isdir(dataset) and _is_saved(dataset):
+    paths.require(config.dataset, *config.more)
+    if os.path.isdir(dataset) and _is_saved(dataset) and not config.more:
         return _load_saved(dataset, config)
-    if os.path.exists(dataset) or glob.has_magic(dataset) or "://" in dataset or data_files.kind_of(dataset):
-        return _load_files(data_files.find(dataset), config, processes)
+    if config.more or paths.is_files(config.dataset):
+        return _load_files(data_files.find(config.dataset, *config.more), config, processes)
     return _load_hub(config)
 
 
@@ -201,20 +207,21 @@ def _own_name(split: datasets.Dataset | None) -> str:
     return (names.pop() if len(names) == 1 else "") or "train"
 
 
-def _load_files(paths: Sequence[str], config: SourceConfig, processes: int) -> _Loaded:
+def _load_files(named: Sequence[str], config: SourceConfig, processes: int) -> _Loaded:
     _refuse_hub_options(config)
-    kind = data_files.kind_of_all(paths, dataset=config.dataset)
-    every = data_files.by_split(paths)
+    kind = data_files.kind_of_all(named, dataset=config.dataset)
+    every = data_files.by_split(named, dataset="" if config.more else os.path.expanduser(config.dataset))
+    packed_files.require_whole_zst(named)
     filled = {name: [path for path in files if data_files.has_rows(path)] for name, files in every.items()}
     # `datasets` takes each entry for a glob.
     entries = {name: [data_files.literal(path) for path in files] for name, files in filled.items() if files}
     _leave_out(every.keys() - entries.keys(), place=config.dataset)
-    before = stamps_of(paths)
-    with hub.explained(config.dataset, files=paths), _told_apart(config.dataset):
+    before = stamps_of(named)
+    with hub.explained(config.dataset, files=named), _told_apart(config.dataset):
         _check_headers(filled, kind=kind, config=config)
         loaded = _prepared(entries, kind=kind, processes=_worthwhile(filled, processes)) if entries else {}
-    identity = {"kind": kind, "files": files_digest(paths)}
-    if changed := sorted(path for path, stamp in stamps_of(paths).items() if stamp != before.get(path)):
+    identity = {"kind": kind, "files": files_digest(named)}
+    if changed := sorted(path for path, stamp in stamps_of(named).items() if stamp != before.get(path)):
         raise SourceError(f"{changed[0]}: was changed while it was read", remedy="run the same command again")
     return _Loaded(loaded, identity, filled, {})
 
@@ -252,7 +259,7 @@ def _check_headers(files: Mapping[str, Sequence[str]], *, kind: str, config: Sou
     that every column has the values of the one before it.
     """
     wanted = {*config.text_columns, config.label_column, *config.keep_columns}
-    for path in (paths[0] for paths in files.values() if paths and kind in data_files.SEPARATORS):
+    for path in (some[0] for some in files.values() if some and kind in data_files.SEPARATORS):
         names, num_fields = data_files.header(path, separator=data_files.SEPARATORS[kind])
         if repeated := sorted({name for name in names if name in wanted and names.count(name) > 1}):
             raise ColumnError(

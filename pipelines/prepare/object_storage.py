@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -22,10 +22,11 @@ from pipelines.prepare import gcs, gcs_upload, storage_errors
 from pipelines.prepare.persistence import persist
 from tfrecord_io.errors import ConfigError, OutputError, PrepError
 
-__all__ = ["Ranges", "delete", "entries", "info", "open_fs", "read", "reading", "stream", "write"]
+__all__ = ["Ranges", "delete", "entries", "generations", "info", "open_fs", "read", "reading", "stream", "write"]
 
 BLOCK_BYTES = 8 << 20
 _DELETERS = 32
+_ASKERS = 32
 _GLOB = frozenset("*?[")
 
 
@@ -82,6 +83,22 @@ def info(fs: Any, inner: str, *, path: str) -> dict[str, Any]:
     return found
 
 
+def generations(places: Mapping[str, str]) -> dict[str, int]:
+    """The number of each object as it is now, 0 for none, by address; `places` are the paths in the file system. Only
+    Google Cloud Storage has such numbers. Raises: OutputError.
+    """
+
+    def ask(path: str) -> int:
+        with reading(path):
+            return persist(lambda: gcs.generation(places[path]), path=path)
+
+    asked = [path for path in places if _is_gcs(path)]
+    if not asked:
+        return {}
+    with ThreadPoolExecutor(min(_ASKERS, len(asked))) as askers:
+        return dict(zip(asked, askers.map(ask, asked), strict=True))
+
+
 def entries(fs: Any, inner: str, *, path: str) -> list[dict[str, Any]]:
     """What is in a folder. Raises: FileNotFoundError; OutputError."""
     with reading(path):
@@ -112,13 +129,16 @@ def delete(fs: Any, inner: str, *, path: str) -> None:
             list(deleters.map(lambda file: _delete_file(fs, file, path=path), files))
 
 
-def write(fs: Any, inner: str, chunks: Iterable[Any], *, path: str) -> None:
-    """Writes buffers to an object, which appears when all of them are there.
+def write(fs: Any, inner: str, chunks: Iterable[Any], *, path: str, replacing: int | None = None) -> None:
+    """Writes buffers to an object, which appears when all of them are there. `replacing` is the generation of the one
+    that is there now, if nothing else is to be replaced; of other services than Google's the last upload wins.
 
-    Raises: OutputError; whatever `chunks` raises passes.
+    Raises: OutputError, also if another object is there by then, of another content; whatever `chunks` raises passes.
     """
     with _writing(path):
-        upload = gcs_upload.Upload(inner, path=path) if _is_gcs(path) else _Upload(fs, inner, path=path)
+        upload: gcs_upload.Upload | _Upload = (
+            gcs_upload.Upload(inner, path=path, replacing=replacing) if _is_gcs(path) else _Upload(fs, inner, path=path)
+        )
     try:
         for block, last in _blocks(chunks):
             with _writing(path):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pyarrow.parquet as pq
 
-from pipelines.prepare import arrow_files, data_files
+from pipelines.prepare import arrow_files, data_files, paths
 from pipelines.prepare.sources import Source
 from tfrecord_io.errors import SourceError
 
@@ -18,13 +18,13 @@ def locate(source: Source, split: str, row: int) -> tuple[str | None, int]:
 
     Raises: SourceError if the files have fewer rows.
     """
-    paths = source.files.get(split, ())
-    if not paths:
+    files = source.files.get(split, ())
+    if not files:
         return None, row
-    if len(paths) == 1:
-        return paths[0], row
+    if len(files) == 1:
+        return files[0], row
     first = 0
-    for path in paths:
+    for path in files:
         count = _num_rows(path)
         if row < first + count:
             return path, row - first
@@ -37,7 +37,7 @@ def locate(source: Source, split: str, row: int) -> tuple[str | None, int]:
 
 def _num_rows(path: str) -> int:
     """Rows of one file, read as `datasets` read it with the others."""
-    kind = data_files.kind_of(path)
+    kind = paths.kind_of(path)
     assert kind is not None, "it was opened with the others"
     if kind == "parquet" and "://" not in path:
         return int(pq.read_metadata(path).num_rows)

@@ -6,9 +6,9 @@ import collections
 import concurrent.futures
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
-__all__ = ["POLL_SECONDS", "awaited", "begun", "ordered_map"]
+__all__ = ["POLL_SECONDS", "begun", "ordered_map", "wait_for"]
 
 POLL_SECONDS = 0.25
 
@@ -32,13 +32,18 @@ def begun(function: Callable[[], Result]) -> concurrent.futures.Future[Result]:
     return done
 
 
-def awaited(begun: concurrent.futures.Future[Result]) -> Result:
-    """The result, or its error. The system may hand an interrupt to another thread, which wakes nobody: this one looks
-    for itself.
+def wait_for(*begun: concurrent.futures.Future[Any]) -> None:
+    """Waits until all are done, or one has failed, and raises its error then: nobody waits for the others.
+
+    The system may hand an interrupt to another thread, which wakes nobody: this one looks for itself.
     """
-    while not begun.done():
-        concurrent.futures.wait([begun], timeout=POLL_SECONDS)
-    return begun.result()
+    waiting: set[concurrent.futures.Future[Any]] = {*begun}
+    while waiting:
+        done, waiting = concurrent.futures.wait(
+            waiting, timeout=POLL_SECONDS, return_when=concurrent.futures.FIRST_EXCEPTION
+        )
+        for each in done:
+            each.result()
 
 
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, threads: int) -> Iterator[Result]:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pipelines.prepare import storage_errors
+from tfrecord_io.shown import without_secrets
 
 __all__ = ["persist"]
 
@@ -41,7 +42,7 @@ def persist(attempt: Callable[[], Result], *, path: str) -> Result:
             give_up = now + _PATIENCE_SECONDS if give_up is None else give_up
             if not storage_errors.is_transient(error) or now + pause > give_up:
                 raise
-            said = storage_errors.scrubbed(str(error)) or type(error).__name__
-            _log.warning("%s: %s; trying again for up to %.0f s", path, said, give_up - now)
+            said = without_secrets(f"{path}: {str(error) or type(error).__name__}")
+            _log.warning("%s; trying again for up to %.0f s", said, give_up - now)
         time.sleep(pause)
     raise AssertionError("unreachable")

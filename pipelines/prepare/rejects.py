@@ -61,11 +61,13 @@ class Rejects:
     def _block_of(self, row: int) -> list[int]:
         return next([start, stop] for start, stop in self._segments if start <= row < stop)
 
-    def write(self, path: str, *, inside: str | None = None) -> None:
-        """Writes JSON lines to `path`, or removes what an earlier run left there. `inside` as in `storage`."""
+    def write(self, path: str, *, inside: str | None = None, replacing: int | None = None) -> None:
+        """Writes JSON lines to `path`, or removes what an earlier run left there. `inside` and `replacing` as in
+        `storage`.
+        """
         if self._lines:
-            storage.write_bytes(path, b"".join(self._lines), inside=inside)
-        else:
+            storage.write_bytes(path, b"".join(self._lines), inside=inside, replacing=replacing)
+        elif replacing != 0:  # or else what is there now was not there when this worker began
             storage.delete(path)
 
 

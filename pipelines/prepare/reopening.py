@@ -54,6 +54,7 @@ def reopen(root: str, manifest: Manifest, *, dataset: str | None = None) -> Reop
     options = manifest.options
     config = SourceConfig(
         dataset=dataset or place["dataset"],
+        more=() if dataset else tuple(place.get("more", ())),
         config=place.get("config"),
         revision=place.get("revision"),
         splits=tuple(manifest.splits),

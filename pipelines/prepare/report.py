@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -19,19 +20,16 @@ from pipelines.prepare.estimate import Estimate
 from pipelines.prepare.inspection import DecodedRow
 from pipelines.prepare.lineage import Traced
 from pipelines.prepare.planning import ShardTask
+from pipelines.tables import console, table
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.shown import without_secrets
 
-__all__ = ["estimates", "manifest_tables", "rows", "size", "summary", "watch"]
+__all__ = ["estimates", "manifest_tables", "rows", "size", "summary", "traced", "watch"]
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
 # Shards with rejected rows that are named.
 _LISTED = 5
-
-
-def console() -> Console:
-    """Where people look: stderr, as wide as a terminal, or 120 columns in a file."""
-    return Console(file=sys.stderr, width=None if sys.stderr.isatty() else 120, highlight=False)
 
 
 def size(num_bytes: float) -> str:
@@ -90,7 +88,7 @@ def _polling(show: Callable[[str, int], None], *, out: Console, seconds: float) 
 
     def say() -> None:
         for note in progress.told():
-            out.print(note, markup=False, soft_wrap=True)
+            out.print(without_secrets(note), soft_wrap=True)
 
     def poll() -> None:
         due = began + seconds
@@ -140,12 +138,12 @@ def manifest_tables(manifest: Manifest) -> None:
     out = console()
     facts = manifest.tokenizer
     lengths = ", ".join(map(str, manifest.bucket_lengths or (manifest.row_length,)))
-    out.print(f"[bold]{manifest.name}[/bold]  layout {manifest.layout['name']}, rows of {lengths} tokens")
+    _headed(out, manifest.name, f" layout {manifest.layout['name']}, rows of {lengths} tokens")
     out.print(f"tokenizer {facts.name} ({facts.kind}), vocabulary {facts.vocab_size:,}, pads {facts.padding_side}")
-    table = Table("feature", "dtype", "shape", "meaning")
+    features = table("feature", "dtype", "shape", "meaning")
     for feature in manifest.schema.features:
-        table.add_row(feature.name, feature.dtype, str(list(feature.shape)), feature.meaning)
-    out.print(table)
+        features.add_row(feature.name, feature.dtype, str(list(feature.shape)), feature.meaning)
+    out.print(features)
     if manifest.label_names is not None:
         out.print("labels: " + ", ".join(f"{index} {name}" for index, name in enumerate(manifest.label_names[:20])))
     out.print(_split_table(manifest))
@@ -160,23 +158,37 @@ def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
     out = console()
     for row in decoded:
         extra = "".join(f", {name} {value!r}" for name, value in row.features.items())
-        out.print(f"[bold]{row.split}[/bold] record {row.record} of {row.shard}: {row.num_tokens} tokens{extra}")
-        text = row.text if len(row.text) <= width else f"{row.text[:width]} … ({len(row.text)} characters)"
-        out.print(f"    {text}", markup=False, soft_wrap=True)
+        _headed(out, row.split, f"record {row.record} of {row.shard}: {row.num_tokens} tokens{extra}")
+        _indented(out, _shortened(row.text, width))
 
 
 def traced(found: Traced, *, width: int = 400) -> None:
     """A record and the rows in it, long texts shortened."""
     out = console()
     rows = f"{len(found.rows)} row{'s' if len(found.rows) > 1 else ''} of {found.source}"
-    out.print(f"[bold]{found.split}[/bold] record {found.record} of {found.shard}: {rows}")
+    _headed(out, found.split, f"record {found.record} of {found.shard}: {rows}")
     for row in found.rows:
         place = f" = row {row.file_row:,} of {row.file}" if row.file else ""
         tokens = f", tokens {row.tokens[0]} to {row.tokens[1] - 1}" if row.tokens else ""
-        out.print(f"  row {row.row:,} of the split{place}{tokens}", markup=False, soft_wrap=True)
-        for name, text in row.texts.items():
-            shown = text if len(text) <= width else f"{text[:width]} … ({len(text)} characters)"
-            out.print(f"    {name}: {shown}", markup=False, soft_wrap=True)
+        out.print(f"  row {row.row:,} of the split{place}{tokens}", soft_wrap=True)
+        for name, value in row.texts.items():
+            _indented(out, f"{name}: {_shortened(value, width)}")
+
+
+def _headed(out: Console, head: str, rest: str) -> None:
+    out.print(out.render_str(head, style="bold"), rest)
+
+
+def _indented(out: Console, text: str) -> None:
+    """Lines of somebody else's text: none of them looks like one of ours."""
+    for line in text.split("\n"):
+        out.print(f"    {line}", soft_wrap=True)
+
+
+def _shortened(value: Any, width: int) -> str:
+    """A text, or anything else that a column holds as JSON, with its beginning if it is long."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= width else f"{text[:width]} … ({len(text)} characters)"
 
 
 def estimates(found: list[Estimate]) -> None:
@@ -184,9 +196,9 @@ def estimates(found: list[Estimate]) -> None:
     out = console()
     filters = any(each.rows_filtered for each in found)
     names = ["split", "rows", *(["filtered"] if filters else []), "rejected", "tokens", "shards", "bytes", "tokenizing"]
-    table = Table(*names, title="would come out")
+    splits = table(*names, title="would come out")
     for each in found:
-        table.add_row(
+        splits.add_row(
             each.split,
             f"{each.rows:,}",
             *([f"{each.rows_filtered:,}"] if filters else []),
@@ -196,9 +208,9 @@ def estimates(found: list[Estimate]) -> None:
             size(each.num_bytes),
             f"{each.seconds:.1f} s",
         )
-    out.print(table)
+    out.print(splits)
     if found and found[0].steps:
-        out.print(f"steps: {', '.join(found[0].steps)}", markup=False)
+        out.print(f"steps: {', '.join(found[0].steps)}")
     for each in found:
         shown = "   ".join(f"{percent} %: {value}" for percent, value in each.token_percentiles.items())
         out.print(f"{each.split}: tokens in a row, percentiles   {shown}")
@@ -209,21 +221,21 @@ def estimates(found: list[Estimate]) -> None:
 def _layouts_table(each: Estimate) -> Table:
     """What each layout would waste; the least of it is marked."""
     columns = ("layout", "row length", "rows", "shards", "padding", "tokens cut", "rows cut", "waste for each token")
-    table = Table(*columns, title=f"{each.split}, by layout")
+    layouts = table(*columns, title=f"{each.split}, by layout")
     best = least(each.layouts)
     for cost in each.layouts:
         shares = (f"{share:.1%}" for share in (cost.padding, cost.tokens_cut, cost.rows_cut, cost.waste))
         mark = " (least)" if cost is best else ""
-        table.add_row(cost.layout + mark, str(cost.length), f"{cost.records:,}", str(cost.shards), *shares)
-    return table
+        layouts.add_row(cost.layout + mark, str(cost.length), f"{cost.records:,}", str(cost.shards), *shares)
+    return layouts
 
 
 def _split_table(manifest: Manifest) -> Table:
     filters = any(split.ledger.rows_filtered for split in manifest.splits.values())
     counts = ["rows in", "used", *(["filtered"] if filters else []), "rejected"]
-    table = Table("split", *counts, "examples", "tokens", "tokens cut", "shards", "bytes")
+    splits = table("split", *counts, "examples", "tokens", "tokens cut", "shards", "bytes")
     for name, split in manifest.splits.items():
-        table.add_row(
+        splits.add_row(
             name,
             f"{split.ledger.rows_in:,}",
             f"{split.ledger.rows_used:,}",
@@ -235,7 +247,7 @@ def _split_table(manifest: Manifest) -> Table:
             str(len(split.shards)),
             size(split.num_bytes),
         )
-    return table
+    return splits
 
 
 def _print_buckets(out: Console, manifest: Manifest) -> None:
@@ -254,7 +266,7 @@ def _print_steps(out: Console, manifest: Manifest) -> None:
     """The user's steps, in their order."""
     for step in manifest.options.get("steps", []):
         named = "".join(f"--{kind} {step[kind]}" for kind in ("map", "filter") if kind in step)
-        out.print(f"step {named} (module {step['module_sha256'][:12]})", markup=False)
+        out.print(f"step {named} (module {step['module_sha256'][:12]})")
 
 
 def _print_engines(out: Console, manifest: Manifest) -> None:

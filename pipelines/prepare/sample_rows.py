@@ -23,6 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from pipelines.prepare import unencodable
 from pipelines.prepare.columns import extract, sizes_of, validate
 from pipelines.prepare.crosscheck import CrossCheck
 from pipelines.prepare.job import Job
@@ -221,7 +222,7 @@ class _Reading:
         usable = np.flatnonzero(reasons == "")
         if not len(usable):
             return
-        encoded = self._tools.encode(rows)
+        encoded = unencodable.encode(self._tools, rows, split=self._split.name, numbers=row + usable)
         if checks is not None:
             checks.add(rows, encoded, numbers=row + usable, which=np.arange(len(usable)))
         tokenized = TokenizedRows(

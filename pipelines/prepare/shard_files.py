@@ -22,7 +22,7 @@ from tfrecord_io.errors import LedgerError, OutputError
 from tfrecord_io.manifest import Compression, Ledger, Shard
 from tfrecord_io.schema import Role, Schema
 
-__all__ = ["OTHERWISE", "ShardFile", "count_tokens", "delete", "write"]
+__all__ = ["OTHERWISE", "ShardFile", "count_tokens", "delete", "paths", "write"]
 
 # Laying out, digesting and writing go one piece after the other; more threads would wait for those.
 _MOST_THREADS = 4
@@ -47,13 +47,16 @@ def write(
     *,
     rows_in: int,
     rejected: Mapping[str, int],
+    seen: Mapping[str, int],
     expected: Shard | None = None,
 ) -> Shard:
-    """Writes all that a builder has gathered. `rows_in` and `rejected` are what the file accounts for.
+    """Writes all that a builder has gathered. `rows_in` and `rejected` are what the file accounts for, `seen` the
+    generations of what it replaces.
 
-    Raises: OutputError if it cannot be written, has no record or is not as expected; LedgerError if its rows do not add
-        up. Then the file is as it was.
+    Raises: OutputError if it cannot be written, has no record, is not as expected or was written by another job;
+        LedgerError if its rows do not add up. Then the file is as it was.
     """
+    path, index_path = paths(job, file.name)
     stored = _Tally()
 
     def ledger() -> Ledger:
@@ -68,18 +71,24 @@ def write(
         if expected is not None:
             _check_same(stored.shard(file, ledger()), expected)
 
-    storage.write_atomic(storage.join(job.root, file.name), pieces(), inside=job.root)
+    storage.write_atomic(path, pieces(), inside=job.root, replacing=seen.get(path))
     if job.index_stride:
-        place = storage.join(job.root, record_index.file_name(file.name))
-        storage.write_bytes(place, stored.index.dump(), inside=job.root)
+        storage.write_bytes(index_path, stored.index.dump(), inside=job.root, replacing=seen.get(index_path))
     return stored.shard(file, ledger())
 
 
-def delete(job: Job, name: str) -> None:
-    """Removes a file that an earlier try may have left, and its index."""
-    storage.delete(storage.join(job.root, name))
-    if job.index_stride:
-        storage.delete(storage.join(job.root, record_index.file_name(name)))
+def delete(job: Job, name: str, *, seen: Mapping[str, int]) -> None:
+    """Removes a file that an earlier try may have left, and its index; `seen` says what was there at the start."""
+    path, index_path = paths(job, name)
+    if seen.get(path) != 0:
+        storage.delete(path)
+    if job.index_stride and seen.get(index_path) != 0:
+        storage.delete(index_path)
+
+
+def paths(job: Job, name: str) -> tuple[str, str]:
+    """Where a file and its index go."""
+    return storage.join(job.root, name), storage.join(job.root, record_index.file_name(name))
 
 
 def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:

@@ -12,12 +12,22 @@ import dataclasses
 import itertools
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare import crosscheck, disproof, memory, progress, receipts, shard_files, storage, workspace
+from pipelines.prepare import (
+    crosscheck,
+    disproof,
+    memory,
+    progress,
+    receipts,
+    shard_files,
+    storage,
+    unencodable,
+    workspace,
+)
 from pipelines.prepare.columns import Rows, extract, sizes_of
 from pipelines.prepare.crosscheck import CrossCheck, EngineDisproved
 from pipelines.prepare.job import Job
@@ -54,9 +64,10 @@ def write(
     """Makes a task's shard, or one for each length of rows, and its receipt. What does not come out as `expected` is
     not changed. `clock` is told of the stages read, tokenize and write.
 
-    Raises: OutputError if a shard cannot be written, would be empty, or is not as expected; SourceError if the rows
-        cannot be read.
+    Raises: OutputError if a shard cannot be written, would be empty, is not as expected or was written by another job
+        meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on some.
     """
+    seen = storage.generations(_paths(task, job))
     workspace.require_own(job)
     clock = clock or Stopwatch()
     tools = _trusted(tools, job)
@@ -67,10 +78,12 @@ def write(
         tools = _trusted(tools, job)
         gathered = _gather(task, job, tools, clock=clock)
     memory.give_back()
+    workspace.require_own(job)
     with clock.stage("write"):
-        made = _write_files(task, job, gathered, expected=expected)
+        made = _write_files(task, job, gathered, seen=seen, expected=expected)
     rejects = gathered.rejects
-    rejects.write(job.rejected_path(task), inside=job.root)
+    rejected_path, receipt_path = job.rejected_path(task), job.receipt_path(task)
+    rejects.write(rejected_path, inside=job.root, replacing=seen.get(rejected_path))
     receipt = Receipt(
         fingerprint=job.fingerprint,
         split=task.split,
@@ -81,7 +94,7 @@ def write(
         first_rejected=tuple(rejects.first),
     )
     workspace.require_own(job)
-    storage.write_bytes(job.receipt_path(task), receipts.dump(receipt), inside=job.work_path())
+    storage.write_bytes(receipt_path, receipts.dump(receipt), inside=job.work_path(), replacing=seen.get(receipt_path))
     progress.add(shards=len(made))
     return receipt
 
@@ -103,6 +116,13 @@ def batches(
         edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), batch.num_rows]
         for start, stop in itertools.pairwise(edges):
             yield first + start, batch.slice(start, stop - start)
+
+
+def _paths(task: ShardTask, job: Job) -> list[str]:
+    """Every file that a task may write."""
+    names = [job.shard_name(task, length=length) for length in job.layout.buckets or (None,)]
+    files = [path for name in names for path in shard_files.paths(job, name)]
+    return [*files, job.rejected_path(task), job.receipt_path(task)]
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -135,7 +155,7 @@ def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Ga
 
     def encode(batch: _Batch) -> tuple[_Batch, Encoded]:
         with clock.stage("tokenize"):
-            return batch, tools.encode(batch.rows)
+            return batch, unencodable.encode(tools, batch.rows, split=task.split, numbers=batch.numbers)
 
     threads = len(os.sched_getaffinity(0)) if tools.concurrent else 1
     with _gathering, concurrent.futures.ThreadPoolExecutor(1) as beside:
@@ -172,9 +192,11 @@ def _rows_of(batch: pa.RecordBatch, which: np.ndarray) -> pa.RecordBatch:
 
 
 def _write_files(
-    task: ShardTask, job: Job, gathered: _Gathered, *, expected: tuple[Shard, ...] | None
+    task: ShardTask, job: Job, gathered: _Gathered, *, seen: Mapping[str, int], expected: tuple[Shard, ...] | None
 ) -> tuple[Shard, ...]:
-    """A file for each family of records. What an earlier try may have left of families that are empty goes away."""
+    """A file for each family of records. What an earlier try may have left of families that are empty goes away; what
+    was not there when it was `seen`, and is now, is another job's.
+    """
     found = families(gathered.builder)
     if expected is not None and (lengths := [shard.length for shard in expected]) != [each.length for each in found]:
         raise OutputError(
@@ -199,11 +221,12 @@ def _write_files(
                 generator(job, task, length=family.length),
                 rows_in=rows_in[at],
                 rejected=gathered.rejects.by_reason if at == 0 else {},
+                seen=seen,
                 expected=None if expected is None else expected[at],
             )
         )
     for length in set(job.layout.buckets) - {family.length for family in found}:
-        shard_files.delete(job, job.shard_name(task, length=length))
+        shard_files.delete(job, job.shard_name(task, length=length), seen=seen)
     return tuple(made)
 
 

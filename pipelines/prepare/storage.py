@@ -31,7 +31,9 @@ __all__ = [
     "exists",
     "explained",
     "file_system",
+    "generations",
     "join",
+    "list_files",
     "list_names",
     "local_path",
     "make_folders",
@@ -122,6 +124,27 @@ def list_names(folder: str) -> list[str]:
     return sorted(name for name in names if not name.startswith(PARTIAL))
 
 
+def list_files(folder: str) -> list[str]:
+    """Names of the files in `folder` and in the folders below it (`inner/file`), sorted, as `list_names` gives them.
+
+    Raises: OutputError.
+    """
+    fs, inner = file_system(folder)
+    try:
+        found = object_storage.entries(fs, inner, path=folder)
+    except FileNotFoundError:
+        return []
+    names: list[str] = []
+    for entry in found:
+        name = posixpath.basename(str(entry["name"]).rstrip("/"))
+        # A link to a folder may lead back here: it stays a name, which cannot be read.
+        if entry["type"] == "directory" and not entry.get("islink"):
+            names += (f"{name}/{below}" for below in list_files(join(folder, name)))
+        else:
+            names.append(name)
+    return sorted(name for name in names if not name.startswith(PARTIAL))
+
+
 def read_bytes(path: str) -> bytes:
     """The whole file. Raises: FileNotFoundError; OutputError."""
     fs, inner = file_system(path)
@@ -153,22 +176,32 @@ def read_stream(path: str) -> Iterator[BinaryIO]:
         yield stream
 
 
-def write_bytes(path: str, content: bytes, *, inside: str | None = None) -> None:
-    """Writes a file atomically, with its folders. `inside` as for `write_atomic`. Raises: OutputError."""
-    write_atomic(path, [content], inside=inside)
+def generations(paths: Sequence[str]) -> dict[str, int]:
+    """Which version of each object is there now, 0 for none: what `write_atomic` is told to replace, and nothing newer.
+    Empty for storage that has no such numbers: only gs:// has. Raises: OutputError.
+    """
+    return object_storage.generations({path: file_system(path)[1] for path in paths})
 
 
-def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None) -> None:
+def write_bytes(path: str, content: bytes, *, inside: str | None = None, replacing: int | None = None) -> None:
+    """Writes a file atomically, with its folders; the options are those of `write_atomic`. Raises: OutputError."""
+    write_atomic(path, [content], inside=inside, replacing=replacing)
+
+
+def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
     """Writes buffers to a file that appears whole or not at all. Of its folders only those below `inside` are made, if
     that is given: a local folder that was deleted in the middle of a job does not come back with half of its content.
 
-    Raises: OutputError; whatever `chunks` raises passes.
+    On gs:// nothing is replaced but the version `replacing` (see `generations`), if that is given; an object that has
+    the very content that is to be written counts as written. Elsewhere whoever comes last replaces what is there.
+
+    Raises: OutputError, also if another version is there; whatever `chunks` raises passes.
     """
     fs, inner = file_system(path)
     if isinstance(fs, LocalFileSystem):
         local_storage.write(inner, chunks, inside=None if inside is None else local_path(inside))
     else:
-        object_storage.write(fs, inner, chunks, path=path)
+        object_storage.write(fs, inner, chunks, path=path, replacing=replacing)
 
 
 def delete(path: str) -> None:

@@ -3,7 +3,7 @@
 Every file system has exceptions of its own, and the same one for several causes. They are told apart by the status of
 the answer (401, 403, 404, 429, 5xx), by the errno of the system, and where both are silent by the service's own words.
 
-No message shows what grants access: queries of addresses (signatures, upload sessions) and tokens are left out.
+No message and no traceback shows what grants access (`tfrecord_io.shown`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import errno
 import re
 import socket
 import ssl
+import urllib.parse
 from collections.abc import Iterator
 from typing import NoReturn
 
 from tfrecord_io.errors import OutputError, PrepError, SourceError
+from tfrecord_io.shown import cause_without_secrets, is_web, without_secrets
 
 __all__ = [
     "bucket_of",
@@ -27,7 +29,6 @@ __all__ = [
     "no_bucket",
     "raise_as",
     "reading",
-    "scrubbed",
     "status_of",
 ]
 
@@ -59,15 +60,8 @@ _TRANSIENT = frozenset(
 _CLIENTS = ("aiohttp", "botocore", "requests", "urllib3")
 _TOO_OFTEN = 429
 
-_QUERY = re.compile(r"(https?://[^\s'\"?]*)\?[^\s'\"]*")
-_TOKEN = re.compile(r"\bya29\.[\w.-]+|\bBearer\s+\S+|\b(?:upload_id|access_token|X-Goog-Signature)=[^\s&'\"]+")
 _JSON_CODE = re.compile(r"\"code\":\s*(\d{3})\b")
 _DENIED = re.compile(r"(\S+@\S+?)\s+does not have (storage\.[\w.]+) access")
-
-
-def scrubbed(text: str) -> str:
-    """`text` without what grants access."""
-    return _QUERY.sub(r"\1?...", _TOKEN.sub("...", text))
 
 
 def bucket_of(path: str) -> str | None:
@@ -78,7 +72,7 @@ def bucket_of(path: str) -> str | None:
 
 def status_of(error: BaseException) -> int | None:
     """The HTTP status that an error stands for, or None."""
-    for name in ("code", "status"):
+    for name in ("status", "code"):
         if isinstance(found := getattr(error, name, None), int | str) and str(found).isdecimal():
             return int(found)
     if type(error).__name__ == "ProxyError":
@@ -139,10 +133,7 @@ def raise_as(kind: type[PrepError], path: str, error: Exception, *, done: str) -
     cause, remedy = _explanation(path, done, error)
     if kind is SourceError:
         remedy = remedy.replace("choose an --output that you may write to", "read it as a user who may")
-    explanation = kind(f"{path}: cannot be {done}: {cause}", remedy=remedy)
-    # A traceback shows the causes too: not one that holds a secret.
-    secret = scrubbed(str(error)) != str(error)
-    raise explanation from (None if secret else error)
+    raise kind(f"{path}: cannot be {done}: {cause}", remedy=remedy) from cause_without_secrets(error)
 
 
 def no_bucket(bucket: str) -> tuple[str, str]:
@@ -171,6 +162,8 @@ def login_remedy() -> str:
 
 def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
     bucket, status = bucket_of(path), status_of(error)
+    if is_web(path) and (status or is_transient(error)):
+        return _web_explanation(path, status, error)
     if bucket and status in _BY_STATUS:
         return _BY_STATUS[status](bucket, done, error)
     if is_transient(error):
@@ -181,9 +174,25 @@ def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
     return text or _words(error), _REMEDIES.get(number or 0, _AGAIN)
 
 
+def _web_explanation(path: str, status: int | None, error: Exception) -> tuple[str, str]:
+    host = urllib.parse.urlsplit(path).hostname or "the server"
+    if status in (401, 403):
+        return (
+            f"{host} refuses access (status {status})",
+            "check that you may read it; a signed address is good for a limited time: get a new one",
+        )
+    if status in (404, 410):
+        return f"{host} has no such file (status {status})", "correct the address"
+    if status:
+        return f"{host} answers with status {status}", f"check the address and the server, and {_AGAIN}"
+    number = error.errno if isinstance(error, OSError) else None
+    said = f"{host} refuses the connection" if number == errno.ECONNREFUSED else f"no connection to {host}"
+    return f"{said} ({_words(error)})", f"check the address, the network and that the server is up, and {_AGAIN}"
+
+
 def _words(error: BaseException) -> str:
     """What the error says, in one line."""
-    return " ".join(scrubbed(str(error)).split()) or type(error).__name__
+    return " ".join(without_secrets(str(error)).split()) or type(error).__name__
 
 
 def _bad_request(bucket: str, done: str, error: Exception) -> tuple[str, str]:

@@ -15,8 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from pipelines.prepare import panics, paths
 from pipelines.prepare.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.content import bytes_digest
+from pipelines.prepare.sound_tokenizers import require_sound
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.manifest import TokenizerFacts
 
@@ -45,9 +47,12 @@ def import_libraries() -> None:
 def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
     """The tokenizer to use, and the files that it was saved as and loaded from again.
 
-    Raises: TokenizerError if it cannot be found or loaded, or has neither a pad nor an EOS token.
+    Raises: TokenizerError if it cannot be found or loaded, gives tokens by chance, or has neither a pad nor an EOS
+        token.
     """
+    paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
+    require_sound(tokenizer, config.name)
     _set_sides(tokenizer, config)
     for key in _WHERE_FROM:
         tokenizer.init_kwargs.pop(key, None)
@@ -58,12 +63,15 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
 
 
 def load(files: Files) -> Any:
-    """The tokenizer of saved files, offline and without running any code of theirs."""
+    """The tokenizer of saved files, offline and without running any code of theirs.
+
+    Raises: TokenizerError if the name of a file leads elsewhere.
+    """
     from transformers import AutoTokenizer
 
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
-            Path(folder, name).write_bytes(content)
+            _write(Path(folder), name, content)
         return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
 
 
@@ -125,12 +133,25 @@ def _saved(tokenizer: Any, name: str) -> Files:
     try:
         with tempfile.TemporaryDirectory() as folder:
             tokenizer.save_pretrained(folder)
-            return {name: Path(folder, name).read_bytes() for name in sorted(os.listdir(folder))}
+            paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+            return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
     except Exception as error:  # the tokenizer's Rust code raises a bare Exception where the disk is full
         raise TokenizerError(
             f"tokenizer {name!r} cannot be saved to a temporary folder: {error}",
             remedy=f"free some space in {tempfile.gettempdir()}, or set TMPDIR to a folder with room",
         ) from error
+
+
+def _write(folder: Path, name: str, content: bytes) -> None:
+    # A service's names may hold what a file system takes for the folder above.
+    if ".." in name.split("/"):
+        raise TokenizerError(
+            f"the saved tokenizer has a file {name!r}, which would not lie in its folder",
+            remedy="copy the tokenizer's folder again from where the dataset was made",
+        )
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
 
 
 def _vocab_size(tokenizer: Any) -> int:
@@ -148,18 +169,15 @@ def _fetch(config: TokenizerConfig) -> Any:
 
     name = os.path.expanduser(config.name)
     local = os.path.isdir(name)
-    if not local and (os.path.isabs(name) or name.startswith(".") or name.count("/") > 1):
-        raise TokenizerError(
-            f"tokenizer {config.name!r}: no such folder", remedy="check the path; a hub id has the form USER/NAME"
-        )
     try:
         return AutoTokenizer.from_pretrained(
             name, revision=config.revision or "main", trust_remote_code=False, local_files_only=local
         )
-    except Exception as error:  # transformers raises many kinds: each means that there is no usable tokenizer there
-        first_line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    except BaseException as error:  # transformers raises many kinds: each means that there is no usable tokenizer there
+        if not panics.is_of_library(error):
+            raise
         raise TokenizerError(
-            f"tokenizer {config.name!r} cannot be loaded: {first_line}",
+            f"tokenizer {config.name!r} cannot be loaded: {panics.first_line(error)}",
             remedy=(
                 "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
                 if local

@@ -68,8 +68,8 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[Checked]:
 
 
 def read_folder(folder: str) -> dict[str, bytes]:
-    """The files in a folder, by name."""
-    return {name: storage.read_bytes(storage.join(folder, name)) for name in storage.list_names(folder)}
+    """The files in a folder and below it, by name."""
+    return {name: storage.read_bytes(storage.join(folder, name)) for name in storage.list_files(folder)}
 
 
 class _Parts:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ from typing import Any
 from pipelines.prepare.failures import AGAIN
 from pipelines.prepare.overlap import POLL_SECONDS, begun
 from tfrecord_io.errors import PrepError
+from tfrecord_io.shown import visible, without_secrets
 
 __all__ = ["held_back", "until_done"]
 
@@ -28,6 +30,8 @@ _LAST_MESSAGES_SECONDS = 2.0
 # Beam's name for the thread that reads a job's messages.
 _MESSAGES_THREAD = "wait_until_finish_read"
 _FIRST_SIGN_SECONDS = 600.0
+
+_log = logging.getLogger(__name__)
 
 
 def until_done(start: Callable[[], Any], *, has_begun: Callable[[], bool] | None = None) -> None:
@@ -77,7 +81,8 @@ def _check_begun(has_begun: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Holds back what is printed to stderr, and drops it if a PrepError comes, which says it all in two lines.
+    """Holds back what is printed to stderr, and drops it if a PrepError comes, which says it all in two lines. What was
+    printed before another error is for the log.
 
     Beam prints the traceback of a failed worker there, whatever its logger is set to.
     """
@@ -88,6 +93,6 @@ def held_back() -> Iterator[None]:
     except PrepError:
         raise
     except Exception:
-        sys.stderr.write(said.getvalue())
+        _log.info("printed while the job ran:\n%s", said.getvalue())
         raise
-    sys.stderr.write(said.getvalue())
+    sys.stderr.write(visible(without_secrets(said.getvalue()), lines=True))

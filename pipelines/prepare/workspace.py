@@ -168,8 +168,11 @@ def read_place(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 
 def write_plan(job: Job, plan: SplitPlan) -> None:
-    """Writes a split's plan, before any of its shards."""
-    storage.write_bytes(job.work_path(plan.split, "plan.json"), _dump(plan.to_json()))
+    """Writes the plan of a split that has none, before any of its shards.
+
+    Raises: OutputError if another job has left another plan meanwhile; on a local disk the lock keeps it away.
+    """
+    storage.write_bytes(job.work_path(plan.split, "plan.json"), _dump(plan.to_json()), replacing=0)
 
 
 def find_receipts(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:

@@ -1,7 +1,7 @@
 """The command line: `train-tpu`. Thin: options become a TrainConfig, errors become two lines.
 
 TensorFlow is imported only when the options are in order. Exit status: 0 done, 1 an error with its cause and remedy,
-2 a wrong option. People read stderr, programs read stdout (--json).
+2 a wrong option, 130 Ctrl-C. People read stderr, programs read stdout (--json).
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import click
 
 import tfrecord_io
+from pipelines.console import errors
 from pipelines.train import config as configs
 from tfrecord_io.errors import ConfigError, PrepError
 
 __all__ = ["main"]
 
+_INTERRUPTED = ("interrupted", "run the same command again; it goes on from the last checkpoint in --model-dir")
 
 _METAVARS = {
     "data": "OUT",
@@ -113,15 +115,13 @@ def main(
     Run again with the same options, it goes on where it stopped.
     """
     flight = {"name": preflight, "look_for_largest": largest_batch, "minutes": preflight_minutes}
-    try:
-        config = configs.TrainConfig(**options)
-        trained = _train(config, as_json=as_json, verbose=verbose, flight=flight if preflight is not None else None)
-    except PrepError as error:
-        if verbose:
-            logging.exception("traceback")
-        click.echo(f"error: {_one_line(error.cause)}", err=True)
-        click.echo(f"remedy: {_one_line(error.remedy or _usual_remedy(error))}", err=True)
-        raise SystemExit(2 if isinstance(error, ConfigError) else 1) from None
+    with errors(verbose=verbose, interrupted=_INTERRUPTED):
+        try:
+            config = configs.TrainConfig(**options)
+            trained = _train(config, as_json=as_json, verbose=verbose, flight=flight if preflight is not None else None)
+        except PrepError as error:
+            error.remedy = error.remedy or _usual_remedy(error)
+            raise
     if as_json and trained is not None:
         click.echo(json.dumps({"steps": trained.steps, "model": trained.model_path, **trained.metrics}))
 
@@ -149,8 +149,6 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, flight:
             return command.fly(config, as_json=as_json, **flight)
         return run.train(config, as_json=as_json)
     except tf.errors.OpError as error:  # what the graph meets while it reads, such as a damaged record
-        if verbose:
-            logging.exception("traceback")
         folders = config.data_folders
         raise PrepError(
             f"{' + '.join(folders)}: {type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}",
@@ -162,10 +160,6 @@ def _usual_remedy(error: PrepError) -> str:
     if isinstance(error, ConfigError):
         return "`train-tpu --help` says what each option takes"
     return "--verbose shows where it comes from"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 if __name__ == "__main__":

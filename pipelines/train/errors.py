@@ -23,3 +23,5 @@ class TrainingError(PrepError):
 
 class StoppedError(PrepError):
     """A signal ended the training before its last step; its state is saved."""
+
+    signal_number = 0

@@ -9,11 +9,12 @@ are gathered for half a minute, since each write to gs:// sends the whole file a
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping
 
 import tensorflow as tf
+
+from pipelines.console import say
 
 __all__ = ["Progress"]
 
@@ -84,7 +85,7 @@ class Progress:
                 tf.summary.write(tag, tf.constant(value, tf.float32), step=step, metadata=metadata)
 
     def _say(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        say(text)
 
     def _emit(self, values: Mapping[str, object]) -> None:
         if self._as_json:

@@ -61,7 +61,7 @@ class _Run:
         job: Job,
         *,
         strategy: tf.distribute.Strategy,
-        stop: threading.Event,
+        stop: _Stop,
         as_json: bool,
     ) -> None:
         config = job.config
@@ -139,10 +139,12 @@ class _Run:
     def _stopped(self) -> None:
         self._save()
         self._progress.close()
-        raise StoppedError(
+        error = StoppedError(
             f"stopped by a signal after step {self._learner.step:,} of {self._config.steps:,}, which is saved",
             remedy="run the same command again: it goes on with the next batch",
         )
+        error.signal_number = self._stop.signal_number
+        raise error
 
     def _save(self) -> None:
         if self._learner.step != self._saved_at:
@@ -242,10 +244,16 @@ def _progress(config: TrainConfig, data: InputFunctions, *, as_json: bool) -> Pr
     )
 
 
+class _Stop(threading.Event):
+    """Set by a signal, which it knows."""
+
+    signal_number = 0
+
+
 @contextlib.contextmanager
-def _stoppable() -> Iterator[threading.Event]:
+def _stoppable() -> Iterator[_Stop]:
     """An event that SIGTERM (preemption) and SIGINT set; a second one ends the process as usual."""
-    stop = threading.Event()
+    stop = _Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
@@ -253,6 +261,7 @@ def _stoppable() -> Iterator[threading.Event]:
     previous: dict[int, Any] = {}
 
     def note(number: int, _: object) -> None:
+        stop.signal_number = number
         stop.set()
         signal.signal(number, previous[number])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import subprocess
 import sys
@@ -16,9 +17,9 @@ import tempfile
 import threading
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote, urlsplit
 
 from tests import building
 
@@ -139,14 +140,37 @@ def _serve() -> None:
 
     read_data = emulator._read_data
 
-    class WholeBodies(emulator.RequestHandler):
-        """Where a body breaks off, the emulator would store what came as the whole object, and the service nothing."""
+    class Handler(emulator.RequestHandler):
+        """Where a body breaks off, the emulator would store what came as the whole object, and the service nothing.
+        And it knows no preconditions.
+        """
 
         rfile: Any
 
         def setup(self) -> None:
             super().setup()
             self.rfile = _Whole(self.rfile)
+
+        def do_POST(self) -> None:
+            self._do_if_met(super().do_POST)
+
+        def do_PUT(self) -> None:
+            self._do_if_met(super().do_PUT)
+
+        def _do_if_met(self, do: Callable[[], None]) -> None:
+            # The address of an upload session has the precondition too, from the request that has begun it.
+            (wanted,) = parse_qs(urlsplit(self.path).query).get("ifGenerationMatch", [None])
+            self.storage.create_file = functools.partial(_create_if, self.storage, wanted)
+            try:
+                do()
+            except _NotMetError:
+                message = "At least one of the pre-conditions you specified did not hold."
+                content = json.dumps({"error": {"code": 412, "message": message}}).encode()
+                self.send_response(412)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
 
     def exact_data(handler: Any, query: Any) -> Any:
         """As the emulator's, which reads an upload as an e-mail: a content that ends in \\r would lose it."""
@@ -158,11 +182,25 @@ def _serve() -> None:
         boundary = content_type.partition("boundary=")[2].strip('"').encode()
         return _two_parts(handler.rfile.read(int(handler.headers["Content-Length"])), boundary)
 
-    emulator.RequestHandler = WholeBodies
+    emulator.RequestHandler = Handler
     emulator._read_data = exact_data
     with emulator.create_server("127.0.0.1", 0, in_memory=True) as server:
         print(server._api._httpd.server_address[1], flush=True)
         sys.stdin.buffer.read()
+
+
+class _NotMetError(Exception):
+    """Another generation of the object is there than the one that was named, or none."""
+
+
+def _create_if(storage: Any, wanted: str | None, bucket: str, name: str, *arguments: Any) -> None:
+    """The emulator's `create_file`, if generation `wanted` of the object is there: 0 for none, None for any. It serves
+    one request at a time, so that nothing comes in between.
+    """
+    there = storage.objects.get(bucket, {}).get(name, {}).get("generation", "0")
+    if wanted not in (None, there):
+        raise _NotMetError
+    type(storage).create_file(storage, bucket, name, *arguments)
 
 
 class _Whole:

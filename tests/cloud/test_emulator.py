@@ -7,6 +7,7 @@ import http.client
 import subprocess
 import sys
 import time
+from typing import Any
 
 import fsspec
 import pytest
@@ -35,6 +36,31 @@ def test_an_upload_that_breaks_off_makes_no_object(gcs: Gcs) -> None:
     connection.endheaders(b"x" * 500)
     connection.close()
     assert gcs.names(bucket) == []
+
+
+@pytest.mark.parametrize("kind", ["multipart", "resumable"])
+def test_only_the_generation_that_was_named_is_replaced(gcs: Gcs, kind: str) -> None:
+    fs, bucket = fsspec.filesystem("gs"), gcs.bucket()
+    path, url = f"{bucket}/file", fs.base.replace("/storage/v1/", "/upload/storage/v1/") + f"b/{bucket}/o"
+
+    def upload(content: bytes, *, replacing: int) -> None:
+        options: dict[str, Any] = {"uploadType": kind, "ifGenerationMatch": replacing}
+        if kind == "resumable":
+            headers, _ = fs.call("POST", url, json={"name": "file"}, **options)
+            fs.call("PUT", headers["Location"], data=content)
+        else:
+            kind_of = b"Content-Type: application/json"
+            parts = b'--x\n%s\n\n{"name": "file"}\n--x\n%s\n\n%s\n--x--' % (kind_of, kind_of, content)
+            fs.call("POST", url, data=parts, headers={"Content-Type": "multipart/related; boundary=x"}, **options)
+
+    with pytest.raises(FileExistsError):
+        upload(b"of none", replacing=1)
+    upload(b"first", replacing=0)
+    with pytest.raises(FileExistsError):
+        upload(b"second", replacing=0)
+    assert fs.cat_file(path) == b"first"
+    upload(b"third", replacing=int(fs.info(path)["generation"]))
+    assert fs.cat_file(path) == b"third"
 
 
 def test_the_emulator_ends_with_its_context() -> None:

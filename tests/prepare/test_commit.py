@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare import commit, job, receipts, workspace
+from pipelines.prepare import commit, job, receipts, tfds, workspace
 from pipelines.prepare.config import (
     LayoutConfig,
     OutputConfig,
@@ -152,6 +152,32 @@ def test_nothing_is_committed_while_something_is_missing(finished: Path, missing
         committed(resolved(finished))
     assert caught.value.remedy == "run the same command again; only what is missing is made"
     assert not (finished / "manifest.json").exists()
+
+
+def test_a_job_that_was_cleared_away_is_not_committed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when somebody starts over while the last step is at work, which no lock prevents on an object store."""
+    (finished / "manifest.json").unlink()
+    found = resolved(finished)
+
+    def clear_first(made: manifest.Manifest) -> dict[str, bytes]:
+        Path(found.job.work_path("job.json")).unlink()
+        return files(made)
+
+    files = tfds.files
+    monkeypatch.setattr(tfds, "files", clear_first)
+    with pytest.raises(OutputError, match="the files of this job are gone: another job has started over"):
+        committed(found)
+    assert not (finished / "manifest.json").exists()
+
+
+def test_the_splits_of_another_dataset_are_not_committed(finished: Path) -> None:
+    manifest_path = finished / "manifest.json"
+    found = resolved(finished)
+    other = dataclasses.replace(read_manifest(finished), fingerprint="0" * 32)
+    manifest_path.write_bytes(manifest.dump(other))
+    with pytest.raises(OutputError, match=f"is of another job.* got fingerprint {'0' * 32}, expected"):
+        committed(found)
+    assert manifest_path.read_bytes() == manifest.dump(other)
 
 
 def test_rows_that_do_not_add_up_are_never_committed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

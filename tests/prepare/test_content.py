@@ -1,58 +1,89 @@
-"""Digests say what content is, wherever it lies."""
+"""What a file's content is known by, wherever it is."""
 
 from __future__ import annotations
 
-import shutil
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
-import xxhash
 from fsspec.implementations.memory import MemoryFileSystem
 
-from pipelines.prepare.content import bytes_digest, files_digest
+from pipelines.prepare import content
+from tfrecord_io.errors import SourceError
+
+PATHS = [f"memory://digests/{index}" for index in range(40)]
 
 
-def test_a_file_is_its_name_size_and_xxh3(tmp_path: Path) -> None:
-    content = bytes(range(256)) * 40_000  # more than one chunk
-    (tmp_path / "a.bin").write_bytes(content)
-    expected = {"name": "a.bin", "bytes": len(content), "xxh3": xxhash.xxh3_128_hexdigest(content)}
-    assert files_digest([str(tmp_path / "a.bin")]) == [expected]
+@pytest.fixture
+def remote() -> Iterator[MemoryFileSystem]:
+    """Forty small objects, of which the file system gives no version."""
+    fs = fsspec.filesystem("memory")
+    for index, path in enumerate(PATHS):
+        fs.pipe(path, b"x" * index)
+    yield fs
+    fs.store.clear()
 
 
-def test_names_are_relative_to_the_root(tmp_path: Path) -> None:
-    (tmp_path / "sub").mkdir()
-    (tmp_path / "sub/a").write_bytes(b"x")
-    assert files_digest([str(tmp_path / "sub/a")], root=str(tmp_path))[0]["name"] == "sub/a"
-
-
-def test_copies_are_equal_whatever_their_folder_and_age(tmp_path: Path) -> None:
-    (tmp_path / "a").write_bytes(b"x" * 1000)
-    (tmp_path / "other").mkdir()
-    shutil.copyfile(tmp_path / "a", tmp_path / "other/a")
-    assert files_digest([str(tmp_path / "a")]) == files_digest([str(tmp_path / "other/a")])
-
-
-@pytest.mark.parametrize("mark", ["etag", "ETag", "md5Hash", "crc32c", "generation"])
-def test_the_version_mark_of_a_storage_service_is_taken_without_reading(
-    monkeypatch: pytest.MonkeyPatch, mark: str
+def test_a_remote_file_is_known_by_its_bytes_where_its_service_has_no_mark(
+    remote: MemoryFileSystem, tmp_path: Path
 ) -> None:
-    info = {"size": 7, mark: "v1"}
-    monkeypatch.setattr(MemoryFileSystem, "info", lambda self, path, **options: info)
-    monkeypatch.setattr(MemoryFileSystem, "open", lambda self, *args, **options: pytest.fail("was read"))
-    assert fsspec.core.url_to_fs("memory://a")[0].info("a") is info
-    assert files_digest(["memory://folder/a"]) == [{"name": "a", "bytes": 7, "mark": "v1"}]
+    (tmp_path / "7").write_bytes(b"x" * 7)
+    assert content.files_digest([PATHS[7]]) == content.files_digest([str(tmp_path / "7")])
 
 
-def test_the_digest_of_many_files_depends_on_names_and_contents_alone() -> None:
-    digest = bytes_digest({"a": b"1", "b": b"2"})
-    assert bytes_digest({"b": b"2", "a": b"1"}) == digest
-    assert len(digest) == 64
-    others = [
-        {"a": b"2", "b": b"1"},
-        {"a": b"1", "c": b"2"},
-        {"a": b"12", "b": b""},
-        {"a": b"1"},
-        {"a": b"1b\0001\0002"},
-    ]
-    assert len({digest, *map(bytes_digest, others)}) == len(others) + 1
+def test_services_are_asked_many_at_a_time(remote: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = threading.Barrier(8, timeout=30)
+
+    def info(self: Any, path: str, **options: Any) -> dict[str, Any]:
+        together.wait()  # nobody gets an answer before eight have asked
+        return {"name": path, "size": 1, "etag": path}
+
+    monkeypatch.setattr(MemoryFileSystem, "info", info)
+    found = content.files_digest(PATHS)
+    assert [entry["name"] for entry in found] == [str(index) for index in range(40)]
+    assert found[3]["mark"].endswith("/3")
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (PermissionError("denied"), "cannot be read: denied"),
+        (FileNotFoundError("gone"), "no such file, though it was listed"),
+    ],
+)
+def test_what_a_service_says_is_an_error_with_a_remedy(
+    remote: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch, error: Exception, cause: str
+) -> None:
+    def info(self: Any, path: str, **options: Any) -> dict[str, Any]:
+        raise error
+
+    monkeypatch.setattr(MemoryFileSystem, "info", info)
+    with pytest.raises(SourceError, match=f"memory://digests/0: .*{cause}") as caught:
+        content.files_digest(PATHS)
+    assert caught.value.remedy
+
+
+def test_a_service_that_does_not_answer_is_an_error(remote: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    def info(self: Any, path: str, **options: Any) -> dict[str, Any]:
+        over.wait(30)
+        return {"name": path, "size": 1, "etag": "x"}
+
+    monkeypatch.setattr(MemoryFileSystem, "info", info)
+    monkeypatch.setattr(content, "_ANSWER_SECONDS", 0.1)
+    began = time.monotonic()
+    with pytest.raises(SourceError, match="memory://digests/0: no answer within 0 s"):
+        content.files_digest(PATHS)
+    over.set()
+    assert time.monotonic() - began < 10
+
+
+def test_a_local_file_that_may_not_be_read_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(SourceError, match="folder"):
+        content.files_digest([str(tmp_path / "folder")])

@@ -89,6 +89,17 @@ def test_a_process_that_dies_costs_nothing_but_time(begin: Begin, config: Source
     assert early_source.awaited(config) == open_source(config)
 
 
+def test_what_nobody_foresaw_is_raised_here_and_not_printed_there_too(
+    begin: Begin, config: SourceConfig, capfd: pytest.CaptureFixture[str]
+) -> None:
+    wrong = SourceConfig(dataset=config.dataset)
+    object.__setattr__(wrong, "limit", "many")
+    begin(wrong)
+    with pytest.raises(TypeError):
+        early_source.awaited(wrong)
+    assert "Traceback" not in capfd.readouterr().err
+
+
 def test_another_source_than_the_one_begun_is_opened_here(begin: Begin, config: SourceConfig) -> None:
     process = begin(config)
     other = SourceConfig(dataset=config.dataset, splits=("test",))

@@ -6,6 +6,8 @@ The short form of scripts/qualify_engines.py: the same kinds, generators and com
 from __future__ import annotations
 
 import functools
+import itertools
+import re
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 from pipelines.prepare.engines import HuggingFaceEngine, qualified
 from pipelines.prepare.engines.fastokens_engine import open_fastokens
 from pipelines.prepare.engines.gigatoken_engine import open_gigatoken
+from pipelines.prepare.engines.qualified import NotQualified
 from pipelines.prepare.runs import TokenRuns
 from scripts.qualifying import comparing, kinds, strings
 from scripts.qualifying.comparing import ENGINES, INT32, Effort
@@ -70,6 +73,15 @@ def test_an_engine_gives_the_ids_of_the_tokenizer(name: str, kind: str) -> None:
     assert trial.differing == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gpt2", "llama3", "qwen2"])
+def test_the_scanners_cut_as_the_expressions_do_whatever_class_stands_beside_which(kind: str) -> None:
+    classes = "aAǅʰª\u0301中1² \t\n\r\u00a0\u3000's.+/l"
+    texts = ["".join(letters) for size in (1, 2, 3) for letters in itertools.product(classes, repeat=size)]
+    reference = HuggingFaceEngine(tokenizer(kind), dtype=INT32)
+    assert comparing.differing(_opened("fastokens", kind), reference, texts) == []
+
+
 @pytest.mark.parametrize(("name", "kind"), REFUSED)
 def test_an_engine_refuses_a_kind_for_which_it_is_not_qualified(name: str, kind: str) -> None:
     assert _opened(name, kind) is None
@@ -87,12 +99,15 @@ def test_no_engine_is_used_beside_a_reference_that_it_was_not_compared_with(
     version: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metadata, "version", {"a": "1.2.3", "tokenizers": version}.__getitem__)
-    assert qualified.installed("a", tried=((1, 2, 3), (1, 2, 3)), any_version=False) is None
-    assert qualified.installed("a", tried=((1, 2, 3), (1, 2, 3)), any_version=True) == "1.2.3"
+    tried = ((1, 2, 3), (1, 2, 3))
+    with pytest.raises(NotQualified, match=re.escape(f"tokenizers {version} is installed")):
+        qualified.require_release("a", tried=tried, any_version=False)
+    assert qualified.require_release("a", tried=tried, any_version=True) == "1.2.3"
 
 
 def test_a_package_that_is_not_installed_serves_nothing() -> None:
-    assert qualified.installed("no-such-package-as-this", tried=((0,), (9,)), any_version=True) is None
+    with pytest.raises(NotQualified, match=r"no-such-package-as-this is not installed; pip install .*\[fast\]"):
+        qualified.require_release("no-such-package-as-this", tried=((0,), (9,)), any_version=True)
 
 
 @pytest.mark.parametrize(("name", "kind"), [("fastokens", "gpt2"), ("gigatoken", "llama2")])

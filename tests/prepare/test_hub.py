@@ -195,7 +195,7 @@ def test_the_token_is_in_no_answer(online: dict[str, dict[str, Any]]) -> None:
         ("me/gated@None", "me/gated: access to this dataset is gated", "ask for access on its page"),
         ("me/broken@None", "me/broken: the hub answered with an error (Server error '500", "try again later"),
         ("me/script@None", "me/script: made by a script of its own", "--revision refs/convert/parquet"),
-        ("a/b/c@None", "a/b/c: no such file or folder", "a hub dataset has the form USER/NAME"),
+        ("a/b/c@None", "a/b/c: no such file or folder", "a dataset of the hub has the form USER/NAME"),
     ],
 )
 def test_each_failure_has_its_message_and_remedy(

@@ -479,3 +479,79 @@ def test_the_example_in_the_docs_of_the_format_is_what_is_made(tmp_path: Path) -
         assert values == padded[name][0].tolist()
     for name, values in found[3:]:
         assert values == side_by_side[name][0].tolist()
+
+
+# --- several templates in one tokenizer -----------------------------------------------------------------------------
+
+NAMED = {
+    "default": TEMPLATES["chatml"],
+    "tool_use": TEMPLATES["tools"],
+    "short": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
+}
+TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds."}}]
+
+
+@functools.cache
+def named(names: tuple[str, ...] = tuple(NAMED)) -> Path:
+    """The example's tokenizer with these templates, each in a file of its own."""
+    folder = Path(os.environ["HF_HOME"]) / f"chats-tokenizer-{'-'.join(names)}"
+    tokenizer = AutoTokenizer.from_pretrained(trained())
+    tokenizer.chat_template = {name: NAMED[name] for name in names}
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("layout", ["pad", "chat"])
+def test_a_tokenizer_with_several_templates_serves_every_layout(tmp_path: Path, layout: str) -> None:
+    rows = [{"messages": [QUESTION, ANSWER], "text": "one two"}] * 3
+    changes = {"text_column": "text"} if layout != "chat" else {}
+    root = build(tmp_path / "out", rows=rows, tokenizer=named(), layout=layout, max_length=16, **changes)
+    assert AutoTokenizer.from_pretrained(root / "tokenizer").chat_template == NAMED
+    assert building.command("verify", root).status == 0
+
+
+def test_rows_with_tools_take_the_template_for_tools_and_others_the_default(tmp_path: Path) -> None:
+    rows = [{"messages": [QUESTION, ANSWER], "tools": tools} for tools in (TOOLS, None)]
+    root = build(tmp_path / "out", rows=rows, tokenizer=named(), tools_column="tools", max_length=256)
+    tokenizer = AutoTokenizer.from_pretrained(named())
+    expected = [tokenizer.apply_chat_template(row["messages"], tools=row["tools"], tokenize=False) for row in rows]
+    assert texts(root) == expected
+    assert "Tools:" in expected[0]
+
+
+def test_a_template_is_chosen_by_its_name(tmp_path: Path) -> None:
+    rows = [{"messages": [QUESTION, ANSWER]}]
+    root = build(tmp_path / "out", rows=rows, tokenizer=named(), chat_template="short")
+    assert texts(root) == ["onetwo"]
+    assert read_manifest(root).layout["chat_template"] == "short"
+    assert "chat_template" not in read_manifest(build(tmp_path / "other", rows=rows, tokenizer=named())).layout
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "changes", "cause", "remedy"),
+    [
+        (named, {"chat_template": "long"}, "templates are default, short, tool_use", "the name of one of them"),
+        (trained, {"chat_template": "short"}, "templates are a single one", "leave --chat-template out"),
+        (lambda: named(("tool_use", "short")), {}, "none of them is called default", "--chat-template short"),
+    ],
+)
+def test_a_template_that_is_not_there_is_refused(
+    tmp_path: Path, tokenizer: Any, changes: dict[str, str], cause: str, remedy: str
+) -> None:
+    data = building.source(tmp_path / "in", train=[{"messages": [QUESTION, ANSWER]}])
+    options = {"layout": "chat", "tokenizer": tokenizer(), **changes}
+    outcome = building.command("build", data, *building.options(tmp_path / "out", **options))
+    assert cause in outcome.error[0]
+    assert remedy in outcome.error[1]
+
+
+def test_a_damaged_template_of_several_is_found_and_repaired(tmp_path: Path) -> None:
+    root = build(tmp_path / "out", rows=[{"messages": [QUESTION, ANSWER]}] * 3, tokenizer=named())
+    folder = root / "tokenizer" / "additional_chat_templates"
+    (folder / "short.jinja").write_text("{{ 1 }}")
+    (folder / "tool_use.jinja").unlink()
+    assert "BAD  tokenizer" in building.command("verify", root).err
+    repaired = building.command("verify", root, "--repair")
+    assert repaired.status == 0, repaired.err
+    assert AutoTokenizer.from_pretrained(root / "tokenizer").chat_template == NAMED
+    assert building.command("verify", root).status == 0

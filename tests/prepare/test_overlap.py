@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipelines.prepare.overlap import ordered_map
+from pipelines.prepare.overlap import begun, ordered_map, wait_for
 
 THREADS = [1, 2, 3, 8]
 
@@ -95,3 +95,18 @@ def test_leaving_early_waits_for_what_is_under_way_and_starts_nothing_more(threa
     finished = len(done)
     time.sleep(0.02)
     assert len(done) == finished <= 3 + threads
+
+
+def test_nobody_waits_for_the_others_when_one_has_failed() -> None:
+    over = threading.Event()
+
+    def fail() -> None:
+        raise KeyError("early")
+
+    endless = begun(lambda: over.wait(30))
+    with pytest.raises(KeyError, match="early"):
+        wait_for(endless, begun(fail))
+    assert not endless.done()
+    over.set()
+    wait_for(endless, begun(str))
+    assert endless.result()

@@ -62,12 +62,20 @@ def test_making_it_leaves_the_checkout_as_it_was(tmp_path: Path) -> None:
 
 def test_the_launchers_versions_are_what_workers_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     versions = {"datasets": "1.0", "tokenizers": "2.0", "transformers": "3.0+local", "tiktoken": "4.0"}
-    monkeypatch.setattr(metadata, "version", versions.__getitem__)
+    versions["fastokens"] = "5.0"  # and no gigatoken
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    monkeypatch.setattr(metadata, "version", version)
     monkeypatch.setattr(packaging, "_sdist", lambda checkout, folder: folder / "x.tar.gz")
     monkeypatch.setitem(sys.modules, "tiktoken", sys)
     monkeypatch.delitem(sys.modules, "sentencepiece", raising=False)
     setup = shipped(tmp_path)
-    assert Path(setup.requirements_file).read_text().split() == ["datasets==1.0", "tokenizers==2.0", "tiktoken==4.0"]
+    expected = ["datasets==1.0", "tokenizers==2.0", "fastokens==5.0", "tiktoken==4.0"]
+    assert Path(setup.requirements_file).read_text().split() == expected
     assert setup.requirements_cache == "skip", "they are not downloaded here"
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -289,13 +290,18 @@ def test_after_a_failure_the_other_threads_stop_at_their_next_shard(
     assert len(tried) <= 4
 
 
-def test_a_bug_in_a_worker_keeps_its_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_a_worker_is_two_lines_and_keeps_its_traceback_for_verbose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def bug(*args: Any, **kwargs: Any) -> None:
         raise ArithmeticError("a bug")
 
     monkeypatch.setattr(shards, "write", bug)
-    with pytest.raises(ArithmeticError, match="a bug"):
-        build(tmp_path / "out", workers=2)
+    short, long = (build(tmp_path / "out", workers=2, verbose=verbose) for verbose in (None, True))
+    assert short.status == long.status == 1
+    assert short.error[0] == "unexpected ArithmeticError: a bug [while running 'WriteShards']"
+    assert "in bug" in long.err
+    assert long.err.splitlines()[-2:] == short.err.splitlines()[-2:]
 
 
 @pytest.mark.parametrize("kind", [RowsRejectedError, OutputError, CorruptRecordError, ConfigError])
@@ -312,6 +318,16 @@ def test_a_worker_in_another_process_reports_its_error_as_text() -> None:
     with pytest.raises(Reported, match="OutputError") as caught, Failures().remembered():
         raise error
     assert caught.value.__cause__ is error
+
+
+def test_a_report_from_another_process_and_its_traceback_hold_no_secret() -> None:
+    error = OutputError("ftp://me:hush@host: cannot be written", remedy="use https://host/x?sig=hush")
+    error.__cause__ = OSError("no answer from https://host/x?X-Goog-Signature=hush")
+    with pytest.raises(Reported) as caught, Failures().remembered():
+        raise error
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+    found = failures.from_text(str(caught.value))
+    assert (found.cause, found.remedy) == ("ftp://...@host: cannot be written", "use https://host/x?...")
 
 
 def test_a_report_that_was_cut_off_is_still_an_error_in_two_lines() -> None:

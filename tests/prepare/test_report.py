@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import io
+import json
 import os
 import pty
 import re
 import select
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipelines.prepare import progress, report
+from pipelines.prepare.build import Built
+from pipelines.prepare.comparison import Cost
+from pipelines.prepare.estimate import Estimate
+from pipelines.prepare.inspection import DecodedRow
+from pipelines.prepare.lineage import Contribution, Traced
 from pipelines.prepare.planning import ShardTask
 from tests import building
 from tests.building import REVIEWS, reviews
@@ -134,3 +146,127 @@ def test_on_a_terminal_there_is_a_bar_that_goes_away(tmp_path: Path) -> None:
     assert re.search(r"\d+ %", text)
     assert "\x1b[2K" in text, "the bar's line is erased in the end"
     assert "shards made, 0 kept" in text
+
+
+# What names and texts may hold: markup, emoji codes, escape sequences, directions, halves of surrogate pairs.
+NASTY = st.one_of(
+    st.text(max_size=40),
+    st.sampled_from(
+        ["[/INST]", "[neg]", "[x", ":heart:", "\x1b[2J\x1b]0;x\x07", "\u202etxt", "a\tb\r\nc", "\ud800", "\x9b"]
+    ),
+)
+CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def assert_shown(text: str, told: str, *, whole: bool = True) -> None:
+    """Nothing in `told` does anything to a terminal, and the ordinary characters of `text` are there in their order."""
+    assert not CONTROLS.search(told), repr(told)
+    if whole:
+        letters = "".join(CONTROLS.sub(" ", text).split())
+        place = iter("".join(told.split()))
+        assert all(letter in place for letter in letters), (text, told)
+
+
+def printed(show: Callable[..., None], *arguments: Any) -> str:
+    stream = io.StringIO()
+    with contextlib.redirect_stderr(stream):
+        show(*arguments)
+    return stream.getvalue()
+
+
+@given(NASTY, NASTY, NASTY)
+def test_decoded_rows_are_shown_whatever_is_in_them(split: str, text: str, label: str) -> None:
+    row = DecodedRow(split=split, shard="s", record=0, num_tokens=3, text=text, features={"label": label})
+    told = printed(report.rows, [row])
+    assert_shown(split + text, told)
+    assert all(line.startswith("    ") for line in told.splitlines()[-len(text.split("\n")) :])
+    assert_shown(label, told, whole="\\" not in repr(label))
+
+
+@given(NASTY, NASTY, NASTY)
+def test_traced_rows_are_shown_whatever_is_in_them(name: str, text: str, file: str) -> None:
+    texts = {name: text, "messages": [{"role": "user", "content": text}], "tools": None}
+    row = Contribution(row=1, file=file, file_row=2, texts=texts)
+    told = printed(report.traced, Traced(split=name, shard="s", record=0, source=name, rows=(row,)))
+    assert_shown(name + (f" = row 2 of {file}" if file else "") + name + text, told)
+    assert "    tools: null\n" in told
+
+
+@settings(deadline=None, max_examples=50)
+@given(NASTY, NASTY, NASTY)
+def test_a_manifest_is_shown_whatever_its_names_are(split: str, label: str, reason: str) -> None:
+    made = building.read_manifest(reviews())
+    shard = dataclasses.replace(
+        made.splits["train"].shards[0],
+        name=split,
+        ledger=dataclasses.replace(made.splits["train"].shards[0].ledger, rejected={reason: 3}),
+    )
+    nasty = dataclasses.replace(
+        made,
+        name=label,
+        label_names=(label, "other"),
+        splits={split: dataclasses.replace(made.splits["train"], shards=(shard,))},
+        tokenizer=dataclasses.replace(made.tokenizer, name=reason),
+    )
+    told = printed(report.manifest_tables, nasty)
+    for text in (split, label, reason):
+        assert_shown(text, told)
+    built = Built(manifest=nasty, shards_made=1, shards_kept=0, seconds=1.0)
+    assert_shown(reason, printed(report.summary, built))
+
+
+@given(NASTY, NASTY)
+def test_estimates_are_shown_whatever_their_names_are(split: str, step: str) -> None:
+    cost = Cost(layout="pad", length=8, records=1, shards=1, padding=0.1, tokens_cut=0.0, rows_cut=0.0)
+    each = Estimate(
+        split=split,
+        rows=1,
+        rows_filtered=0,
+        rows_rejected=0,
+        num_tokens=2,
+        shards=1,
+        num_bytes=3,
+        seconds=1.0,
+        steps=(step,),
+        token_percentiles={50: 3},
+        layouts=(cost,),
+    )
+    told = printed(report.estimates, [each])
+    assert_shown(split, told)
+    assert_shown(step, told)
+
+
+@settings(deadline=None, max_examples=30)
+@given(NASTY)
+def test_what_is_said_by_the_way_is_shown_whatever_it_is(note: str) -> None:
+    def watch() -> None:
+        with report.watch(TASKS):
+            progress.tell(note)
+
+    assert_shown(note, printed(watch))
+
+
+def test_markup_emoji_codes_and_lines_in_a_text_stay_text() -> None:
+    text = "[INST] is [neg] :heart: [/INST]\nerror: none\x1b[2J"
+    row = DecodedRow(split="[train]", shard="s", record=0, num_tokens=3, text=text, features={"label": "[neg]"})
+    assert printed(report.rows, [row]) == (
+        "[train] record 0 of s: 3 tokens, label '[neg]'\n    [INST] is [neg] :heart: [/INST]\n    error: none\\x1b[2J\n"
+    )
+
+
+def test_a_long_list_of_messages_is_shortened_and_null_is_null() -> None:
+    texts = {"messages": [{"role": "user", "content": "a" * 50}] * 100, "tools": None, "n": 3}
+    row = Contribution(row=1, file="https://host/x", file_row=2, texts=texts)
+    told = printed(report.traced, Traced(split="train", shard="s", record=0, source="json", rows=(row,)))
+    lines = told.splitlines()
+    assert len(lines[2]) < 450
+    assert lines[2].endswith(f" … ({len(json.dumps(texts['messages']))} characters)")
+    assert lines[3:] == ["    tools: null", "    n: 3"]
+
+
+def test_a_secret_in_what_is_said_by_the_way_is_not_shown() -> None:
+    def watch() -> None:
+        with report.watch(TASKS):
+            progress.tell("putting rows to ftp://me:hush@host/out")
+
+    assert "to ftp://...@host/out" in printed(watch)

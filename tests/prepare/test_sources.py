@@ -6,7 +6,9 @@ import bz2
 import gzip
 import json
 import logging
+import lzma
 import pickle
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +18,7 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 
 from pipelines.prepare.arrow_files import ArrowFiles
 from pipelines.prepare.columns import sizes_of
@@ -55,12 +58,16 @@ def _write(path: Path) -> Path:
     plain = {".jsonl": _jsonl(), ".ndjson": _jsonl(), ".csv": _csv(TEXTS), ".tsv": _csv(TEXTS, "\t")}
     plain[".txt"] = "".join(f"{text}\n" for text in TEXTS).encode()
     plain[".json"] = json.dumps([{"text": text} for text in TEXTS]).encode()
+    packers: dict[str, Callable[[bytes], bytes]] = {
+        ".gz": gzip.compress,
+        ".bz2": bz2.compress,
+        ".xz": lzma.compress,
+        ".zst": zstandard.compress,
+    }
     if path.suffix == ".parquet":
         pq.write_table(pa.table({"text": TEXTS}), path, row_group_size=8)
-    elif path.suffix == ".gz":
-        path.write_bytes(gzip.compress(plain[Path(path.stem).suffix]))
-    elif path.suffix == ".bz2":
-        path.write_bytes(bz2.compress(plain[Path(path.stem).suffix]))
+    elif path.suffix in packers:
+        path.write_bytes(packers[path.suffix](plain[Path(path.stem).suffix]))
     else:
         path.write_bytes(plain[path.suffix])
     return path
@@ -130,9 +137,8 @@ def test_a_file_url_is_read_like_the_file(tmp_path: Path) -> None:
         ("train-00000-of-00002.jsonl", "train"),
         ("my_training_set.jsonl", "train"),
         ("dev.jsonl", "validation"),
-        ("en.valid.jsonl", "train"),  # only the name before the first dot counts
+        ("en.valid.jsonl", "validation"),
         ("val_1.jsonl", "validation"),
-        ("TEST.jsonl", "test"),
         ("eval.jsonl", "test"),
         ("latest.jsonl", "train"),  # a split is a whole word
         ("device.jsonl", "train"),
@@ -264,10 +270,12 @@ def test_a_dataset_without_any_row_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("tset", r'Unknown split "tset".*choose among test, train'),
+        ("tset", r"""Unknown split "tset".*did you mean 'test'\? choose among test, train"""),
         ("train[", r"--split 'train\[': .*choose among"),
         ("train[5:5]", r"has no rows, expected at least one"),
         ("train[200:]", r"has no rows, expected at least one"),
+        ("tran[:3]", r"did you mean 'train'\? choose among test, train"),
+        ("train,test", r"give each by itself: --split train --split test"),
         ("train+test", r"joins the splits \['test', 'train'\].*--split once for each"),
     ],
 )
@@ -300,23 +308,96 @@ def test_a_folder_without_data_files_says_what_would_be_data(tmp_path: Path) -> 
 def test_files_of_two_kinds_are_not_mixed(tmp_path: Path, names: Sequence[str]) -> None:
     for name in names:
         _write(tmp_path / name)
-    with pytest.raises(SourceError, match=r"files of the kinds .* expected one kind.*by a glob"):
+    with pytest.raises(
+        SourceError, match=r"files of several kinds: 1 \w+ \(such as a\..*, 1 .*, expected one"
+    ) as caught:
         _open(tmp_path)
+    for name, glob in zip(names, re.findall(r"'(.*?)'", caught.value.remedy), strict=True):
+        assert sorted(Path(tmp_path).glob(glob.removeprefix(f"{tmp_path}/"))) == [tmp_path / name]
 
 
-def _truncated_gzip() -> bytes:
-    return gzip.compress(_jsonl())[:-20]
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("a.xlsx", "save the sheet as CSV"),
+        ("a.zip", "unpack it"),
+        ("a.tfrecord", "made from"),
+        ("a.doc", "other files"),
+    ],
+)
+def test_a_file_of_an_unknown_kind_is_named_with_what_to_do(tmp_path: Path, name: str, remedy: str) -> None:
+    (tmp_path / name).write_bytes(b"PK\x03\x04")
+    with pytest.raises(SourceError, match=f"{name}: a file of an unknown kind, expected .arrow, .csv") as caught:
+        _open(tmp_path / name)
+    assert remedy in caught.value.remedy
+
+
+def test_several_paths_are_one_dataset(tmp_path: Path) -> None:
+    """As where the shell has resolved a glob. The splits are those of the same files in a folder."""
+    files = [str(_write(tmp_path / name)) for name in ("b/train.jsonl", "b/test.jsonl", "a/train.jsonl")]
+    source = _open(files[0], more=tuple(files[1:]))
+    assert {name: split.num_rows for name, split in source.splits.items()} == {"train": 60, "test": 30}
+    assert source.files["train"] == sorted([files[0], files[2]])
+    assert source.identity == _open(tmp_path / "*/*.jsonl").identity
+
+
+@pytest.mark.parametrize("reader", ["json", "csv", "parquet", "text", "arrow", "imagefolder"])
+def test_the_name_of_a_reader_is_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
+    """`datasets` would read whatever is in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    _write(tmp_path / "train.jsonl")
+    with pytest.raises(SourceError, match=f"'{reader}' is a reader of `datasets`, expected the files") as caught:
+        _open(reader)
+    assert "data/*." in caught.value.remedy
+    _write(tmp_path / reader / "a.jsonl")
+    assert _texts(_open(reader).splits["train"]) == TEXTS, "a folder of that name is the folder"
+
+
+def test_a_misspelt_path_is_answered_with_the_nearest_one(tmp_path: Path) -> None:
+    _write(tmp_path / "reviews" / "train.jsonl")
+    with pytest.raises(SourceError, match="/reveiws: no such file or folder") as caught:
+        _open(tmp_path / "reveiws")
+    assert caught.value.remedy == f"did you mean {tmp_path / 'reviews'}?"
+    with pytest.raises(SourceError, match=r"/trian\.jsonl: no such file") as caught:
+        _open(tmp_path / "reviews" / "trian.jsonl")
+    assert caught.value.remedy == f"did you mean {tmp_path / 'reviews' / 'train.jsonl'}?"
+
+
+def test_a_misspelt_path_that_could_be_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    _write(tmp_path / "examples" / "reviews" / "train.jsonl")
+    with pytest.raises(SourceError, match="examples/reveiws: no such file or folder") as caught:
+        _open("examples/reveiws")
+    assert caught.value.remedy.startswith("did you mean examples/reviews?")
+
+
+def test_several_names_are_files(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="imdb: no such file, expected only files where several are named"):
+        _open(_write(tmp_path / "a.jsonl"), more=("imdb",))
+
+
+def _damaged(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes(byte ^ 0xFF for byte in content[middle : middle + 8]) + content[middle + 8 :]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
         ("bad.jsonl", _jsonl() + b'{"text": "a"\n', "JSON parse error"),
-        ("bad.jsonl.gz", _truncated_gzip(), "ended before the end-of-stream marker"),
+        ("bad.jsonl.gz", gzip.compress(_jsonl())[:-20], "ended before the end-of-stream marker"),
+        ("bad.jsonl.gz", b"not packed", "Not a gzipped file"),
+        ("bad.jsonl.bz2", bz2.compress(_jsonl())[:-20], "ended before the end-of-stream marker"),
+        ("bad.jsonl.xz", _damaged(lzma.compress(_jsonl())), "Corrupt input data"),
+        ("bad.jsonl.zst", zstandard.compress(_jsonl())[:-1], "it ends in the middle"),
+        ("bad.csv.zst", zstandard.compress(b"text\n" + b"a\n" * 9) + zstandard.compress(b"b\n" * 9)[:-1], "middle"),
+        ("bad.jsonl.zst", _damaged(zstandard.compress(_jsonl())), "zstd decompress"),
+        ("bad.jsonl.zst", b"not packed", "Unknown frame descriptor"),
         ("bad.parquet", b"PAR1 no it is not" * 10, "Parquet"),
         ("bad.arrow", b"ARROW1 no it is not" * 10, "Arrow"),
         ("bad.csv", b'text,label\n"a",1\n"b",2,3\n', "Expected 2 fields in line 3, saw 3"),
-        ("bad.txt", b"\xff\xfe\x00", "utf-8"),
+        ("bad.txt", b"\xff\xfe\x00", r"not UTF-8, invalid start byte at b'\\xff"),
+        ("latin.csv", "text\nun café noir\n".encode("latin-1"), r"not UTF-8, .* at b'\\xe9 noir"),
     ],
 )
 def test_a_damaged_file_is_named_with_the_reason(
@@ -331,9 +412,11 @@ def test_a_damaged_file_is_named_with_the_reason(
     (tmp_path / name).write_bytes(content)
     with pytest.raises(SourceError, match=reason) as caught:
         _open(tmp_path)
-    assert caught.value.remedy.startswith("mend the file")
+    packed = suffix.endswith((".gz", ".bz2", ".xz", ".zst"))
+    remedy = "the file is damaged, or was cut off" if packed else "mend the file"
+    assert caught.value.remedy.startswith("convert it to UTF-8" if "UTF-8" in reason else remedy)
     if suffix != ".txt":  # the text reader of `datasets` does not say which file it was
-        assert f"{tmp_path / name}: cannot be read" in caught.value.cause
+        assert f"{tmp_path / name}: cannot be {'unpacked' if packed else 'read'}: " in caught.value.cause
     assert "Failed to" not in capfd.readouterr().err  # said once, by us
 
 

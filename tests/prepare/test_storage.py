@@ -66,6 +66,18 @@ def test_names_are_sorted_and_tell_files_and_folders(root: str) -> None:
     assert storage.list_names(root) == storage.list_names(root + "/") == ["a", "b", "c"]
 
 
+def test_files_are_listed_with_those_of_the_folders_below(root: str) -> None:
+    for name in ("b", "a/inner", "a/deep/c", "z"):
+        storage.write_bytes(storage.join(root, name), b"x")
+    assert storage.list_files(root) == ["a/deep/c", "a/inner", "b", "z"]
+    assert storage.list_files(storage.join(root, "nothing")) == []
+
+
+def test_a_link_to_a_folder_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "back").symlink_to(tmp_path)
+    assert storage.list_files(str(tmp_path)) == ["back"]
+
+
 def test_a_file_is_not_a_folder_of_itself(root: str) -> None:
     storage.write_bytes(storage.join(root, "file"), b"x")
     assert storage.list_names(storage.join(root, "file")) == []

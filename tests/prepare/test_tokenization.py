@@ -7,12 +7,13 @@ import logging
 import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from pipelines.prepare import tokenization
 from pipelines.prepare.config import LayoutConfig, Side, TokenizerConfig
+from pipelines.prepare.sound_tokenizers import require_sound
 from tests import texts
 from tests.tokenizers_zoo import KINDS, Zoo
 from tfrecord_io.errors import TokenizerError
@@ -54,6 +55,26 @@ def test_the_saved_copy_gives_the_rows_of_the_original(zoo: Zoo, kind: str) -> N
     expected = original(TEXTS, TEXTS[::-1], **options)
     assert resolved(TEXTS, TEXTS[::-1], **options) == expected
     assert tokenization.load(files)(TEXTS, TEXTS[::-1], **options) == expected
+
+
+def test_named_chat_templates_are_in_the_saved_copy_wherever_they_were_kept(zoo: Zoo, tmp_path: Path) -> None:
+    templates = {"default": "{{ messages }}", "tool_use": "{{ tools }}", "rag": "{{ documents }}"}
+    listed = [{"name": name, "template": template} for name, template in templates.items()]
+    in_config = _copy(zoo, "byte_bpe", tmp_path / "config", chat_template=listed)
+    in_files = _copy(zoo, "byte_bpe", tmp_path / "files")
+    (in_files / "chat_template.jinja").write_text(templates["default"])
+    (in_files / "additional_chat_templates").mkdir()
+    for name in ("tool_use", "rag"):
+        (in_files / "additional_chat_templates" / f"{name}.jinja").write_text(templates[name])
+    _, files = _resolve(in_config)
+    assert {"additional_chat_templates/rag.jinja", "additional_chat_templates/tool_use.jinja"} <= files.keys()
+    assert tokenization.load(files).chat_template == templates
+    assert _resolve(in_files)[1] == files
+
+
+def test_no_saved_file_is_written_beside_the_folder() -> None:
+    with pytest.raises(TokenizerError, match="would not lie in its folder"):
+        tokenization.load({"additional_chat_templates/../../x": b""})
 
 
 @pytest.mark.parametrize("kind", LIGHT_KINDS)
@@ -114,6 +135,77 @@ def test_sides_that_the_user_did_not_choose_are_the_tokenizers_own(zoo: Zoo, kin
     assert resolved.padding_side == original.padding_side
 
 
+# --- tokenizers of which no dataset is made -------------------------------------------------------------------------
+
+
+def _refused(folder: Path, state: dict[str, Any], **config: Any) -> TokenizerError:
+    folder.mkdir()
+    (folder / "tokenizer.json").write_text(json.dumps(state), encoding="utf-8")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **config}))
+    with pytest.raises(TokenizerError) as refused:
+        _resolve(folder)
+    assert refused.value.remedy
+    return refused.value
+
+
+def _state(zoo: Zoo, kind: str) -> dict[str, Any]:
+    state: dict[str, Any] = json.loads((zoo.path(kind) / "tokenizer.json").read_text(encoding="utf-8"))
+    return state
+
+
+def test_a_tokenizer_that_leaves_out_merges_by_chance_is_refused(zoo: Zoo, tmp_path: Path) -> None:
+    state = _state(zoo, "byte_bpe")
+    state["model"]["dropout"] = 0.1
+    assert "BPE dropout 0.1" in _refused(tmp_path / "dropout", state).cause
+    state["model"]["dropout"] = 0.0
+    shutil.copytree(zoo.path("byte_bpe"), tmp_path / "none")
+    (tmp_path / "none" / "tokenizer.json").write_text(json.dumps(state))
+    assert _resolve(tmp_path / "none")
+
+
+def test_two_added_tokens_that_are_one_text_when_it_is_normalized_are_refused(zoo: Zoo, tmp_path: Path) -> None:
+    state = _state(zoo, "unigram")
+    state["normalizer"] = {"type": "Lowercase"}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
+    state["added_tokens"] += [
+        {"id": 9000 + index, "content": text, **flags} for index, text in enumerate(("Tag", "TAG"))
+    ]
+    assert "'TAG' and 'Tag' are the same text, 'tag'" in _refused(tmp_path / "same", state).cause
+
+
+def test_two_entries_with_one_id_are_refused(zoo: Zoo, tmp_path: Path) -> None:
+    state = _state(zoo, "wordpiece_cased")
+    state["model"]["vocab"]["brandnew"] = state["model"]["vocab"]["the"]
+    assert "'brandnew' and 'the' of its vocabulary have the same id" in _refused(tmp_path / "same", state).cause
+
+
+def test_an_id_for_which_a_list_of_all_others_would_be_made_is_refused(zoo: Zoo, tmp_path: Path) -> None:
+    state = _state(zoo, "wordpiece_cased")
+    state["model"]["vocab"]["far"] = 20_000_000
+    assert "the id 20000000" in _refused(tmp_path / "far", state).cause
+
+
+def test_a_panic_while_a_tokenizer_is_loaded_is_an_error(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    class PanicException(BaseException):
+        pass
+
+    def panic(*arguments: Any, **options: Any) -> None:
+        raise PanicException("index out of bounds")
+
+    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", panic)
+    with pytest.raises(TokenizerError, match="cannot be loaded: index out of bounds"):
+        _resolve(zoo.path("byte_bpe"))
+
+
+def test_a_tokenizer_in_python_that_samples_is_refused() -> None:
+    class Sampling:
+        is_fast = False
+        sp_model_kwargs: ClassVar = {"enable_sampling": True, "alpha": 0.1}
+
+    with pytest.raises(TokenizerError, match="samples among segmentations"):
+        require_sound(Sampling(), "mine")
+
+
 # --- the pad token --------------------------------------------------------------------------------------------------
 
 
@@ -154,7 +246,9 @@ def test_a_name_that_the_hub_does_not_give_comes_with_what_to_check(name: str) -
 
 
 def test_a_folder_without_files_comes_with_what_belongs_there(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match=r"cannot be loaded: .*holds tokenizer.json or the vocabulary files"):
+    with pytest.raises(
+        TokenizerError, match=r"the folder holds nothing, expected tokenizer.json or the files of a vocabulary"
+    ):
         _resolve(tmp_path)
 
 

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipelines.prepare import shards, storage, workspace
+from pipelines.prepare import memory, shards, storage, workspace
 from pipelines.prepare.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.job import resolve, source_place
+from pipelines.prepare.content import bytes_digest
+from pipelines.prepare.job import resolve, source_place, tokenizer_files
+from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.sources import Source
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.tokenizers_zoo import Zoo
-from tfrecord_io.errors import FingerprintMismatchError
+from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 
 
 def build(output: Path, **changes: object) -> Outcome:
@@ -215,6 +218,61 @@ def test_a_worker_whose_job_was_cleared_away_stops(finished: Path, monkeypatch: 
     assert "the files of this job are gone: another job has started over" in cause
     assert "let one job at a time write" in remedy
     assert building.shard_bytes(finished) == {}
+
+
+def test_a_worker_whose_job_was_cleared_away_while_it_tokenized_leaves_no_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved = resolve(request(tmp_path / "out", seed=0))
+    workspace.reserve(resolved, overwrite=False)
+    monkeypatch.setattr(memory, "give_back", lambda: workspace.clear(resolved.job.root))
+    task = ShardTask(split="train", index=0, count=1, segments=((0, 10),))
+    with pytest.raises(OutputError, match="the files of this job are gone: another job has started over"):
+        shards.write(task, resolved.job, resolved.tools)
+    assert building.files(tmp_path / "out") == {}
+
+
+def flip(folder: Path) -> None:
+    changed = bytearray((folder / "tokenizer.json").read_bytes())
+    changed[100] ^= 1
+    (folder / "tokenizer.json").write_bytes(changed)
+
+
+MEDDLED: dict[str, Callable[[Path], object]] = {
+    "a byte": flip,
+    "a file gone": lambda folder: (folder / "tokenizer_config.json").unlink(),
+    "a file more": lambda folder: (folder / "special_tokens_map.json").write_text("{}"),
+}
+
+
+@pytest.mark.parametrize("meddled", sorted(MEDDLED))
+def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path: Path, meddled: str) -> None:
+    resolved = resolve(request(tmp_path / "out", seed=0))
+    workspace.reserve(resolved, overwrite=False)
+    job, folder = resolved.job, tmp_path / "out" / ".prep" / resolved.job.fingerprint / "tokenizer"
+    MEDDLED[meddled](folder)
+    got = bytes_digest(building.files(folder))
+    for use in (job.open_tools, lambda: tokenizer_files(job)):
+        with pytest.raises(FormatError) as caught:
+            use()
+        assert caught.value.cause == (
+            f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, "
+            f"expected {job.facts.content_sha256}"
+        )
+        assert "delete this folder, and run the same build again" in caught.value.remedy
+    shutil.rmtree(folder)
+    workspace.reserve(resolved, overwrite=False)
+    assert tokenizer_files(job) == resolved.tokenizer_files
+
+
+@pytest.mark.parametrize("name", ["..", "a\\b", "a\0b"])
+def test_a_file_of_a_tokenizer_has_a_plain_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """An object's name may be anything."""
+    job = resolve(request(tmp_path / "out", seed=0)).job
+    monkeypatch.setattr(storage, "list_files", lambda folder: [name])
+    with pytest.raises(FormatError, match=r"tokenizer: .* is no name of a tokenizer's file") as caught:
+        tokenizer_files(job)
+    assert repr(name) in caught.value.cause
 
 
 def test_of_two_jobs_without_a_lock_one_sees_the_other(tmp_path: Path) -> None:

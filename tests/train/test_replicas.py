@@ -40,13 +40,14 @@ def test_replicas_share_a_batch_without_changing_its_loss(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_signal_saves_and_the_same_command_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_saves_and_the_same_command_goes_on(tmp_path: Path, stop: signal.Signals) -> None:
     process = training.program(tmp_path, replicas=2, steps=2000)
     assert process.stdout is not None
     process.stdout.readline()
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(stop)
     out, err = process.communicate(timeout=120)
-    assert process.returncode == 1, err
+    assert process.returncode == 128 + stop, err
     assert "stopped by a signal after step" in err.splitlines()[-2]
     [saved] = (tmp_path / "checkpoints").glob("*.index")
     step = int(saved.stem.removeprefix("ckpt-"))

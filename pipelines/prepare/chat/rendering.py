@@ -20,11 +20,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import functools
+import hashlib
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
+from pipelines.prepare.chat.limits import Meter, OverLimit
 from pipelines.prepare.chat.messages import Message, Rejected, check_printed
 from tfrecord_io.errors import TokenizerError
 
@@ -63,25 +66,28 @@ class Rendering:
 
 
 class ChatTemplate:
-    """The template of one tokenizer. `date` is what it is told if it asks for today's, and `closing` the token and the
-    white space that end an assistant's turn, if there is such white space.
+    """The template of one tokenizer: that with the `name`, or of several the one that `transformers` takes. `date` is
+    what it is told if it asks for today's, and `closing` the token and the white space that end an assistant's turn, if
+    there is such white space.
 
     Threads may share it; one at a time renders.
     """
 
-    def __init__(self, tokenizer: Any, *, date: datetime.date | None = None) -> None:
+    def __init__(self, tokenizer: Any, *, date: datetime.date | None = None, name: str | None = None) -> None:
         self.closing: str | None = None
         self._tokenizer = tokenizer
         self._date = date
+        self._name = name
         # A tokenizer puts these together anew each time, which takes as long as rendering with them.
         self._sources: dict[bool, str] = {}
         self._markers: dict[bool, bool] = {}
+        self._slots: dict[bool, str] = {}
         self._variables = dict(tokenizer.special_tokens_map)
 
     def source(self, *, has_tools: bool = False) -> str:
         """The template's text: some tokenizers have another one for conversations with tools."""
         if has_tools not in self._sources:
-            self._sources[has_tools] = str(self._tokenizer.get_chat_template(None, [] if has_tools else None))
+            self._sources[has_tools] = str(self._tokenizer.get_chat_template(self._name, [] if has_tools else None))
         return self._sources[has_tools]
 
     def has_markers(self, *, has_tools: bool = False) -> bool:
@@ -120,15 +126,29 @@ class ChatTemplate:
 
     @contextlib.contextmanager
     def compiled(self, *, has_tools: bool = False) -> Iterator[Any]:
-        """The Jinja template, told the date, for one thread at a time."""
-        template = internals()._compile_jinja_template(self.source(has_tools=has_tools))
+        """The Jinja template, told the date, for one thread at a time, and for one rendering within limits.
+
+        Raises: Rejected if it would spend more; TokenizerError if it is no template.
+        """
         with _rendering:
+            template, meter = _compiled(self._slot(has_tools=has_tools), self.source(has_tools=has_tools))
             before = template.globals.get("strftime_now")
             template.globals["strftime_now"] = self._today
+            meter.start()
             try:
                 yield template
+            except OverLimit as over:
+                raise Rejected("template_limit", f"the chat template makes {over}") from over
             finally:
                 template.globals["strftime_now"] = before
+
+    def _slot(self, *, has_tools: bool) -> str:
+        """The text of another template, in place of which the source is rendered: see `_compiled`."""
+        if has_tools not in self._slots:
+            digest = hashlib.sha256(self.source(has_tools=has_tools).encode()).hexdigest()
+            marker = "{% generation %}{% endgeneration %}" if self.has_markers(has_tools=has_tools) else ""
+            self._slots[has_tools] = f"{{{{ raise_exception('{digest}') }}}}{marker}"
+        return self._slots[has_tools]
 
     def _render(
         self, messages: Sequence[Message], tools: list[Any] | None, *, prompt: bool, tracked: bool
@@ -139,13 +159,13 @@ class ChatTemplate:
                     conversations=[list(messages)],
                     tools=tools,
                     documents=None,
-                    chat_template=self.source(has_tools=tools is not None),
+                    chat_template=self._slot(has_tools=tools is not None),
                     return_assistant_tokens_mask=tracked,
                     continue_final_message=False,
                     add_generation_prompt=prompt,
                     **self.variables(),
                 )
-            except TokenizerError:
+            except (TokenizerError, OverLimit, MemoryError):
                 raise
             except Exception as error:  # Jinja's own, and what Python says of values that the template cannot take
                 raise Rejected("template_rejected", str(error) or type(error).__name__) from error
@@ -160,6 +180,30 @@ class ChatTemplate:
         return self._date.strftime(form)
 
 
+def _compiled(slot: str, source: str) -> tuple[Any, Meter]:
+    """The template of a source and what its renderings are charged to.
+
+    `transformers` compiles, and renders, what it finds in its cache under a text. Compiling alone may take a template
+    for ever, since constants are computed there. So it is asked to compile a text of ours, `slot`, in place of which
+    the cache then has the source compiled with a meter; the same source elsewhere in the process stays as it is.
+    """
+    from pipelines.prepare.chat.metering import compile_metered
+
+    template = internals()._compile_jinja_template(slot)
+    if not hasattr(template, "meter"):
+        try:
+            metered, meter = compile_metered(source, template.environment)
+        except Exception as error:
+            raise TokenizerError(
+                f"the chat template cannot be compiled: {error or type(error).__name__}",
+                remedy="choose another tokenizer, or mend the template in a copy of this one",
+            ) from error
+        template.root_render_func, template.blocks = metered.root_render_func, metered.blocks
+        template.meter = meter
+    return template, template.meter
+
+
+@functools.cache
 def internals() -> Any:
     """The module of `transformers` that renders chat templates: what `apply_chat_template` does cannot be had from
     outside with a date of one's own, or strings that watch the template.
@@ -178,20 +222,14 @@ def internals() -> Any:
     return chat_template_utils
 
 
-def open_template(tokenizer: Any, *, date: datetime.date | None = None) -> ChatTemplate:
+def open_template(tokenizer: Any, *, date: datetime.date | None = None, name: str | None = None) -> ChatTemplate:
     """The tokenizer's template, tried on a question and its answer.
 
-    Raises: TokenizerError if there is none, it writes a date and none is given, or there is no telling which part of a
-        conversation is the assistant's.
+    Raises: TokenizerError if there is none (with that name), it writes a date and none is given, it spends more than it
+        may, or there is no telling which part of a conversation is the assistant's.
     """
-    template = ChatTemplate(tokenizer, date=date)
-    try:
-        template.source()
-    except ValueError as error:
-        raise TokenizerError(
-            f"--layout chat needs a chat template, but this tokenizer, a {type(tokenizer).__name__}, has none",
-            remedy="choose the tokenizer of a chat model, or put a chat_template.jinja into a folder with this one",
-        ) from error
+    _require_one(tokenizer, name=name)
+    template = ChatTemplate(tokenizer, date=date, name=name)
     question, answer = {"role": "user", "content": _QUESTION}, {"role": ASSISTANT, "content": _ANSWER}
     template.closing = _closing_of(template, [question, answer])
     try:
@@ -199,10 +237,36 @@ def open_template(tokenizer: Any, *, date: datetime.date | None = None) -> ChatT
     except Rejected as rejected:
         if rejected.reason == "template_prefix":
             raise _no_telling(rejected.detail) from rejected
+        if rejected.reason == "template_limit":
+            raise TokenizerError(
+                f"the chat template spends more on a question and its answer than a row may take: {rejected.detail}",
+                remedy="do not use this tokenizer, or mend the template in a copy of it",
+            ) from rejected
         return template  # It wants something else than a question and an answer; the rows will show what.
     if not spans:
         raise _no_telling("none of its text is within {% generation %} markers")
     return template
+
+
+def _require_one(tokenizer: Any, *, name: str | None) -> None:
+    """Raises: TokenizerError if the tokenizer has no chat template, none with the name, or no default one."""
+    found = tokenizer.chat_template
+    if not found:
+        raise TokenizerError(
+            f"--layout chat needs a chat template, but this tokenizer, a {type(tokenizer).__name__}, has none",
+            remedy="choose the tokenizer of a chat model, or put a chat_template.jinja into a folder with this one",
+        )
+    names = sorted(found) if isinstance(found, dict) else []
+    if name is not None and name not in names:
+        raise TokenizerError(
+            f"--chat-template {name!r}, but the tokenizer's templates are {', '.join(names) or 'a single one'}",
+            remedy="give the name of one of them" if names else "leave --chat-template out",
+        )
+    if name is None and names and "default" not in names:
+        raise TokenizerError(
+            f"the tokenizer has several chat templates, {', '.join(names)}, and none of them is called default",
+            remedy=f"choose one, such as --chat-template {names[0]}",
+        )
 
 
 def _no_telling(why: str) -> TokenizerError:

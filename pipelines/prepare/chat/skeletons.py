@@ -17,6 +17,7 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
+from pipelines.prepare.chat.limits import OverLimit
 from pipelines.prepare.chat.messages import Message, Rejected
 from pipelines.prepare.chat.rendering import ChatTemplate, Rendering, Spans, internals, joined_spans, spans_by_prefixes
 from pipelines.prepare.chat.tracing import MARK, MARK_LETTERS, Trace, Untraceable
@@ -104,7 +105,7 @@ def _render(template: ChatTemplate, messages: Sequence[Message]) -> Rendering:
                 text, spans = internals()._render_with_assistant_indices(
                     compiled, messages, None, None, prompt, **template.variables()
                 )
-            except Untraceable:
+            except (Untraceable, OverLimit, MemoryError):
                 raise
             except Exception as error:  # as there
                 raise Rejected("template_rejected", str(error)) from error

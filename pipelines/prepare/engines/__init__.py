@@ -9,22 +9,25 @@ An engine must give the very ids of `tokenizer(text, add_special_tokens=False)`:
     hf          the Rust tokenizer behind a fast tokenizer, called without the Python layer on top of it
     slow        a tokenizer that exists in Python only, or whose Python layer changes what the Rust one gives
 
-The last two are references: one of them serves every tokenizer. `choose` takes another one only for the tokenizers that
-it is qualified for (docs/engines.md), and only if both agree on a battery of texts; `crosscheck` goes on comparing.
+The last two are references: one of them serves every tokenizer. `decide` takes another one only for the tokenizers that
+it is qualified for (docs/engines.md), and only if both agree on a battery of texts, and says why not the others;
+`crosscheck` goes on comparing.
 """
 
 from pipelines.prepare.engines.base import BATTERY, Engine, is_reference, utf8_of
-from pipelines.prepare.engines.choice import Reference, choose, open_reference
+from pipelines.prepare.engines.choice import Choice, Reference, choose, decide, open_reference
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine, SlowEngine, copy_backend
 
 __all__ = [
     "BATTERY",
+    "Choice",
     "Engine",
     "HuggingFaceEngine",
     "Reference",
     "SlowEngine",
     "choose",
     "copy_backend",
+    "decide",
     "is_reference",
     "open_reference",
     "utf8_of",

@@ -2,60 +2,106 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
+import logging
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
+from pipelines.prepare import panics
 from pipelines.prepare.config import EngineName
 from pipelines.prepare.engines.base import BATTERY, Engine
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine, SlowEngine
-from tfrecord_io.errors import ConfigError
+from pipelines.prepare.engines.qualified import NotQualified
+from tfrecord_io.errors import ConfigError, TokenizerError
 
-__all__ = ["Reference", "choose", "open_reference"]
+__all__ = ["Choice", "Reference", "choose", "decide", "open_reference"]
 
 Reference: TypeAlias = HuggingFaceEngine | SlowEngine
 
-# The function of each module that opens the engine, or says None where the tokenizer is not one for it.
+# The function of each module that makes the engine, or raises NotQualified where the tokenizer is not one for it.
 _FAST = {
-    "wordpiece": ("pipelines.prepare.engines.wordpiece", "open_wordpiece"),
-    "unigram": ("pipelines.prepare.engines.unigram", "open_unigram"),
-    "fastokens": ("pipelines.prepare.engines.fastokens_engine", "open_fastokens"),
-    "gigatoken": ("pipelines.prepare.engines.gigatoken_engine", "open_gigatoken"),
+    "wordpiece": ("pipelines.prepare.engines.wordpiece", "make_wordpiece"),
+    "unigram": ("pipelines.prepare.engines.unigram", "make_unigram"),
+    "fastokens": ("pipelines.prepare.engines.fastokens_engine", "make_fastokens"),
+    "gigatoken": ("pipelines.prepare.engines.gigatoken_engine", "make_gigatoken"),
 }
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The engine to use. `reasons`: for each that was considered and refused, by name, a sentence that says why."""
+
+    engine: Engine
+    reasons: Mapping[str, str]
 
 
 def open_reference(tokenizer: Any, *, dtype: np.dtype) -> Reference:
-    """The engine by which the others are measured: the Rust tokenizer, where it gives what the tokenizer gives."""
+    """The engine by which the others are measured: the Rust tokenizer, where it gives what the tokenizer gives.
+
+    Raises: TokenizerError if the tokenizer fails on the texts that engines are tried on.
+    """
     slow = SlowEngine(tokenizer, dtype=dtype)
     if not tokenizer.is_fast:
         return slow
     rust = HuggingFaceEngine(tokenizer, dtype=dtype)
-    return rust if _agree(rust, slow) else slow
+    try:
+        return rust if _agree(rust, slow) else slow
+    except panics.TextsNotEncoded as error:
+        raise TokenizerError(
+            f"{error.cause}; these are ordinary texts of many scripts that every tokenizer is tried on",
+            remedy="mend the tokenizer: one without an unknown token, for example, knows no character but its own",
+        ) from error
 
 
 def choose(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto") -> Engine:
-    """The engine to use: `wanted`, or the first that is qualified, or the reference.
+    """The engine of `decide`. Raises: as it does."""
+    return decide(tokenizer, reference, dtype=dtype, wanted=wanted).engine
+
+
+def decide(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto") -> Choice:
+    """The engine to use: `wanted`, or the first that is qualified, or the reference; and why not those before it.
 
     Raises: ConfigError if an engine that was asked for by name is not qualified for the tokenizer.
     """
     if wanted == "hf":
-        return reference
-    # What the Python layer changes, no other engine knows of.
-    names = () if isinstance(reference, SlowEngine) else tuple(_FAST) if wanted == "auto" else (wanted,)
-    for name in names:
-        module, function = _FAST[name]
-        opener = getattr(importlib.import_module(module), function)
-        engine: Engine | None = opener(tokenizer, dtype=dtype, reference=reference)
-        if engine is not None and _agree(engine, reference):
-            return engine
+        return Choice(engine=reference, reasons={})
+    reasons: dict[str, str] = {}
+    for name in _FAST if wanted == "auto" else (wanted,):
+        found = _opened(name, tokenizer, reference, dtype=dtype)
+        if not isinstance(found, str):
+            return Choice(engine=found, reasons=reasons)
+        reasons[name] = found
+        _log.debug("engine %s is not used: %s", name, found)
     if wanted != "auto":
         raise ConfigError(
-            f"--engine {wanted} does not serve this tokenizer, a {type(tokenizer).__name__}",
+            f"--engine {wanted} does not serve this tokenizer, a {type(tokenizer).__name__}: {reasons[wanted]}",
             remedy="leave --engine out: the fastest engine that gives the tokenizer's own tokens is taken",
         )
-    return reference
+    return Choice(engine=reference, reasons=reasons)
+
+
+def _opened(name: str, tokenizer: Any, reference: Engine, *, dtype: np.dtype) -> Engine | str:
+    """The engine, or the reason why it is not used, whatever it raises at a tokenizer for which it was not made."""
+    if isinstance(reference, SlowEngine):
+        return f"the Python code of a {type(tokenizer).__name__} decides its tokens, too"
+    module, function = _FAST[name]
+    try:
+        engine: Engine = getattr(importlib.import_module(module), function)(tokenizer, dtype=dtype, reference=reference)
+        agrees = _agree(engine, reference)
+    except NotQualified as refused:
+        return refused.reason
+    except BaseException as error:
+        if not panics.is_of_library(error):
+            raise
+        _log.debug("engine %s fails on the tokenizer", name, exc_info=True)
+        return f"it fails on this tokenizer: {panics.first_line(error)}"
+    return engine if agrees else "it gives other tokens than the tokenizer for a text that engines are tried on"
 
 
 def _agree(one: Engine, other: Engine) -> bool:

@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
+import logging
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,14 +24,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from tokenizers import pre_tokenizers
 
+from pipelines.prepare import panics
 from pipelines.prepare.engines import split_patterns
 from pipelines.prepare.engines.base import utf8_of
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
-from pipelines.prepare.engines.qualified import encoding_parts, has_merges_only, installed
+from pipelines.prepare.engines.qualified import (
+    NotQualified,
+    encoding_parts,
+    opened,
+    or_none,
+    require_ids_kept,
+    require_merges_only,
+    require_release,
+    rust_tokenizer,
+)
 from pipelines.prepare.runs import TokenRuns
 from tfrecord_io._kernels import frozen, jit
 
-__all__ = ["FastokensEngine", "open_fastokens"]
+__all__ = ["FastokensEngine", "make_fastokens", "open_fastokens"]
 
 _LONG_S = "\u017f"
 
@@ -39,39 +51,82 @@ _BLOCK = 1 << 14  # bytes
 
 _ALONE = (split_patterns.LLAMA3, split_patterns.QWEN2, split_patterns.QWEN35, split_patterns.O200K)
 _SPLITS = [[pattern] for pattern in (*_ALONE, split_patterns.TEKKEN)] + [list(split_patterns.DEEPSEEK)]
-_NORMALIZERS: tuple[dict[str, Any] | None, ...] = (None, {"type": "NFC"})
+_NO_CHANGE = {"type": "Sequence", "normalizers": []}
+_NORMALIZERS: tuple[dict[str, Any] | None, ...] = (None, _NO_CHANGE, {"type": "NFC"})
+# What NFC leaves as it is, and makes of nothing else: ASCII but for K, semicolon and grave accent, to which the Kelvin
+# sign, the Greek question mark and varia are normalized.
+_STAYS = re.compile(r"[\x00-:<-JL-_a-\x7f]+")
+
+_log = logging.getLogger(__name__)
 
 
-def open_fastokens(
+def make_fastokens(
     tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
-) -> FastokensEngine | None:
-    """An engine for this tokenizer; None unless package and tokenizer are ones for which it is qualified.
+) -> FastokensEngine:
+    """An engine for this tokenizer. docs/engines.md says why it gives the reference's ids for what is let through.
 
-    That is a byte-level BPE with every byte in its vocabulary, without a normalizer or with NFC, that splits by
-    GPT-2's pattern or one of `split_patterns`; its added tokens may be of any sort. `reference` is the Rust
-    tokenizer, if it has been opened. `any_version` is for finding out
-    whether an untried version of the package, or of the reference, can be qualified.
+    `reference` is the Rust tokenizer, if it has been opened. `any_version` is for finding out whether an untried
+    version of the package, or of the reference, can be qualified.
+    Raises: NotQualified unless package and tokenizer are ones for which it is qualified.
     """
-    version = installed("fastokens", tried=_TRIED, any_version=any_version)
-    reference = reference or HuggingFaceEngine.of(tokenizer, dtype=dtype)
-    if version is None or reference is None or not _is_qualified(encoding_parts(reference), dtype=dtype):
-        return None
+    reference = rust_tokenizer(tokenizer, reference, dtype=dtype)
+    require_ids_kept(reference.parts["post_processor"])
+    parts = encoding_parts(reference)
+    _require_model(parts, dtype=dtype)
+    if parts["normalizer"] not in _NORMALIZERS:
+        raise NotQualified("its normalizer is not NFC or nothing")
+    if not _splits_as_tried(parts["pre_tokenizer"] or {}):
+        raise NotQualified("its pre-tokenizer is not GPT-2's, and none of the expressions that are qualified")
+    version = require_release("fastokens", tried=_TRIED, any_version=any_version)
     return FastokensEngine(
         reference,
-        encoding_parts(reference),
+        parts,
         version=version,
         dtype=dtype,
         split_special_tokens=tokenizer.split_special_tokens,
     )
 
 
-def _is_qualified(parts: Mapping[str, Any], *, dtype: np.dtype) -> bool:
-    return (
-        has_merges_only(parts, byte_fallback=False, dtype=dtype)
-        and parts["model"]["vocab"].keys() >= set(pre_tokenizers.ByteLevel.alphabet())
-        and parts["normalizer"] in _NORMALIZERS
-        and _splits_as_tried(parts["pre_tokenizer"] or {})
-    )
+open_fastokens = or_none(make_fastokens)
+
+
+def _require_model(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
+    require_merges_only(parts, byte_fallback=False, dtype=dtype)
+    vocabulary = parts["model"]["vocab"]
+    if not vocabulary.keys() >= set(pre_tokenizers.ByteLevel.alphabet()):
+        raise NotQualified("its vocabulary has no entry for some bytes")
+    if max(vocabulary.values()) >= len(vocabulary):
+        raise NotQualified("the ids of its vocabulary have holes")
+
+
+def _in_two_passes(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """`parts`, with a normalizer that changes nothing where there is none and added tokens are of both kinds.
+
+    The reference looks for those of the text as it is first, then for those of the normalized text in what is left. The
+    package does so only where there is a normalizer.
+    """
+    kinds = {token["normalized"] for token in parts["added_tokens"]}
+    return {**parts, "normalizer": _NO_CHANGE} if parts["normalizer"] is None and len(kinds) == 2 else dict(parts)
+
+
+def _left_to_reference(added: Sequence[Mapping[str, Any]], *, normalizes: bool) -> tuple[str, ...]:
+    """What a document holds that is left to the reference.
+
+    Where a token takes the white space behind it, another one may begin in that white space: the reference drops it, or
+    panics, if nothing of it is left; the package gives it in any case.
+    Raises: NotQualified if documents may hold such a token only once they are normalized.
+    """
+    takers = [token for token in added if token["rstrip"]]
+    if not takers or not any(token["content"][0].isspace() for token in added):
+        return (_LONG_S,)
+    changing = [
+        token for token in takers if normalizes and token["normalized"] and not _STAYS.fullmatch(token["content"])
+    ]
+    if changing:
+        raise NotQualified(
+            f"its added token {changing[0]['content']!r} takes white space from other added tokens after normalization"
+        )
+    return (_LONG_S, *(token["content"] for token in takers))
 
 
 def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
@@ -106,28 +161,47 @@ class FastokensEngine:
         dtype: np.dtype,
         split_special_tokens: bool,
     ) -> None:
-        """`reference`: for the texts that are left to it. `parts`: the tokenizer.json."""
+        """`reference`: for the texts that are left to it. `parts`: the tokenizer.json.
+
+        Raises: NotQualified if the package cannot open it.
+        """
         self.version = version
-        self._backend = importlib.import_module("fastokens").Tokenizer.from_json_str(
-            json.dumps(parts, ensure_ascii=False)
-        )
+        self._asks_for = _left_to_reference(parts["added_tokens"], normalizes=parts["normalizer"] is not None)
+        state = json.dumps(_in_two_passes(parts), ensure_ascii=False)
+        self._backend = opened("fastokens", lambda: importlib.import_module("fastokens").Tokenizer.from_json_str(state))
         self._reference = reference
         self._dtype = dtype
         self._split_special_tokens = split_special_tokens
 
     def encode(self, texts: pa.Array) -> TokenRuns:
         """The tokens of each text."""
-        runs = self._encode(texts)
+        strings = texts.to_pylist()
+        try:
+            runs = self._encode(strings)
+        except BaseException as error:  # a limit of its regular expressions, or a panic
+            if not panics.is_of_library(error):
+                raise
+            _log.debug(
+                "fastokens fails on one of %d texts, which are left to the reference", len(strings), exc_info=True
+            )
+            return self._reference.encode(texts)
         data, edges = utf8_of(texts)
-        if not _has_pair(frozen(data[edges[0] : edges[-1]]), *np.frombuffer(_LONG_S.encode(), np.uint8)):
-            return runs
-        return self._reference.put_into(runs, texts, np.flatnonzero(pc.match_substring(texts, _LONG_S)))
+        held = frozen(data[edges[0] : edges[-1]])
+        asked = np.zeros(len(strings), bool)
+        for content in self._asks_for:
+            if _may_hold(held, content.encode()):
+                asked |= np.asarray(pc.match_substring(texts, content))
+        return self._reference.put_into(runs, texts, np.flatnonzero(asked)) if asked.any() else runs
 
-    def _encode(self, texts: pa.Array) -> TokenRuns:
+    def _encode(self, strings: list[str]) -> TokenRuns:
         ids, offsets = self._backend.encode_batch_flat(
-            texts.to_pylist(), add_special_tokens=False, split_special_tokens=self._split_special_tokens
+            strings, add_special_tokens=False, split_special_tokens=self._split_special_tokens
         )
         return TokenRuns(np.frombuffer(ids, "<u4").astype(self._dtype), np.frombuffer(offsets, "<u8").astype(np.int64))
+
+
+def _may_hold(data: np.ndarray, content: bytes) -> bool:
+    return len(content) < 2 or bool(_has_pair(data, *np.frombuffer(content[:2], np.uint8)))
 
 
 @jit

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines.prepare import panics
 from pipelines.prepare.runs import TokenRuns, from_lists, offsets_of
 
 __all__ = ["HuggingFaceEngine", "SlowEngine", "copy_backend"]
@@ -40,8 +41,17 @@ class HuggingFaceEngine:
         return parts
 
     def encode(self, texts: pa.Array) -> TokenRuns:
-        """The tokens of each text. Empty texts and texts of any length are fine."""
-        encodings = self.backend.encode_batch_fast(texts.to_pylist(), add_special_tokens=False)
+        """The tokens of each text. Empty texts and texts of any length are fine.
+
+        Raises: TextsNotEncoded if the library fails on one of them.
+        """
+        strings = texts.to_pylist()
+        try:
+            encodings = self.backend.encode_batch_fast(strings, add_special_tokens=False)
+        except BaseException as error:
+            if not panics.is_of_library(error):
+                raise
+            raise panics.not_encoded(error, library=f"tokenizers {self.version}", num_texts=len(strings)) from error
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
 
     def put_into(self, runs: TokenRuns, texts: pa.Array, indices: np.ndarray) -> TokenRuns:
@@ -67,10 +77,19 @@ class SlowEngine:
         self._dtype = dtype
 
     def encode(self, texts: pa.Array) -> TokenRuns:
-        """The tokens of each text."""
+        """The tokens of each text.
+
+        Raises: TextsNotEncoded if the tokenizer fails on one of them.
+        """
         if not len(texts):
             return from_lists([], dtype=self._dtype)
-        ids = self._tokenizer(texts.to_pylist(), add_special_tokens=False, truncation=False, verbose=False)
+        strings = texts.to_pylist()
+        try:
+            ids = self._tokenizer(strings, add_special_tokens=False, truncation=False, verbose=False)
+        except BaseException as error:
+            if not panics.is_of_library(error):
+                raise
+            raise panics.not_encoded(error, library=f"transformers {self.version}", num_texts=len(strings)) from error
         return from_lists(ids["input_ids"], dtype=self._dtype)
 
 

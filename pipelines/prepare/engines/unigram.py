@@ -31,7 +31,13 @@ from pipelines.prepare.engines import vocabulary_trie
 from pipelines.prepare.engines.base import utf8_of
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.engines.pages import NUM_PAGES, Pages
-from pipelines.prepare.engines.qualified import adds_nothing, is_reference_known
+from pipelines.prepare.engines.qualified import (
+    NotQualified,
+    or_none,
+    require_ids_kept,
+    require_reference,
+    rust_tokenizer,
+)
 from pipelines.prepare.engines.text_kernels import MISSING_PAGE, ORDINARY, SPACE, find_pages
 from pipelines.prepare.engines.unigram_paths import MARK_BYTES, Scratch
 from pipelines.prepare.engines.unigram_points import Reader
@@ -39,7 +45,7 @@ from pipelines.prepare.engines.unigram_steps import MARK, Steps, charsmap_units,
 from pipelines.prepare.runs import TokenRuns
 from tfrecord_io._kernels import frozen
 
-__all__ = ["UnigramEngine", "open_unigram"]
+__all__ = ["UnigramEngine", "make_unigram", "open_unigram"]
 
 _COMMON_PAGES = [0x00, 0x01, 0x20]  # Latin, and the punctuation of printed text
 _UNKNOWN_PENALTY = 10.0  # of `tokenizers`
@@ -47,65 +53,73 @@ _METASPACE = {"type": "Metaspace", "replacement": MARK, "split": True}
 _FIRST_WORD_BYTES = 4_096
 
 
-def open_unigram(
+def make_unigram(
     tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
-) -> UnigramEngine | None:
-    """An engine for this tokenizer; None unless it is one of which the engine is known to give the very ids.
+) -> UnigramEngine:
+    """An engine for this tokenizer. docs/engines.md says why it gives the reference's ids for what is let through.
 
-    That is a fast tokenizer of Unigram with an unknown token, Metaspace that splits, after WhitespaceSplit or not, and
-    a normalizer that `unigram_steps` takes. Beside a release of `tokenizers` that the engine was not compared with, it
-    is None too, unless `any_version` will do: what Precompiled does to clusters is written down in its code only.
-    `reference` is the Rust tokenizer, if it has been opened.
+    `reference` is the Rust tokenizer, if it has been opened. `any_version`: beside any release of `tokenizers`, though
+    what Precompiled does to clusters is written down in its code only.
+    Raises: NotQualified unless the tokenizer is one for which the engine is qualified.
     """
-    if not (any_version or is_reference_known()):
-        return None
-    reference = reference or HuggingFaceEngine.of(tokenizer, dtype=dtype)
-    if reference is None or not _is_served(reference.parts, dtype=dtype):
-        return None
+    require_reference(any_version=any_version)
+    reference = rust_tokenizer(tokenizer, reference, dtype=dtype)
     parts = reference.parts
-    steps, words = steps_of(parts["normalizer"]), _Words.of(parts["pre_tokenizer"])
-    if steps is None or words is None or (steps.merges_into_mark and words.splits_white):
-        return None
+    require_ids_kept(parts["post_processor"])
+    _require_model(parts, dtype=dtype)
+    words = _Words.of(parts["pre_tokenizer"])
+    steps = steps_of(parts["normalizer"])
+    if steps is None or (steps.merges_into_mark and words.splits_white):
+        raise NotQualified("its normalizer has a step, or an order of steps, that cannot be followed")
     reader = Reader(steps, splits_white=words.splits_white)
     forbidden = _Forbidden.of(parts["added_tokens"], reference=reference, reader=reader, literals=steps.literals)
-    if forbidden is None:
-        return None
     engine = UnigramEngine(
         reference, reader, tables=_tables(parts, steps, words, forbidden, reader=reader), dtype=dtype
     )
-    return engine if engine.knows_spaces() else None
+    if not engine.knows_spaces():
+        raise NotQualified("its normalizer makes something else of a space")
+    return engine
 
 
-def _is_served(parts: Mapping[str, Any], *, dtype: np.dtype) -> bool:
-    """Whether tokenizer.json describes a model of the kind, whose ids fit."""
+open_unigram = or_none(make_unigram)
+
+
+def _require_model(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
+    """Raises: NotQualified unless tokenizer.json describes a model of the kind, whose ids fit."""
     model = parts["model"]
-    if model["type"] != "Unigram" or model["unk_id"] is None or not adds_nothing(parts["post_processor"]):
-        return False
+    if model["type"] != "Unigram":
+        raise NotQualified(f"its model is {model['type']}, not Unigram")
+    if model["unk_id"] is None:
+        raise NotQualified("its Unigram has no unknown token")
     largest = max([len(model["vocab"]) - 1, *(token["id"] for token in parts["added_tokens"])])
-    return largest <= min(np.iinfo(dtype).max, vocabulary_trie.MAX_ID)
+    if largest > min(np.iinfo(dtype).max, vocabulary_trie.MAX_ID):
+        raise NotQualified(f"its largest id is {largest}")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Words:
-    """`splits_white`: at all white space, which goes, instead of at spaces, which become marks."""
+    """`splits_white`: at all white space, which goes, instead of at spaces, which become marks.
+
+    `marks_kept_first`: the first word has the mark only if the first code point of the text was not taken away.
+    """
 
     splits_white: bool
     marks_first: bool
+    marks_kept_first: bool
 
     @classmethod
-    def of(cls, pre_tokenizer: Mapping[str, Any] | None) -> _Words | None:
-        """None if it is not one of those known."""
+    def of(cls, pre_tokenizer: Mapping[str, Any] | None) -> _Words:
+        """Raises: NotQualified if it is not one of those known."""
         pre_tokenizer = pre_tokenizer or {"type": ""}
         given = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
         splits_white = [step["type"] for step in given] == ["WhitespaceSplit", "Metaspace"]
-        if not splits_white and len(given) != 1:
-            return None
-        scheme = given[-1].get("prepend_scheme")
+        scheme = given[-1].get("prepend_scheme") if given else None
         # "first" is the first word of the text, if no space stands before it: known without WhitespaceSplit only.
         schemes = ("always", "never") if splits_white else ("always", "first", "never")
-        if scheme not in schemes or given[-1] != {**_METASPACE, "prepend_scheme": scheme}:
-            return None
-        return cls(splits_white=splits_white, marks_first=scheme != "never")
+        expected = {**_METASPACE, "prepend_scheme": scheme}
+        if scheme not in schemes or given[-1] != expected or not (splits_white or len(given) == 1):
+            raise NotQualified("its pre-tokenizer is not Metaspace that splits, with WhitespaceSplit before it or not")
+        return cls(splits_white=splits_white, marks_first=scheme != "never", marks_kept_first=scheme == "first")
 
 
 class UnigramEngine:
@@ -223,15 +237,19 @@ class _Forbidden:
     @classmethod
     def of(
         cls, added: list[dict[str, Any]], *, reference: HuggingFaceEngine, reader: Reader, literals: Iterable[str]
-    ) -> _Forbidden | None:
-        """None if one of them might reach over a space, or is empty."""
+    ) -> _Forbidden:
+        """Raises: NotQualified if one of them might reach over a space, or is empty."""
         raw = [token["content"] for token in added if not token["normalized"]] + list(literals)
         plain = [token["content"] for token in added if token["normalized"]]
         # The reference looks for their normalized form, or for the content if there was no normalizer yet.
         normalizer = reference.backend.normalizer
         normal = [*plain, *map(normalizer.normalize_str, plain)] if normalizer is not None else plain
-        within_words = all(text and MARK not in text and not any(map(reader.is_space, text)) for text in normal)
-        return cls(raw=_Contents.of(raw), normal=_Contents.of(normal)) if all(raw) and within_words else None
+        for text in normal:
+            if MARK in text or any(map(reader.is_space, text)):
+                raise NotQualified(f"its added token {text!r} is looked for over spaces, in normalized text")
+        if not all((*raw, *normal)):
+            raise NotQualified("one of its added tokens is empty, or is so when it is normalized")
+        return cls(raw=_Contents.of(raw), normal=_Contents.of(normal))
 
 
 def _tables(
@@ -265,6 +283,7 @@ def _tables(
         joint_line_end=reader.joint_line_end,
         splits_white=words.splits_white,
         marks_first=words.marks_first,
+        marks_kept_first=words.marks_kept_first,
         merges=steps.merges,
         strips_left=steps.strips_left,
         strips_right=steps.strips_right,

@@ -66,6 +66,7 @@ class Tables(NamedTuple):
     joint_line_end: bool  # whether a line feed after a carriage return is nothing
     splits_white: bool
     marks_first: bool  # whether a word without a space before it has the mark
+    marks_kept_first: bool  # ... but not where what the text begins with is taken away
     merges: bool
     strips_left: bool
     strips_right: bool
@@ -106,6 +107,12 @@ def _document(data, begin, end, out, to, memory, scratch, tables):  # type: igno
         at = _strip_left(data, begin, end, tables)
         if at < 0:
             return at
+    if tables.marks_kept_first and at < end:
+        kind = entry_of(code_point(data, at, end)[0], tables) & np.uint64(7)
+        if kind > np.uint64(ASK):
+            return MISSING_PAGE
+        if kind == np.uint64(DROP) or at > begin:
+            return _REFERENCE
     marked, alone_counts, merging = tables.marks_first, False, False
     safe = len(data) - 16
     while True:

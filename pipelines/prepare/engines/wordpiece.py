@@ -30,48 +30,65 @@ from pipelines.prepare.engines import wordpiece_kernels as kernels
 from pipelines.prepare.engines.base import utf8_of
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.engines.pages import NUM_PAGES, Pages
-from pipelines.prepare.engines.qualified import adds_nothing
+from pipelines.prepare.engines.qualified import (
+    NotQualified,
+    largest_id,
+    or_none,
+    require_ids_kept,
+    require_reference,
+    rust_tokenizer,
+)
 from pipelines.prepare.engines.text_kernels import ISOLATED, MISSING_PAGE, SPACE, find_pages
 from pipelines.prepare.engines.wordpiece_points import Reader
 from pipelines.prepare.runs import TokenRuns, offsets_of
 from tfrecord_io._kernels import frozen
 
-__all__ = ["WordPieceEngine", "open_wordpiece"]
+__all__ = ["WordPieceEngine", "make_wordpiece", "open_wordpiece"]
 
 _COMMON_PAGES = [0x00, 0x01, 0x20]  # Latin, and the punctuation of printed text
+_KINDS = {"model": "WordPiece", "normalizer": "BertNormalizer", "pre_tokenizer": "BertPreTokenizer"}
 _FOLD = 0x2020202020202020
 _MAX_CHARS = 2**62  # more than there are in any text
 _LETTERS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-def open_wordpiece(
-    tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None
-) -> WordPieceEngine | None:
-    """An engine for this tokenizer; None unless it is one of which the engine is known to give the very ids.
+def make_wordpiece(
+    tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
+) -> WordPieceEngine:
+    """An engine for this tokenizer. docs/engines.md says why it gives the reference's ids for what is let through.
 
     That is a fast tokenizer of BertNormalizer, BertPreTokenizer and WordPiece with any settings, all of whose added
     tokens are looked for before the text is normalized. `reference` is the Rust tokenizer, if it has been opened.
+    Raises: NotQualified unless the tokenizer is one for which the engine is qualified.
     """
-    reference = reference or HuggingFaceEngine.of(tokenizer, dtype=dtype)
-    if reference is None or not _is_served(reference.parts, dtype=dtype):
-        return None
+    require_reference(any_version=any_version)
+    reference = rust_tokenizer(tokenizer, reference, dtype=dtype)
+    require_ids_kept(reference.parts["post_processor"])
+    _require_kind(reference.parts, dtype=dtype)
     engine = WordPieceEngine(reference, reference.parts, dtype=dtype)
-    return engine if engine.takes_short_cuts_rightly() else None
+    if not engine.takes_short_cuts_rightly():
+        raise NotQualified("its normalizer makes something else of spaces, or of letters and digits of ASCII")
+    return engine
 
 
-def _is_served(parts: Mapping[str, Any], *, dtype: np.dtype) -> bool:
-    """Whether tokenizer.json describes a tokenizer of the kind."""
-    kinds = [(parts[part] or {}).get("type") for part in ("normalizer", "pre_tokenizer", "model")]
-    if kinds != ["BertNormalizer", "BertPreTokenizer", "WordPiece"] or not adds_nothing(parts["post_processor"]):
-        return False
+open_wordpiece = or_none(make_wordpiece)
+
+
+def _require_kind(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
+    """Raises: NotQualified unless tokenizer.json describes a tokenizer of the kind, whose ids fit."""
+    for part, expected in _KINDS.items():
+        kind = (parts[part] or {}).get("type")
+        if kind != expected:
+            raise NotQualified(f"its {part.replace('_', '-')} is {kind or 'missing'}, not {expected}")
     model = parts["model"]
-    ids = model["vocab"].values()
-    largest = min(np.iinfo(dtype).max, vocabulary_trie.MAX_ID)
-    return (
-        model["unk_token"] in model["vocab"]
-        and 0 <= min(ids) <= max(ids) <= largest
-        and not any(token["normalized"] for token in parts["added_tokens"])
-    )
+    if model["unk_token"] not in model["vocab"]:
+        raise NotQualified("its vocabulary has no entry for what is unknown")
+    largest = largest_id(parts)
+    if largest > min(np.iinfo(dtype).max, vocabulary_trie.MAX_ID):
+        raise NotQualified(f"its largest id is {largest}")
+    for token in parts["added_tokens"]:
+        if token["normalized"]:
+            raise NotQualified(f"its added token {token['content']!r} is looked for in normalized text")
 
 
 class WordPieceEngine:

@@ -94,7 +94,11 @@ class _ChatTools:
         self.reference = reference
         self._opening = opening
         date = opening.layout.chat_date
-        template = open_template(opening.tokenizer, date=datetime.date.fromisoformat(date) if date else None)
+        template = open_template(
+            opening.tokenizer,
+            date=datetime.date.fromisoformat(date) if date else None,
+            name=opening.layout.chat_template,
+        )
         self._encoder = ChatEncoder(
             template,
             engine,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
 
+from pipelines.console import say
 from pipelines.train.config import TrainConfig
 from pipelines.train.preflight import flight, report
 
@@ -13,12 +13,8 @@ __all__ = ["fly"]
 
 def fly(config: TrainConfig, *, name: str, look_for_largest: bool, minutes: float, as_json: bool) -> None:
     """The table on stderr, and JSON on stdout if asked for. Raises: as `flight.fly` and `flight.require_fit`."""
-    found = flight.fly(config, name, look_for_largest=look_for_largest, minutes=minutes, say=_say)
+    found = flight.fly(config, name, look_for_largest=look_for_largest, minutes=minutes, say=say)
     report.show(found)
     if as_json:
         print(json.dumps(report.as_json(found)), flush=True)
     flight.require_fit(found)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from pipelines import tables
 from pipelines.train.preflight.compiler import Compiled, OutOfMemory
 from pipelines.train.preflight.flight import Flight
 from pipelines.train.preflight.largest import Found
@@ -19,11 +16,10 @@ _GIB = 2**30
 
 def show(flight: Flight) -> None:
     """The table, on stderr."""
-    console = Console(file=sys.stderr, width=None if sys.stderr.isatty() else 120, highlight=False)
-    table = Table(title=_title(flight), title_justify="left", show_header=False)
+    table = tables.table("what", "value", title=_title(flight), title_justify="left", show_header=False)
     for name, value in _rows(flight):
         table.add_row(name, value)
-    console.print(table)
+    tables.console().print(table)
 
 
 def as_json(flight: Flight) -> dict[str, Any]:

@@ -1,0 +1,238 @@
+"""What was delayed replaces nothing newer on Google Cloud Storage: an upload names the version that it replaces."""
+
+from __future__ import annotations
+
+import dataclasses
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from pipelines.prepare import commit, object_storage, receipts, shard_files, shards, storage, workspace
+from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.job import Resolved, resolve
+from pipelines.prepare.planning import ShardTask
+from tests import building
+from tests.cloud.disturbed import shorten_pauses, through
+from tests.cloud.emulator import Gcs
+from tests.cloud.faults import Faults
+from tfrecord_io import manifest
+from tfrecord_io.errors import OutputError
+
+BLOCK_BYTES = 1 << 18
+# In one request, and in a session of three.
+SIZES = [10, 2 * BLOCK_BYTES + 1]
+
+
+@pytest.fixture(autouse=True)
+def _small_and_quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(object_storage, "BLOCK_BYTES", BLOCK_BYTES)
+    shorten_pauses(monkeypatch, ours=0.01, theirs=0.001)
+
+
+@pytest.fixture
+def bucket(gcs: Gcs) -> str:
+    return gcs.bucket()
+
+
+def write(path: str, content: bytes, *, replacing: int) -> None:
+    storage.write_bytes(path, content, replacing=replacing)
+
+
+@pytest.mark.parametrize("size", SIZES)
+class TestObjects:
+    def test_what_was_there_is_replaced(self, gcs: Gcs, bucket: str, size: int) -> None:
+        path = f"gs://{bucket}/file"
+        for content in (b"a" * size, b"b" * size):
+            write(path, content, replacing=storage.generations([path])[path])
+            assert gcs.read(bucket, "file") == content
+
+    def test_what_came_since_stays(self, gcs: Gcs, bucket: str, size: int) -> None:
+        path = f"gs://{bucket}/file"
+        gcs.write(bucket, "file", b"old")
+        for seen in (0, storage.generations([path])[path]):
+            gcs.write(bucket, "file", b"n" * size)
+            with pytest.raises(OutputError, match=f"{path}: not written, since another job has written it") as caught:
+                write(path, b"o" * size, replacing=seen)
+            now = storage.generations([path])[path]
+            assert f"expected generation {seen or 'none'}, got {now}" in caught.value.cause
+            assert "let one job at a time write" in caught.value.remedy
+            assert "upload_id" not in "".join(traceback.format_exception(caught.value))
+            assert gcs.read(bucket, "file") == b"n" * size
+
+    def test_what_was_deleted_since_does_not_come_back(self, gcs: Gcs, bucket: str, size: int) -> None:
+        path = f"gs://{bucket}/file"
+        gcs.write(bucket, "file", b"old")
+        seen = storage.generations([path])[path]
+        gcs.delete(bucket, "file")
+        with pytest.raises(OutputError, match=f"since it was deleted .*expected generation {seen}, got none"):
+            write(path, b"o" * size, replacing=seen)
+        assert gcs.names(bucket) == []
+
+    def test_the_same_content_is_no_conflict(self, gcs: Gcs, bucket: str, size: int) -> None:
+        path = f"gs://{bucket}/file"
+        gcs.write(bucket, "file", b"x" * size)
+        before = storage.generations([path])
+        write(path, b"x" * size, replacing=0)
+        assert storage.generations([path]) == before
+
+    def test_an_upload_whose_answer_was_lost_is_no_conflict(
+        self, gcs: Gcs, bucket: str, size: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with through(gcs, Faults(seed=1, lost_answers=0.5), monkeypatch) as running:
+            for number in range(4):
+                write(f"gs://{bucket}/{number}", bytes([number]) * size, replacing=0)
+            assert running.counts()["lost_answers"] > 1
+        assert gcs.objects(bucket) == {str(number): bytes([number]) * size for number in range(4)}
+
+
+def test_elsewhere_nothing_is_asked_and_the_last_one_wins(tmp_path: Any) -> None:
+    for path in (str(tmp_path / "file"), "memory://folder/file"):
+        assert storage.generations([path]) == {}
+        for content in (b"first", b"second"):
+            write(path, content, replacing=0)
+            assert storage.read_bytes(path) == content
+
+
+@pytest.fixture
+def job(gcs: Gcs, bucket: str) -> Resolved:
+    """A job in a bucket that has made every shard, and has not committed."""
+    for name, content in building.files(building.reviews()).items():
+        if name != manifest.FILE_NAME:
+            gcs.write(bucket, f"out/{name}", content)
+    config = PrepareConfig(
+        source=SourceConfig(dataset=str(building.REVIEWS), label_column="label"),
+        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
+        output=OutputConfig(root=f"gs://{bucket}/out", name="reviews", shard_bytes=20_000),
+        layout=LayoutConfig(max_length=32),
+    )
+    return resolve(config)
+
+
+def newer_manifest() -> bytes:
+    """Of a job with another fingerprint."""
+    return manifest.dump(dataclasses.replace(building.read_manifest(building.reviews()), fingerprint="0" * 32))
+
+
+def committed(found: Resolved) -> manifest.Manifest:
+    return commit.commit(found.job, items=found.items, identity=found.source.identity, max_error_rate=0.0)
+
+
+@pytest.fixture
+def delayed(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, Callable[[], object]], None]]:
+    """`delayed(name, meanwhile)`: before the first upload of an object whose name ends so, `meanwhile` happens."""
+    waiting: dict[str, Callable[[], object]] = {}
+    write_now = storage.write_atomic
+
+    def write_later(path: str, *arguments: Any, **options: Any) -> None:
+        for end in [end for end in waiting if path.endswith(end)]:
+            waiting.pop(end)()
+        write_now(path, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write_atomic", write_later)
+        yield waiting.__setitem__
+    assert not waiting, "the upload that was to be delayed"
+
+
+Delayed = Callable[[str, Callable[[], object]], None]
+
+
+class TestJobs:
+    def test_a_delayed_commit_does_not_replace_the_manifest_of_a_newer_job(
+        self, gcs: Gcs, bucket: str, job: Resolved, delayed: Delayed
+    ) -> None:
+        newer = newer_manifest()
+        delayed(manifest.FILE_NAME, lambda: gcs.write(bucket, "out/manifest.json", newer))
+        with pytest.raises(OutputError, match=r"out/manifest\.json: not written, since another job"):
+            committed(job)
+        assert gcs.read(bucket, "out/manifest.json") == newer
+
+    def test_a_commit_does_not_take_the_splits_of_another_job(self, gcs: Gcs, bucket: str, job: Resolved) -> None:
+        newer = newer_manifest()
+        gcs.write(bucket, "out/manifest.json", newer)
+        with pytest.raises(OutputError, match=r"out/manifest\.json: is of another job"):
+            committed(job)
+        assert gcs.read(bucket, "out/manifest.json") == newer
+
+    def test_of_two_splits_that_are_committed_at_once_none_is_lost(
+        self, gcs: Gcs, bucket: str, job: Resolved, delayed: Delayed
+    ) -> None:
+        whole = building.read_manifest(building.reviews())
+
+        def one_split(name: str) -> Resolved:
+            splits = {name: job.job.splits[name]}
+            return dataclasses.replace(job, job=dataclasses.replace(job.job, splits=splits))
+
+        delayed("dataset_info.json", lambda: committed(one_split("validation")))
+        with pytest.raises(OutputError, match="not written, since another job has written it"):
+            committed(one_split("train"))
+        assert building.read_manifest(f"gs://{bucket}/out").splits.keys() == {"validation"}
+        committed(one_split("train"))
+        assert building.read_manifest(f"gs://{bucket}/out") == whole
+
+    def test_two_that_commit_the_same_agree(self, gcs: Gcs, bucket: str, job: Resolved, delayed: Delayed) -> None:
+        delayed(manifest.FILE_NAME, lambda: committed(job))
+        committed(job)
+        assert gcs.objects(bucket, "out/") == building.files(building.reviews())
+
+    def test_a_plan_for_other_rows_that_came_meanwhile_stays(self, gcs: Gcs, bucket: str, job: Resolved) -> None:
+        plan = workspace.read_plan(job.job, "train")
+        assert plan is not None
+        before = gcs.objects(bucket)
+        workspace.write_plan(job.job, plan)
+        with pytest.raises(OutputError, match=r"train/plan\.json: not written, since another job"):
+            workspace.write_plan(job.job, dataclasses.replace(plan, shards=plan.shards[:1]))
+        assert gcs.objects(bucket) == before
+
+    @pytest.mark.parametrize("part", ["shard", "index", "receipt"])
+    def test_a_delayed_worker_does_not_replace_what_a_newer_job_has_made(
+        self, gcs: Gcs, bucket: str, job: Resolved, delayed: Delayed, part: str
+    ) -> None:
+        task = first_task(job)
+        name = job.job.shard_name(task)
+        path = {"shard": name, "index": f"index/{name}.offsets", "receipt": job.job.receipt_path(task)}[part]
+        name = "out/" + path.removeprefix(f"gs://{bucket}/out/")
+        for each in gcs.names(bucket, name):
+            gcs.delete(bucket, each)
+        delayed(name, lambda: gcs.write(bucket, name, b"of a newer job"))
+        with pytest.raises(OutputError, match=f"{name}: not written, since another job has written it"):
+            shards.write(task, job.job, job.tools)
+        assert gcs.read(bucket, name) == b"of a newer job"
+
+    def test_a_delayed_worker_deletes_no_rejected_rows_of_a_newer_job(
+        self, gcs: Gcs, bucket: str, job: Resolved, delayed: Delayed
+    ) -> None:
+        task = first_task(job)
+        name = f"out/rejected/{task.split}-{task.index:05d}.jsonl"
+        delayed(".offsets", lambda: gcs.write(bucket, name, b"of a newer job"))
+        shards.write(task, job.job, job.tools)
+        assert gcs.read(bucket, name) == b"of a newer job"
+
+    def test_a_shard_that_was_not_there_at_the_start_is_not_deleted(self, gcs: Gcs, bucket: str, job: Resolved) -> None:
+        shard, before = job.job.shard_name(first_task(job)), gcs.names(bucket)
+        paths = shard_files.paths(job.job, shard)
+        shard_files.delete(job.job, shard, seen=dict.fromkeys(paths, 0))
+        assert gcs.names(bucket) == before
+        shard_files.delete(job.job, shard, seen=storage.generations(paths))
+        assert len(gcs.names(bucket)) == len(before) - 2
+
+    def test_a_delayed_worker_of_the_same_job_does_no_harm(
+        self, gcs: Gcs, bucket: str, job: Resolved, delayed: Delayed
+    ) -> None:
+        task = first_task(job)
+        before = gcs.objects(bucket)
+        for name in (job.job.shard_name(task), job.job.receipt_path(task).partition(bucket)[2][1:]):
+            for each in gcs.names(bucket, name):
+                gcs.delete(bucket, each)
+        delayed(job.job.shard_name(task), lambda: shards.write(task, job.job, job.tools))
+        receipt = shards.write(task, job.job, job.tools)
+        assert gcs.objects(bucket) == before
+        assert receipts.parse(storage.read_bytes(job.job.receipt_path(task)), place="receipt") == receipt
+
+
+def first_task(job: Resolved) -> ShardTask:
+    plan = workspace.read_plan(job.job, "train")
+    assert plan is not None
+    return plan.tasks()[0]

@@ -1,0 +1,80 @@
+"""The versions that scripts/check installs are such as setup.py asks for."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from tests.building import REPOSITORY
+
+LOCKS = sorted((REPOSITORY / "requirements").glob("dev-py*.txt"))
+
+
+def locked(path: Path) -> dict[str, str]:
+    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+    return dict(line.split("==") for line in lines)
+
+
+@pytest.fixture(scope="module")
+def metadata(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What setup.py says of the package, as installers read it."""
+    folder = tmp_path_factory.mktemp("metadata")
+    command = [sys.executable, "setup.py", "--quiet", "egg_info", "--egg-base", str(folder)]
+    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
+    return next(folder.glob("*.egg-info/PKG-INFO")).read_text()
+
+
+def requirements(metadata: str) -> Iterator[tuple[Requirement, str]]:
+    """Each requirement and the extra that it belongs to, if any."""
+    for line in re.findall(r"^Requires-Dist: (.+)$", metadata, re.M):
+        requirement = Requirement(line)
+        extra = re.search(r"extra == [\"'](\w+)[\"']", line)
+        yield requirement, extra[1] if extra else ""
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
+def test_the_locked_versions_satisfy_what_dev_asks_for(path: Path, metadata: str) -> None:
+    versions = locked(path)
+    asked = [requirement for requirement, extra in requirements(metadata) if extra in ("", "dev")]
+    assert len(asked) > 20
+    for requirement in asked:
+        assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), requirement
+
+
+def test_only_supported_pythons_are_locked(metadata: str) -> None:
+    supported = {f"dev-py3{minor}.txt" for minor in re.findall(r"Python :: 3\.(\d+)$", metadata, re.M)}
+    assert LOCKS
+    assert {path.name for path in LOCKS} <= supported
+
+
+def test_the_engines_of_others_are_an_extra_that_contributors_have(metadata: str) -> None:
+    belongs: dict[str, set[str]] = {}
+    for requirement, extra in requirements(metadata):
+        belongs.setdefault(requirement.name, set()).add(extra)
+    assert belongs["fastokens"] == belongs["gigatoken"] == {"fast", "dev"}
+
+
+@pytest.mark.parametrize(("extra", "system", "held"), [("dev", "Linux x86_64", True), ("dev", "Darwin arm64", False),
+                                                       ("fast", "Linux x86_64", False)])  # fmt: skip
+def test_an_install_is_held_to_the_lock_where_it_was_made_for(
+    tmp_path: Path, extra: str, system: str, held: bool
+) -> None:
+    script = f"""
+    uname() {{ echo "{system}"; }}
+    OLDPWD=.
+    source "{REPOSITORY}/scripts/_venv.sh"
+    python_version() {{ echo 3.11; }}
+    locked {extra}
+    """
+    said = subprocess.run(
+        ["bash", "-euc", script], cwd=REPOSITORY, check=True, capture_output=True, text=True, env=dict(os.environ)
+    )
+    assert said.stdout.split() == (["--constraint=requirements/dev-py311.txt"] if held else [])

@@ -1,0 +1,53 @@
+"""How `train-tpu` talks: two lines for whatever ends it, and nothing that controls a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.train import run
+from pipelines.train.progress import Progress
+from tests.train import training
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise error
+
+    return fail
+
+
+def test_an_interrupt_speaks_of_the_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "train", raising(KeyboardInterrupt()))
+    outcome = training.command(tmp_path, data="D")
+    assert outcome.status == 130
+    assert outcome.error == (
+        "interrupted",
+        "run the same command again; it goes on from the last checkpoint in --model-dir",
+    )
+
+
+def test_what_nobody_foresaw_is_two_lines_and_a_traceback_only_if_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "train", raising(KeyError("https://me:hush@host/x?sig=hush \x1b[2J")))
+    short, long = (training.command(tmp_path, data="D", verbose=verbose) for verbose in (None, True))
+    assert short.status == long.status == 1
+    assert short.error[0] == r"unexpected KeyError: 'https://...@host/x?... \x1b[2J'"
+    assert len(short.err.splitlines()) == 2
+    assert long.err.count("Traceback") == 1
+    assert long.err.splitlines()[-2:] == short.err.splitlines()
+    assert "hush" not in long.err
+
+
+def test_names_of_splits_do_nothing_to_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(log_dir=str(tmp_path), total=2, batch_size=1, tokens_per_example=1.0, as_json=False)
+    progress.evaluation(1, split="te\x1b[2Jst\u202e", metrics={"loss": 1.0}, examples=3)
+    progress.note("saved\r\n")
+    progress.close()
+    told = capsys.readouterr().err
+    assert r"te\x1b[2Jst\u202e: loss 1.0000  (3 examples)" in told
+    assert told.endswith("saved\\r\\n\n")

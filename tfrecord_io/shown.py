@@ -1,0 +1,84 @@
+r"""What people may see of a text that holds secrets, or comes from somebody else's data.
+
+    https://me:pass@host/file.parquet?X-Goog-Signature=4a...   https://...@host/file.parquet?...
+    Authorization: Bearer hf_...                               Authorization: ...
+    a text with ESC [ 2 J, or right-to-left override           \x1b[2J, \u202e
+
+Secrets are known by their form: user and password in an address, any query of one, values with a telling name, and the
+tokens of services that have a form of their own. A secret that looks like any other word is not found.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["cause_without_secrets", "is_web", "visible", "visible_line", "without_access", "without_secrets"]
+
+# A password with a slash in it ends at the @ too; `host:8080/users/@me` has none.
+_USER = re.compile(r"(://)(?:[^\s/?#'\"<>]*@|[^\s/?#:'\"<>]+:(?!\d+[/?#])[^\s'\"<>@]*@)")
+# The end of a sentence is no part of an address.
+_REST = r"[^\s'\"<>]*[^\s'\"<>.,:;)\]}]"
+# Behind the name of a web address any, and elsewhere what has the form of one: clients name paths without their host.
+_QUERY = re.compile(rf"(https?://[^\s'\"<>?]*)\?{_REST}|\?[\w.%~+-]+={_REST}", re.IGNORECASE)
+_NAMES = (
+    r"(?:(?<!\w)(?:sig|token)|signature|credential|secret|password|passwd|upload_id|"
+    r"(?:access|api|auth|bearer|hf|id|refresh|sas|security|session)[_-]?token|"
+    r"(?:access|account|api|private|secret|shared)[_-]?key)"
+)
+_NAMED = re.compile(rf"({_NAMES}=|{_NAMES}['\"]\s*:\s*['\"])['\"]?[^\s&'\"<>]+", re.IGNORECASE)
+_HEADER = re.compile(r"(authorization['\"]?\s*[:=]\s*['\"]?)(?:(?:basic|bearer|token)\s+)?[^\s'\",;}]+", re.IGNORECASE)
+_TOKEN = re.compile(
+    r"(?<![A-Za-z0-9])(?:hf_|api_org_)[A-Za-z0-9]{16,}|\bya29\.[\w.-]+|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]+"
+    r"|\b(?:Bearer|bearer|BEARER)\s+[^\s'\",;]+"
+)
+
+# C0 and C1, line and paragraph separators, what embeds, overrides or isolates a direction, halves of surrogate pairs.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL_IN_LINES = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def without_secrets(text: str) -> str:
+    """`text` with three dots in place of what grants access."""
+    text = _USER.sub(r"\1...@", _HEADER.sub(r"\1...", _TOKEN.sub("...", text)))
+    return _NAMED.sub(r"\1...", _QUERY.sub(lambda found: f"{found[1] or ''}?...", text))
+
+
+def without_access(address: str) -> str:
+    """An address without user, password and query, by which somebody with access of their own finds the same file. A
+    path of this machine stays as it is.
+    """
+    if "://" not in address:
+        return address
+    address = _USER.sub(r"\1", address)
+    path, _, query = address.partition("?")
+    # Elsewhere a question mark may stand for a letter.
+    return path.partition("#")[0] if is_web(address) else path if "=" in query else address
+
+
+def is_web(address: str) -> bool:
+    """Whether what a question mark begins in it is a query."""
+    return re.search("https?://", address, re.IGNORECASE) is not None
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    r"""`text` with control characters spelt out as `\x1b`, `\n` and so on; with `lines`, line ends stay."""
+    controls = _CONTROL_IN_LINES if lines else _CONTROL
+    return controls.sub(lambda found: found[0].encode("unicode_escape", "surrogatepass").decode(), text)
+
+
+def visible_line(text: str) -> str:
+    """`text` in one line that can be shown: without secrets, and runs of white space as one space."""
+    return visible(" ".join(without_secrets(text).split()))
+
+
+def cause_without_secrets(error: BaseException) -> BaseException | None:
+    """`error` to be the cause of another, whose traceback shows it too; None if it or a cause of its own says a secret
+    that nothing on the way would leave out.
+    """
+    chain: list[BaseException] = []
+    each: BaseException | None = error
+    while each is not None and each not in chain:  # causes may run in a circle
+        chain.append(each)
+        each = each.__cause__ or each.__context__
+    told = [str(each) for each in chain]
+    return error if [without_secrets(text) for text in told] == told else None
