@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import json
 import os
 from typing import Any
@@ -16,8 +15,9 @@ from typing import Any
 import click
 
 import tfrecord_io
-from pipelines.console import Program, WithSteps, common, errors, quiet, say
-from pipelines.request import config_of, takes_making, takes_request
+from pipelines import tensorflow_start
+from pipelines.console import Program, WithBeam, WithSteps, common, errors, quiet, say
+from pipelines.request import config_of, steps_of, takes_consent, takes_making, takes_request
 
 __all__ = ["main"]
 
@@ -33,7 +33,7 @@ def main() -> None:
     """From a Hugging Face dataset to TFRecord shards with static shapes."""
 
 
-@main.command(cls=WithSteps, context_settings={"ignore_unknown_options": False})
+@main.command(cls=WithBeam)
 @takes_request
 @takes_making(output_required=True)
 @common
@@ -74,7 +74,7 @@ def _own_kernels() -> None:
         _kernels.leave_out_extensions()
 
 
-@main.command(cls=WithSteps)
+@main.command(cls=WithBeam)
 @takes_request
 @takes_making(output_required=False)
 @common
@@ -125,25 +125,29 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, ver
             click.echo(json.dumps([dataclasses.asdict(row) for row in decoded]))
 
 
-@main.command()
+@main.command(cls=WithSteps)
 @click.argument("dataset")
 @click.option("--repair", is_flag=True, help="Make again what is damaged or missing, from the plan and the source.")
-@click.option("--source", metavar="DATASET", help="Where the source is now, with --repair, if it was moved.")
+@takes_consent
 @common
-def verify(dataset: str, repair: bool, source: str | None, as_json: bool, verbose: bool) -> None:
+def verify(
+    dataset: str, repair: bool, source: str | None, steps: Any, run_stored: bool, as_json: bool, verbose: bool
+) -> None:
     """Reread all of a finished DATASET folder: crcs, digests, counts, shapes, id ranges. Exit status 1 if it is
-    damaged.
+    damaged. The options on the source and its steps are for --repair.
     """
     with errors(verbose=verbose):
         from pipelines.prepare import locking
         from pipelines.prepare import repair as repairing
+        from pipelines.prepare.consent import Consent
 
         manifest = _open(dataset)
+        consent = Consent(source=source, steps=steps_of(steps), run_stored=run_stored)
         with locking.held(dataset, work_folder=".prep") if repair else contextlib.nullcontext():
             damaged = _verified(dataset, manifest)
             if damaged and repair:
                 with quiet(verbose=verbose):
-                    for file, origin in repairing.repair(dataset, manifest, damaged, dataset=source):
+                    for file, origin in repairing.repair(dataset, manifest, damaged, consent=consent):
                         say(f"made {file} again from {origin}")
         if as_json:
             click.echo(json.dumps([{**dataclasses.asdict(each), "repaired": repair} for each in damaged]))
@@ -177,20 +181,32 @@ def _refuse(dataset: str, damaged: list[Any]) -> None:
     )
 
 
-@main.command()
+@main.command(cls=WithSteps)
 @click.argument("dataset")
 @click.option("--split", required=True, help="Of the record.")
 @click.option("--shard", required=True, type=click.IntRange(min=0), metavar="I", help="Number in the split, from 0.")
 @click.option("--record", required=True, type=click.IntRange(min=0), metavar="J", help="Number in the shard, from 0.")
-@click.option("--source", metavar="DATASET", help="Where the source is now, if it was moved.")
+@takes_consent
 @common
-def trace(dataset: str, split: str, shard: int, record: int, source: str | None, as_json: bool, verbose: bool) -> None:
+def trace(
+    dataset: str,
+    split: str,
+    shard: int,
+    record: int,
+    source: str | None,
+    steps: Any,
+    run_stored: bool,
+    as_json: bool,
+    verbose: bool,
+) -> None:
     """Show from which rows of the source a record of a finished DATASET folder was made."""
     with errors(verbose=verbose):
         from pipelines.prepare import lineage, reopening, report
+        from pipelines.prepare.consent import Consent
 
+        consent = Consent(source=source, steps=steps_of(steps), run_stored=run_stored)
         with quiet(verbose=verbose):
-            opened = reopening.reopen(dataset, _open(dataset), dataset=source)
+            opened = reopening.reopen(dataset, _open(dataset), consent=consent)
             found = lineage.Tracer(opened).trace(split=split, shard=shard, record=record)
         report.traced(found)
         if as_json:
@@ -231,7 +247,7 @@ def doctor(
                 "doctor looks at one thing at a time", remedy="give --output OUT, or DATASET with --tpu node or vm"
             )
         if dataset is not None:
-            _examine_dataset(dataset, tpu=tpu, as_json=as_json, **sizes)
+            _examine_dataset(dataset, tpu=tpu, as_json=as_json, verbose=verbose, **sizes)
         elif output is not None:
             with quiet(verbose=verbose):
                 _examine_place(output, region=region, source=source, as_json=as_json)
@@ -256,14 +272,17 @@ def _examine_place(output: str, *, region: str | None, source: str | None, as_js
 
 
 def _examine_dataset(
-    dataset: str, *, tpu: Any, global_batch_size: int, replicas: int, hosts: int, as_json: bool
+    dataset: str, *, tpu: Any, global_batch_size: int, replicas: int, hosts: int, as_json: bool, verbose: bool
 ) -> None:
     from tfrecord_io.errors import ConfigError
 
-    if importlib.util.find_spec("tensorflow") is None:
-        raise ConfigError("--tpu needs TensorFlow, which is not installed", remedy="run `pip install '.[train]'`")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    try:
+        tensorflow_start.load(verbose=verbose)
+    except ImportError as error:
+        raise ConfigError(
+            f"--tpu needs TensorFlow, which cannot be imported ({error})", remedy="run `pip install '.[train]'`"
+        ) from error
     from tfrecord_io import reader, readiness
 
     opened = reader.open(dataset)

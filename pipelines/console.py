@@ -20,7 +20,7 @@ import click
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import visible, visible_line, without_secrets
 
-__all__ = ["Program", "WithSteps", "common", "errors", "fail", "quiet", "say", "unexpected"]
+__all__ = ["Program", "WithBeam", "WithSteps", "common", "errors", "fail", "quiet", "say", "unexpected"]
 
 # Of an error's text: libraries quote whole requests and schemas.
 _MOST_LETTERS = 500
@@ -38,20 +38,27 @@ def common(command: Command) -> Command:
 
 class WithSteps(click.Command):
     """A command with --map and --filter. It gets both as one parameter, `steps`: pairs of the option's name and its
-    value in the order of the command line, which click itself keeps within one option only. What stands behind a `--`
-    is its parameter `beam_args`.
+    value in the order of the command line, which click itself keeps within one option only.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Looks through the arguments once for the order, and once more as every command does."""
-        at = args.index("--") if "--" in args else len(args)
-        own, ctx.params["beam_args"] = args[:at], tuple(args[at + 1 :])
-        _, _, order = self.make_parser(ctx).parse_args(list(own))
-        rest = super().parse_args(ctx, own)
+        _, _, order = self.make_parser(ctx).parse_args(list(args))
+        rest = super().parse_args(ctx, args)
         values = {name: iter(ctx.params.pop(name) or ()) for name in ("map", "filter")}
         given = [str(parameter.name) for parameter in order if parameter.name in values]
         ctx.params["steps"] = tuple((name, value) for name in given for value in itertools.islice(values[name], 1))
         return rest
+
+
+class WithBeam(WithSteps):
+    """Such a command that hands on to Beam what stands behind a `--`, as its parameter `beam_args`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Takes away what is Beam's."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.params["beam_args"] = tuple(args[at + 1 :])
+        return super().parse_args(ctx, args[:at])
 
 
 class Program(click.Group):

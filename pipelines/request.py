@@ -1,16 +1,17 @@
-"""The options of `build`, all of which `plan` takes too, and the config that they become.
+"""The options of `build`, all of which `plan` takes too, and the config that they become; and those by which `trace`
+and `verify` may run code or fetch a source.
 
 Those that only some layouts take are in a list of their own; which layout takes which stands in `prepare.config`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 import click
 
-__all__ = ["config_of", "takes_making", "takes_request"]
+__all__ = ["config_of", "steps_of", "takes_consent", "takes_making", "takes_request"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -136,6 +137,38 @@ def takes_making(*, output_required: bool) -> Callable[[Command], Command]:
     return take
 
 
+# What a finished dataset may not bring about by itself (`prepare.consent`).
+_CONSENT: list[Callable[[Any], Any]] = [
+    click.option(
+        "--source", metavar="DATASET", help="Where the source is. Needed if it was moved, or is not on this machine."
+    ),
+    click.option(
+        "--map", multiple=True, metavar="MODULE:FUNCTION", help="The dataset's own steps, named again as for build."
+    ),
+    click.option("--filter", multiple=True, metavar="MODULE:FUNCTION", help="Likewise, in the same order."),
+    click.option(
+        "--run-stored-steps",
+        "run_stored",
+        is_flag=True,
+        help="Run the functions that are stored in the dataset: only if you trust whoever made it.",
+    ),
+]
+
+
+def takes_consent(command: Command) -> Command:
+    """Gives a command the options without which no code of a dataset runs, and nothing is fetched."""
+    for option in reversed(_CONSENT):
+        command = option(command)
+    return command
+
+
+def steps_of(steps: Sequence[tuple[str, str]]) -> tuple[Any, ...]:
+    """The StepConfigs of --map and --filter as `WithSteps` gives them. Raises: ConfigError."""
+    from pipelines.prepare import config
+
+    return tuple(config.StepConfig(kind=cast(Any, kind), spec=spec) for kind, spec in steps)
+
+
 def takes_request(command: Command) -> Command:
     """Gives a command all options that say what to make."""
     for option in reversed([*_REQUEST, *_OF_LAYOUTS]):
@@ -161,7 +194,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
             label_column=request["label_column"],
             keep_columns=request["keep_columns"],
             limit=request["limit"],
-            steps=tuple(config.StepConfig(kind=kind, spec=spec) for kind, spec in request["steps"]),
+            steps=steps_of(request["steps"]),
             **{name: request[name] for name in config.LAYOUT_COLUMNS},
         ),
         tokenizer=config.TokenizerConfig(
@@ -172,7 +205,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
         ),
         output=config.OutputConfig(
             root=output,
-            name=request["name"] or config.default_name(dataset, *more),
+            name=request["name"] or "",
             shard_bytes=config.parse_size(request["shard_size"]),
             compression=request["compression"],
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +17,8 @@ from rich.text import Text
 from tfrecord_io.shown import visible
 
 __all__ = ["console", "table"]
+
+_FILE_COLUMNS = 120
 
 
 class _Console(Console):
@@ -27,13 +30,16 @@ class _Console(Console):
 
 def console() -> Console:
     """Where people look: stderr, as wide as a terminal, or 120 columns in a file."""
-    width = None if sys.stderr.isatty() else 120
+    width = None if sys.stderr.isatty() else _FILE_COLUMNS
     return _Console(file=sys.stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
-def table(*names: str, **options: Any) -> Table:
-    """A table with these columns, whose cells show all of a long word."""
-    made = Table(**options)
-    for name in names:
-        made.add_column(name, overflow="fold")
+def table(*names: str, numbers: int = 0, **options: Any) -> Table:
+    """A table with these columns, whose cells show all of a long word. The last `numbers` columns hold numbers: at the
+    right, and never broken.
+    """
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left", **options)
+    for at, name in enumerate(names):
+        number = at >= len(names) - numbers
+        made.add_column(name, overflow="fold", justify="right" if number else "left", no_wrap=number)
     return made

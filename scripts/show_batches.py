@@ -10,16 +10,20 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import tensorflow as tf
-
-from tfrecord_io import reader
+from pipelines import tensorflow_start
 from tfrecord_io.errors import PrepError
 from tfrecord_io.shown import visible_line
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 
 def show(root: str, *, batch_size: int) -> bool:
     """Prints both readings; whether the evaluation pass gave what the manifest says."""
+    from tfrecord_io import reader
+
     data = reader.open(root)
     names = [name for name, split in data.splits.items() if split.num_examples]
     if not names:
@@ -63,6 +67,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("dataset", help="the folder that prep-tfrecords build wrote, local or gs://")
     parser.add_argument("--batch-size", type=int, default=32, help="examples in a batch (default: %(default)s)")
     options = parser.parse_args(arguments)
+    tensorflow_start.load()
+    import tensorflow as tf
+
     try:
         agrees = show(options.dataset, batch_size=options.batch_size)
     except PrepError as error:

@@ -81,6 +81,7 @@ REQUEST = [
     "--words-column",
     "--workers",
 ]
+CONSENT = ["--filter", "--map", "--run-stored-steps", "--source"]
 OPTIONS = {
     "build": REQUEST,
     "doctor": [
@@ -89,8 +90,8 @@ OPTIONS = {
     ],
     "inspect": ["--json", "--rows", "--split", "--verbose"],
     "plan": REQUEST,
-    "trace": ["--json", "--record", "--shard", "--source", "--split", "--verbose"],
-    "verify": ["--json", "--repair", "--source", "--verbose"],
+    "trace": sorted(["--json", "--record", "--shard", "--split", "--verbose", *CONSENT]),
+    "verify": sorted(["--json", "--repair", "--verbose", *CONSENT]),
 }
 
 

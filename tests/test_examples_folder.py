@@ -7,13 +7,23 @@ import json
 import os
 import pathlib
 import re
+import runpy
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-FOLDER = pathlib.Path(__file__).parents[1] / "examples" / "reviews"
+REPOSITORY = pathlib.Path(__file__).parents[1]
+FOLDER = REPOSITORY / "examples" / "reviews"
+# The examples that have a tokenizer of their own; the reviews' serves all others.
+OWN = ("chats", "reviews", "translations")
+SHOWN = [
+    *sorted((REPOSITORY / "examples").glob("*/README.md")),
+    REPOSITORY / "docs" / "training.md",
+    REPOSITORY / "scripts" / "quickstart",
+]
 ROWS = {"train": 320, "validation": 80}
 
 
@@ -123,8 +133,34 @@ def test_few_validation_tokens_are_unknown(tokenizer: PreTrainedTokenizerBase) -
     assert ids.count(tokenizer.unk_token_id) / len(ids) < 0.05
 
 
-@pytest.mark.slow
-def test_the_script_refuses_a_call_without_a_folder() -> None:
-    done = subprocess.run([sys.executable, str(FOLDER / "train_tokenizer.py")], capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "usage:" in done.stderr
+def main_of(example: str) -> Callable[[list[str]], int]:
+    """The command line of an example's script."""
+    script = REPOSITORY / "examples" / example / "train_tokenizer.py"
+    found: Callable[[list[str]], int] = runpy.run_path(str(script))["main"]
+    return found
+
+
+@pytest.mark.parametrize("example", OWN)
+def test_each_tokenizer_has_a_folder_of_its_own(
+    example: str, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main_of(example)([]) == 0
+    assert [path.name for path in (tmp_path / "out" / "tokenizers").iterdir()] == [example]
+
+
+@pytest.mark.parametrize("path", SHOWN, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_every_command_that_we_show_takes_the_tokenizer_of_its_example(path: pathlib.Path) -> None:
+    text = path.read_text(encoding="utf-8").replace("\\\n", " ")
+    builds = re.findall(r"prep-tfrecords build examples/(\w+) .*--tokenizer (\S+)", text)
+    trained = re.findall(r"python examples/(\w+)/train_tokenizer.py (\S+)", text)
+    assert builds
+    for example, folder in builds:
+        assert trained == [(example if example in OWN else "reviews", folder)]
+        assert folder == f"out/tokenizers/{trained[0][0]}"
+
+
+@pytest.mark.parametrize("arguments", [["a", "b"], ["--out"]])
+def test_the_script_refuses_what_is_no_folder(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_of("reviews")(arguments) == 2
+    assert "usage:" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import pytest
@@ -26,7 +26,7 @@ from tests.tfrecord_io.test_manifest import JSON, document, places
 from tfrecord_io import manifest
 from tfrecord_io.errors import ManifestError
 from tfrecord_io.manifest import Ledger, Manifest, Shard, Split, TokenizerFacts
-from tfrecord_io.schema import Feature, Role, Schema
+from tfrecord_io.schema import OF_TOKENS, Feature, Schema
 
 Document = dict[str, Any]
 
@@ -137,11 +137,15 @@ def features(draw: st.DrawFn) -> Feature:
     return Feature(
         name=draw(NAMES),
         dtype=dtype,
-        shape=tuple(draw(st.lists(st.integers(1, 2**40), max_size=3))),
-        role=draw(st.sampled_from([role for role in get_args(Role) if role != "label"])),
+        shape=tuple(draw(st.lists(st.integers(1, 2**7), max_size=3))),
+        role="column",
         meaning=draw(TEXT),
-        constant=draw(st.none() | st.integers()) if dtype == "int64" else None,
+        constant=draw(st.none() | st.integers(-(2**63), 2**63 - 1)) if dtype == "int64" else None,
     )
+
+
+def token_feature(role: Any, *, length: int) -> Feature:
+    return Feature(name=f"_{role}", dtype="int64", shape=(length,), role=role)
 
 
 @st.composite
@@ -152,7 +156,7 @@ def tokenizers(draw: st.DrawFn) -> TokenizerFacts:
         name=draw(TEXT),
         kind=draw(TEXT),
         vocab_size=size,
-        content_sha256=draw(TEXT),
+        content_sha256=draw(st.from_regex(r"[0-9a-f]{64}", fullmatch=True)),
         special_ids=tuple(draw(st.lists(ids, max_size=4))),
         padding_side=draw(st.sampled_from(["left", "right"])),
         pad_id=draw(ids),
@@ -165,12 +169,15 @@ def tokenizers(draw: st.DrawFn) -> TokenizerFacts:
 def manifests(draw: st.DrawFn) -> Manifest:
     compression: Any = draw(st.sampled_from(["none", "gzip"]))
     layout = draw(st.sampled_from(["pad", "concat"]))
-    made = draw(st.lists(features(), min_size=1, max_size=4, unique_by=lambda feature: feature.name))
+    roles = draw(st.lists(st.sampled_from([role for role in OF_TOKENS if role != "token_ids"]), unique=True))
+    length = draw(st.integers(1, 2**17))
+    made = [token_feature(role, length=length) for role in ("token_ids", *roles)]
+    made += draw(st.lists(features(), max_size=4, unique_by=lambda feature: feature.name))
     label = draw(st.sampled_from([None, Feature(name="label", dtype="float32", shape=(), role="label")]))
     names = draw(st.lists(st.from_regex(r"[a-z]{1,6}", fullmatch=True), max_size=3, unique=True))
     return Manifest(
-        name=draw(TEXT),
-        fingerprint=draw(TEXT),
+        name=draw(NAMES),
+        fingerprint=draw(st.from_regex(r"[0-9a-f]{1,128}", fullmatch=True)),
         schema=Schema((*made, *([label] if label else []))),
         layout={**draw(FREE), "name": layout, "max_length": draw(st.integers(1, 2**31))},
         tokenizer=draw(tokenizers()),
@@ -238,7 +245,7 @@ def without(*path: Any, fields: Iterable[str]) -> list[tuple[tuple[Any, ...], An
     return [((*path, field), GONE) for field in sorted(fields)]
 
 
-NO_COUNT = (-1, True, "1", None, 1.5)
+NO_COUNT = (-1, True, "1", None, 1.5, 2**63)
 DAMAGE = [
     *without(fields=document()),
     *without("tokenizer", fields=document()["tokenizer"].keys() - {"sentinel_ids"}),
@@ -248,22 +255,23 @@ DAMAGE = [
     *without(*LEDGER, fields=document()["splits"]["train"]["ledger"]),
     *at("format", to=("other", "", None, 1)),
     *at("format_version", to=("2.0", "0.9", "10.0", "1", "1.", "1.0\n", "v1.0", "1.0.0", 1.0, None)),
-    *at("name", to=(None, 1, [])),
-    *at("fingerprint", to=(None, 5)),
+    *at("name", to=(None, 1, [], "", "../x", "a/b", ".x", "x\n", "x" * 256)),
+    *at("fingerprint", to=(None, 5, "", "../..", "0123/..", "AB", "0" * 129, "01\n")),
     *at("features", to=([], None, 3, [5], [None])),
     *at("features", 0, "name", to=("", "1a", "a b", "é", "a\n", "x" * 129, None)),
     *at("features", 0, "dtype", to=("int32", "", None, 1)),
     *at("features", 0, "role", to=("ids", None)),
-    *at("features", 0, "shape", to=([0], [-1], [1.5], ["8"], [True], "8", None, 8)),
+    *at("features", 0, "shape", to=([0], [-1], [1.5], ["8"], [True], "8", None, 8, [2**24 + 1], [1] * 9)),
     *at("features", 0, "meaning", to=(5, None)),
-    *at("features", 1, "constant", to=(0.5, "0", True, [])),
+    *at("features", 1, "constant", to=(0.5, "0", True, [], 2**63, -(2**63) - 1)),
     *at("label_names", to=(["no", 1], 5, [None])),
     *at("layout", to=(None, 1, "pad")),
     *at("layout", "bucket_lengths", to=([], [0], [True], ["8"], None, 8, [8, 8])),
     *at(*SHARD, "length", to=(*NO_COUNT, 0, 8)),
     *at(*SHARD, "task", to=(*NO_COUNT, 0)),
     *at("tokenizer", to=(None, [], "tok")),
-    *at("tokenizer", "vocab_size", to=(*NO_COUNT, 0)),
+    *at("tokenizer", "vocab_size", to=(*NO_COUNT, 0, 2**31 + 1)),
+    *at("tokenizer", "content_sha256", to=("", "../x", "cd" * 31, "CD" * 32)),
     *at("tokenizer", "special_ids", to=([-1], ["1"], [None], None, 5)),
     *at("tokenizer", "sentinel_ids", to=([-1], ["1"], [None], None, 5)),
     *at("tokenizer", "padding_side", to=("both", None)),
@@ -273,7 +281,7 @@ DAMAGE = [
     *at("compression", to=("zip", None, "gzip")),
     *at("index_stride", to=(0, -1, "16", True, 1.5)),
     *(((name,), None) for name in ("source", "options", "versions", "splits")),
-    *at("splits", to=([], "train", 5)),
+    *at("splits", to=([], "train", 5, *({name: document()["splits"]["train"]} for name in ("", "../x", "a/b", "..")))),
     *at("splits", "train", to=(None, [], 5)),
     *at("splits", "train", "num_bytes", to=NO_COUNT),
     *at("splits", "train", "shards", to=(None, 5, [None])),

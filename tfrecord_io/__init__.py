@@ -1,7 +1,42 @@
 """The on-disk format and its readers: everything a trainer needs, and nothing of the preparing side.
 
-`schema`, `manifest`, `examples`, `records` and `errors` need no TensorFlow; `reader` and `objectives` do.
-Start with `from tfrecord_io import reader; data = reader.open("gs://bucket/dataset")`.
+`schema`, `manifest`, `examples`, `records` and `errors` need no TensorFlow; `reader` and `objectives` do. Each is
+imported when it is first used, so `import tfrecord_io` is enough and costs nothing:
+
+    data = tfrecord_io.reader.open("gs://bucket/dataset")
 """
 
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tfrecord_io import buckets as buckets
+    from tfrecord_io import errors as errors
+    from tfrecord_io import examples as examples
+    from tfrecord_io import manifest as manifest
+    from tfrecord_io import mixture as mixture
+    from tfrecord_io import objectives as objectives
+    from tfrecord_io import reader as reader
+    from tfrecord_io import readiness as readiness
+    from tfrecord_io import records as records
+    from tfrecord_io import schema as schema
+
 __version__ = "0.1.0"
+
+_MODULES = frozenset(
+    ("buckets", "errors", "examples", "manifest", "mixture", "objectives", "reader", "readiness", "records", "schema")
+)
+
+
+def __getattr__(name: str) -> ModuleType:
+    """Imports a module of the list at its first use. Raises: AttributeError for any other name."""
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES})

@@ -108,6 +108,7 @@ class Source:
         path = join(self.root, record_index.file_name(shard.name))
         try:
             with tf.io.gfile.GFile(path, "rb") as file:
+                record_index.check_size(int(file.size()), shard=shard, stride=stride, place=path)
                 content = bytes(file.read())
         except tf.errors.OpError as error:
             raise ReaderError(

@@ -12,6 +12,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tfrecord_io.json_fields import NAME, SHA256, count, mapping, text
+
 __all__ = ["FILTERED", "Ledger", "Shard", "Split"]
 
 # The reason of rows that the user's own filters leave out.
@@ -60,6 +62,17 @@ class Ledger:
             tokens_cut=sum(ledger.tokens_cut for ledger in every),
         )
 
+    @classmethod
+    def from_json(cls, value: Any) -> Ledger:
+        """Raises: ValueError or KeyError if it is none."""
+        fields = mapping(value)
+        return cls(
+            rows_in=count(fields["rows_in"]),
+            rows_used=count(fields["rows_used"]),
+            rejected={text(reason): count(rows) for reason, rows in mapping(fields["rejected"]).items()},
+            tokens_cut=count(fields["tokens_cut"]),
+        )
+
     @property
     def balanced(self) -> bool:
         """Whether every row is accounted for."""
@@ -87,6 +100,21 @@ class Shard:
         """The shard as it stands in the manifest: without `length` and `task` where it has none."""
         fields = dataclasses.asdict(self)
         return {name: value for name, value in fields.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Shard:
+        """Raises: ValueError or KeyError if it is none."""
+        fields = mapping(value)
+        return cls(
+            name=text(fields["name"], NAME),
+            num_bytes=count(fields["num_bytes"]),
+            num_examples=count(fields["num_examples"]),
+            num_tokens=count(fields["num_tokens"]),
+            sha256=text(fields["sha256"], SHA256),
+            ledger=Ledger.from_json(fields["ledger"]),
+            length=None if "length" not in fields else count(fields["length"]),
+            task=None if "task" not in fields else count(fields["task"]),
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

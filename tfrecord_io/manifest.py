@@ -17,8 +17,9 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from tfrecord_io import manifest_checks
+from tfrecord_io import json_fields, manifest_checks
 from tfrecord_io.errors import ManifestError, SchemaError
+from tfrecord_io.json_fields import FINGERPRINT, NAME, SHA256, WRONG, count, items, mapping, one_of, optional, text
 from tfrecord_io.ledger import Ledger, Shard, Split
 from tfrecord_io.manifest_checks import REMAKE
 from tfrecord_io.schema import Feature, Schema
@@ -27,6 +28,7 @@ __all__ = [
     "FILE_NAME",
     "FORMAT",
     "FORMAT_VERSION",
+    "MOST_BYTES",
     "Ledger",
     "Manifest",
     "Shard",
@@ -41,6 +43,10 @@ __all__ = [
 FORMAT = "prep-tfrecords"
 FORMAT_VERSION = "1.1"
 FILE_NAME = "manifest.json"
+# 40 KB for each of 1,600 shards; one takes 500 bytes.
+MOST_BYTES = 64 << 20
+# Ids are int32 on the device.
+MOST_TOKENS = 2**31
 
 Compression = Literal["none", "gzip"]
 
@@ -145,18 +151,18 @@ def dump(manifest: Manifest) -> bytes:
     return _canonical({**document, _SEAL: _seal(document)})
 
 
-def parse(text: bytes | str, *, place: str = FILE_NAME) -> Manifest:
-    """The manifest in `text`; `place` names it in errors.
+def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
+    """The manifest in `content`; `place` names it in errors.
 
     Raises: ManifestError if the text is not a manifest, is of a newer major version, or contradicts itself.
     """
-    document = _load(text, place=place)
+    document = _load(content, place=place)
     _check_version(document, place=place)
     try:
         manifest = _from_json(document)
     except SchemaError as error:
         raise ManifestError(f"{place}: {error.cause}", remedy=REMAKE) from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except WRONG as error:
         raise ManifestError(
             f"{place}: {type(error).__name__} {error}, expected the fields of format {FORMAT_VERSION}", remedy=REMAKE
         ) from error
@@ -221,12 +227,16 @@ def _tokenizer_json(facts: TokenizerFacts) -> dict[str, Any]:
     return {**dataclasses.asdict(facts), **lists}
 
 
-def _load(text: bytes | str, *, place: str) -> dict[str, Any]:
+def _load(content: bytes | str, *, place: str) -> dict[str, Any]:
+    if len(content) > MOST_BYTES:
+        raise ManifestError(
+            f"{place}: {len(content):,} bytes, expected at most {MOST_BYTES:,} of a manifest", remedy=REMAKE
+        )
     try:
-        document = json.loads(text)
-        # What `dump` could not write again: numbers that are none, and half a surrogate pair, spelt by an escape.
-        json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
-    except (ValueError, RecursionError) as error:
+        document = json_fields.load(content)
+        # What `dump` could not write again: half a surrogate pair, spelt by an escape.
+        json.dumps(document, ensure_ascii=False).encode()
+    except ValueError as error:
         raise ManifestError(f"{place}: not JSON ({error})", remedy=REMAKE) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ManifestError(
@@ -250,117 +260,107 @@ def _check_version(document: dict[str, Any], *, place: str) -> None:
 
 
 def _from_json(document: Mapping[str, Any]) -> Manifest:
-    names = document["label_names"]
     return Manifest(
-        name=_text(document["name"]),
-        fingerprint=_text(document["fingerprint"]),
-        schema=Schema(tuple(_feature(fields) for fields in _list(document["features"]))),
+        name=text(document["name"], NAME),
+        fingerprint=text(document["fingerprint"], FINGERPRINT),
+        schema=Schema(tuple(map(_feature, items(document["features"])))),
         layout=_layout(document["layout"]),
         tokenizer=_tokenizer(document["tokenizer"]),
-        splits={_text(name): _split(fields) for name, fields in _object(document["splits"]).items()},
-        label_names=None if names is None else tuple(map(_text, _list(names))),
-        compression=_one_of(document["compression"], "none", "gzip"),
-        index_stride=None if document["index_stride"] is None else _count(document["index_stride"]),
-        source=_object(document["source"]),
-        options=_object(document["options"]),
-        engines=_object(document["engines"]),
-        versions=_object(document["versions"]),
+        splits={text(name, NAME): _split(fields) for name, fields in mapping(document["splits"]).items()},
+        label_names=optional(_texts, document["label_names"]),
+        compression=one_of(document["compression"], "none", "gzip"),
+        index_stride=optional(count, document["index_stride"]),
+        source=_source(document["source"]),
+        options=_options(document["options"]),
+        engines=_engines(document["engines"]),
+        versions=mapping(document["versions"]),
     )
 
 
-def _feature(fields: Mapping[str, Any]) -> Feature:
+def _feature(value: Any) -> Feature:
+    fields = mapping(value)
     return Feature(
-        name=fields["name"],
+        name=text(fields["name"]),
         dtype=fields["dtype"],
-        shape=tuple(fields["shape"]),
+        shape=tuple(items(fields["shape"])),
         role=fields["role"],
-        meaning=_text(fields["meaning"]),
+        meaning=text(fields["meaning"]),
         constant=fields["constant"],
     )
 
 
-def _tokenizer(fields: Mapping[str, Any]) -> TokenizerFacts:
-    optional = ("eos_id", "bos_id", "cls_id", "sep_id", "mask_id", "unk_id")
+def _tokenizer(value: Any) -> TokenizerFacts:
+    fields = mapping(value)
+    others = ("eos_id", "bos_id", "cls_id", "sep_id", "mask_id", "unk_id")
     return TokenizerFacts(
-        name=_text(fields["name"]),
-        kind=_text(fields["kind"]),
-        vocab_size=_count(fields["vocab_size"]),
-        content_sha256=_text(fields["content_sha256"]),
-        special_ids=tuple(map(_count, _list(fields["special_ids"]))),
-        padding_side=_one_of(fields["padding_side"], "left", "right"),
-        pad_id=_count(fields["pad_id"]),
-        **{key: None if fields[key] is None else _count(fields[key]) for key in optional},
+        name=text(fields["name"]),
+        kind=text(fields["kind"]),
+        vocab_size=count(fields["vocab_size"], most=MOST_TOKENS),
+        content_sha256=text(fields["content_sha256"], SHA256),
+        special_ids=_counts(fields["special_ids"]),
+        padding_side=one_of(fields["padding_side"], "left", "right"),
+        pad_id=count(fields["pad_id"]),
+        **{name: optional(count, fields[name]) for name in others},
         # The first manifests of this version were written without it.
-        sentinel_ids=tuple(map(_count, _list(fields.get("sentinel_ids", [])))),
+        sentinel_ids=_counts(fields.get("sentinel_ids", [])),
     )
 
 
-def _split(fields: Mapping[str, Any]) -> Split:
-    split = Split(shards=tuple(_shard(shard) for shard in _list(fields["shards"])))
-    for key in ("num_examples", "num_bytes", "num_tokens"):
-        if _count(fields[key]) != getattr(split, key):
-            raise ValueError(f"{key} is {fields[key]!r} but the shards add up to {getattr(split, key)}")
-    if _ledger(fields["ledger"]) != split.ledger:
+def _split(value: Any) -> Split:
+    fields = mapping(value)
+    split = Split(shards=tuple(map(Shard.from_json, items(fields["shards"]))))
+    for name in ("num_examples", "num_bytes", "num_tokens"):
+        if count(fields[name]) != getattr(split, name):
+            raise ValueError(f"{name} is {fields[name]!r} but the shards add up to {getattr(split, name)}")
+    if Ledger.from_json(fields["ledger"]) != split.ledger:
         raise ValueError("the ledger of a split is not the sum of its shards' ledgers")
     return split
 
 
-def _shard(fields: Mapping[str, Any]) -> Shard:
-    return Shard(
-        name=_text(fields["name"]),
-        num_bytes=_count(fields["num_bytes"]),
-        num_examples=_count(fields["num_examples"]),
-        num_tokens=_count(fields["num_tokens"]),
-        sha256=_text(fields["sha256"]),
-        ledger=_ledger(fields["ledger"]),
-        length=None if "length" not in fields else _count(fields["length"]),
-        task=None if "task" not in fields else _count(fields["task"]),
-    )
-
-
-def _ledger(fields: Mapping[str, Any]) -> Ledger:
-    return Ledger(
-        rows_in=_count(fields["rows_in"]),
-        rows_used=_count(fields["rows_used"]),
-        rejected={_text(reason): _count(rows) for reason, rows in fields["rejected"].items()},
-        tokens_cut=_count(fields["tokens_cut"]),
-    )
-
-
-def _layout(fields: Any) -> dict[str, Any]:
-    layout = _object(fields)
-    _text(layout["name"])
-    _count(layout["max_length"])
+def _layout(value: Any) -> dict[str, Any]:
+    layout = mapping(value)
+    text(layout["name"])
+    count(layout["max_length"])
     if "bucket_lengths" in layout:
-        tuple(map(_count, _list(layout["bucket_lengths"])))
+        _counts(layout["bucket_lengths"])
     return layout
 
 
-def _object(value: Any) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise TypeError(f"{value!r:.100} where an object is expected")
-    return value
+def _source(value: Any) -> dict[str, Any]:
+    source = mapping(value)
+    for spans in mapping(source.get("splits", {})).values():
+        for span in items(spans):
+            start, stop = _counts(span)
+            if start >= stop:
+                raise ValueError(f"the rows [{start}, {stop}) of a split")
+    return source
 
 
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError(f"{value!r:.100} where a list is expected")
-    return value
+def _options(value: Any) -> dict[str, Any]:
+    options = mapping(value)
+    for step in map(mapping, items(options.get("steps", []))):
+        text(step["module_sha256"], SHA256)
+        for spec in step.values():
+            text(spec)
+    return options
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} where a string is expected")
-    return value
+def _engines(value: Any) -> dict[str, Any]:
+    engines = mapping(value)
+    for by_engine in mapping(engines.get("splits", {})).values():
+        for rows in map(mapping, mapping(by_engine).values()):
+            count(rows["rows"])
+            count(rows["rows_checked"])
+    if (disproved := optional(mapping, engines.get("disproved"))) is not None:
+        text(disproved["engine"])
+        text(disproved["split"])
+        count(disproved["row"])
+    return engines
 
 
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"{value!r} where a whole number of at least 0 is expected")
-    return value
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(text, items(value)))
 
 
-def _one_of(value: Any, *allowed: Any) -> Any:
-    if value not in allowed:
-        raise ValueError(f"{value!r} where one of {allowed} is expected")
-    return value
+def _counts(value: Any) -> tuple[int, ...]:
+    return tuple(map(count, items(value)))

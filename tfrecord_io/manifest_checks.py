@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfrecord_io.errors import ManifestError
 from tfrecord_io.ledger import Shard, Split
+from tfrecord_io.schema import OF_TOKENS
 
 if TYPE_CHECKING:
     from tfrecord_io.manifest import Manifest, TokenizerFacts
@@ -17,14 +17,13 @@ __all__ = ["REMAKE", "check"]
 
 REMAKE = "copy the manifest again from where the dataset was made, or build it anew"
 
-# A dot-free first character keeps '..' and hidden files out; no separator keeps other folders out.
-_SHARD_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\.tfrecord(\.gz)?\Z")
-_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
-
 
 def check(manifest: Manifest, *, place: str) -> None:
     """Raises: ManifestError, which names `place`, for the first contradiction."""
+    if manifest.schema.with_role("token_ids") is None:
+        raise ManifestError(f"{place}: no feature of role 'token_ids', expected one", remedy=REMAKE)
     _check_ids(manifest.tokenizer, place=place)
+    _check_roles(manifest, place=place)
     _check_buckets(manifest, place=place)
     seen: set[str] = set()
     lengths = manifest.bucket_lengths
@@ -57,18 +56,35 @@ def _check_ids(facts: TokenizerFacts, *, place: str) -> None:
         )
 
 
+def _check_roles(manifest: Manifest, *, place: str) -> None:
+    """Whoever finds a feature by its role relies on its shape: [L], [T], or one value."""
+    schema = manifest.schema
+    target = schema.with_role("target_ids")
+    for feature in schema.features:
+        if feature.role == "column":
+            continue
+        expected: tuple[int, ...]
+        if feature.role in OF_TOKENS:
+            expected = (manifest.row_length,)
+        else:
+            expected = (target.num_values,) if target and feature.role in ("target_ids", "target_mask") else ()
+        first = feature is schema.with_role(feature.role)
+        if not first or feature.shape != expected or (feature.dtype != "int64" and feature.role != "label"):
+            raise ManifestError(
+                f"{place}: feature {feature.name!r} of role {feature.role!r} is {feature.dtype} {list(feature.shape)}, "
+                f"expected int64 {list(expected)}, and one feature of that role",
+                remedy=REMAKE,
+            )
+
+
 def _check_shard(shard: Shard, *, seen: set[str], compression: str, place: str) -> None:
     suffix = ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
-    if not _SHARD_NAME.match(shard.name) or not shard.name.endswith(suffix):
+    if not shard.name.endswith(suffix):
         raise ManifestError(
             f"{place}: shard name {shard.name!r}, expected a plain file name that ends in {suffix}", remedy=REMAKE
         )
     if shard.name in seen:
         raise ManifestError(f"{place}: shard name {shard.name!r} appears twice", remedy=REMAKE)
-    if not _SHA256.match(shard.sha256):
-        raise ManifestError(
-            f"{place}: shard {shard.name}: sha256 {shard.sha256!r}, expected 64 hex digits", remedy=REMAKE
-        )
     if shard.num_examples == 0:
         raise ManifestError(f"{place}: shard {shard.name}: no example, expected at least one", remedy=REMAKE)
 

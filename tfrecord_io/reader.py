@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from tfrecord_io import input_plan, input_source
 from tfrecord_io import manifest as manifests
-from tfrecord_io.errors import ReaderError
+from tfrecord_io.errors import ManifestError, ReaderError
 from tfrecord_io.input_functions import InputFunctions
 from tfrecord_io.input_graph import Part
 from tfrecord_io.input_plan import Shuffle
@@ -45,7 +45,7 @@ def open(root: str | os.PathLike[str]) -> Data:
     """
     folder = os.fspath(root).rstrip("/") or "/"
     path = input_source.join(folder, manifests.FILE_NAME)
-    manifest = manifests.parse(_read(path), place=path)
+    manifest = manifests.parse(_read(path, folder=folder), place=path)
     _check_shards_exist(manifest, folder)
     _check_shard_sizes(manifest, folder)
     _check_names(manifest, place=path)
@@ -58,6 +58,13 @@ class Data(InputFunctions):
 
     root: str
     manifest: Manifest
+
+    def __repr__(self) -> str:
+        """A line of fewer than 300 characters; `manifest` has all the rest."""
+        root = self.root if len(self.root) <= 70 else "…" + self.root[-69:]
+        splits = ", ".join(f"{name} {split.num_examples:,}" for name, split in self.splits.items())
+        features = ", ".join(f"{feature.name} {list(feature.shape)}" for feature in self.manifest.schema.features)
+        return f"Data({root!r}: {_cut(splits, 50)} examples; {_cut(features, 145)})"
 
     @property
     def splits(self) -> Mapping[str, Split]:
@@ -123,15 +130,33 @@ class Data(InputFunctions):
         return (Part(name=self.manifest.name, source=self.source(split), seed=seed),)
 
 
-def _read(path: str) -> bytes:
+def _cut(listing: str, limit: int) -> str:
+    return listing if len(listing) <= limit else listing[: limit - 2].rstrip(" ,") + " …"
+
+
+def _read(path: str, *, folder: str) -> bytes:
     try:
         with tf.io.gfile.GFile(path, "rb") as file:
+            if (num_bytes := int(file.size())) > manifests.MOST_BYTES:
+                raise ManifestError(
+                    f"{path}: {num_bytes:,} bytes, expected at most {manifests.MOST_BYTES:,} of a manifest",
+                    remedy="copy it again from where the dataset was made",
+                )
             return bytes(file.read())
     except tf.errors.NotFoundError as error:
+        # Object stores have no folders that could be there or not.
+        no_folder = "://" not in folder and not os.path.isdir(folder)
         raise ReaderError(
-            f"{path}: there is no manifest, expected the folder of a finished dataset",
+            f"{folder}: there is no such folder, expected that of a finished dataset"
+            if no_folder
+            else f"{path}: there is no manifest, expected the folder of a finished dataset",
             remedy="name the folder that `prep-tfrecords build --output` wrote; an interrupted build has no manifest "
             "yet: run the same command again and it continues",
+        ) from error
+    except tf.errors.FailedPreconditionError as error:  # what it says of a file where it needs a folder
+        raise ReaderError(
+            f"{folder}: this is no folder, expected that of a finished dataset",
+            remedy="name the folder that `prep-tfrecords build --output` wrote, and no file in it",
         ) from error
     except tf.errors.OpError as error:
         raise ReaderError(

@@ -14,7 +14,7 @@ import numpy as np
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.ledger import Shard
 
-__all__ = ["FOLDER", "STRIDE", "IndexBuilder", "file_name", "parse"]
+__all__ = ["FOLDER", "STRIDE", "IndexBuilder", "check_size", "file_name", "parse"]
 
 FOLDER = "index"
 # The reader's default block: it resumes only between two of them. 8 bytes for 16 records of 2 KB are 0.03 %.
@@ -50,17 +50,21 @@ class IndexBuilder:
         return b"".join(part.tobytes() for part in self._parts)
 
 
+def check_size(num_bytes: int, *, shard: Shard, stride: int, place: str) -> None:
+    """Raises: CorruptRecordError if the index of `shard` cannot be of this size."""
+    expected = -(-shard.num_examples // stride) * _DTYPE.itemsize
+    if num_bytes != expected:
+        raise CorruptRecordError(
+            f"{place}: {num_bytes} bytes, expected {expected} for {shard.num_examples} examples", remedy=_REMEDY
+        )
+
+
 def parse(content: bytes, *, shard: Shard, stride: int, place: str) -> np.ndarray:
     """Byte offsets int64 [ceil(num_examples / stride)] of every `stride`-th record.
 
     Raises: CorruptRecordError if `content` cannot be the index of `shard`.
     """
-    expected = -(-shard.num_examples // stride)
-    if len(content) != expected * _DTYPE.itemsize:
-        raise CorruptRecordError(
-            f"{place}: {len(content)} bytes, expected {expected * _DTYPE.itemsize} for {shard.num_examples} examples",
-            remedy=_REMEDY,
-        )
+    check_size(len(content), shard=shard, stride=stride, place=place)
     offsets = np.frombuffer(content, _DTYPE)
     # Compared as they are, unsigned: what is too large for int64 must not become negative.
     ascending = bool(np.all(offsets[1:] > offsets[:-1]))

@@ -23,10 +23,11 @@ from tfrecord_io._encoding import Memory
 from tfrecord_io._kernels import frozen
 from tfrecord_io.errors import ConfigError, CorruptRecordError
 from tfrecord_io.examples import Payloads
-from tfrecord_io.schema import Schema
+from tfrecord_io.schema import MOST_VALUES, Schema
 
 __all__ = [
     "FRAME_BYTES",
+    "MOST_RECORD_BYTES",
     "Compression",
     "Frames",
     "Memory",
@@ -43,6 +44,9 @@ Data = bytes | bytearray | memoryview | np.ndarray
 
 # Of a record beside its data: the size, and the crcs of the size and the data.
 FRAME_BYTES = _frame_kernels.FRAME_BYTES
+
+# Of any schema that is allowed, with names and lengths.
+MOST_RECORD_BYTES = 11 * MOST_VALUES
 
 _REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
 _HEADER_BYTES = _frame_kernels.HEAD_BYTES
@@ -96,30 +100,36 @@ def scan(data: Data, *, place: str) -> Payloads:
 
     Raises: CorruptRecordError, which names `place`, the record and its first byte, for a wrong crc or a cut-off end.
     """
-    return _Scanner(place).take(_as_bytes(data), last=True)
+    return _Scanner(place, most_record_bytes=MOST_RECORD_BYTES).take(_as_bytes(data), last=True)
 
 
 def read_payloads(
-    stream: BinaryIO, *, compression: Compression, place: str, batch_bytes: int = 8 << 20
+    stream: BinaryIO,
+    *,
+    compression: Compression,
+    place: str,
+    batch_bytes: int = 8 << 20,
+    most_record_bytes: int = MOST_RECORD_BYTES,
 ) -> Iterator[Payloads]:
     """Reads a shard's messages in order, in batches of about `batch_bytes`; memory does not grow with the shard.
 
-    A record larger than a batch is a batch of its own. Records and bytes in errors count from the start of the
-    (decompressed) shard.
+    A record larger than a batch is a batch of its own; `most_record_bytes` is what one can have, which follows from the
+    schema: no more is gathered for it. Records and bytes in errors count from the start of the (decompressed) shard.
 
-    Raises: CorruptRecordError for damaged frames, and for damaged, cut-off or continued gzip data. Errors of the
-        stream itself pass through. ConfigError, at once, for options that are not allowed.
+    Raises: CorruptRecordError for damaged frames, for a record that is too large, and for damaged, cut-off or continued
+        gzip data. Errors of the stream itself pass through. ConfigError, at once, for options that are not allowed.
     """
     if compression not in ("none", "gzip") or batch_bytes < 1:
         raise ConfigError(
             f"compression {compression!r} in batches of {batch_bytes} bytes, expected none or gzip, and 1"
         )
     chunks = _inflate if compression == "gzip" else _chunks
-    return _batches(chunks(stream, place=place, chunk_bytes=batch_bytes), place=place)
+    scanner = _Scanner(place, most_record_bytes=most_record_bytes)
+    return _batches(chunks(stream, place=place, chunk_bytes=batch_bytes), scanner)
 
 
-def _batches(chunks: Iterator[bytes], *, place: str) -> Iterator[Payloads]:
-    scanner, rest = _Scanner(place), bytearray()
+def _batches(chunks: Iterator[bytes], scanner: _Scanner) -> Iterator[Payloads]:
+    rest = bytearray()
     for chunk in chunks:
         rest += chunk
         payloads = scanner.take(_as_bytes(rest), last=False)
@@ -154,8 +164,9 @@ def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[byte
 class _Scanner:
     """Takes frames off successive pieces of a shard, and knows where in the shard it is."""
 
-    def __init__(self, place: str) -> None:
+    def __init__(self, place: str, *, most_record_bytes: int) -> None:
         self._place = place
+        self._most_record_bytes = most_record_bytes
         self._num_records = 0
         self._num_bytes = 0
 
@@ -179,6 +190,11 @@ class _Scanner:
         """What comes after the whole frames may only be the beginning of one."""
         if len(rest) >= _HEADER_BYTES and masked_crc32c(rest[:8]) != _uint(rest[8:12]):
             raise self._wrong_crc("size", rest[:8], rest[8:12], record=record, byte=byte)
+        if len(rest) >= _HEADER_BYTES and (size := _uint(rest[:8])) > self._most_record_bytes:
+            raise CorruptRecordError(
+                f"{self._where(record, byte)}: {size} bytes, expected at most {self._most_record_bytes}",
+                remedy=_REMEDY,
+            )
         if last and 0 < len(rest) < _HEADER_BYTES:
             missing = f"at least {_HEADER_BYTES - len(rest)}"
         elif last and len(rest):

@@ -35,7 +35,7 @@ from typing import Any, Literal, get_args
 
 from tfrecord_io.errors import SchemaError
 
-__all__ = ["DType", "Feature", "Role", "Schema"]
+__all__ = ["MOST_VALUES", "OF_TOKENS", "DType", "Feature", "Role", "Schema"]
 
 DType = Literal["int64", "float32"]
 Role = Literal[
@@ -60,7 +60,7 @@ Role = Literal[
 ]
 
 # What a row has one value of for each of its tokens.
-_OF_TOKENS: tuple[Role, ...] = (
+OF_TOKENS: tuple[Role, ...] = (
     "token_ids",
     "attention_mask",
     "token_type_ids",
@@ -72,6 +72,13 @@ _OF_TOKENS: tuple[Role, ...] = (
     "char_starts",
     "char_ends",
 )
+
+# Of a record in all its features: 160 MB at most. A row of a million tokens has 2 to 7 million.
+MOST_VALUES = 1 << 24
+_MOST_DIMENSIONS = 8
+_MOST_VALUE_BYTES = {"int64": 10, "float32": 4}
+# Of an entry of the map beside its name and values: tags and lengths, of 5 bytes at most.
+_MOST_FRAMING = 64
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.\-]{0,127}\Z")
 
@@ -104,10 +111,15 @@ class Feature:
         if self.role not in get_args(Role):
             raise SchemaError(f"feature {self.name!r}: role {self.role!r}, expected one of {get_args(Role)}")
         if not isinstance(self.shape, tuple) or not all(type(size) is int and size > 0 for size in self.shape):
-            raise SchemaError(f"feature {self.name!r}: shape {self.shape!r}, expected a tuple of positive sizes")
-        if self.constant is not None and (type(self.constant) is not int or self.dtype != "int64"):
+            raise SchemaError(f"feature {self.name!r}: shape {self.shape!r:.100}, expected a tuple of positive sizes")
+        if len(self.shape) > _MOST_DIMENSIONS:
             raise SchemaError(
-                f"feature {self.name!r}: constant {self.constant!r}, expected an integer of an int64 feature"
+                f"feature {self.name!r}: {len(self.shape)} dimensions, expected at most {_MOST_DIMENSIONS}",
+                remedy="leave the column out, or flatten it",
+            )
+        if self.constant is not None and not (self.dtype == "int64" and _is_int64(self.constant)):
+            raise SchemaError(
+                f"feature {self.name!r}: constant {self.constant!r:.100}, expected an integer of an int64 feature"
             )
 
     @property
@@ -120,11 +132,16 @@ class Feature:
         return {**dataclasses.asdict(self), "shape": list(self.shape)}
 
 
+def _is_int64(value: object) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
+
+
 @dataclasses.dataclass(frozen=True)
 class Schema:
     """The features of a dataset, in the order in which a reader gives them.
 
-    Raises: SchemaError if there is no feature, or two have the same name.
+    Raises: SchemaError if there is no feature, two have the same name, or they have more than 2^24 values in a record:
+        what a record takes is bounded before any is read.
     """
 
     features: tuple[Feature, ...]
@@ -138,6 +155,17 @@ class Schema:
                 f"feature names {repeated} appear more than once, expected distinct names",
                 remedy="rename or leave out one of the columns",
             )
+        if (values := sum(feature.num_values for feature in self.features)) > MOST_VALUES:
+            raise SchemaError(
+                f"{values:,} values in a record, expected at most {MOST_VALUES:,}",
+                remedy="give a smaller --max-length, or leave out large columns",
+            )
+
+    @property
+    def most_record_bytes(self) -> int:
+        """What an Example with these features can take: a varint of 10 bytes for each integer, and lengths and tags."""
+        names = sum(len(name) + _MOST_FRAMING for name in self.names)
+        return names + sum(feature.num_values * _MOST_VALUE_BYTES[feature.dtype] for feature in self.features)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -154,7 +182,7 @@ class Schema:
         """The same features of rows of `length` tokens."""
         return Schema(
             tuple(
-                dataclasses.replace(feature, shape=(length,)) if feature.role in _OF_TOKENS else feature
+                dataclasses.replace(feature, shape=(length,)) if feature.role in OF_TOKENS else feature
                 for feature in self.features
             )
         )

@@ -1,4 +1,4 @@
-"""Trains the small tokenizer of this example, with a chat template: `python examples/chats/train_tokenizer.py OUTDIR`.
+"""Trains the tokenizer of this example, with a chat template: `python examples/chats/train_tokenizer.py [OUTDIR]`.
 
     train.jsonl, all contents ──► byte-level BPE ──► <|im_start|>, <|im_end|> and the template below ──► OUTDIR
 
@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 TRAIN_FILE = pathlib.Path(__file__).parent / "train.jsonl"
+FOLDER = "out/tokenizers/chats"
 PAD, START, END = "<pad>", "<|im_start|>", "<|im_end|>"
 VOCAB_SIZE = 600
 MAX_LENGTH = 128
@@ -66,13 +67,14 @@ def read_texts(path: pathlib.Path) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line: one argument, the folder to write."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: python examples/chats/train_tokenizer.py OUTDIR", file=sys.stderr)
+    """The command line: at most one argument, the folder to write."""
+    if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
+        print("usage: python examples/chats/train_tokenizer.py [OUTDIR]", file=sys.stderr)
         return 2
     tokenizer = train(read_texts(TRAIN_FILE))
-    tokenizer.save_pretrained(arguments[0])
-    print(f"{arguments[0]}: byte-level BPE tokenizer with a chat template, {len(tokenizer)} entries")
+    folder = arguments[0] if arguments else FOLDER
+    tokenizer.save_pretrained(folder)
+    print(f"{folder}: byte-level BPE tokenizer with a chat template, {len(tokenizer)} entries")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Trains the small WordPiece tokenizer of this example: `python examples/reviews/train_tokenizer.py OUTDIR`.
+"""Trains the small WordPiece tokenizer of this example: `python examples/reviews/train_tokenizer.py [OUTDIR]`.
 
     train.jsonl ──► trainer (WordPiece merges) ──► vocabulary ──► a fresh BERT-style tokenizer ──► OUTDIR
 
@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import PreTrainedTokenizerFast
 
 TRAIN_FILE = pathlib.Path(__file__).parent / "train.jsonl"
+FOLDER = "out/tokenizers/reviews"
 SPECIAL_TOKENS = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 VOCAB_SIZE = 2000
 MAX_LENGTH = 128
@@ -80,14 +81,15 @@ def _as_pretrained(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line: one argument, the folder to write."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: python examples/reviews/train_tokenizer.py OUTDIR", file=sys.stderr)
+    """The command line: at most one argument, the folder to write."""
+    if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
+        print("usage: python examples/reviews/train_tokenizer.py [OUTDIR]", file=sys.stderr)
         return 2
     texts = read_texts(TRAIN_FILE)
     tokenizer = train(texts)
-    tokenizer.save_pretrained(arguments[0])
-    print(f"{arguments[0]}: WordPiece tokenizer, {len(tokenizer)} entries, trained on {len(texts)} reviews")
+    folder = arguments[0] if arguments else FOLDER
+    tokenizer.save_pretrained(folder)
+    print(f"{folder}: WordPiece tokenizer, {len(tokenizer)} entries, trained on {len(texts)} reviews")
     return 0
 
 

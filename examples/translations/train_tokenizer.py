@@ -1,4 +1,4 @@
-"""Trains the small tokenizer of this example: `python examples/translations/train_tokenizer.py OUTDIR`.
+"""Trains the small tokenizer of this example: `python examples/translations/train_tokenizer.py [OUTDIR]`.
 
     train.jsonl, both columns ──► byte-level BPE ──► `tokens </s>`, as encoder-decoder models want their rows ──► OUTDIR
 
@@ -17,6 +17,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from transformers import PreTrainedTokenizerFast
 
 TRAIN_FILE = pathlib.Path(__file__).parent / "train.jsonl"
+FOLDER = "out/tokenizers/translations"
 SPECIAL_TOKENS = {"pad": "<pad>", "eos": "</s>", "unk": "<unk>"}
 VOCAB_SIZE = 500
 MAX_LENGTH = 128
@@ -53,13 +54,14 @@ def read_texts(path: pathlib.Path) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The command line: one argument, the folder to write."""
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        print("usage: python examples/translations/train_tokenizer.py OUTDIR", file=sys.stderr)
+    """The command line: at most one argument, the folder to write."""
+    if len(arguments) > 1 or any(each.startswith("-") for each in arguments):
+        print("usage: python examples/translations/train_tokenizer.py [OUTDIR]", file=sys.stderr)
         return 2
     tokenizer = train(read_texts(TRAIN_FILE))
-    tokenizer.save_pretrained(arguments[0])
-    print(f"{arguments[0]}: byte-level BPE tokenizer, {len(tokenizer)} entries")
+    folder = arguments[0] if arguments else FOLDER
+    tokenizer.save_pretrained(folder)
+    print(f"{folder}: byte-level BPE tokenizer, {len(tokenizer)} entries")
     return 0
 
 

@@ -164,4 +164,4 @@ def _write(job: Job, result: Manifest, seen: Mapping[str, int]) -> None:
         if name == manifest.FILE_NAME:
             workspace.require_own(job)
         path = storage.join(job.root, name)
-        storage.write_bytes(path, content, replacing=seen.get(path))
+        storage.write_bytes(path, content, inside=job.root, replacing=seen.get(path))

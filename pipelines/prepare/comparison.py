@@ -32,7 +32,7 @@ _VARINT_EDGE = 1 << 7
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
     """What a layout with rows of `length` would make of a split: shares of positions that are padding, of tokens that
-    are in no record, and of rows that lose some.
+    are in no record, and of rows that lose some. `lengths` are those of its rows, where there are several.
     """
 
     layout: str
@@ -42,6 +42,7 @@ class Cost:
     padding: float
     tokens_cut: float
     rows_cut: float
+    lengths: tuple[int, ...] = ()
 
     @property
     def waste(self) -> float:
@@ -116,7 +117,8 @@ class _Sampled:
             extra=beside,
             rows_cut=float((self._tokens > longest).mean()),
         )
-        return self._cost(name, longest, laid)
+        cost = self._cost(name, longest, laid)
+        return dataclasses.replace(cost, lengths=lengths) if len(lengths) > 1 else cost
 
     def concat(self, length: int) -> Cost:
         """All rows joined."""

@@ -101,7 +101,7 @@ class StepConfig:
     spec: str
 
     def __post_init__(self) -> None:
-        if not _STEP.match(self.spec):
+        if self.kind not in get_args(StepKind) or not _STEP.match(self.spec):
             raise ConfigError(
                 f"--{self.kind} {self.spec!r}, expected package.module:function",
                 remedy=f"write for example --{self.kind} clean:{self.kind}_rows for a function in ./clean.py",
@@ -270,17 +270,17 @@ def _require_layout(name: LayoutName, option: str, layouts: tuple[LayoutName, ..
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputConfig:
-    """Where to, and in which files. `name` defaults to the dataset's last path component."""
+    """Where to, and in which files. Without a `name`, PrepareConfig gives it one from the dataset (`default_name`)."""
 
     root: str
-    name: str
+    name: str = ""
     shard_bytes: int = DEFAULT_SHARD_BYTES
     compression: Compression = "none"
 
     def __post_init__(self) -> None:
         if not self.root:
             raise ConfigError("--output is empty, expected a folder or a gs:// address", remedy="give --output OUT")
-        if not _NAME.match(self.name):
+        if self.name and not _NAME.match(self.name):
             raise ConfigError(
                 f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', not beginning with a dot",
                 remedy="choose another --name",
@@ -315,6 +315,9 @@ class PrepareConfig:
     beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.output.name:
+            name = default_name(self.source.dataset, *self.source.more)
+            object.__setattr__(self, "output", dataclasses.replace(self.output, name=name))
         if self.seed < 0:
             raise ConfigError(f"--seed {self.seed}, expected 0 or more", remedy="choose another seed")
         if not 0.0 <= self.max_error_rate <= 1.0:

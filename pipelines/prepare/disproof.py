@@ -11,6 +11,8 @@ import json
 from typing import Any, Protocol
 
 from pipelines.prepare import storage
+from tfrecord_io import json_fields
+from tfrecord_io.json_fields import NAME, WRONG, count, mapping, text
 
 __all__ = ["Disproof", "leave", "read"]
 
@@ -18,6 +20,9 @@ _FILE = "disproof.json"
 
 
 class _Placed(Protocol):
+    @property
+    def root(self) -> str: ...
+
     def work_path(self, *parts: str) -> str: ...
 
 
@@ -36,16 +41,16 @@ class Disproof:
 
 def leave(job: _Placed, disproof: Disproof) -> None:
     """Says it to every worker of the job, and to those that go on with it later."""
-    text = json.dumps(disproof.to_json(), sort_keys=True) + "\n"
-    storage.write_bytes(job.work_path(_FILE), text.encode())
+    content = json.dumps(disproof.to_json(), sort_keys=True) + "\n"
+    storage.write_bytes(job.work_path(_FILE), content.encode(), inside=job.root)
 
 
 def read(job: _Placed) -> Disproof | None:
     """What somebody has left. A damaged file says no less, only not of whom."""
     try:
-        fields = json.loads(storage.read_bytes(job.work_path(_FILE)))
-        return Disproof(engine=str(fields["engine"]), split=str(fields["split"]), row=int(fields["row"]))
+        fields = mapping(json_fields.load(storage.read_bytes(job.work_path(_FILE))))
+        return Disproof(engine=text(fields["engine"]), split=text(fields["split"], NAME), row=count(fields["row"]))
     except FileNotFoundError:
         return None
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except WRONG:
         return Disproof(engine="unknown", split="unknown", row=0)

@@ -9,11 +9,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from pipelines.prepare import segments, storage, targets, token_marks, tokenization
+from pipelines.prepare import segments, storage, targets, token_marks, tokenization, verify
 from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import Schema
+from tfrecord_io.schema import Role, Schema
 
 __all__ = ["DecodedRow", "decoded_rows", "load_tokenizer"]
 
@@ -33,10 +33,10 @@ class DecodedRow:
 def load_tokenizer(root: str) -> Any:
     """The tokenizer that is stored with the dataset. Raises: ReaderError if it is not there."""
     folder = storage.join(root, "tokenizer")
-    names = storage.list_files(folder)
-    if not names:
+    files = storage.read_folder(folder)
+    if not files:
         raise ReaderError(f"{folder}: no tokenizer", remedy=f"run `prep-tfrecords verify {root} --repair`")
-    return tokenization.load({name: storage.read_bytes(storage.join(folder, name)) for name in names})
+    return tokenization.load(files)
 
 
 def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Iterator[DecodedRow]:
@@ -49,8 +49,14 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
         described = manifest if shard.length is None else manifest.bucket(shard.length)
         record = 0
         with _opened(path) as stream:
-            for payloads in records.read_payloads(stream, compression=manifest.compression, place=path):
+            for payloads in records.read_payloads(
+                stream,
+                compression=manifest.compression,
+                place=path,
+                most_record_bytes=described.schema.most_record_bytes,
+            ):
                 columns = examples.decode(payloads, described.schema, place=path)
+                verify.check_columns(columns, described, place=path, first=record)
                 for index in range(len(payloads)):
                     if rows <= 0:
                         return
@@ -74,11 +80,11 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 def _decode(
     row: dict[str, np.ndarray], tokenizer: Any, manifest: Manifest, *, split: str, shard: str, record: int
 ) -> DecodedRow:
-    ids = row.pop("input_ids")
+    ids = row.pop(_name(manifest.schema, "token_ids"))
     annotated = token_marks.told(row, ids, manifest, tokenizer)
     learned = _learned(row, ids, tokenizer, manifest.schema)
     ids, told = _without_padding(ids, row, manifest.schema)
-    row.pop("token_type_ids", None)
+    row.pop(_name(manifest.schema, "token_type_ids"), None)
     told.update(_target(row, tokenizer, manifest.schema))
     told.update(learned, **annotated)
     features: dict[str, Any] = {**told, **{name: values.tolist() for name, values in row.items()}}
@@ -115,8 +121,14 @@ def _without_padding(ids: np.ndarray, row: dict[str, np.ndarray], schema: Schema
     """The tokens of a row, and what is told of them in place of the marks that they are found by, taken from `row`."""
     if (marks := schema.with_role("segment_ids")) is not None:
         segment_ids = row.pop(marks.name)
-        row.pop("positions", None)
+        row.pop(_name(schema, "positions"), None)
         return ids[segment_ids > 0], {"tokens of each document": segments.lengths(segment_ids).tolist()}
-    if "attention_mask" in row:
-        return ids[row.pop("attention_mask") == 1], {}
-    return ids[: int(row.pop("num_tokens"))], {}
+    if (mask := row.pop(_name(schema, "attention_mask"), None)) is not None:
+        return ids[mask == 1], {}
+    return ids[: int(row.pop(_name(schema, "num_tokens")))], {}
+
+
+def _name(schema: Schema, role: Role) -> str:
+    """Of the feature of that role; of none if there is no such feature."""
+    feature = schema.with_role(role)
+    return "" if feature is None else feature.name

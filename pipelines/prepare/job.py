@@ -253,7 +253,7 @@ def _tokenizer_files(folder: str, expected: str) -> tokenization.Files:
     names = storage.list_files(folder)
     if odd := [name for name in names if {"", ".", ".."} & {*name.split("/")} or set(name) & _NOT_IN_NAMES]:
         raise FormatError(f"{folder}: {odd[0]!r} is no name of a tokenizer's file", remedy=remedy)
-    files = {name: storage.read_bytes(storage.join(folder, name)) for name in names}
+    files = storage.read_folder(folder)
     # Whoever may write there may have changed it since, such as a worker of an earlier job that was delayed.
     if (got := bytes_digest(files)) != expected:
         raise FormatError(

@@ -14,12 +14,11 @@ lengths.
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Any
 
 import numpy as np
 
-from pipelines.prepare import columns, origins, shards, storage
+from pipelines.prepare import columns, origins, rejects, shards
 from pipelines.prepare.layouts import Builder, families, layout_of, permuted
 from pipelines.prepare.layouts.base import Lineage, Piece
 from pipelines.prepare.planning import ShardTask
@@ -140,9 +139,9 @@ def _usable_rows(dataset: Reopened, task: ShardTask, *, ledger: Ledger) -> np.nd
         return rows
     path = dataset.job.rejected_path(task)
     try:
-        named = [json.loads(line)["row"] for line in storage.read_bytes(path).splitlines()]
+        named = [row.row for row in rejects.read(path)]
         usable = rows[~np.isin(rows, np.array(named, np.int64))]
-    except (FileNotFoundError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
+    except (FileNotFoundError, FormatError):
         usable = rows
     if len(rows) - len(usable) != rejected:
         raise FormatError(

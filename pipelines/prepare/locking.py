@@ -17,8 +17,8 @@ import os
 import socket
 from collections.abc import Iterator
 
-from pipelines.prepare import storage
-from tfrecord_io.errors import OutputError
+from pipelines.prepare import local_storage, storage
+from tfrecord_io.errors import OutputError, PrepError
 
 __all__ = ["FILE_NAME", "held"]
 
@@ -49,8 +49,8 @@ def held(root: str, *, work_folder: str) -> Iterator[None]:
         _say_who(descriptor)
         yield
     finally:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
+        with contextlib.suppress(FileNotFoundError, PrepError):
+            local_storage.delete(path, inside=os.path.dirname(folder))
         os.close(descriptor)
         for made in new:
             with contextlib.suppress(OSError):
@@ -58,12 +58,17 @@ def held(root: str, *, work_folder: str) -> Iterator[None]:
 
 
 def _acquire(path: str, *, root: str) -> int:
+    folder = os.path.dirname(path)
     while True:
-        storage.make_folders(os.path.dirname(path))
+        local_storage.make_folders(os.path.dirname(folder))
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+            with local_storage.open_folder(folder, inside=os.path.dirname(folder), make=True) as inside:
+                descriptor = local_storage.open_file(path, os.O_RDWR | os.O_CREAT, folder=inside)
         except FileNotFoundError:
             continue  # its last holder has just removed the folder, which was made for it
+        if os.fstat(descriptor).st_nlink > 1:  # under another name too, where it may be somebody's data
+            os.close(descriptor)
+            raise local_storage.link_refused(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(descriptor, path):
@@ -83,7 +88,7 @@ def _acquire(path: str, *, root: str) -> int:
 
 def _is_at(descriptor: int, path: str) -> bool:
     try:
-        return os.path.samestat(os.fstat(descriptor), os.stat(path))
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
     except FileNotFoundError:
         return False
 

@@ -34,6 +34,7 @@ __all__ = ["require_versions", "ship", "versions"]
 
 _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
+# Without MANIFEST.in, which would add tests and documents: workers need neither.
 _CHECKOUT_FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
 _PINNED = ("datasets", "tokenizers", "transformers")
 # Engines of the extra `fast`: workers tokenize as fast as the launcher would, and by the same releases.

@@ -88,7 +88,7 @@ class WriteShard(beam.DoFn):
         with _failures.remembered():
             packaging.require_versions(self._versions)
             if self._give_sign:
-                storage.write_bytes(self._job.work_path(_FIRST_SIGN), b"")
+                storage.write_bytes(self._job.work_path(_FIRST_SIGN), b"", inside=self._job.root)
             self._tools = _shared_tools(self._job)
 
     def process(self, key: TaskKey) -> Iterator[Receipt]:
@@ -264,7 +264,7 @@ def _run(options: PipelineOptions, job: Job, tasks: Sequence[ShardTask], argumen
         if monitor:
             monitor.close()
         if signs:
-            storage.delete(sign)
+            storage.delete(sign, inside=job.root)
 
 
 def _add_steps(

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from tfrecord_io.errors import FormatError
+from tfrecord_io.json_fields import NAME, WRONG, count, items, mapping, text
 
 __all__ = ["BlockCutter", "Blocks", "Segments", "ShardTask", "SplitPlan", "block_rows", "plan_split", "split_seed"]
 
@@ -88,14 +89,15 @@ class SplitPlan:
     def from_json(cls, document: Any, *, place: str) -> SplitPlan:
         """Raises: FormatError if `document` is not what `to_json` gave."""
         try:
+            fields = mapping(document)
             plan = cls(
-                split=_text(document["split"]),
-                ranges=_segments(document["ranges"]),
-                predicted_bytes=_count(document["predicted_bytes"]),
-                shards=tuple(_segments(shard) for shard in document["shards"]),
+                split=text(fields["split"], NAME),
+                ranges=_segments(fields["ranges"]),
+                predicted_bytes=count(fields["predicted_bytes"]),
+                shards=tuple(map(_segments, items(fields["shards"]))),
             )
             _require_partition(plan)
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+        except WRONG as error:
             raise FormatError(f"{place}: not a plan ({error!r})", remedy="start over with --overwrite") from error
         return plan
 
@@ -235,10 +237,10 @@ def _num_rows(segments: Segments) -> int:
     return sum(stop - start for start, stop in segments)
 
 
-def _segments(pairs: Any) -> Segments:
-    segments = tuple((_count(start), _count(stop)) for start, stop in pairs)
+def _segments(value: Any) -> Segments:
+    segments = tuple((count(start), count(stop)) for start, stop in map(items, items(value)))
     if not segments or any(stop <= start for start, stop in segments):
-        raise ValueError(f"row ranges {pairs!r:.100}, expected [start, stop) with 0 <= start < stop")
+        raise ValueError("row ranges, expected [start, stop) with 0 <= start < stop")
     return segments
 
 
@@ -262,15 +264,3 @@ def _require_partition(plan: SplitPlan) -> None:
 def _edges(segments: Iterable[tuple[int, int]]) -> np.ndarray:
     """Start, stop, start, stop, ... int64."""
     return np.fromiter(itertools.chain.from_iterable(segments), np.int64)
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise TypeError(f"{value!r:.100} where a whole number of at least 0 is expected")
-    return value
-
-
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise TypeError(f"{value!r:.100} where a string is expected")
-    return value

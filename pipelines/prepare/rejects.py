@@ -5,7 +5,7 @@ filters left out are counted only: there may be millions of them, and the filter
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +14,17 @@ from pipelines.prepare import storage
 from pipelines.prepare.planning import Segments
 from pipelines.prepare.receipts import NAMED_ROWS, RejectedRow
 from pipelines.prepare.stepped_files import without_mark
+from tfrecord_io import json_fields
+from tfrecord_io.errors import FormatError
+from tfrecord_io.json_fields import WRONG, count, mapping, text
 from tfrecord_io.ledger import FILTERED
 
-__all__ = ["Rejects", "told_apart"]
+__all__ = ["Rejects", "read", "told_apart"]
 
 _ROW_BYTES = 4096
+# Of one line: its content is JSON text in JSON, where a byte may take six, and a chat template may have much to say.
+_MOST_LINE_BYTES = 1 << 20
+_REMAKE = "run `prep-tfrecords verify --repair` on the dataset, which writes it again"
 
 
 class Rejects:
@@ -68,7 +74,22 @@ class Rejects:
         if self._lines:
             storage.write_bytes(path, b"".join(self._lines), inside=inside, replacing=replacing)
         elif replacing != 0:  # or else what is there now was not there when this worker began
-            storage.delete(path)
+            storage.delete(path, inside=inside)
+
+
+def read(path: str) -> Iterator[RejectedRow]:
+    """The rows that are written down. Raises: FileNotFoundError; FormatError if it is no such list; OutputError."""
+    with storage.read_stream(path) as stream:
+        while line := stream.readline(_MOST_LINE_BYTES):
+            yield _parsed(line, path=path)
+
+
+def _parsed(line: bytes, *, path: str) -> RejectedRow:
+    try:
+        fields = mapping(json_fields.load(line))
+        return RejectedRow(row=count(fields["row"]), reason=text(fields["reason"]))
+    except WRONG as error:
+        raise FormatError(f"{path}: not a list of rejected rows ({error!r:.100})", remedy=_REMAKE) from error
 
 
 def told_apart(reasons: np.ndarray) -> tuple[int, list[int]]:
@@ -95,8 +116,8 @@ def _shown(column: pa.Array) -> object:
 
 
 def _line(content: dict[str, object], *, row: int, block: list[int], reason: str, detail: str | None) -> bytes:
-    text = json.dumps(content, ensure_ascii=False, default=str)
-    shown = text.encode("utf-8", "replace")[:_ROW_BYTES].decode("utf-8", "ignore")
+    whole = json.dumps(content, ensure_ascii=False, default=str)
+    shown = whole.encode("utf-8", "replace")[:_ROW_BYTES].decode("utf-8", "ignore")
     more = {"detail": detail} if detail else {}
     line = {"row": row, "block": block, "reason": reason, **more, "content": shown}
     return (json.dumps(line, ensure_ascii=False) + "\n").encode()

@@ -16,13 +16,16 @@ from typing import Any
 from pipelines.prepare import early_source, steps, workspace
 from pipelines.prepare.column_planning import plan_columns
 from pipelines.prepare.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, LayoutConfig, SourceConfig
+from pipelines.prepare.consent import NONE, Consent, source_to_open, steps_to_run
 from pipelines.prepare.job import Job
 from pipelines.prepare.layouts import layout_of
 from pipelines.prepare.planning import ShardTask, SplitPlan
-from pipelines.prepare.sources import Source
+from pipelines.prepare.sources import Source, SplitSource
 from pipelines.prepare.stepping import stepped
-from tfrecord_io.errors import FingerprintMismatchError, FormatError
+from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError
+from tfrecord_io.json_fields import WRONG, count, flag, items, mapping, object_of, text
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest_checks import REMAKE
 from tfrecord_io.schema import Schema
 
 __all__ = ["Reopened", "reopen"]
@@ -44,36 +47,71 @@ class Reopened:
         return self.plans[split].tasks()[index]
 
 
-def reopen(root: str, manifest: Manifest, *, dataset: str | None = None) -> Reopened:
-    """Opens the source of the dataset in `root`; `dataset` says where it is now, if it was moved.
+def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopened:
+    """Opens the source of the dataset in `root`: where the user says it is, or else where it was.
 
-    Raises: FormatError if the work folder is gone or damaged; SourceError if the source cannot be opened;
-        FingerprintMismatchError if it is not what it was.
+    Raises: FormatError if the work folder is gone or damaged; SourceError if the source cannot be opened, or is to be
+        named by the user; ConfigError if its steps are; FingerprintMismatchError if it is not what it was.
     """
     place = workspace.read_place(root, manifest.fingerprint)
-    options = manifest.options
+    asked = _asked(root, manifest)
     config = SourceConfig(
-        dataset=dataset or place["dataset"],
-        more=() if dataset else tuple(place.get("more", ())),
+        dataset=source_to_open(place["dataset"], consent, root=root),
+        more=() if consent.source else tuple(source_to_open(path, consent, root=root) for path in place["more"]),
         config=place.get("config"),
         revision=place.get("revision"),
         splits=tuple(manifest.splits),
-        text_columns=tuple(options["text_columns"]),
-        label_column=options["label_column"],
-        keep_columns=tuple(options["keep_columns"]),
-        **{name: options[name] for name in LAYOUT_COLUMNS if name in options},
+        **asked.columns,
     )
-    found = steps.restore(
-        place.get("steps", []),
-        expected=options.get("steps", []),
-        place=workspace.source_path(root, manifest.fingerprint),
+    stored = steps.restore(
+        place.get("steps", []), expected=asked.steps, place=workspace.source_path(root, manifest.fingerprint)
     )
+    found = steps_to_run(stored, consent, root=root)
     source = early_source.awaited(config)
     _require_same(source, manifest, root=root)
     source = stepped(source, found)
-    job = _job(root, manifest, config=config, source=source)
+    job = _job(root, manifest, asked, config=config, source=source)
     plans = {split: _plan(job, split, tasks=len(manifest.splits[split].by_task())) for split in manifest.splits}
     return Reopened(manifest=manifest, job=job, plans=plans, source=source)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What the manifest's options say that was asked for."""
+
+    columns: dict[str, Any]
+    layout: LayoutConfig
+    steps: list[dict[str, str]]
+    ranges: dict[str, tuple[tuple[int, int], ...]]
+    seed: int
+    shuffle: bool
+
+
+def _asked(root: str, manifest: Manifest) -> _Asked:
+    """Raises: FormatError if the options are not what this library writes, or do not go with the rest."""
+    options = manifest.options
+    try:
+        layout = LayoutConfig(
+            name=options["layout"],
+            max_length=manifest.row_length,
+            **object_of(LayoutConfig, options, LAYOUT_OPTIONS),
+        )
+        if manifest.layout != {"name": layout.name, "max_length": layout.max_length, **layout.given()}:
+            raise ValueError("the layout is another one than the options ask for")
+        columns = {name: options[name] for name in ("text_columns", "label_column", "keep_columns")}
+        found = items(options.get("steps", []))
+        return _Asked(
+            columns=object_of(SourceConfig, dict(options), (*columns, *LAYOUT_COLUMNS)),
+            layout=layout,
+            steps=[{text(key): text(value) for key, value in mapping(each).items()} for each in found],
+            ranges={name: _ranges(manifest.source["splits"][name]) for name in manifest.splits},
+            seed=count(options["seed"]),
+            shuffle=flag(options["shuffle"]),
+        )
+    except (ConfigError, *WRONG) as error:
+        raise FormatError(
+            f"{root}: the manifest's options are none that this library writes ({error!r:.200})", remedy=REMAKE
+        ) from error
 
 
 def _require_same(source: Source, manifest: Manifest, *, root: str) -> None:
@@ -85,32 +123,23 @@ def _require_same(source: Source, manifest: Manifest, *, root: str) -> None:
         )
 
 
-def _job(root: str, manifest: Manifest, *, config: SourceConfig, source: Source) -> Job:
-    options = manifest.options
-    layout = LayoutConfig(
-        name=options["layout"],
-        max_length=manifest.row_length,
-        **{name: options[name] for name in LAYOUT_OPTIONS if name in options},
-    )
-    columns = plan_columns(config, source, inputs=layout_of(layout).inputs(config))
-    ranges = manifest.source["splits"]
+def _job(root: str, manifest: Manifest, asked: _Asked, *, config: SourceConfig, source: Source) -> Job:
+    columns = plan_columns(config, source, inputs=layout_of(asked.layout).inputs(config))
     label = (columns.label.feature,) if columns.label else ()
-    tokens = manifest.schema.features[: len(manifest.schema.features) - len(label) - len(columns.kept)]
+    tokens = tuple(each for each in manifest.schema.features if each.role not in ("label", "column"))
     job = Job(
         root=root,
         name=manifest.name,
         fingerprint=manifest.fingerprint,
-        splits={
-            name: dataclasses.replace(split, ranges=_ranges(ranges[name])) for name, split in source.splits.items()
-        },
+        splits={name: _with_ranges(split, asked.ranges[name], root=root) for name, split in source.splits.items()},
         columns=columns,
         schema=Schema((*tokens, *label, *columns.kept)),
-        layout=layout,
+        layout=asked.layout,
         length=manifest.row_length,
         facts=manifest.tokenizer,
         compression=manifest.compression,
-        seed=options["seed"],
-        shuffle=options["shuffle"],
+        seed=asked.seed,
+        shuffle=asked.shuffle,
     )
     if job.schema != manifest.schema:
         raise FormatError(
@@ -121,8 +150,19 @@ def _job(root: str, manifest: Manifest, *, config: SourceConfig, source: Source)
     return job
 
 
+def _with_ranges(split: SplitSource, ranges: tuple[tuple[int, int], ...], *, root: str) -> SplitSource:
+    """The split with the rows that were asked for. It comes with all of its rows. Raises: FormatError."""
+    if any(stop > split.num_rows for _, stop in ranges):
+        raise FormatError(
+            f"{root}: the manifest has rows {ranges!r:.100} of split {split.name!r}, of which there are "
+            f"{split.num_rows}",
+            remedy=REMAKE,
+        )
+    return dataclasses.replace(split, ranges=ranges)
+
+
 def _ranges(spans: Any) -> tuple[tuple[int, int], ...]:
-    return tuple((int(start), int(stop)) for start, stop in spans)
+    return tuple((start, stop) for start, stop in spans)
 
 
 def _plan(job: Job, split: str, *, tasks: int) -> SplitPlan:

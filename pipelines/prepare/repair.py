@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipelines.prepare import shards, storage, tfds
+from pipelines.prepare.consent import NONE, Consent
 from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.job import WORK_FOLDER
 from pipelines.prepare.reopening import Reopened, reopen
-from pipelines.prepare.verify import Checked, read_folder, verify_shard
+from pipelines.prepare.verify import Checked, verify_shard
 from tfrecord_io.errors import FormatError
 from tfrecord_io.manifest import Manifest
 
@@ -25,18 +26,16 @@ __all__ = ["repair"]
 
 
 def repair(
-    root: str, manifest: Manifest, damaged: Sequence[Checked], *, dataset: str | None = None
+    root: str, manifest: Manifest, damaged: Sequence[Checked], *, consent: Consent = NONE
 ) -> Iterator[tuple[str, str]]:
     """Repairs the files that `verify_files` found, yielding the name of each and what it was made from.
 
-    `dataset` says where the source is now, if it was moved.
-
-    Raises, before anything is changed: FingerprintMismatchError if the source has changed; FormatError if the work
-        folder is gone. OutputError if a shard does not come out as it was; what was repaired before stays.
+    Raises: as `reopen`, before anything is changed; OutputError if a shard does not come out as it was, when what was
+        repaired before stays.
     """
     made_by = {each: manifest.splits[each.split].task_of(each.index) for each in damaged if each.split}
     remade = sorted({(each.split, made_by[each]) for each in damaged if each.part in ("shard", "rejected")})
-    reopened = reopen(root, manifest, dataset=dataset) if remade else None
+    reopened = reopen(root, manifest, consent=consent) if remade else None
     if remade or any(each.part == "tokenizer" for each in damaged):
         yield from _restore_tokenizer(root, manifest)
     if reopened is not None:
@@ -44,12 +43,12 @@ def repair(
         yield from ((each.file, "the source") for each in damaged if each.part == "rejected")
     for each in damaged:
         if each.part == "tfds":
-            storage.write_bytes(storage.join(root, each.file), tfds.files(manifest)[each.file])
+            storage.write_bytes(storage.join(root, each.file), tfds.files(manifest)[each.file], inside=root)
             yield each.file, "the manifest"
         elif each.part == "index" and (each.split, made_by[each]) not in remade:
             shard = manifest.splits[each.split].shards[each.index]
             of_length = manifest if shard.length is None else manifest.bucket(shard.length)
-            storage.write_bytes(storage.join(root, each.file), verify_shard(root, shard, of_length))
+            storage.write_bytes(storage.join(root, each.file), verify_shard(root, shard, of_length), inside=root)
             yield each.file, "its shard"
 
 
@@ -67,7 +66,7 @@ def _remake(root: str, reopened: Reopened, remade: Sequence[tuple[str, int]]) ->
 def _restore_tokenizer(root: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
     """Of the two copies, the sound one replaces the other."""
     places = ("tokenizer", storage.join(WORK_FOLDER, manifest.fingerprint, "tokenizer"))
-    copies = {place: read_folder(storage.join(root, place)) for place in places}
+    copies = {place: storage.read_folder(storage.join(root, place)) for place in places}
     sound = [place for place in places if bytes_digest(copies[place]) == manifest.tokenizer.content_sha256]
     if not sound:
         raise FormatError(
@@ -78,7 +77,7 @@ def _restore_tokenizer(root: str, manifest: Manifest) -> Iterator[tuple[str, str
         folder = storage.join(root, place)
         wanted = copies[sound[0]]
         for name in copies[place].keys() - wanted.keys():
-            storage.delete(storage.join(folder, name))
+            storage.delete(storage.join(folder, name), inside=root)
         for name in (name for name, content in wanted.items() if copies[place].get(name) != content):
-            storage.write_bytes(storage.join(folder, name), wanted[name])
+            storage.write_bytes(storage.join(folder, name), wanted[name], inside=root)
         yield place, f"{sound[0]}/"

@@ -24,7 +24,7 @@ from pipelines.tables import console, table
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.shown import without_secrets
 
-__all__ = ["estimates", "manifest_tables", "rows", "size", "summary", "traced", "watch"]
+__all__ = ["count", "estimates", "manifest_tables", "rows", "size", "summary", "traced", "watch"]
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
@@ -41,6 +41,17 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.1f} TB"
 
 
+def count(number: int) -> str:
+    """A number as people write it: all of it up to ten million, 18.2 M above."""
+    if number < 10_000_000:
+        return f"{number:,}"
+    return f"{number / 1e6:,.1f} M" if number < 10_000_000_000 else f"{number / 1e9:,.1f} G"
+
+
+def _some(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 @contextlib.contextmanager
 def watch(tasks: list[ShardTask]) -> Iterator[None]:
     """Shows the progress of `tasks` while the context lasts: a bar on a terminal, a line every ten seconds
@@ -51,7 +62,7 @@ def watch(tasks: list[ShardTask]) -> Iterator[None]:
     if not tasks:
         yield
         return
-    out.print(f"making {len(tasks)} shard{'s' if len(tasks) > 1 else ''} from {total:,} rows")
+    out.print(f"making {_some(len(tasks), 'shard')} from {_some(total, 'row')}")
     with _bar(out, total) if out.is_terminal else _lines(out, total):
         yield
 
@@ -114,7 +125,7 @@ def _speed(seconds: float) -> tuple[str, int]:
     passed = max(seconds, 1e-9)
     text = (
         f"{counts.rows / passed:,.0f} rows/s  {counts.tokens / passed:,.0f} tokens/s  "
-        f"{counts.shards} shards, {size(counts.num_bytes)}"
+        f"{_some(counts.shards, 'shard')}, {size(counts.num_bytes)}"
     )
     return text, counts.rows
 
@@ -127,7 +138,7 @@ def summary(built: Built) -> None:
     _print_steps(out, built.manifest)
     _print_rejected(out, built.manifest)
     out.print(
-        f"{built.shards_made} shards made, {built.shards_kept} kept from before, in {built.seconds:.1f} s "
+        f"{_some(built.shards_made, 'shard')} made, {built.shards_kept} kept from before, in {built.seconds:.1f} s "
         f"(fingerprint {built.manifest.fingerprint[:12]})"
     )
     _print_engines(out, built.manifest)
@@ -165,7 +176,7 @@ def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
 def traced(found: Traced, *, width: int = 400) -> None:
     """A record and the rows in it, long texts shortened."""
     out = console()
-    rows = f"{len(found.rows)} row{'s' if len(found.rows) > 1 else ''} of {found.source}"
+    rows = f"{_some(len(found.rows), 'row')} of {found.source}"
     _headed(out, found.split, f"record {found.record} of {found.shard}: {rows}")
     for row in found.rows:
         place = f" = row {row.file_row:,} of {row.file}" if row.file else ""
@@ -195,16 +206,16 @@ def estimates(found: list[Estimate]) -> None:
     """The tables of `plan`."""
     out = console()
     filters = any(each.rows_filtered for each in found)
-    names = ["split", "rows", *(["filtered"] if filters else []), "rejected", "tokens", "shards", "bytes", "tokenizing"]
-    splits = table(*names, title="would come out")
+    names = ["rows", *(["filtered"] if filters else []), "rejected", "tokens", "shards", "bytes", "tokenizing"]
+    splits = table("split", *names, numbers=len(names), title="would come out")
     for each in found:
         splits.add_row(
             each.split,
-            f"{each.rows:,}",
-            *([f"{each.rows_filtered:,}"] if filters else []),
-            f"{each.rows_rejected:,}",
-            f"{each.num_tokens:,}",
-            str(each.shards),
+            count(each.rows),
+            *([count(each.rows_filtered)] if filters else []),
+            count(each.rows_rejected),
+            count(each.num_tokens),
+            count(each.shards),
             size(each.num_bytes),
             f"{each.seconds:.1f} s",
         )
@@ -216,35 +227,40 @@ def estimates(found: list[Estimate]) -> None:
         out.print(f"{each.split}: tokens in a row, percentiles   {shown}")
         if each.layouts:
             out.print(_layouts_table(each))
+            for cost in each.layouts:
+                if cost.lengths:
+                    out.print(f"buckets are --bucket-lengths {','.join(map(str, cost.lengths))}", soft_wrap=True)
 
 
 def _layouts_table(each: Estimate) -> Table:
     """What each layout would waste; the least of it is marked."""
-    columns = ("layout", "row length", "rows", "shards", "padding", "tokens cut", "rows cut", "waste for each token")
-    layouts = table(*columns, title=f"{each.split}, by layout")
+    names = ("length", "rows", "shards", "padding", "tokens cut", "rows cut", "waste")
+    layouts = table("layout", *names, numbers=len(names), title=f"{each.split}, by layout")
     best = least(each.layouts)
     for cost in each.layouts:
         shares = (f"{share:.1%}" for share in (cost.padding, cost.tokens_cut, cost.rows_cut, cost.waste))
-        mark = " (least)" if cost is best else ""
-        layouts.add_row(cost.layout + mark, str(cost.length), f"{cost.records:,}", str(cost.shards), *shares)
+        name = "buckets" if cost.lengths else cost.layout
+        mark = " *" if cost is best else ""
+        layouts.add_row(name + mark, str(cost.length), count(cost.records), count(cost.shards), *shares)
+    layouts.caption = "waste: padding and cut tokens, for each token of the rows; * wastes least"
+    layouts.caption_justify = "left"
     return layouts
 
 
 def _split_table(manifest: Manifest) -> Table:
     filters = any(split.ledger.rows_filtered for split in manifest.splits.values())
-    counts = ["rows in", "used", *(["filtered"] if filters else []), "rejected"]
-    splits = table("split", *counts, "examples", "tokens", "tokens cut", "shards", "bytes")
+    names = ["rows", *(["filtered"] if filters else []), "rejected", "examples", "tokens", "cut", "shards", "bytes"]
+    splits = table("split", *names, numbers=len(names))
     for name, split in manifest.splits.items():
         splits.add_row(
             name,
-            f"{split.ledger.rows_in:,}",
-            f"{split.ledger.rows_used:,}",
-            *([f"{split.ledger.rows_filtered:,}"] if filters else []),
-            f"{sum(split.ledger.unusable.values()):,}",
-            f"{split.num_examples:,}",
-            f"{split.num_tokens:,}",
-            f"{split.ledger.tokens_cut:,}",
-            str(len(split.shards)),
+            count(split.ledger.rows_in),
+            *([count(split.ledger.rows_filtered)] if filters else []),
+            count(sum(split.ledger.unusable.values())),
+            count(split.num_examples),
+            count(split.num_tokens),
+            count(split.ledger.tokens_cut),
+            count(len(split.shards)),
             size(split.num_bytes),
         )
     return splits

@@ -81,9 +81,9 @@ def delete(job: Job, name: str, *, seen: Mapping[str, int]) -> None:
     """Removes a file that an earlier try may have left, and its index; `seen` says what was there at the start."""
     path, index_path = paths(job, name)
     if seen.get(path) != 0:
-        storage.delete(path)
+        storage.delete(path, inside=job.root)
     if job.index_stride and seen.get(index_path) != 0:
-        storage.delete(index_path)
+        storage.delete(index_path, inside=job.root)
 
 
 def paths(job: Job, name: str) -> tuple[str, str]:

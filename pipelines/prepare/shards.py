@@ -94,7 +94,8 @@ def write(
         first_rejected=tuple(rejects.first),
     )
     workspace.require_own(job)
-    storage.write_bytes(receipt_path, receipts.dump(receipt), inside=job.work_path(), replacing=seen.get(receipt_path))
+    content = receipts.dump(receipt)
+    storage.write_bytes(receipt_path, content, inside=job.root, make=False, replacing=seen.get(receipt_path))
     progress.add(shards=len(made))
     return receipt
 

@@ -50,7 +50,7 @@ def stage(job: Job) -> Job:
     folder = job.work_path(FOLDER)
     there = storage.sizes(folder)
     splits = {
-        name: _stage_split(split, columns=job.columns.names, folder=folder, there=there)
+        name: _stage_split(split, columns=job.columns.names, folder=folder, root=job.root, there=there)
         for name, split in job.splits.items()
     }
     return dataclasses.replace(job, splits=splits)
@@ -59,16 +59,18 @@ def stage(job: Job) -> Job:
 def remove(job: Job) -> None:
     """Deletes what `stage` left, once the dataset is complete. What cannot be deleted does no harm there."""
     try:
-        storage.delete(job.work_path(FOLDER))
+        storage.delete(job.work_path(FOLDER), inside=job.root)
     except PrepError as error:
         _log.warning("%s is of no more use, but could not be deleted: %s", job.work_path(FOLDER), error.cause)
 
 
-def _stage_split(split: SplitSource, *, columns: Sequence[str], folder: str, there: dict[str, int]) -> SplitSource:
+def _stage_split(
+    split: SplitSource, *, columns: Sequence[str], folder: str, root: str, there: dict[str, int]
+) -> SplitSource:
     if isinstance(stepped := split.files, SteppedFiles):
         # Workers run the user's steps, which may look at any column.
         inner = dataclasses.replace(split, files=stepped.files)
-        staged_inner = _stage_split(inner, columns=stepped.columns, folder=folder, there=there)
+        staged_inner = _stage_split(inner, columns=stepped.columns, folder=folder, root=root, there=there)
         return dataclasses.replace(split, files=stepped.over(staged_inner.files))
     index, num_bytes = _lay_out(split, columns)
     paths = [file_path(folder, split.name, number) for number in range(len(num_bytes))]
@@ -76,10 +78,10 @@ def _stage_split(split: SplitSource, *, columns: Sequence[str], folder: str, the
     if missing:
         total = sum(num_bytes[number] for number in missing)
         progress.tell(f"putting the rows of {split.name} where workers read them: {total / 1e6:,.2f} MB to {folder}")
-        _write_files(split, index, missing, columns=columns, paths=paths)
+        _write_files(split, index, missing, columns=columns, paths=paths, root=root)
     text = index.dump()
     if missing or there.get(_name(index_path(folder, split.name))) != len(text):
-        storage.write_bytes(index_path(folder, split.name), text)
+        storage.write_bytes(index_path(folder, split.name), text, inside=root)
     staged = StagedFiles(folder, split.name, hashlib.sha256(text).hexdigest())
     return dataclasses.replace(split, files=staged)
 
@@ -127,7 +129,13 @@ def _parts(first: int, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBa
 
 
 def _write_files(
-    split: SplitSource, index: Index, missing: Sequence[int], *, columns: Sequence[str], paths: Sequence[str]
+    split: SplitSource,
+    index: Index,
+    missing: Sequence[int],
+    *,
+    columns: Sequence[str],
+    paths: Sequence[str],
+    root: str,
 ) -> None:
     """Each thread reads through a run of the missing files' rows: finding the first one opens all files before it."""
     stop = threading.Event()
@@ -139,7 +147,7 @@ def _write_files(
         batches = split.files.read(list(zip(starts.tolist(), (starts + counts).tolist(), strict=True)), columns)
         for number in run:
             own = itertools.islice(batches, int((index.files == number).sum()))
-            storage.write_atomic(paths[number], _pieces(index.schema, own, stop))
+            storage.write_atomic(paths[number], _pieces(index.schema, own, stop), inside=root)
 
     with ThreadPoolExecutor(len(runs)) as writers:
         try:

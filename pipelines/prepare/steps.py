@@ -13,7 +13,8 @@ how rows come together in a call changes with the machine and the plan.
 
 A step is its module's text. The text decides the fingerprint, travels in the job and stays beside the dataset, and what
 runs is always that text, on the launcher as on workers: it is executed there under a name of its own, so that neither
-an edit meanwhile nor another module of the same name comes in between.
+an edit meanwhile nor another module of the same name comes in between. What stays beside the dataset runs only if the
+user says so (`consent`).
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ import pyarrow as pa
 
 from pipelines.prepare.config import StepConfig, StepKind
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
+from tfrecord_io.json_fields import mapping, text
 
-__all__ = ["Step", "call", "find", "load", "restore", "run"]
+__all__ = ["Step", "call", "find", "load", "locate", "restore", "run"]
 
 _SHOWN = 400
 
@@ -79,6 +81,14 @@ def find(wanted: Sequence[StepConfig]) -> tuple[Step, ...]:
     Raises: ConfigError if there is no such module, if it has no source or cannot be executed, or if what is named in
         it is not a function.
     """
+    found = locate(wanted)
+    for step in found:
+        load(step)
+    return found
+
+
+def locate(wanted: Sequence[StepConfig]) -> tuple[Step, ...]:
+    """As `find`, without executing the modules. Raises: ConfigError if there is no such module, or it has no source."""
     found: dict[str, _Module] = {}
     steps = []
     for each in wanted:
@@ -86,17 +96,15 @@ def find(wanted: Sequence[StepConfig]) -> tuple[Step, ...]:
         if name not in found:
             found[name] = _find_module(name, option=f"--{each.kind} {each.spec}")
         steps.append(Step(kind=each.kind, spec=each.spec, source=found[name].source, path=found[name].path))
-    for step in steps:
-        load(step)
     return tuple(steps)
 
 
 def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], place: str) -> tuple[Step, ...]:
     """The steps that `to_json` gave, if they are the `expected` ones by `identity`. Raises: FormatError."""
     try:
-        steps = tuple(Step(**entry) for entry in stored)
+        steps = tuple(map(_restored, stored))
         given = [step.identity() for step in steps]
-    except (TypeError, AttributeError):
+    except (TypeError, ValueError, PrepError):
         steps, given = (), [{"damaged": ""}]
     if given != [dict(each) for each in expected]:
         raise FormatError(
@@ -289,6 +297,13 @@ def _kind_of(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"a NumPy array of {value.dtype} with {value.ndim} dimensions"
     return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _restored(entry: Any) -> Step:
+    """Raises: TypeError, ValueError or ConfigError if it is none that `to_json` could give."""
+    step = Step(**{name: text(value) for name, value in mapping(entry).items()})  # type: ignore[arg-type]
+    StepConfig(kind=step.kind, spec=step.spec)
+    return step
 
 
 def _named(identity: Mapping[str, str]) -> str:

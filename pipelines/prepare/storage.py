@@ -14,18 +14,19 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, BinaryIO, cast
 
 from fsspec.implementations.local import LocalFileSystem
 
 from pipelines.prepare import local_storage, object_storage, storage_errors
-from pipelines.prepare.local_storage import PARTIAL, make_folders
+from pipelines.prepare.local_storage import PARTIAL
 from pipelines.prepare.storage_errors import explained
-from tfrecord_io.errors import SourceError
+from tfrecord_io.errors import FormatError, SourceError
 
 __all__ = [
+    "MOST_BYTES",
     "PARTIAL",
     "delete",
     "exists",
@@ -36,18 +37,23 @@ __all__ = [
     "list_files",
     "list_names",
     "local_path",
-    "make_folders",
+    "make_folder",
     "read_bytes",
+    "read_folder",
     "read_many",
     "read_stream",
+    "refuse_links",
     "size",
     "sizes",
     "source_explained",
     "sweep",
+    "too_large",
     "write_atomic",
     "write_bytes",
 ]
 
+# Of a file that is read at once: the plan of a million segments has 20 MB, the largest tokenizers have 40 MB.
+MOST_BYTES = 256 << 20
 # Small objects are a matter of round trips, of which a service takes many at once.
 _READERS = 32
 
@@ -145,10 +151,40 @@ def list_files(folder: str) -> list[str]:
     return sorted(name for name in names if not name.startswith(PARTIAL))
 
 
-def read_bytes(path: str) -> bytes:
-    """The whole file. Raises: FileNotFoundError; OutputError."""
+def read_bytes(path: str, *, most_bytes: int = MOST_BYTES) -> bytes:
+    """The whole file. Raises: FileNotFoundError; FormatError if it has more than `most_bytes`; OutputError."""
     fs, inner = file_system(path)
-    return object_storage.read(fs, inner, path=path)
+    if isinstance(fs, LocalFileSystem):
+        with read_stream(path) as stream, storage_errors.reading(path):
+            if os.fstat(stream.fileno()).st_size > most_bytes:
+                raise too_large(path, most_bytes=most_bytes)
+            content = stream.read(most_bytes + 1)
+    else:
+        content = object_storage.read(fs, inner, path=path)
+    if len(content) > most_bytes:
+        raise too_large(path, most_bytes=most_bytes)
+    return content
+
+
+def too_large(path: str, *, most_bytes: int) -> FormatError:
+    """The error of a file that is larger than it can be if it is what it is said to be."""
+    return FormatError(
+        f"{path}: more than {most_bytes:,} bytes, expected fewer of such a file",
+        remedy="copy it again from where the dataset was made",
+    )
+
+
+def read_folder(folder: str) -> dict[str, bytes]:
+    """The files in a folder and below it, by name (`inner/file`).
+
+    Raises: FormatError if they are too large to be read at once; OutputError.
+    """
+    found: dict[str, bytes] = {}
+    left = MOST_BYTES
+    for name in list_files(folder):
+        found[name] = read_bytes(join(folder, name), most_bytes=left)
+        left -= len(found[name])
+    return found
 
 
 def read_many(paths: Sequence[str]) -> list[bytes | None]:
@@ -171,8 +207,8 @@ def read_stream(path: str) -> Iterator[BinaryIO]:
             yield cast("BinaryIO", blocks)
         return
     with storage_errors.reading(path):
-        stream = fs.open(inner, "rb")
-    with stream:
+        descriptor = local_storage.open_file(inner)
+    with os.fdopen(descriptor, "rb") as stream:
         yield stream
 
 
@@ -183,14 +219,27 @@ def generations(paths: Sequence[str]) -> dict[str, int]:
     return object_storage.generations({path: file_system(path)[1] for path in paths})
 
 
-def write_bytes(path: str, content: bytes, *, inside: str | None = None, replacing: int | None = None) -> None:
+def make_folder(folder: str) -> None:
+    """Makes a local folder and those above it; elsewhere there is nothing to make. Raises: OutputError."""
+    local = local_path(folder)
+    if local is not None:
+        with explained(folder):
+            local_storage.make_folders(local)
+
+
+def write_bytes(
+    path: str, content: bytes, *, inside: str | None = None, make: bool = True, replacing: int | None = None
+) -> None:
     """Writes a file atomically, with its folders; the options are those of `write_atomic`. Raises: OutputError."""
-    write_atomic(path, [content], inside=inside, replacing=replacing)
+    write_atomic(path, [content], inside=inside, make=make, replacing=replacing)
 
 
-def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None, replacing: int | None = None) -> None:
+def write_atomic(
+    path: str, chunks: Iterable[Any], *, inside: str | None = None, make: bool = True, replacing: int | None = None
+) -> None:
     """Writes buffers to a file that appears whole or not at all. Of its folders only those below `inside` are made, if
-    that is given: a local folder that was deleted in the middle of a job does not come back with half of its content.
+    that is given, and none without `make`: a local folder that was deleted in the middle of a job does not come back
+    with half of its content. Nor are links followed below `inside`, here and in the functions below.
 
     On gs:// nothing is replaced but the version `replacing` (see `generations`), if that is given; an object that has
     the very content that is to be written counts as written. Elsewhere whoever comes last replaces what is there.
@@ -199,23 +248,37 @@ def write_atomic(path: str, chunks: Iterable[Any], *, inside: str | None = None,
     """
     fs, inner = file_system(path)
     if isinstance(fs, LocalFileSystem):
-        local_storage.write(inner, chunks, inside=None if inside is None else local_path(inside))
+        local_storage.write(inner, chunks, inside=_local(inside), make=make)
     else:
         object_storage.write(fs, inner, chunks, path=path, replacing=replacing)
 
 
-def delete(path: str) -> None:
-    """Deletes a file or folder with all that is in it, if it is there. Raises: OutputError."""
+def delete(path: str, *, inside: str | None = None) -> None:
+    """Deletes a file or folder with all that is in it, if it is there; of a link the link. Raises: OutputError."""
     fs, inner = file_system(path)
-    object_storage.delete(fs, inner, path=path)
+    if isinstance(fs, LocalFileSystem):
+        with explained(path):
+            local_storage.delete(inner.rstrip("/"), inside=_local(inside))
+    else:
+        object_storage.delete(fs, inner, path=path)
 
 
-def sweep(folder: str, *, below: bool = False) -> None:
+def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
     """Deletes the temporary files that killed processes left in `folder`, and `below` it too. Raises: OutputError."""
     local = local_path(folder)
     if local is not None:
         with explained(folder):
-            local_storage.sweep(local, below=below)
+            local_storage.sweep(local, inside=_local(inside), below=below)
+
+
+def refuse_links(root: str, *, is_own: Callable[[str], bool], folders: Collection[str]) -> None:
+    """Raises: OutputError if what `is_own` in a local folder is a link, or there is one below its `folders`."""
+    local = local_path(root)
+    if local is not None:
+        with storage_errors.reading(root):
+            link = local_storage.find_link(local, is_own=is_own, folders=folders)
+        if link is not None:
+            raise local_storage.link_refused(link)
 
 
 @contextlib.contextmanager
@@ -223,6 +286,10 @@ def source_explained(path: str) -> Iterator[None]:
     """Around reading the user's own data from `path`. Raises: FileNotFoundError; SourceError for the rest."""
     with object_storage.reading(path, SourceError):
         yield
+
+
+def _local(inside: str | None) -> str | None:
+    return None if inside is None else local_path(inside)
 
 
 def _content(path: str) -> bytes | None:

@@ -65,14 +65,22 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
 def load(files: Files) -> Any:
     """The tokenizer of saved files, offline and without running any code of theirs.
 
-    Raises: TokenizerError if the name of a file leads elsewhere.
+    Raises: TokenizerError if it cannot be loaded, or the name of a file leads elsewhere.
     """
     from transformers import AutoTokenizer
 
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
             _write(Path(folder), name, content)
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        try:
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        except BaseException as error:
+            if not panics.is_of_library(error):
+                raise
+            raise TokenizerError(
+                f"the saved tokenizer cannot be loaded ({type(error).__name__}: {panics.first_line(error)})",
+                remedy="run `prep-tfrecords verify --repair` on the dataset, or build it anew",
+            ) from error
 
 
 def facts(tokenizer: Any, *, name: str, files: Files) -> TokenizerFacts:

@@ -11,22 +11,22 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
-import json
 from collections.abc import Iterator
 from typing import BinaryIO, Literal, cast
 
 import numpy as np
 
-from pipelines.prepare import segments, storage, targets, tfds, token_marks
+from pipelines.prepare import rejects, segments, storage, targets, tfds, token_marks
 from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.job import rejected_path
 from pipelines.prepare.shard_files import count_tokens
 from tfrecord_io import examples, record_index, records
-from tfrecord_io.errors import CorruptRecordError, OutputError, PrepError
+from tfrecord_io.errors import CorruptRecordError, FormatError, ManifestError, OutputError, PrepError
 from tfrecord_io.manifest import Manifest, Shard
-from tfrecord_io.schema import Schema
+from tfrecord_io.manifest_checks import REMAKE
+from tfrecord_io.schema import Role, Schema
 
-__all__ = ["Checked", "Part", "check_columns", "read_folder", "verify_files", "verify_shard"]
+__all__ = ["Checked", "Part", "check_columns", "verify_files", "verify_shard"]
 
 REMEDY = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
 
@@ -62,14 +62,8 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[Checked]:
     problem = _tokenizer_problem(root, manifest)
     yield Checked(part="tokenizer", file="tokenizer", problem=problem)
     for name, content in tfds.files(manifest).items():
-        found = _content(storage.join(root, name))
-        problem = "" if found == content else "not there" if found is None else "not what the manifest gives"
+        problem = _problem(storage.join(root, name), content, otherwise="not what the manifest gives")
         yield Checked(part="tfds", file=name, problem=problem)
-
-
-def read_folder(folder: str) -> dict[str, bytes]:
-    """The files in a folder and below it, by name."""
-    return {name: storage.read_bytes(storage.join(folder, name)) for name in storage.list_files(folder)}
 
 
 class _Parts:
@@ -96,8 +90,7 @@ class _Parts:
         yield self._checked("shard", self._shard.name, problem)
         if self._manifest.index_stride is not None and not problem:
             name = record_index.file_name(self._shard.name)
-            found = _content(storage.join(self._root, name))
-            problem = "" if found == offsets else "not there" if found is None else "not the offsets of the records"
+            problem = _problem(storage.join(self._root, name), offsets, otherwise="not the offsets of the records")
             yield self._checked("index", name, problem)
 
     def check_rejected(self, task: int) -> Iterator[Checked]:
@@ -111,28 +104,31 @@ class _Parts:
 
     def _rejected_problem(self, file: str) -> str:
         """The list must name as many rows for each reason as the ledger counts."""
-        lines = _content(storage.join(self._root, file))
-        if lines is None:
-            return "not there" if self._shard.ledger.unusable else ""
         try:
-            counts = dict(collections.Counter(json.loads(line)["reason"] for line in lines.splitlines()))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            return f"not a list of rejected rows ({error!r:.100})"
+            counts = dict(collections.Counter(row.reason for row in rejects.read(storage.join(self._root, file))))
+        except FileNotFoundError:
+            return "not there" if self._shard.ledger.unusable else ""
+        except FormatError as error:
+            return error.cause
         expected = self._shard.ledger.unusable
         return "" if counts == expected else f"{counts} rows by reason, expected {expected}"
 
 
 def _tokenizer_problem(root: str, manifest: Manifest) -> str:
     folder = storage.join(root, "tokenizer")
-    digest = bytes_digest(read_folder(folder))
+    digest = bytes_digest(storage.read_folder(folder))
     return "" if digest == manifest.tokenizer.content_sha256 else "not the tokenizer that the manifest names"
 
 
-def _content(path: str) -> bytes | None:
+def _problem(path: str, expected: bytes, *, otherwise: str) -> str:
+    """What is wrong with a file that is to have this content."""
     try:
-        return storage.read_bytes(path)
+        found = storage.read_bytes(path, most_bytes=len(expected))
     except FileNotFoundError:
-        return None
+        return "not there"
+    except FormatError:
+        return otherwise
+    return "" if found == expected else otherwise
 
 
 def verify_shard(root: str, shard: Shard, manifest: Manifest) -> bytes:
@@ -148,7 +144,7 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> bytes:
         raise CorruptRecordError(f"{path}: {stored} bytes, expected {shard.num_bytes}", remedy=REMEDY)
     with storage.read_stream(path) as stream:
         counting, offsets = _Digesting(stream), record_index.IndexBuilder()
-        num_examples, num_tokens = _read(counting, path, manifest, offsets)
+        num_examples, num_tokens = _read(counting, path, manifest, offsets, most=shard.num_examples)
         while counting.read(1 << 20):
             pass
     if counting.hexdigest() != shard.sha256:
@@ -177,18 +173,18 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, place: 
         if feature.constant is not None:
             expect(columns[feature.name] == feature.constant, f"a {feature.name} other than {feature.constant}")
     facts, length = manifest.tokenizer, manifest.row_length
-    ids = columns["input_ids"]
+    ids = _of_role(columns, manifest.schema, "token_ids")
+    assert ids is not None, "a manifest has them"
     expect((ids >= 0) & (ids < facts.vocab_size), f"a token id outside 0 to {facts.vocab_size - 1}")
     for valid, what in (*segments.claims(columns, manifest.schema), *targets.claims(columns, manifest)):
         expect(valid, what)
     padded = _padding(columns, manifest.schema, length=length, left=facts.padding_side == "left")
-    if (mask := columns.get("attention_mask")) is not None:
+    if (mask := _of_role(columns, manifest.schema, "attention_mask")) is not None:
         expect((mask == 0) | (mask == 1), "an attention mask with other values than 0 and 1")
         expect(
             mask == ~padded, f"an attention mask that is not one run of 1 before padding on the {facts.padding_side}"
         )
-    elif manifest.schema.with_role("num_tokens") is not None:
-        num_tokens = columns["num_tokens"]
+    elif (num_tokens := _of_role(columns, manifest.schema, "num_tokens")) is not None:
         expect((num_tokens >= 1) & (num_tokens <= length), f"num_tokens outside 1 to {length}")
     expect((ids == facts.pad_id) | ~padded, f"something else than the pad id {facts.pad_id} in the padding")
     if (learned := manifest.schema.with_role("loss_mask")) is not None:
@@ -207,16 +203,32 @@ def _padding(columns: dict[str, np.ndarray], schema: Schema, *, length: int, lef
     if (segment_ids := schema.with_role("segment_ids")) is not None:
         return np.asarray(columns[segment_ids.name] == 0)
     position = np.arange(length)
-    if "attention_mask" not in columns:
-        return np.asarray(position >= columns["num_tokens"][:, None])
-    count = columns["attention_mask"].sum(axis=1)[:, None]
+    if (num_tokens := _of_role(columns, schema, "num_tokens")) is not None:
+        return np.asarray(position >= num_tokens[:, None])
+    if (mask := _of_role(columns, schema, "attention_mask")) is None:
+        raise ManifestError("no feature says which tokens are padding", remedy=REMAKE)
+    count = mask.sum(axis=1)[:, None]
     return np.asarray(position < length - count if left else position >= count)
 
 
-def _read(stream: _Digesting, path: str, manifest: Manifest, offsets: record_index.IndexBuilder) -> tuple[int, int]:
+def _of_role(columns: dict[str, np.ndarray], schema: Schema, role: Role) -> np.ndarray | None:
+    feature = schema.with_role(role)
+    return None if feature is None else columns[feature.name]
+
+
+def _read(
+    stream: _Digesting, path: str, manifest: Manifest, offsets: record_index.IndexBuilder, *, most: int
+) -> tuple[int, int]:
     num_examples, num_tokens = 0, 0
-    payloads_of = records.read_payloads(cast(BinaryIO, stream), compression=manifest.compression, place=path)
+    payloads_of = records.read_payloads(
+        cast(BinaryIO, stream),
+        compression=manifest.compression,
+        place=path,
+        most_record_bytes=manifest.schema.most_record_bytes,
+    )
     for payloads in payloads_of:
+        if num_examples + len(payloads) > most:  # a small file can unpack to any number of records
+            raise CorruptRecordError(f"{path}: more than the {most} examples that are expected", remedy=REMEDY)
         columns = examples.decode(payloads, manifest.schema, place=path)
         check_columns(columns, manifest, place=path, first=num_examples)
         offsets.add(np.diff(payloads.offsets) + records.FRAME_BYTES)

@@ -21,8 +21,9 @@ from pipelines.prepare import disproof, engines, locking, receipts, storage
 from pipelines.prepare.job import WORK_FOLDER, Job, Resolved
 from pipelines.prepare.planning import ShardTask, SplitPlan
 from pipelines.prepare.receipts import Receipt
-from tfrecord_io import manifest
+from tfrecord_io import json_fields, manifest
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, ManifestError, OutputError
+from tfrecord_io.json_fields import NAME, WRONG, items, mapping, optional, text
 from tfrecord_io.manifest import Manifest, Shard
 
 __all__ = [
@@ -53,6 +54,7 @@ _LISTED = 20
 def read_manifest(root: str) -> Manifest | None:
     """The manifest of the dataset in `root`, or None if there is none. Raises: ManifestError."""
     path = storage.join(root, manifest.FILE_NAME)
+    _refuse_links(root)
     try:
         return manifest.parse(storage.read_bytes(path), place=path)
     except FileNotFoundError:
@@ -77,6 +79,7 @@ def check(resolved: Resolved, *, overwrite: bool) -> None:
         OutputError if it holds something else.
     """
     root = resolved.job.root
+    _refuse_links(root)
     names = storage.list_names(root)
     ours = WORK_FOLDER in names or _is_dataset(root)
     if names and not ours:
@@ -94,13 +97,14 @@ def reserve(resolved: Resolved, *, overwrite: bool) -> None:
     job = resolved.job
     if overwrite:
         clear(job.root)
+    storage.make_folder(job.root)
     storage.sweep(job.root)
     for folder in (WORK_FOLDER, *_FOLDERS):
-        storage.sweep(storage.join(job.root, folder), below=True)
+        storage.sweep(storage.join(job.root, folder), inside=job.root, below=True)
     for name, content in resolved.tokenizer_files.items():
-        storage.write_bytes(job.work_path("tokenizer", name), content)
-    storage.write_bytes(job.work_path(SOURCE_FILE), _dump(dict(resolved.place)))
-    storage.write_bytes(job.work_path(JOB_FILE), _dump(dict(resolved.items)))
+        storage.write_bytes(job.work_path("tokenizer", name), content, inside=job.root)
+    storage.write_bytes(job.work_path(SOURCE_FILE), _dump(dict(resolved.place)), inside=job.root)
+    storage.write_bytes(job.work_path(JOB_FILE), _dump(dict(resolved.items)), inside=job.root)
     # Where no lock keeps jobs apart, another one may have come at the same time: one of the two sees the other.
     _refuse_another(resolved)
 
@@ -119,9 +123,9 @@ def clear(root: str) -> None:
     shards = _own_shards(root)
     # The manifest goes first: without it there is no dataset, whatever else is still there.
     for name in (*OWN_FILES, *shards):
-        storage.delete(storage.join(root, name))
+        storage.delete(storage.join(root, name), inside=root)
     for name in _work_names(root):
-        storage.delete(storage.join(root, WORK_FOLDER, name))
+        storage.delete(storage.join(root, WORK_FOLDER, name), inside=root)
 
 
 def read_plan(job: Job, split: str) -> SplitPlan | None:
@@ -131,7 +135,7 @@ def read_plan(job: Job, split: str) -> SplitPlan | None:
     """
     path = job.work_path(split, "plan.json")
     try:
-        plan = SplitPlan.from_json(_load(storage.read_bytes(path), place=path), place=path)
+        plan = SplitPlan.from_json(_load(storage.read_bytes(path), place=path, any_depth=True), place=path)
     except FileNotFoundError:
         return None
     if plan.split != split:
@@ -156,14 +160,16 @@ def read_place(root: str, fingerprint: str) -> Mapping[str, Any]:
     """Where the job of a finished dataset found its source. Raises: FormatError if that is not known any more."""
     path = source_path(root, fingerprint)
     try:
-        place = _load(storage.read_bytes(path), place=path)
-    except FileNotFoundError:
-        place = None
-    if not isinstance(place, dict) or not isinstance(place.get("dataset"), str):
+        place = mapping(_load(storage.read_bytes(path), place=path))
+        text(place["dataset"])
+        place["more"] = [text(path) for path in items(place.get("more", []))]
+        optional(text, place.get("config"))
+        optional(text, place.get("revision"))
+    except (FileNotFoundError, *WRONG) as error:
         raise FormatError(
             f"{path}: not there, or damaged: it says from where the dataset was made",
             remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
-        )
+        ) from error
     return place
 
 
@@ -172,7 +178,8 @@ def write_plan(job: Job, plan: SplitPlan) -> None:
 
     Raises: OutputError if another job has left another plan meanwhile; on a local disk the lock keeps it away.
     """
-    storage.write_bytes(job.work_path(plan.split, "plan.json"), _dump(plan.to_json()), replacing=0)
+    path = job.work_path(plan.split, "plan.json")
+    storage.write_bytes(path, _dump(plan.to_json()), inside=job.root, replacing=0)
 
 
 def find_receipts(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
@@ -226,6 +233,15 @@ def _are_of_task(job: Job, task: ShardTask, shards: Sequence[Shard]) -> bool:
     return lengths == allowed and [(shard.name, shard.task) for shard in shards] == wanted
 
 
+def _refuse_links(root: str) -> None:
+    """Raises: OutputError if one of our own files and folders is a link, by which something else would be changed."""
+    storage.refuse_links(root, is_own=_is_own, folders=(WORK_FOLDER, *_FOLDERS))
+
+
+def _is_own(name: str) -> bool:
+    return name in (WORK_FOLDER, *OWN_FILES) or name.endswith((".tfrecord", ".tfrecord.gz"))
+
+
 def _is_dataset(root: str) -> bool:
     """Whether manifest.json in `root` is one of ours: other programs have files of that name."""
     try:
@@ -237,7 +253,7 @@ def _is_dataset(root: str) -> bool:
 def _own_shards(root: str) -> list[str]:
     """The shards in `root` of the datasets that its manifest and its work folder tell of, finished or not."""
     jobs = (_read_job(root, fingerprint) for fingerprint in _work_names(root))
-    prefixes = {str(job["name"]) for job in jobs if "name" in job}
+    prefixes = {job["name"] for job in jobs if isinstance(job.get("name"), str) and NAME.match(job["name"])}
     with contextlib.suppress(ManifestError):
         if (committed := read_manifest(root)) is not None:
             prefixes.add(committed.name)
@@ -263,10 +279,9 @@ def _work_names(root: str) -> list[str]:
 def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
     """The job.json of an earlier run, or nothing if that is not there or damaged."""
     try:
-        job = json.loads(storage.read_bytes(storage.join(root, WORK_FOLDER, fingerprint, JOB_FILE)))
-    except (FileNotFoundError, ValueError, RecursionError):
+        return mapping(json_fields.load(storage.read_bytes(storage.join(root, WORK_FOLDER, fingerprint, JOB_FILE))))
+    except (FileNotFoundError, ValueError):
         return {}
-    return job if isinstance(job, dict) else {}
 
 
 def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> FingerprintMismatchError:
@@ -311,8 +326,8 @@ def _are_mappings(value: Any) -> bool:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value, sort_keys=True)
-    return text if len(text) <= 200 else text[:200] + "…"
+    shown = json.dumps(value, sort_keys=True)
+    return shown if len(shown) <= 200 else shown[:200] + "…"
 
 
 def _spans(ranges: tuple[tuple[int, int], ...]) -> str:
@@ -323,8 +338,8 @@ def _dump(document: dict[str, Any]) -> bytes:
     return (json.dumps(document, sort_keys=True) + "\n").encode()
 
 
-def _load(text: bytes, *, place: str) -> Any:
+def _load(content: bytes, *, place: str, any_depth: bool = False) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return json_fields.load(content, any_depth=any_depth)
+    except ValueError as error:
         raise FormatError(f"{place}: not JSON ({error})", remedy="start over with --overwrite") from error

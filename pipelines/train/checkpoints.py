@@ -22,11 +22,17 @@ from typing import Any
 import tensorflow as tf
 
 from pipelines.train.learner import Learner
+from tfrecord_io import json_fields
 from tfrecord_io.errors import FingerprintMismatchError, OutputError
 
-__all__ = ["Checkpoints", "belongs_to", "last_step", "save_model"]
+__all__ = ["Checkpoints", "belongs_to", "last_step", "save_model", "usable"]
 
 _IDENTITY = "run.json"
+# In errors, where the name alone says too little.
+_NAMED = {"data": "fingerprint of the data"}
+# What TensorFlow puts around a message.
+_WHERE = re.compile(r"\{\{.*?\}\} | \[Op:.*")
+_MOST_BYTES = 1 << 20
 
 
 def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> bool:
@@ -35,17 +41,19 @@ def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> bool:
     Raises: FingerprintMismatchError if it holds another; OutputError if that cannot be found out.
     """
     folder = model_dir.rstrip("/")
-    with _usable(folder):
+    with usable(folder):
         path = f"{folder}/{_IDENTITY}"
         if not tf.io.gfile.exists(path):
             return False
         with tf.io.gfile.GFile(path) as file:
-            found = json.loads(file.read())
-        if not isinstance(found, dict):
-            raise ValueError(f"{path} is not what a training wrote")
+            if file.size() > _MOST_BYTES:
+                raise ValueError(f"{path} is not what a training wrote")
+            found = json_fields.mapping(json_fields.load(file.read()))
     differing = {name: (found.get(name), value) for name, value in identity.items() if found.get(name) != value}
     if differing:
-        listing = ", ".join(f"{name} {old!r}, now {new!r}" for name, (old, new) in sorted(differing.items()))
+        listing = ", ".join(
+            f"{_NAMED.get(name, name)} {old!r}, now {new!r}" for name, (old, new) in sorted(differing.items())
+        )
         raise FingerprintMismatchError(
             f"--model-dir {folder} holds another training: {listing}",
             remedy="give another --model-dir, or the same data and options to go on with that training",
@@ -76,7 +84,7 @@ class Checkpoints:
         Raises: FingerprintMismatchError if the folder is another training's; OutputError if it cannot be used.
         """
         if not belongs_to(self._folder, identity=self._identity):
-            with _usable(self._folder):
+            with usable(self._folder):
                 tf.io.gfile.makedirs(self._folder)
                 path = f"{self._folder}/{_IDENTITY}"
                 with tf.io.gfile.GFile(f"{path}.new", "w") as file:
@@ -124,12 +132,9 @@ def save_model(model: Any, model_dir: str) -> tuple[str, str]:
     return targets[0], targets[1]
 
 
-def _saves(model_dir: str) -> str:
-    return f"{model_dir.rstrip('/')}/checkpoints"
-
-
 @contextlib.contextmanager
-def _usable(folder: str) -> Iterator[None]:
+def usable(folder: str) -> Iterator[None]:
+    """Raises: OutputError if TensorFlow cannot use a folder for a model."""
     try:
         yield
     except (tf.errors.OpError, ValueError) as error:
@@ -139,5 +144,9 @@ def _usable(folder: str) -> Iterator[None]:
         ) from error
 
 
+def _saves(model_dir: str) -> str:
+    return f"{model_dir.rstrip('/')}/checkpoints"
+
+
 def _first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0][:200]
+    return _WHERE.sub("", str(error).strip().partition("\n")[0])[:200]

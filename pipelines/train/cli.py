@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import click
 
 import tfrecord_io
+from pipelines import tensorflow_start
 from pipelines.console import errors
 from pipelines.train import config as configs
 from tfrecord_io.errors import ConfigError, PrepError
@@ -43,7 +44,7 @@ _HELP = {
     "task": "What to learn: labels, labels of tokens, hidden or next tokens.",
     "model": "bert-SIZE or gpt2-SIZE from scratch (tiny to large), package.module:build, a KerasHub preset, "
     "hf://OWNER/NAME, or a folder.",
-    "model_dir": "Checkpoints, logs, final model; local or gs://.",
+    "model_dir": "Checkpoints, logs, final model; local or gs://. Not needed with --preflight.",
     "tpu": "auto, local, none, a TPU's name, or grpc://IP:8470.",
     "zone": "Of the TPU, with its name.",
     "project": "Of the TPU, with its name.",
@@ -86,6 +87,7 @@ def _config_options(command: Callable[..., None]) -> Callable[..., None]:
         else:
             given["type"] = _click_type(kind)
             given.update({"required": True} if default is dataclasses.MISSING else {"default": default})
+            given["show_default"] = default != ""
             given["multiple"] = name == "data"
         command = click.option(flag, name, **given)(command)
     return command
@@ -118,6 +120,8 @@ def main(
     with errors(verbose=verbose, interrupted=_INTERRUPTED):
         try:
             config = configs.TrainConfig(**options)
+            if preflight is None:
+                config.require_model_dir()  # before TensorFlow, which takes seconds to start
             trained = _train(config, as_json=as_json, verbose=verbose, flight=flight if preflight is not None else None)
         except PrepError as error:
             error.remedy = error.remedy or _usual_remedy(error)
@@ -129,9 +133,8 @@ def main(
 def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, flight: dict[str, Any] | None) -> Any:
     """What `run.train` gives, or None after a preflight."""
     os.environ["KERAS_BACKEND"] = "tensorflow"  # the only one that knows tf.distribute
-    if not verbose:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
+        tensorflow_start.load(verbose=verbose)
         from pipelines.train import run
     except ImportError as error:
         raise ConfigError(
@@ -149,11 +152,25 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, flight:
             return command.fly(config, as_json=as_json, **flight)
         return run.train(config, as_json=as_json)
     except tf.errors.OpError as error:  # what the graph meets while it reads, such as a damaged record
-        folders = config.data_folders
-        raise PrepError(
-            f"{' + '.join(folders)}: {type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}",
-            remedy=f"run `prep-tfrecords verify {folders[0]}`, which finds damaged data; --verbose shows more",
-        ) from error
+        raise _explained(error, config) from error
+
+
+def _explained(error: Any, config: configs.TrainConfig) -> PrepError:
+    """What an error of TensorFlow's graph means for the user."""
+    import tensorflow as tf
+
+    said = f"{type(error).__name__}: {str(error.message).partition(chr(10))[0][:300]}"
+    # A full disk is of this kind too.
+    if isinstance(error, tf.errors.ResourceExhaustedError) and "No space left" not in said:
+        return PrepError(
+            f"--global-batch-size {config.global_batch_size} with --model {config.model}: out of memory ({said})",
+            remedy="lower --global-batch-size, choose a smaller model, or --precision bfloat16",
+        )
+    folders = config.data_folders
+    return PrepError(
+        f"{' + '.join(folders)}: {said}",
+        remedy=f"run `prep-tfrecords verify {folders[0]}`, which finds damaged data; --verbose shows more",
+    )
 
 
 def _usual_remedy(error: PrepError) -> str:

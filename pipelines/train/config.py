@@ -26,12 +26,15 @@ Pooling = Literal["auto", "first", "mean", "last"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """All options of a training. Raises: ConfigError if one is wrong or two contradict each other."""
+    """All options of a training. Raises: ConfigError if one is wrong or two contradict each other.
+
+    `model_dir` is empty where nothing is to be written, as in a preflight.
+    """
 
     data: str | tuple[str, ...]
     task: Task
     model: str
-    model_dir: str
+    model_dir: str = ""
     global_batch_size: int = 32
     steps: int = 1000
     weights: str | None = None
@@ -95,12 +98,8 @@ class TrainConfig:
     def _check_together(self) -> None:
         if self.warmup >= self.steps:
             raise ConfigError(f"--warmup {self.warmup}, expected fewer steps than --steps {self.steps}")
-        if self.replicas is not None and self.global_batch_size % self.replicas:
-            raise ConfigError(
-                f"--global-batch-size {self.global_batch_size} on {self.replicas} replicas, expected a multiple of "
-                "their number",
-                remedy="choose a multiple; every replica gets equally many rows",
-            )
+        if self.replicas is not None:
+            self.require_equal_parts(self.replicas)
         if (self.zone or self.project) and self.tpu in ("local", "none"):
             raise ConfigError(
                 f"--zone and --project with --tpu {self.tpu}, expected them only with the name of a TPU",
@@ -109,8 +108,11 @@ class TrainConfig:
 
     def _check_mixture(self) -> None:
         num_folders, weights = len(self.data_folders), self.data_weights
-        if not num_folders:
-            raise ConfigError("no --data, expected the folder of a dataset")
+        if not num_folders or not all(self.data_folders):
+            raise ConfigError(
+                "no --data, expected the folder of a dataset",
+                remedy="give the folder that `prep-tfrecords build --output` wrote",
+            )
         if num_folders == 1 and (self.weights is not None or self.temperature is not None):
             raise ConfigError(
                 "--weights or --temperature with one --data, expected several to be mixed",
@@ -139,6 +141,24 @@ class TrainConfig:
             return tuple(float(each) for each in self.weights.split(","))
         except ValueError as error:
             raise ConfigError(f"--weights {self.weights!r}, expected numbers with commas, such as 0.7,0.3") from error
+
+    def require_equal_parts(self, replicas: int, *, place: str = "") -> None:
+        """Raises: ConfigError if so many replicas cannot share a batch. `place` is what has them, such as v3-8."""
+        if rest := self.global_batch_size % replicas:
+            lower, upper = self.global_batch_size - rest, self.global_batch_size - rest + replicas
+            raise ConfigError(
+                f"--global-batch-size {self.global_batch_size} on {replicas} replicas{place and f' of {place}'}, "
+                f"expected a multiple of {replicas}: every replica gets equally many rows",
+                remedy=f"give --global-batch-size {f'{lower} or ' if lower else ''}{upper}",
+            )
+
+    def require_model_dir(self) -> None:
+        """Raises: ConfigError if there is no folder to write to."""
+        if not self.model_dir:
+            raise ConfigError(
+                "no --model-dir, expected a folder for checkpoints, logs and the final model",
+                remedy="give --model-dir DIR, local or gs://; only --preflight, which writes nothing, needs none",
+            )
 
     def identity(self) -> dict[str, Any]:
         """What decides which batch a step sees and what it is for: what a resumed training must have in common."""

@@ -24,10 +24,13 @@ from pipelines.train import refusals
 from pipelines.train.errors import DeviceError
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["Kind", "Target", "choose", "connect", "has_tpu_chips", "require_reachable_path"]
+__all__ = ["Kind", "Target", "choose", "connect", "has_tpu_chips", "missed_tpu", "place", "require_reachable_path"]
 
 Kind = Literal["tpu-node", "tpu-vm", "host"]
 _CONNECT_SECONDS = 5.0
+_VARIABLES = ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR")
+_HOSTS = ("cpu", "gpu", "cuda")  # which would be taken for names of TPUs
+_NONE_FOUND = "no TPU found"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -58,7 +61,7 @@ def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Tar
         return Target(kind="tpu-vm", chosen_by="--tpu local")
     if tpu != "auto":
         return _named(tpu, chosen_by=f"--tpu {tpu}")
-    for variable in ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR"):
+    for variable in _VARIABLES:
         value = environment.get(variable, "").strip()
         if value == "local":
             return Target(kind="tpu-vm", chosen_by=f"{variable}=local")
@@ -67,7 +70,31 @@ def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Tar
             return _named(address, chosen_by=f"{variable}={value}")
     if chips_here:
         return Target(kind="tpu-vm", chosen_by="TPU chips in this machine")
-    return Target(kind="host", chosen_by="no TPU in the environment or in this machine")
+    return Target(kind="host", chosen_by=_NONE_FOUND)
+
+
+def missed_tpu(target: Target, strategy: tf.distribute.Strategy) -> tuple[str, ...]:
+    """Lines for people who may have meant a TPU, where `--tpu auto` found none; otherwise none."""
+    if target.chosen_by != _NONE_FOUND:
+        return ()
+    return (
+        f"warning: no TPU found ({', '.join(_VARIABLES)} are not set, and this machine has no TPU chips): training on "
+        f"{_hardware(strategy)}",
+        "remedy: for a TPU give --tpu NAME, grpc://IP:8470 or local; --tpu none leaves out this warning",
+    )
+
+
+def place(target: Target, strategy: tf.distribute.Strategy) -> str:
+    """Where the replicas are, and why, in words."""
+    return str(target) if target.is_tpu else f"{_hardware(strategy)} ({target.chosen_by})"
+
+
+def _hardware(strategy: tf.distribute.Strategy) -> str:
+    """Of a host."""
+    devices, count = strategy.extended.worker_devices, strategy.num_replicas_in_sync
+    if tf.DeviceSpec.from_string(devices[0]).device_type == "CPU":
+        return "the CPU"
+    return "1 GPU" if count == 1 else f"{count} GPUs"
 
 
 def has_tpu_chips() -> bool:
@@ -111,6 +138,12 @@ def require_reachable_path(target: Target, *, option: str, path: str) -> None:
 
 
 def _named(address: str, *, chosen_by: str) -> Target:
+    if address.lower() in _HOSTS:
+        raise ConfigError(
+            f"{chosen_by}: expected a TPU, auto, local or none",
+            remedy="give --tpu none, which takes the GPUs of this machine, else its CPU (CUDA_VISIBLE_DEVICES=-1 hides "
+            "the GPUs)",
+        )
     scheme, separator, rest = address.partition("://")
     if not address or (separator and (scheme != "grpc" or ":" not in rest)):
         raise ConfigError(

@@ -16,11 +16,13 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pipelines.train import checkpoints, datasets, devices, tasks
+import tensorflow as tf
+
+from pipelines.train import checkpoints, datasets, devices, model_names, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.devices import Target
 from pipelines.train.tasks import BoundTask
-from tfrecord_io import readiness
+from tfrecord_io import manifest, readiness
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.input_functions import InputFunctions
 
@@ -46,12 +48,15 @@ class Job:
 
 def check(config: TrainConfig) -> Job:
     """Raises: PrepError of the kind that says what is wrong."""
+    config.require_model_dir()
     target = devices.choose(config.tpu, environment=os.environ, chips_here=devices.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
         devices.require_reachable_path(target, option=option, path=path)
     data = datasets.open_data(config)
     eval_split = _eval_split(config, data)
     task = tasks.bind(config, data.manifest)
+    model_names.require_known(config.model)
+    _refuse_dataset(config.model_dir)
     checkpoints.belongs_to(config.model_dir, identity=_identity(config, data))
     warnings: tuple[str, ...] = ()
     if target.is_tpu:
@@ -60,6 +65,15 @@ def check(config: TrainConfig) -> Job:
             inputs += [(each, eval_split, False) for each in datasets.evaluated(data, eval_split).values()]
         warnings = tuple(_unfit(config, inputs, task, target=target))
     return Job(config=config, target=target, data=data, eval_split=eval_split, task=task, warnings=warnings)
+
+
+def _refuse_dataset(model_dir: str) -> None:
+    """Raises: ConfigError if the folder for the model is one of prepared data."""
+    if tf.io.gfile.exists(f"{model_dir.rstrip('/')}/{manifest.FILE_NAME}"):
+        raise ConfigError(
+            f"--model-dir {model_dir} holds a prepared dataset, expected a folder for checkpoints and the model alone",
+            remedy="give another --model-dir",
+        )
 
 
 def _unfit(

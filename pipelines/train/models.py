@@ -7,8 +7,8 @@
                        for tokens: the sequence itself goes to the dense layer, and the logits are [B, L, classes]
     masked_positions int32 [B, P]  ─► for mlm: the embedding gets only these, and the logits are [B, P, V]
 
-`--model` is one of three things:
-    bert-tiny, gpt2-tiny …      from scratch, in the sizes of `SIZES`, with the manifest's vocabulary and length
+`--model` is one of three things (`model_names`):
+    bert-tiny, gpt2-tiny …      from scratch, with the manifest's vocabulary and length
     package.module:build        the user's: build(manifest) gives a Keras model from a dict of such inputs to logits
     anything else               a KerasHub preset, hf://OWNER/NAME, or a folder: pretrained weights
 """
@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
-import re
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -26,6 +25,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from pipelines.train import model_names
 from pipelines.train.config import Pooling, TrainConfig
 from pipelines.train.tasks import BoundTask
 from tfrecord_io import input_plan
@@ -34,19 +34,7 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import MASKED_POSITIONS
 from tfrecord_io.schema import Role
 
-__all__ = ["SIZES", "build", "taken"]
-
-# Layers, heads, width. The sizes of BERT (arXiv:1810.04805, arXiv:1908.08962) and GPT-2.
-SIZES = {
-    "tiny": (2, 2, 128),
-    "mini": (4, 4, 256),
-    "small": (4, 8, 512),
-    "medium": (8, 8, 512),
-    "base": (12, 12, 768),
-    "large": (24, 16, 1024),
-}
-_SCRATCH = re.compile(r"(bert|gpt2)-(\w+)\Z")
-_USERS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
+__all__ = ["build", "taken"]
 
 
 def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> keras.Model:
@@ -54,12 +42,13 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> keras.Mod
 
     Raises: ConfigError if there is no such model, or it does not fit the dataset or the task.
     """
-    if _USERS.match(config.model):
+    model_names.require_known(config.model)
+    if model_names.is_users(config.model):
         model = _users_model(config.model, manifest)
     else:
         _refuse_packed(config, manifest)
-        scratch = _SCRATCH.match(config.model)
-        backbone = _from_scratch(config, manifest, *scratch.groups()) if scratch else _pretrained(config.model)
+        scratch = model_names.from_scratch(config.model)
+        backbone = _from_scratch(config, manifest, *scratch) if scratch else _pretrained(config.model)
         _check_backbone(backbone, config=config)
         pooling = config.pooling
         if pooling == "auto":
@@ -93,10 +82,8 @@ def _refuse_packed(config: TrainConfig, manifest: Manifest) -> None:
 
 
 def _from_scratch(config: TrainConfig, manifest: Manifest, family: str, size: str) -> Any:
-    if size not in SIZES:
-        raise ConfigError(f"--model {config.model}, expected a size of {list(SIZES)} behind {family}-")
-    layers, heads, width = SIZES[size]
-    hub = _keras_hub(config.model).models
+    layers, heads, width = model_names.SIZES[size]
+    hub = model_names.keras_hub(config.model).models
     sizes = {
         "vocabulary_size": manifest.tokenizer.vocab_size,
         "num_layers": layers,
@@ -110,25 +97,14 @@ def _from_scratch(config: TrainConfig, manifest: Manifest, family: str, size: st
 
 
 def _pretrained(name: str) -> Any:
-    hub = _keras_hub(name)
+    hub = model_names.keras_hub(name)
     try:
         return hub.models.Backbone.from_preset(name)
     except Exception as error:  # of the hub's client, of a file, of the conversion: all mean the same to the user
         short = " ".join(f"{type(error).__name__}: {error}".split())[:300]
         raise ConfigError(
-            f"--model {name}: it cannot be loaded ({short}), expected bert-SIZE, gpt2-SIZE, "
-            "package.module:build, a KerasHub preset, hf://OWNER/NAME, or a folder of one",
+            f"--model {name}: it cannot be loaded ({short}), expected a checkpoint that KerasHub knows",
             remedy="check the name, the network, and that the checkpoint is of a kind that KerasHub knows",
-        ) from error
-
-
-def _keras_hub(name: str) -> Any:
-    try:
-        return importlib.import_module("keras_hub")
-    except ImportError as error:
-        raise ConfigError(
-            f"--model {name} needs KerasHub, which cannot be imported ({error})",
-            remedy="run `pip install '.[train]'`, or give your own: --model package.module:build",
         ) from error
 
 

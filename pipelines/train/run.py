@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,7 +18,7 @@ import tensorflow as tf
 from pipelines.train import datasets, devices, loops, models
 from pipelines.train import job as jobs
 from pipelines.train.adamw import AdamW
-from pipelines.train.checkpoints import Checkpoints, save_model
+from pipelines.train.checkpoints import Checkpoints, save_model, usable
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import StoppedError, TrainingError
 from pipelines.train.job import Job
@@ -49,6 +50,8 @@ def train(config: TrainConfig, *, as_json: bool = False) -> Trained:
     """
     job = jobs.check(config)
     strategy = devices.connect(job.target, replicas=config.replicas, zone=config.zone, project=config.project)
+    for line in devices.missed_tpu(job.target, strategy):  # at once: the model may take minutes to load
+        print(line, file=sys.stderr, flush=True)
     with _stoppable() as stop:
         return _Run(job, strategy=strategy, stop=stop, as_json=as_json).go()
 
@@ -65,7 +68,7 @@ class _Run:
         as_json: bool,
     ) -> None:
         config = job.config
-        _check_batch(config, strategy)
+        config.require_equal_parts(strategy.num_replicas_in_sync)
         self._job = job
         self._config = config
         self._data = job.data
@@ -79,14 +82,21 @@ class _Run:
         self._saved_at = -1
         self._metrics: Mapping[str, float] = {}
         self._num_hosts = 1
-        for line in (*job.warnings, f"replicas: {strategy.num_replicas_in_sync}, on {job.target}"):
+        for line in (
+            *job.warnings,
+            f"replicas: {strategy.num_replicas_in_sync}, on {devices.place(job.target, strategy)}",
+        ):
             self._progress.note(line)
 
     def go(self) -> Trained:
         config = self._config
         start = self._checkpoints.open()
         if start:
-            self._progress.note(f"going on after step {start:,}")
+            self._progress.note(
+                f"going on after step {start:,}"
+                if start < config.steps
+                else f"nothing left to train: {start:,} steps are taken, --steps is {config.steps:,}; evaluating only"
+            )
             self._saved_at = start
         if (config.steps - start) % config.steps_per_call and config.loop == "keras":
             raise ConfigError(
@@ -225,23 +235,15 @@ def _optimizer(config: TrainConfig) -> AdamW:
     )
 
 
-def _check_batch(config: TrainConfig, strategy: tf.distribute.Strategy) -> None:
-    replicas = strategy.num_replicas_in_sync
-    if config.global_batch_size % replicas:
-        raise ConfigError(
-            f"--global-batch-size {config.global_batch_size} on {replicas} replicas, expected a multiple",
-            remedy=f"choose a multiple of {replicas}: every replica gets equally many rows",
-        )
-
-
 def _progress(config: TrainConfig, data: InputFunctions, *, as_json: bool) -> Progress:
-    return Progress(
-        log_dir=f"{config.model_dir.rstrip('/')}/logs",
-        total=config.steps,
-        batch_size=config.global_batch_size,
-        tokens_per_example=data.tokens_per_example(config.train_split),
-        as_json=as_json,
-    )
+    with usable(config.model_dir):
+        return Progress(
+            log_dir=f"{config.model_dir.rstrip('/')}/logs",
+            total=config.steps,
+            batch_size=config.global_batch_size,
+            tokens_per_example=data.tokens_per_example(config.train_split),
+            as_json=as_json,
+        )
 
 
 class _Stop(threading.Event):

@@ -17,12 +17,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import get_args
 
 import tensorflow as tf
 
 from pipelines.train.config import Task, TrainConfig
 from tfrecord_io import objectives
-from tfrecord_io.errors import ConfigError
+from tfrecord_io.errors import ConfigError, ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import Objective
 from tfrecord_io.schema import Role
@@ -72,18 +73,15 @@ class BoundTask:
 
 
 def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
-    """The task on this dataset. Raises: ConfigError or ReaderError if the dataset does not allow it."""
+    """The task on this dataset. Raises: ConfigError if the dataset does not allow it."""
+    objective = _objective(config.task, config)
+    _require_fit(objective, config, manifest)
     if config.task == "classify":
-        objective: Objective = objectives.classification()
         regression, num_outputs = _label_kind(config, manifest, role="label")
     elif config.task == "tokens":
-        objective = objectives.token_classification()
         regression, num_outputs = _label_kind(config, manifest, role="token_labels")
     else:
-        masked = config.task == "mlm"
-        objective = objectives.gathered_masked_lm(config.mask_probability) if masked else objectives.causal_lm()
         regression, num_outputs = False, manifest.tokenizer.vocab_size
-    objective.bind(manifest)  # refuses at once what the reader would refuse after minutes
     return BoundTask(
         name=config.task,
         num_outputs=num_outputs,
@@ -92,6 +90,32 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
         label_smoothing=config.label_smoothing,
         objective=objective,
     )
+
+
+def _objective(task: Task, config: TrainConfig) -> Objective:
+    if task == "classify":
+        return objectives.classification()
+    if task == "tokens":
+        return objectives.token_classification()
+    return objectives.gathered_masked_lm(config.mask_probability) if task == "mlm" else objectives.causal_lm()
+
+
+def _require_fit(objective: Objective, config: TrainConfig, manifest: Manifest) -> None:
+    """Refuses at once what the reader would refuse after minutes, with the tasks that the dataset allows."""
+    try:
+        objective.bind(manifest)
+    except ReaderError as error:
+        fitting = [task for task in get_args(Task) if _fits(_objective(task, config), manifest)]
+        allowed = f": this dataset allows --task {', '.join(fitting)}" if fitting else ""
+        raise ConfigError(f"--task {config.task}: {error.cause}", remedy=error.remedy + allowed) from error
+
+
+def _fits(objective: Objective, manifest: Manifest) -> bool:
+    try:
+        objective.bind(manifest)
+    except ReaderError:
+        return False
+    return True
 
 
 def _label_kind(config: TrainConfig, manifest: Manifest, *, role: Role) -> tuple[bool, int]:

@@ -81,7 +81,6 @@ def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
         (lambda: LayoutConfig(add_bos=True), "with --layout pad, expected it with --layout concat"),
         (lambda: LayoutConfig(name="concat", truncation="only_first"), "--truncation was given with --layout concat"),
         (lambda: _output(root=""), "--output is empty"),
-        (lambda: _output(name=""), "--name ''"),
         (lambda: _output(name="../up"), "--name '../up', expected letters"),
         (lambda: _output(name=".hidden"), "not beginning with a dot"),
         (lambda: _output(name="new\nline"), "expected letters"),
@@ -118,6 +117,11 @@ def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
 def test_each_mistake_has_its_message(make: Callable[[], object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         make()
+
+
+def test_without_a_name_the_dataset_gives_it() -> None:
+    request = _request(source=_source(dataset="stanfordnlp/imdb"), output=OutputConfig(root="out"))
+    assert request.output == OutputConfig(root="out", name="imdb")
 
 
 @pytest.mark.parametrize(

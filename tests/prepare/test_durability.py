@@ -39,7 +39,10 @@ class Disk:
         else:
             self._synced_files.add(found.st_ino)
 
-    def replace(self, source: str, target: str) -> None:
+    def replace(
+        self, source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
+    ) -> None:
+        source, target = whole(source, src_dir_fd), whole(target, dst_dir_fd)
         assert os.stat(source).st_ino in self._synced_files, f"{target} appears before its content is on the disk"
         self.moments.append((target, {path for path in self._lasting if self.would_be_found(path)}))
         self._replace(source, target)
@@ -55,6 +58,11 @@ class Disk:
     def when(self, name: str) -> dict[str, set[str]]:
         """For each file whose name holds `name`: what would be found at the moment before it appears."""
         return {target: found for target, found in self.moments if name in os.path.basename(target)}
+
+
+def whole(path: Any, folder: int | None) -> str:
+    """The path of what is in an open folder."""
+    return os.fspath(path) if folder is None else os.path.join(os.readlink(f"/proc/self/fd/{folder}"), path)
 
 
 @pytest.fixture

@@ -184,7 +184,7 @@ def test_a_lost_shard_is_made_again(tmp_path: Path) -> None:
 def test_a_record_is_traced_to_the_documents_whose_tokens_it_has(changes: dict[str, Any]) -> None:
     root = packed(**changes)
     content = documents(root)
-    tracer = Tracer(reopening.reopen(str(root), read_manifest(root), dataset=None))
+    tracer = Tracer(reopening.reopen(str(root), read_manifest(root)))
     found: dict[int, list[int]] = {}
     for index in range(len(read_manifest(root).splits["train"].shards)):
         rows = shard_rows(root, index)

@@ -14,6 +14,7 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 from pipelines.prepare import reopening
+from pipelines.prepare.consent import Consent
 from pipelines.prepare.inspection import load_tokenizer
 from pipelines.prepare.lineage import Traced, Tracer
 from tests import building
@@ -25,7 +26,7 @@ ROWS = [json.loads(line) for line in (REVIEWS / "train.jsonl").read_text(encodin
 
 
 def tracer(root: Path, dataset: str | None = None) -> Tracer:
-    return Tracer(reopening.reopen(str(root), read_manifest(root), dataset=dataset))
+    return Tracer(reopening.reopen(str(root), read_manifest(root), consent=Consent(source=dataset)))
 
 
 def shard_rows(root: Path, split: str, index: int) -> dict[str, np.ndarray]:

@@ -54,6 +54,10 @@ def remove(root: Path, pattern: str) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def add_a_file(root: Path) -> None:
+    (root / "tokenizer" / "more.json").write_bytes(b"{}")
+
+
 DAMAGE: dict[str, list[Callable[[Path], None]]] = {
     "flip": [lambda root: flip(train_shards(root)[1], 500)],
     "gone": [lambda root: remove(root, "*-train-00000-*")],
@@ -64,7 +68,7 @@ DAMAGE: dict[str, list[Callable[[Path], None]]] = {
     "index and shard": [lambda root: remove(root, "index"), lambda root: flip(train_shards(root)[0], 3)],
     "tokenizer gone": [lambda root: remove(root, "tokenizer")],
     "tokenizer changed": [lambda root: flip(root / "tokenizer" / "tokenizer.json", 20)],
-    "a file too many": [lambda root: (root / "tokenizer" / "more.json").symlink_to("tokenizer.json")],
+    "a file too many": [add_a_file],
     "tfds": [lambda root: flip(root / "dataset_info.json", 5)],
     "tfds gone": [lambda root: remove(root, "features.json"), lambda root: remove(root, "label.labels.txt")],
     "receipts gone": [lambda root: remove(root, ".prep/*/train/receipt-*"), lambda root: remove(root, "*-train-*")],

@@ -20,6 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines import tables
 from pipelines.prepare import progress, report
 from pipelines.prepare.build import Built
 from pipelines.prepare.comparison import Cost
@@ -55,13 +56,55 @@ def test_bytes_are_written_as_people_do(num_bytes: float, text: str) -> None:
     assert report.size(num_bytes) == text
 
 
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0"), (9_999_999, "9,999,999"), (18_241_339, "18.2 M"), (12_345_678_901, "12.3 G")]
+)
+def test_numbers_are_written_as_people_do(number: int, text: str) -> None:
+    assert report.count(number) == text
+
+
+def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "_FILE_COLUMNS", 80)
+    lengths = (24, 32, 48, 128, 256)
+    sizes: dict[str, Any] = {
+        "length": 256,
+        "records": 9_999_999,
+        "shards": 12_345,
+        "padding": 0.5,
+        "tokens_cut": 0.5,
+        "rows_cut": 1.0,
+    }
+    costs = [Cost(layout="pad", **sizes), Cost(layout="pad to", lengths=lengths, **sizes)]
+    big: dict[str, Any] = {
+        "rows": 9_999_999,
+        "rows_filtered": 9_999_999,
+        "rows_rejected": 9_999_999,
+        "num_tokens": 987_654_321_000,
+    }
+    each = Estimate(
+        split="validation",
+        **big,
+        shards=12_345,
+        num_bytes=999_900_000_000,
+        seconds=12345.6,
+        token_percentiles={50: 3},
+        layouts=tuple(costs),
+    )
+    told = printed(report.estimates, [each])
+    assert max(map(len, told.splitlines())) <= 80
+    for text in ("validation", "9,999,999", "987.7 G", "999.9 GB", "rejected", "tokens cut", "buckets "):
+        assert text in told
+    assert "--bucket-lengths 24,32,48,128,256\n" in told
+    assert "…" not in told
+
+
 def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
     with report.watch(TASKS):
         progress.add(rows=25, tokens=1000, num_bytes=2_000, shards=1)
         time.sleep(0.1)
     text = capsys.readouterr().err
     assert text.startswith("making 2 shards from 100 rows\n")
-    assert re.search(r"^ 25%  [\d,]+ rows/s  [\d,]+ tokens/s  1 shards, 2\.0 kB$", text, re.M)
+    assert re.search(r"^ 25%  [\d,]+ rows/s  [\d,]+ tokens/s  1 shard, 2\.0 kB$", text, re.M)
     assert "\x1b" not in text
     assert "\r" not in text
 
@@ -85,14 +128,14 @@ def test_the_summary_counts_what_was_made(tmp_path: Path) -> None:
     options = building.options(tmp_path / "out", label_column="label")
     text = building.command("build", REVIEWS, *options).err
     train = building.read_manifest(reviews()).splits["train"]
-    cells = next([cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│ train" in line)
-    assert cells[:5] == ["train", "320", "320", "0", "320"]
-    assert [int(cell.replace(",", "")) for cell in cells[5:8]] == [
+    cells = next(re.split(" {2,}", line.strip()) for line in text.splitlines() if line.strip().startswith("train"))
+    assert cells[:4] == ["train", "320", "0", "320"]
+    assert [int(cell.replace(",", "")) for cell in cells[4:7]] == [
         train.num_tokens,
         train.ledger.tokens_cut,
         len(train.shards),
     ]
-    assert cells[8] == report.size(train.num_bytes)
+    assert cells[7] == report.size(train.num_bytes)
     assert re.search(r"4 shards made, 0 kept from before, in \d+\.\d s \(fingerprint [0-9a-f]{12}\)", text)
     assert "tokenized by wordpiece 1: 400 rows" in text
     again = building.command("build", REVIEWS, *options).err

@@ -58,7 +58,7 @@ COLUMNS = ("text", "label", "vector")
 
 
 def staged(split: SplitSource, folder: str = ROOT) -> SplitSource:
-    return staging._stage_split(split, columns=COLUMNS, folder=folder, there=storage.sizes(folder))
+    return staging._stage_split(split, columns=COLUMNS, folder=folder, root=ROOT, there=storage.sizes(folder))
 
 
 def fetched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
@@ -273,7 +273,7 @@ def test_after_a_failure_the_copy_is_kept_for_the_next_run(
 def test_a_folder_that_cannot_be_deleted_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(path: str) -> None:
+    def refuse(path: str, **_: object) -> None:
         raise OutputError(f"{path}: not allowed", remedy="x")
 
     config = PrepareConfig(

@@ -7,7 +7,7 @@ import functools
 import os
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -325,7 +325,7 @@ def test_an_error_of_a_remote_file_system_is_explained(operation: str) -> None:
         """Remote file systems have exceptions of their own."""
 
     fs = mock.Mock(**{f"{operation}.side_effect": HttpError("403: forbidden")})
-    uses = {
+    uses: dict[str, Callable[[str], object]] = {
         "cat_file": storage.read_bytes,
         "info": storage.size,
         "ls": storage.list_names,

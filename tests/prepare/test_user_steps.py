@@ -17,6 +17,7 @@ import pytest
 from examples.steps import clean
 from pipelines.prepare import pipeline, reopening, shards, staging
 from pipelines.prepare.config import OutputConfig, PrepareConfig, SourceConfig, StepConfig, TokenizerConfig
+from pipelines.prepare.consent import Consent
 from pipelines.prepare.job import Job, resolve
 from pipelines.prepare.lineage import Tracer
 from pipelines.prepare.staged_files import StagedFiles
@@ -62,6 +63,7 @@ MAPPED = [{**row, "text": str(row["text"]).replace("<br />", " "), "thrice": 3 *
 LEFT = [row for row in MAPPED if int(str(row["n"])) & 3 != 1]
 STEPS: dict[str, Any] = {"map": ("clean:spaced", "clean:tripled"), "filter": "clean:some"}
 ONE_ERROR: dict[str, Any] = {"filter": "clean:some", "map": "clean:without_text"}
+STORED = Consent(run_stored=True)
 SHARD_SIZE = "12kB"
 
 
@@ -388,7 +390,7 @@ class TestLater:
         name = read_manifest(root).splits["train"].shards[2].name
         (root / name).write_bytes(b"nothing")
         assert building.command("verify", root).status == 1
-        assert building.command("verify", root, "--repair").status == 0
+        assert building.command("verify", root, "--repair", "--run-stored-steps").status == 0
         assert shard_bytes(root) == shard_bytes(stepped)
 
     @pytest.mark.slow
@@ -398,7 +400,7 @@ class TestLater:
             root = done(data(folder), folder / "c", layout="concat", keep_column=None, **STEPS)
         else:
             root = stepped
-        tracer = Tracer(reopening.reopen(str(root), read_manifest(root)))
+        tracer = Tracer(reopening.reopen(str(root), read_manifest(root), consent=STORED))
         seen = []
         for index, shard in enumerate(read_manifest(root).splits["train"].shards):
             for record in range(shard.num_examples):
@@ -411,7 +413,7 @@ class TestLater:
 
     def test_a_filter_that_says_something_else_today_is_told(self, root: Path) -> None:
         facts = read_manifest(root)
-        opened = reopening.reopen(str(root), facts)
+        opened = reopening.reopen(str(root), facts, consent=STORED)
         first = facts.splits["train"].shards[0]
         from pipelines.prepare import lineage
         from tfrecord_io.errors import SourceError
@@ -499,5 +501,6 @@ class TestExample:
         assert clean.has_enough_words(cleaned).to_pylist() == [True, False, None, True, False]
 
 
-def test_both_commands_take_steps() -> None:
-    assert [command for command in sorted(OPTIONS) if {"--map", "--filter"} <= {*OPTIONS[command]}] == ["build", "plan"]
+def test_the_commands_that_run_steps_take_them() -> None:
+    found = [command for command in sorted(OPTIONS) if {"--map", "--filter"} <= {*OPTIONS[command]}]
+    assert found == ["build", "plan", "trace", "verify"]

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrecord_io import manifest
+from tfrecord_io import json_fields, manifest
 from tfrecord_io.errors import ManifestError
 from tfrecord_io.manifest import Ledger, Manifest, Shard, Split, TokenizerFacts
 from tfrecord_io.schema import Feature, Schema
@@ -290,7 +290,7 @@ LEDGER = ("splits", "train", "ledger")
         (_change("features", value=[]), "without features"),
         (_change("features", 0, "dtype", value="int32"), "dtype 'int32'"),
         (_change("features", 0, "shape", value=[0]), "positive sizes"),
-        (_change("features", 0, "shape", value="8"), "positive sizes"),
+        (_change("features", 0, "shape", value="8"), "a list is expected"),
         (_change("features", 0, "name", value="label"), "appear more than once"),
         (_change("features", 0, "meaning", value=5), "string is expected"),
         (_change("features", 2, value=5), "expected the fields of format"),
@@ -377,7 +377,7 @@ def test_any_damage_to_the_bytes_parses_or_is_refused(start: int, length: int, p
 
 
 @given(
-    name=st.text(st.characters(codec="utf-8")),
+    name=st.from_regex(json_fields.NAME, fullmatch=True),
     labels=st.lists(st.text(st.characters(codec="utf-8")), max_size=3),
     options=st.dictionaries(st.text(st.characters(codec="utf-8")), st.integers() | st.booleans()),
 )

@@ -77,14 +77,38 @@ class TestOpen:
         assert data.num_examples("train") == 40
         assert data.manifest.row_length == LENGTH
 
+    def test_a_dataset_is_shown_in_a_line(self, data: Data) -> None:
+        assert repr(data) == (
+            f"Data({data.root!r}: train 40, validation 10 examples; input_ids [8], attention_mask [8], "
+            "token_type_ids [8], label [], row [])"
+        )
+
+    def test_the_line_is_short_however_much_there_is(self, data: Data) -> None:
+        columns = (Feature(name=f"column_{number}", dtype="int64", shape=(), role="column") for number in range(100))
+        splits = {f"split_{number}": data.splits["train"] for number in range(100)}
+        manifest = dataclasses.replace(
+            data.manifest, schema=Schema((*data.manifest.schema.features, *columns)), splits=splits
+        )
+        shown = repr(Data(root="gs://bucket/" + "folder/" * 100 + "imdb", manifest=manifest))
+        assert len(shown) < 300
+        assert "folder/imdb': split_0 40, " in shown
+
     def test_a_path_object_and_a_trailing_slash_will_do(self, data: Data) -> None:
         assert reader.open(pathlib.Path(data.root)).root == reader.open(data.root + "/").root == data.root
 
     def test_a_folder_without_manifest_is_named_with_a_remedy(self, tmp_path: pathlib.Path) -> None:
         with pytest.raises(ReaderError) as caught:
-            reader.open(tmp_path / "nothing")
-        assert f"{tmp_path}/nothing/manifest.json" in caught.value.cause
+            reader.open(tmp_path)
+        assert caught.value.cause.startswith(f"{tmp_path}/manifest.json: there is no manifest")
         assert "prep-tfrecords build" in caught.value.remedy
+
+    def test_a_folder_that_is_not_there_is_named(self, tmp_path: pathlib.Path) -> None:
+        with pytest.raises(ReaderError, match="/nothing: there is no such folder"):
+            reader.open(tmp_path / "nothing")
+
+    def test_a_file_in_place_of_a_folder_is_named(self, data: Data) -> None:
+        with pytest.raises(ReaderError, match=r"/manifest\.json: this is no folder"):
+            reader.open(f"{data.root}/manifest.json")
 
     def test_an_unknown_scheme_is_an_error_of_the_reader(self) -> None:
         with pytest.raises(ReaderError, match=r"nowhere://bucket/data/manifest\.json"):
@@ -94,6 +118,11 @@ class TestOpen:
         path = pathlib.Path(data.root, "manifest.json")
         path.write_bytes(path.read_bytes()[:100])
         with pytest.raises(ManifestError, match=str(path)):
+            reader.open(data.root)
+
+    def test_a_manifest_that_is_too_large_is_not_read(self, data: Data) -> None:
+        os.truncate(pathlib.Path(data.root, "manifest.json"), 1 << 40)
+        with pytest.raises(ManifestError, match="1,099,511,627,776 bytes, expected at most 67,108,864 of a manifest"):
             reader.open(data.root)
 
     def test_a_missing_shard_is_named(self, data: Data) -> None:

@@ -52,6 +52,18 @@ def test_only_an_int64_feature_may_be_one_integer_everywhere(changes: dict[str, 
         feature(**changes)
 
 
+@pytest.mark.parametrize("shapes", [[(2**31,)], [(2**24 + 1,)], [(2**12, 2**12), (1,)], [(2**40, 2**40)]])
+def test_a_record_has_no_more_values_than_fit_into_memory(shapes: list[tuple[int, ...]]) -> None:
+    features = tuple(feature(name=f"f{at}", shape=shape, role="column") for at, shape in enumerate(shapes))
+    with pytest.raises(SchemaError, match="values in a record, expected at most 16,777,216"):
+        Schema(features)
+
+
+def test_a_shape_has_no_more_dimensions_than_an_array() -> None:
+    with pytest.raises(SchemaError, match="65 dimensions, expected at most 8"):
+        feature(shape=(1,) * 65)
+
+
 @pytest.mark.parametrize(("shape", "count"), [((), 1), ((7,), 7), ((2, 3, 4), 24)])
 def test_values_in_a_record_are_the_product_of_the_shape(shape: tuple[int, ...], count: int) -> None:
     assert feature(shape=shape).num_values == count

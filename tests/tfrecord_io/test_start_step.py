@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import pathlib
 from collections.abc import Iterable
 from typing import Any
@@ -267,6 +268,12 @@ class TestRefusals:
             reader.open(root).dataset("train", global_batch_size=50, training=False, start_step=1)
         assert str(path) in caught.value.cause
         assert "prep-tfrecords verify DATASET --repair" in caught.value.remedy
+
+    def test_an_index_that_is_too_large_is_not_read(self, root: pathlib.Path) -> None:
+        path = root / record_index.file_name("tiny-train-00000-of-00001.tfrecord")
+        os.truncate(path, 1 << 40)
+        with pytest.raises(CorruptRecordError, match="1099511627776 bytes, expected "):
+            reader.open(root).dataset("train", global_batch_size=50, training=False, start_step=1)
 
     def test_an_index_that_points_between_records_fails_loudly(self, root: pathlib.Path) -> None:
         path = root / record_index.file_name("tiny-train-00000-of-00001.tfrecord")

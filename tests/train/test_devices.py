@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
 from pipelines.train import devices, refusals
 from pipelines.train.devices import Target
@@ -131,3 +132,28 @@ def test_a_server_without_tpu_is_told_from_a_tpu() -> None:
         server.kill()
     assert done.stdout.startswith("DeviceError tpu-node grpc://127.0.0.1:"), done.stderr
     assert "there is no TPU" in done.stdout
+
+
+@pytest.mark.parametrize(("tpu", "warned"), [("auto", True), ("none", False)])
+def test_a_tpu_that_was_looked_for_in_vain_is_a_warning(tpu: str, warned: bool) -> None:
+    target = devices.choose(tpu, environment={}, chips_here=False)
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    lines = devices.missed_tpu(target, strategy)
+    assert bool(lines) is warned
+    if warned:
+        cause, remedy = lines
+        assert cause.startswith("warning: no TPU found (TPU_NAME, ")
+        assert cause.endswith("training on the CPU")
+        assert "--tpu none" in remedy
+
+
+@pytest.mark.slow
+def test_the_program_says_that_it_found_no_tpu_and_tensorflow_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR", "TF_CPP_MIN_LOG_LEVEL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    _, err = training.program(tmp_path / "model", tpu="auto", steps=1).communicate(timeout=120)
+    words = [line.split()[0] for line in err.splitlines()]
+    assert words == ["warning:", "remedy:", "replicas:", "step", "step", "saved"], err

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.train import job
+from pipelines.train import checkpoints, job
 from pipelines.train.config import TrainConfig
 from tests import building
 from tests.train import training
+from tfrecord_io.errors import OutputError
 
 pytestmark = pytest.mark.slow
 
@@ -26,7 +27,7 @@ def test_an_input_that_is_fit_for_a_tpu_is_passed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"data": "no-such-folder"}, "there is no manifest"),
+        ({"data": "no-such-folder"}, "there is no such folder"),
         ({"eval_split": "holdout"}, "--eval-split holdout"),
         ({"num_labels": 5}, "--num-labels 5"),
     ],
@@ -53,3 +54,10 @@ def test_an_input_that_cannot_go_on_where_training_stopped_is_named_once(tmp_pat
     assert cause.count(".offsets") == 1
     assert "the input cannot run on this TPU" in cause
     assert "--repair" in remedy
+
+
+@pytest.mark.parametrize("content", [b"[1]", b"{", b"[" * 100_000, b'{"seed": NaN}', b'{"seed": 1}' + b" " * (1 << 20)])
+def test_a_folder_with_a_file_that_no_training_wrote_is_refused(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "run.json").write_bytes(content)
+    with pytest.raises(OutputError, match="it cannot be used"):
+        checkpoints.belongs_to(str(tmp_path), identity={"seed": 1})

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import tensorflow as tf
 
+from pipelines.train import model_names, run
 from pipelines.train.config import TrainConfig
+from tests import building
 from tests.train import training
 from tfrecord_io.errors import ConfigError
 
@@ -45,10 +48,11 @@ def test_a_wrong_option_is_named(changes: dict[str, object], words: str) -> None
         ({"model": f"{SMALL}:nothing"}, "expected a keras.Model"),
         ({"model": f"{SMALL}:absent"}, "absent"),
         ({"model": "no_such_module:build"}, "no_such_module"),
-        ({"model": "bert-huge"}, "expected a size"),
+        ({"model": "bert-huge"}, "SIZE: tiny, "),
         ({"model": "bert-tiny", "task": "clm"}, "an encoder, which sees what follows"),
         ({"model": "gpt2-tiny", "task": "mlm"}, "a decoder"),
-        ({"model": "./no-such-folder"}, "cannot be loaded"),
+        ({"model": "./no-such-folder"}, "there is no such model"),
+        ({"model": "hf://nobody/nothing"}, "cannot be loaded"),
         ({"num_labels": 5}, "--num-labels 5"),
     ],
 )
@@ -62,10 +66,101 @@ def test_a_model_that_does_not_fit_is_refused(tmp_path: Path, changes: dict[str,
 
 @pytest.mark.parametrize(
     ("changes", "words"),
-    [({"data": "no-such-folder"}, "manifest"), ({"eval_split": "holdout"}, "--eval-split holdout")],
+    [
+        ({"data": "no-such-folder"}, "no-such-folder: there is no such folder"),
+        ({"data": training.__file__}, "training.py: this is no folder"),
+        ({"data": ""}, "no --data"),
+        ({"eval_split": "holdout"}, "--eval-split holdout"),
+    ],
 )
 def test_data_that_is_not_there_is_named(tmp_path: Path, changes: dict[str, object], words: str) -> None:
     outcome = training.command(tmp_path, **changes)
     cause, remedy = outcome.error
     assert words in cause
     assert remedy
+
+
+def test_a_training_needs_a_folder_to_write_to() -> None:
+    cause, remedy = training.command(None).error
+    assert cause.startswith("no --model-dir")
+    assert "--preflight" in remedy
+
+
+def test_a_preflight_needs_none() -> None:
+    cause, _ = training.command(None, preflight="v3-7").error
+    assert cause.startswith("--preflight 'v3-7'"), "only the slice is wrong"
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("bert-tyni", "bert-tiny"),
+        ("BERT_base", "bert-base"),
+        ("gpt-small", "gpt2-small"),
+        ("bert_base_en_uncasd", "bert_base_en_uncased"),
+        ("google-bert/bert-base-uncased", "hf://google-bert/bert-base-uncased"),
+        ("mymodel.py", "mymodel:build"),
+        ("package.mymodel.make", "package.mymodel:make"),
+    ],
+)
+def test_a_name_that_is_nearly_a_model_leads_to_it(name: str, meant: str) -> None:
+    with pytest.raises(ConfigError, match="there is no such model") as caught:
+        model_names.require_known(name)
+    assert caught.value.remedy.startswith(f"did you mean --model {meant}")
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "gpt2_base_en", "mymodel:build", "hf://owner/name", "."])
+def test_what_may_be_a_model_is_left_to_whoever_loads_it(name: str) -> None:
+    model_names.require_known(name)
+
+
+@pytest.mark.parametrize(
+    ("layout", "task", "allowed"),
+    [("pad", "tokens", "classify, mlm, clm"), ("concat", "classify", "mlm, clm"), ("concat", "tokens", "mlm, clm")],
+)
+def test_a_task_that_the_dataset_does_not_allow_leads_to_one_that_it_does(
+    tmp_path: Path, layout: str, task: str, allowed: str
+) -> None:
+    data = training.data() if layout == "pad" else building.built(building.REVIEWS, layout=layout)
+    outcome = training.command(tmp_path, data=data, task=task)
+    cause, remedy = outcome.error
+    assert outcome.status == 2
+    assert cause.startswith(f"--task {task}: ")
+    assert remedy.endswith(f"this dataset allows --task {allowed}")
+
+
+@pytest.mark.parametrize(("batch", "replicas", "fitting"), [(32, 3, "30 or 33"), (3, 4, "4"), (32, 64, "64")])
+def test_a_batch_that_replicas_cannot_share_leads_to_one_that_they_can(
+    tmp_path: Path, batch: int, replicas: int, fitting: str
+) -> None:
+    _, remedy = training.command(tmp_path, global_batch_size=batch, replicas=replicas).error
+    assert remedy == f"give --global-batch-size {fitting}"
+
+
+@pytest.mark.parametrize("name", ["cpu", "GPU"])
+def test_a_cpu_is_no_name_of_a_tpu(tmp_path: Path, name: str) -> None:
+    _, remedy = training.command(tmp_path, tpu=name).error
+    assert remedy.startswith("give --tpu none")
+
+
+def test_a_folder_of_data_is_no_place_for_a_model() -> None:
+    before = building.files(training.data())
+    cause, _ = training.command(training.data()).error
+    assert "holds a prepared dataset" in cause
+    assert building.files(training.data()) == before
+
+
+def test_a_file_is_no_place_for_a_model(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    cause, _ = training.command(tmp_path / "file").error
+    assert cause == f"--model-dir {tmp_path}/file: it cannot be used ({tmp_path}/file is not a directory)"
+
+
+def test_too_little_memory_is_not_blamed_on_the_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_memory(*_: object, **__: object) -> None:
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[1024,1024]")
+
+    monkeypatch.setattr(run, "train", out_of_memory)
+    cause, remedy = training.command(tmp_path).error
+    assert "out of memory" in cause
+    assert remedy.startswith("lower --global-batch-size")

@@ -12,7 +12,7 @@ from pipelines.train.config import TrainConfig
 from tests.tfrecord_io.conftest import WriteDataset, make_manifest, pad_rows, write_dataset
 from tests.tfrecord_io.test_objectives_labelled import TAGS_SCHEMA
 from tests.train import training
-from tfrecord_io.errors import ConfigError, ReaderError
+from tfrecord_io.errors import ConfigError
 
 __all__ = ["write_dataset"]  # a fixture
 
@@ -54,7 +54,7 @@ def test_the_number_of_labels_is_needed_where_they_have_no_names() -> None:
 
 
 def test_a_dataset_without_labels_of_tokens_is_refused() -> None:
-    with pytest.raises(ReaderError, match="no token_labels"):
+    with pytest.raises(ConfigError, match=r"--task tokens: .*no token_labels"):
         tasks.bind(config(num_labels=3), make_manifest())
 
 

@@ -93,6 +93,13 @@ def test_another_training_in_the_same_folder_is_refused(tmp_path: Path, change: 
     assert next(iter(change)) in outcome.error[0]
 
 
+def test_a_finished_training_says_that_nothing_is_left(tmp_path: Path) -> None:
+    assert training.command(tmp_path, steps=2).status == 0
+    again = training.command(tmp_path, steps=2)
+    assert again.status == 0
+    assert "nothing left to train: 2 steps are taken, --steps is 2" in again.err
+
+
 def test_a_damaged_checkpoint_is_named(tmp_path: Path) -> None:
     assert training.command(tmp_path, steps=1).status == 0
     for path in (tmp_path / "checkpoints").glob("*.data-*"):

@@ -22,7 +22,7 @@ def data() -> Path:
     return building.reviews(max_length=16)
 
 
-def options(model_dir: Path | str, **changes: object) -> list[str]:
+def options(model_dir: Path | str | None, **changes: object) -> list[str]:
     """Arguments of a short training of a small model; `steps=8` becomes --steps 8, None leaves out, True is a flag, a
     tuple repeats it."""
     defaults: dict[str, object] = {
@@ -48,7 +48,7 @@ def options(model_dir: Path | str, **changes: object) -> list[str]:
     return arguments
 
 
-def command(model_dir: Path, **changes: object) -> Outcome:
+def command(model_dir: Path | None, **changes: object) -> Outcome:
     """Runs `train-tpu` in this process, on one replica."""
     out, err, status = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

@@ -23,7 +23,6 @@ from pipelines.train.preflight import compiler, feed, largest, slices, steps
 from pipelines.train.preflight.compiler import Compiled, OutOfMemory
 from pipelines.train.preflight.errors import CompilerError, UnfitError
 from pipelines.train.preflight.slices import Slice
-from tfrecord_io.errors import ConfigError
 
 __all__ = ["Flight", "Speed", "fly", "require_fit", "speed"]
 
@@ -160,12 +159,7 @@ class _Pilot:
 
 def _job(config: TrainConfig, wanted: Slice) -> Job:
     """The training, as the trainer checks it, without a TPU and without a model folder."""
-    if config.global_batch_size % wanted.replicas:
-        raise ConfigError(
-            f"--global-batch-size {config.global_batch_size} on {wanted.name} with its {wanted.replicas} replicas, "
-            "expected a multiple",
-            remedy=f"choose a multiple of {wanted.replicas}: every replica gets equally many rows",
-        )
+    config.require_equal_parts(wanted.replicas, place=wanted.name)
     data = datasets.open_data(config)
     datasets.require_train_split(config, data)
     return Job(

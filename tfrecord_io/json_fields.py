@@ -1,0 +1,167 @@
+"""What may stand in the JSON files of a dataset, checked once, where they are read: types, sizes, and names.
+
+    document = load(text)                            bounded in depth, no NaN, no infinity
+    split = text(document["split"], NAME)            a name that becomes part of a path
+    rows = count(document["rows"])                   0 to 2^63 - 1
+
+The file may be a stranger's. Each function gives the value as it is or raises ValueError; a field that is not there
+is a KeyError. Whoever reads a file turns both into an error that names it (`WRONG`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+__all__ = [
+    "FINGERPRINT",
+    "MOST",
+    "NAME",
+    "SHA256",
+    "WRONG",
+    "count",
+    "flag",
+    "items",
+    "load",
+    "mapping",
+    "object_of",
+    "one_of",
+    "optional",
+    "text",
+]
+
+# Parts of file names. A dot-free first character keeps '..' and hidden files out; no separator keeps other folders out.
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,254}\Z")
+FINGERPRINT = re.compile(r"[0-9a-f]{1,128}\Z")
+SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+
+_WORDS = {
+    NAME: "a plain file name of letters, digits, '_', '-', '+' and '.', not beginning with a dot",
+    FINGERPRINT: "1 to 128 hex digits",
+    SHA256: "64 hex digits",
+}
+
+# Of counts: what an int64 holds.
+MOST = 2**63 - 1
+_MOST_DEPTH = 50
+
+# What these functions raise, and looking for a field that is not there.
+WRONG = (KeyError, ValueError)
+
+
+def load(content: bytes | str, *, any_depth: bool = False) -> Any:
+    """The document. Lists and objects are at most 50 deep in each other, since other code may walk through them by
+    recursion; `any_depth` saves looking for that where each field is checked anyway: a plan has a million lists.
+    """
+    try:
+        document = json.loads(content, parse_constant=_refuse, parse_float=_finite)
+    except RecursionError as error:
+        raise ValueError("lists and objects too deep in each other") from error
+    level, depth = [] if any_depth else [document], 0
+    while level := [inner for value in level if isinstance(value, list | dict) for inner in _inner(value)]:
+        depth += 1
+        if depth > _MOST_DEPTH:
+            raise ValueError(f"lists and objects more than {_MOST_DEPTH} deep in each other")
+    return document
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """An object."""
+    return _require(value, dict, "an object")
+
+
+def items(value: Any) -> list[Any]:
+    """A list."""
+    return _require(value, list, "a list")
+
+
+def text(value: Any, pattern: re.Pattern[str] | None = None) -> str:
+    """A string that can be written again, and matches the pattern, if there is one."""
+    found: str = _require(value, str, "a string")
+    found.encode()  # half a surrogate pair, spelt by an escape
+    if pattern is not None and not pattern.match(found):
+        raise ValueError(f"{found!r:.100}, expected {_WORDS[pattern]}")
+    return found
+
+
+def count(value: Any, *, most: int = MOST) -> int:
+    """A whole number of at least 0."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f"{_shown(value)} where a whole number from 0 to {most} is expected")
+    return value
+
+
+def flag(value: Any) -> bool:
+    """True or false."""
+    found: bool = _require(value, bool, "true or false")
+    return found
+
+
+def one_of(value: Any, *allowed: str) -> Any:
+    """One of some strings."""
+    if not isinstance(value, str) or value not in allowed:
+        raise ValueError(f"{_shown(value)} where one of {allowed} is expected")
+    return value
+
+
+def optional(read: Any, value: Any, **arguments: Any) -> Any:
+    """None, or what `read` gives."""
+    return None if value is None else read(value, **arguments)
+
+
+def object_of(kind: type, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Those of the fields `names` that are there, of the types that the dataclass `kind` has for them. Lists become
+    tuples.
+    """
+    hints = get_type_hints(kind)
+    return {name: _of_type(document[name], hints[name], name=name) for name in names if name in document}
+
+
+def _of_type(value: Any, hint: Any, *, name: str) -> Any:
+    if not _conforms(value, hint):
+        raise ValueError(f"{name}: {_shown(value)}, which is none of its values")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _conforms(value: Any, hint: Any) -> bool:
+    kind, arguments = get_origin(hint), get_args(hint)
+    if kind is Literal:
+        return isinstance(value, str) and value in arguments
+    if kind in (Union, types.UnionType):
+        return any(_conforms(value, each) for each in arguments)
+    if kind is tuple:
+        return isinstance(value, list) and all(_conforms(each, arguments[0]) for each in value)
+    if hint is int:
+        return type(value) is int and abs(value) <= MOST
+    if hint is str:
+        return isinstance(value, str) and text(value) == value
+    return type(value) is hint
+
+
+def _require(value: Any, kind: type, expected: str) -> Any:
+    if type(value) is not kind:
+        raise ValueError(f"{_shown(value)} where {expected} is expected")
+    return value
+
+
+def _shown(value: Any) -> str:
+    """The value in a message: cut, and of what is nested no more than its kind."""
+    return f"{value!r:.100}" if not isinstance(value, list | dict) else f"a {type(value).__name__}"
+
+
+def _inner(value: list[Any] | dict[str, Any]) -> Any:
+    return value.values() if isinstance(value, dict) else value
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no number")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if number in (float("inf"), float("-inf")):
+        raise ValueError(f"{digits:.30} is too large a number")
+    return number
