@@ -334,9 +334,6 @@ class TestBadInput:
             ({"seed": -1}, 2, "--seed -1, expected 0 or more", "another seed"),
             ({"shard_size": "10B"}, 2, "--shard-size 10 bytes, but one record of", "larger --shard-size"),
             ({"shard_size": "100B"}, 2, "--shard-size 100 bytes, but one record takes about", "larger --shard-size"),
-            ({"max_length": 10**9, "tokenizer": "/nowhere"}, 2, "--max-length 1000000000, expected at most", "512"),
-            ({"workers": 10**6, "tokenizer": "/nowhere"}, 2, "--workers 1000000, expected at most", "--workers out"),
-            ({"shard_size": "1000000GB", "tokenizer": "/nowhere"}, 2, "--shard-size 10000000000000", "100MB"),
             ({"shard_size": "0"}, 2, "size '0', expected a positive number", "100MB"),
             ({"shard_size": "ten"}, 2, "size 'ten'", "100MB"),
             ({"max_error_rate": 2}, 2, "--max-error-rate 2.0, expected a fraction", "0.01"),
@@ -363,6 +360,24 @@ class TestBadInput:
         assert cause in outcome.error[0]
         assert remedy in outcome.error[1]
         assert not (tmp_path / "out" / "manifest.json").exists()
+
+    @pytest.mark.parametrize(
+        ("changes", "cause", "remedy"),
+        [
+            ({"max_length": 10**9}, "--max-length 1000000000, expected at most", "512"),
+            ({"workers": 10**6}, "--workers 1000000, expected at most", "leave --workers out"),
+            ({"shard_size": "1000000GB"}, "--shard-size 1000000000000000, expected at most", "100MB"),
+            ({"shard_size": "10B"}, "--shard-size 10 bytes, but one record of", "larger --shard-size"),
+        ],
+    )
+    def test_an_absurd_number_is_refused_before_anything_is_loaded(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], cause: str, remedy: str
+    ) -> None:
+        monkeypatch.setattr(tokenization, "resolve", lambda config: pytest.fail("the tokenizer was loaded"))
+        outcome = build(tmp_path / "out", **changes)
+        assert outcome.status == 2
+        assert cause in outcome.error[0]
+        assert remedy in outcome.error[1]
 
     def test_a_limit_above_the_number_of_rows_is_none(self) -> None:
         outcome = building.command(
