@@ -21,6 +21,14 @@ from pipelines.request import config_of, steps_of, takes_consent, takes_making, 
 
 __all__ = ["main"]
 
+
+def _folder(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
+    """The folder of a dataset, by its manifest too: what a shell completes, or a listing shows."""
+    return given if given is None else given.removesuffix("/manifest.json") if given != "manifest.json" else "."
+
+
+_dataset = click.argument("dataset", callback=_folder)
+
 _INTERRUPTED_BUILD = (
     "interrupted before the dataset was complete",
     "run the same command again; finished shards are kept",
@@ -103,7 +111,7 @@ def _plan(request: dict[str, Any], *, output: str | None, workers: int | None, a
 
 
 @main.command()
-@click.argument("dataset")
+@_dataset
 @click.option("--split", "splits", multiple=True, help="Repeatable. Default: every split.")
 @click.option("--rows", type=click.IntRange(min=0), default=2, show_default=True, help="Rows to decode of each split.")
 @common
@@ -126,7 +134,7 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, ver
 
 
 @main.command(cls=WithSteps)
-@click.argument("dataset")
+@_dataset
 @click.option("--repair", is_flag=True, help="Make again what is damaged or missing, from the plan and the source.")
 @takes_consent
 @common
@@ -182,7 +190,7 @@ def _refuse(dataset: str, damaged: list[Any]) -> None:
 
 
 @main.command(cls=WithSteps)
-@click.argument("dataset")
+@_dataset
 @click.option("--split", required=True, help="Of the record.")
 @click.option("--shard", required=True, type=click.IntRange(min=0), metavar="I", help="Number in the split, from 0.")
 @click.option("--record", required=True, type=click.IntRange(min=0), metavar="J", help="Number in the shard, from 0.")
@@ -214,7 +222,7 @@ def trace(
 
 
 @main.command()
-@click.argument("dataset", required=False)
+@click.argument("dataset", required=False, callback=_folder)
 @click.option("--output", metavar="OUT", help="Folder or gs:// address that a build is to write to.")
 @click.option(
     "--region", metavar="REGION", help="Where the TPU or the workers are, to compare with the bucket's place."
@@ -235,22 +243,30 @@ def doctor(
     verbose: bool,
     **sizes: int,
 ) -> None:
-    """Is a place ready for a dataset (--output), or a finished DATASET for a TPU (--tpu)?
+    """Is a place ready for a dataset (--output), or a finished DATASET for a TPU (--tpu, node unless you say vm)?
 
     Tries in OUT, on a small object, all that a build does there: write, read, list, delete; and says who we are.
     """
     with errors(verbose=verbose):
         from tfrecord_io.errors import ConfigError
 
-        if (output is None) == (dataset is None) or (dataset is None) != (tpu is None):
+        if (output is None) == (dataset is None) or (output is not None and tpu is not None):
             raise ConfigError(
-                "doctor looks at one thing at a time", remedy="give --output OUT, or DATASET with --tpu node or vm"
+                "doctor looks at one thing at a time",
+                remedy="give --output OUT, or the folder of a finished dataset (with --tpu node or vm)",
             )
-        if dataset is not None:
-            _examine_dataset(dataset, tpu=tpu, as_json=as_json, verbose=verbose, **sizes)
-        elif output is not None:
+        if dataset is not None and (tpu is not None or _is_finished(dataset)):
+            # What a Node needs is all that a VM does, and more.
+            _examine_dataset(dataset, tpu=tpu or "node", as_json=as_json, verbose=verbose, **sizes)
+        else:
             with quiet(verbose=verbose):
-                _examine_place(output, region=region, source=source, as_json=as_json)
+                _examine_place(output or dataset or "", region=region, source=source, as_json=as_json)
+
+
+def _is_finished(dataset: str) -> bool:
+    from pipelines.prepare import workspace
+
+    return workspace.read_manifest(dataset) is not None
 
 
 def _examine_place(output: str, *, region: str | None, source: str | None, as_json: bool) -> None:

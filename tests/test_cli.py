@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,71 @@ def test_a_tokenizer_that_is_no_folder_of_one_is_said_at_once(
     assert remedy in outcome.error[1]
 
 
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_a_dataset_may_be_named_by_its_manifest(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_folder, by_manifest = (building.command(command, place) for place in (reviews(), reviews() / "manifest.json"))
+    assert by_folder.status == by_manifest.status == 0
+    assert by_manifest.err == by_folder.err
+    monkeypatch.chdir(reviews())
+    assert building.command(command, "manifest.json").err == by_folder.err
+
+
+def test_what_is_no_dataset_is_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = {name: building.command("inspect", tmp_path / name).error[0] for name in ("nowhere", "file", "")}
+    assert [found[name].rpartition(": ")[2] for name in ("nowhere", "file")] == [
+        "no such folder",
+        "a file, expected the folder of a dataset",
+    ]
+    assert "no manifest.json" in found[""]
+
+
+def test_doctor_looks_at_a_dataset_or_at_a_place_whichever_it_is(tmp_path: Path) -> None:
+    place = building.command("doctor", tmp_path / "new")
+    assert place.status == 0
+    assert "ok   write" in place.err
+    finished = building.command("doctor", reviews())
+    assert "write" not in finished.err
+    assert finished.err == building.command("doctor", reviews(), "--tpu", "node").err
+
+
+@pytest.mark.parametrize(("shard", "record", "remedy"), [(0, 10**6, "choose 0 to "), (7, 0, "choose 0 to 2")])
+def test_trace_says_which_numbers_there_are(shard: int, record: int, remedy: str) -> None:
+    outcome = building.command("trace", reviews(), "--split", "train", "--shard", shard, "--record", record)
+    assert outcome.error[1].startswith(remedy)
+    one = building.command("trace", reviews(), "--split", "validation", "--shard", 1, "--record", 0)
+    assert one.error[1] == "there is only number 0"
+
+
+@pytest.mark.parametrize("command", ["plan", "build"])
+def test_which_engine_serves_is_said_and_why_it_is_slow(tmp_path: Path, zoo: Zoo, command: str) -> None:
+    """Another release of `tokenizers`, or a missing package, would be ten times slower without a word."""
+    output = ["--output", tmp_path / "out"]
+    fast = building.command(command, REVIEWS, "--tokenizer", building.tokenizer(), *output)
+    assert "tokenized by wordpiece 1" in fast.err
+    assert "no fast engine" not in fast.err
+    slow = building.command(command, REVIEWS, "--tokenizer", zoo.path("slow_byt5"), *output, "--overwrite")
+    assert "warning: no fast engine makes these rows" in slow.err
+    assert all(f"{engine}: " in slow.err for engine in ("wordpiece", "unigram", "fastokens", "gigatoken"))
+    named = building.command(
+        command, REVIEWS, "--tokenizer", building.tokenizer(), "--engine=hf", *output, "--overwrite"
+    )
+    assert "tokenized by hf" in named.err
+    assert "no fast engine" not in named.err, "it was asked for"
+
+
+def test_a_release_that_no_engine_was_compared_with_is_said_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "0.99.0" if name == "tokenizers" else version(name))
+    outcome = building.command("plan", REVIEWS, "--tokenizer", building.tokenizer())
+    assert outcome.status == 0
+    (line,) = (line for line in outcome.err.splitlines() if line.startswith("warning: no fast engine"))
+    assert "tokenizers 0.99.0" in line
+    assert "pip install" in line
+
+
 class TestOptions:
     """What can be typed, frozen: a change here is a change for everybody who has typed it."""
 
@@ -248,9 +314,7 @@ class TestDoctor:
         assert outcome.status == 1
         assert str(reviews()) in outcome.err
 
-    @pytest.mark.parametrize(
-        "arguments", [[], ["x"], ["x", "--output", "y"], ["--tpu", "vm"], ["--output=y", "--tpu=vm"]]
-    )
+    @pytest.mark.parametrize("arguments", [[], ["x", "--output", "y"], ["--tpu", "vm"], ["--output=y", "--tpu=vm"]])
     def test_one_thing_at_a_time(self, arguments: list[str]) -> None:
         outcome = building.command("doctor", *arguments)
         assert (outcome.status, outcome.error[0]) == (2, "doctor looks at one thing at a time")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from pipelines.prepare import disproof, locking, padding, progress, workspace
+from pipelines.prepare import disproof, imports, locking, padding, progress, workspace
 from pipelines.prepare.commit import check_error_rate, commit
 from pipelines.prepare.config import PrepareConfig
 from pipelines.prepare.job import WORK_FOLDER, Resolved, resolve
@@ -88,7 +88,7 @@ def _import_soon() -> None:
 
 def _import_quietly() -> None:
     # What is wrong with it is said where it is needed.
-    with contextlib.suppress(Exception):
+    with contextlib.suppress(Exception), imports.one_at_a_time:
         importlib.import_module("pipelines.prepare.pipeline")
 
 
@@ -194,7 +194,8 @@ def _make(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig) -
     }
     if not missing:
         return commit(resolved.job, **arguments)
-    from pipelines.prepare import pipeline
+    with imports.one_at_a_time:
+        from pipelines.prepare import pipeline
 
     pipeline.run(
         resolved.job,

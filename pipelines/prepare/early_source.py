@@ -25,6 +25,7 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from pipelines.prepare import imports
 from pipelines.prepare.config import SourceConfig
 from tfrecord_io.errors import PrepError
 
@@ -91,7 +92,8 @@ def awaited(config: SourceConfig) -> Source:
 
 
 def _opened(config: SourceConfig, *, processes: int = 1) -> Source:
-    from pipelines.prepare.loading import open_source  # with `datasets`, which takes most of a second
+    with imports.one_at_a_time:
+        from pipelines.prepare.loading import open_source  # with `datasets`, which takes most of a second
 
     return open_source(config, processes=processes)
 

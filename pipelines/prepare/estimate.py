@@ -10,6 +10,7 @@ import numpy as np
 from pipelines.prepare.build import Planned, plan_one, warn_of_padding
 from pipelines.prepare.comparison import Cost, compare
 from pipelines.prepare.config import PrepareConfig
+from pipelines.prepare.crosscheck import engine_of
 from pipelines.prepare.job import Resolved, resolve
 from pipelines.prepare.sampling import Sample
 from tfrecord_io.ledger import FILTERED
@@ -22,8 +23,8 @@ _LONGEST = 8192
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """One split. Tokens count special tokens; `seconds` is for this machine, tokenizing alone, without start-up; the
-    `steps` are the user's, as on the command line.
+    """One split. Tokens count special tokens; `seconds` is for this machine, tokenizing alone, without start-up, by
+    `engine`; the `steps` are the user's, as on the command line.
     """
 
     split: str
@@ -37,6 +38,7 @@ class Estimate:
     token_percentiles: dict[int, int]
     layouts: tuple[Cost, ...]
     steps: tuple[str, ...] = ()
+    engine: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """As `plan --json` prints it."""
@@ -71,6 +73,7 @@ def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, ro
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
         layouts=_compared(sample, resolved, shard_bytes=config.output.shard_bytes, rows=usable),
         steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.steps),
+        engine=engine_of(resolved.tools),
     )
 
 

@@ -12,17 +12,29 @@ import dataclasses
 import functools
 import hashlib
 import json
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from pipelines.prepare import bucket_lengths, disproof, early_source, layouts, overlap, steps, storage, tokenization
+from pipelines.prepare import (
+    bucket_lengths,
+    disproof,
+    early_source,
+    engines,
+    layouts,
+    overlap,
+    steps,
+    storage,
+    tokenization,
+)
 from pipelines.prepare.column_planning import plan_columns
 from pipelines.prepare.columns import ColumnPlan
 from pipelines.prepare.config import Compression, EngineName, LayoutConfig, PrepareConfig, SourceConfig
 from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.planning import ShardTask
+from pipelines.prepare.runs import id_dtype
 from pipelines.prepare.sources import Source, SplitSource
 from pipelines.prepare.stepping import stepped
 from pipelines.prepare.steps import Step
@@ -36,6 +48,8 @@ __all__ = ["Job", "Resolved", "rejected_path", "resolve", "source_place", "token
 
 WORK_FOLDER = ".prep"
 _NOT_IN_NAMES = frozenset("\\\0")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -156,6 +170,9 @@ def resolve(config: PrepareConfig) -> Resolved:
     if bucket_lengths.automatic(config.layout.bucket_lengths):
         config, wanted = _with_lengths(config, wanted, tools, source=source)
         tools = layout.open_tools(wanted)
+    if config.engine == "auto" and tools.reference is None:
+        reasons = engines.why_slow(tokenizer, dtype=id_dtype(facts.vocab_size))
+        _log.warning("no fast engine makes these rows, so that it takes about ten times as long (%s)", reasons)
     items = _fingerprint_items(config, length=wanted.length, facts=facts, source=source, found=found)
     return Resolved(
         job=_job(config, wanted, tools, source=source, fingerprint=_fingerprint(items)),

@@ -107,12 +107,14 @@ def _shard(manifest: Manifest, *, split: str, shard: int, record: int) -> Shard:
         raise ReaderError(f"no split {split!r}", remedy=f"choose among {', '.join(manifest.splits)}")
     entries = manifest.splits[split].shards
     if not 0 <= shard < len(entries):
-        raise ReaderError(f"split {split!r} has no shard {shard}", remedy=f"choose 0 to {len(entries) - 1}")
+        raise ReaderError(f"split {split!r} has no shard {shard}", remedy=_which(len(entries)))
     if not 0 <= record < entries[shard].num_examples:
-        raise ReaderError(
-            f"{entries[shard].name} has no record {record}", remedy=f"choose 0 to {entries[shard].num_examples - 1}"
-        )
+        raise ReaderError(f"{entries[shard].name} has no record {record}", remedy=_which(entries[shard].num_examples))
     return entries[shard]
+
+
+def _which(count: int) -> str:
+    return "there is only number 0" if count == 1 else f"choose 0 to {count - 1:,}"
 
 
 def _shard_rows(dataset: Reopened, task: ShardTask, *, ledger: Ledger, length: int | None) -> _ShardRows:
@@ -168,7 +170,7 @@ def _left_by_filters(dataset: Reopened, task: ShardTask, *, filtered: int) -> np
 
 def _tokenized(dataset: Reopened, task: ShardTask) -> Builder:
     """The shard as it was before it was laid out."""
-    tools = dataset.job.open_tools()
+    tools = dataset.open_tools()
     builder = tools.builder()
     for first, batch in shards.batches(dataset.job, task.split, task.segments):
         rows, _ = columns.extract(batch, dataset.job.columns, first=first)

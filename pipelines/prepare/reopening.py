@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast, get_args
 
-from pipelines.prepare import early_source, steps, workspace
+from pipelines.prepare import early_source, engines, steps, workspace
 from pipelines.prepare.column_planning import plan_columns
-from pipelines.prepare.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, LayoutConfig, SourceConfig
+from pipelines.prepare.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.consent import NONE, Consent, source_to_open, steps_to_run
 from pipelines.prepare.job import Job
-from pipelines.prepare.layouts import layout_of
+from pipelines.prepare.layouts import Tools, layout_of
 from pipelines.prepare.planning import ShardTask, SplitPlan
 from pipelines.prepare.sources import Source, SplitSource
 from pipelines.prepare.stepping import stepped
@@ -41,6 +41,15 @@ class Reopened:
     job: Job
     plans: Mapping[str, SplitPlan]
     source: Source
+
+    def open_tools(self) -> Tools:
+        """The tokenizer with the engine that the dataset was made with, or by itself where that does not serve here.
+        What is made again is compared with the manifest's digests in any case.
+        """
+        try:
+            return self.job.open_tools()
+        except ConfigError:
+            return dataclasses.replace(self.job, engine="hf").open_tools()
 
     def task(self, split: str, index: int) -> ShardTask:
         """Task `index` of a split."""
@@ -114,6 +123,15 @@ def _asked(root: str, manifest: Manifest) -> _Asked:
         ) from error
 
 
+def _engine(manifest: Manifest) -> EngineName:
+    """The engine that made the shards; `auto` if there were several, or it is none of today's."""
+    made = {engine.partition(" ")[0] for counts in manifest.engines.get("splits", {}).values() for engine in counts}
+    name = made.pop() if len(made) == 1 else "auto"
+    if name in get_args(EngineName):
+        return cast(EngineName, name)
+    return "hf" if engines.is_reference(name) else "auto"
+
+
 def _require_same(source: Source, manifest: Manifest, *, root: str) -> None:
     before = {name: value for name, value in manifest.source.items() if name != "splits"}
     if listed := workspace.differences(before, dict(source.identity)):
@@ -138,6 +156,7 @@ def _job(root: str, manifest: Manifest, asked: _Asked, *, config: SourceConfig, 
         length=manifest.row_length,
         facts=manifest.tokenizer,
         compression=manifest.compression,
+        engine=_engine(manifest),
         seed=asked.seed,
         shuffle=asked.shuffle,
     )

@@ -54,7 +54,7 @@ def repair(
 
 def _remake(root: str, reopened: Reopened, remade: Sequence[tuple[str, int]]) -> Iterator[tuple[str, str]]:
     """Makes whole tasks again. Of several files that a task makes, those that were sound come out as they are."""
-    tools, manifest = reopened.job.open_tools(), reopened.manifest
+    tools, manifest = reopened.open_tools(), reopened.manifest
     expected = {split: manifest.splits[split].by_task() for split, _ in remade}
     for split, task in remade:
         shards.write(reopened.task(split, task), reopened.job, tools, expected=expected[split][task])

@@ -220,6 +220,8 @@ def estimates(found: list[Estimate]) -> None:
             f"{each.seconds:.1f} s",
         )
     out.print(splits)
+    if found and found[0].engine:
+        out.print(f"tokenized by {found[0].engine}")
     if found and found[0].steps:
         out.print(f"steps: {', '.join(found[0].steps)}")
     for each in found:

@@ -1,5 +1,5 @@
 """Tokenizers of which no dataset is made: those that may answer the same text in two ways, so that none could be made
-again or checked, and those that would take all memory before they give a token.
+again or checked, and those that would take all memory, or never end, before they give a token.
 """
 
 from __future__ import annotations
@@ -66,6 +66,12 @@ def _require_different_texts(backend: Any, name: str) -> None:
     """Of two added tokens that are looked for as the same text, either is found, by chance."""
     token_of: dict[str, str] = {}
     for text, content in _normalized(backend):
+        if not text:
+            raise TokenizerError(
+                f"tokenizer {name!r}: nothing is left of its added token {content!r} once it is normalized, and "
+                "`tokenizers` looks for nothing without end",
+                remedy='take it out of "added_tokens" in its tokenizer.json, or make it "normalized": false',
+            )
         other = token_of.setdefault(text, content)
         if other != content:
             first, second = sorted((other, content))

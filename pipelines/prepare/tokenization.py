@@ -7,7 +7,6 @@ and what ends up beside the shards: a trainer that loads OUT/tokenizer has the v
 
 from __future__ import annotations
 
-import importlib
 import logging
 import os
 import re
@@ -15,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipelines.prepare import panics, paths
+from pipelines.prepare import imports, panics, paths
 from pipelines.prepare.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.sound_tokenizers import require_sound
@@ -41,7 +40,8 @@ _log = logging.getLogger(__name__)
 
 def import_libraries() -> None:
     """Imports what tokenizers are loaded with, which takes a second, if that has not been done."""
-    importlib.import_module("transformers").PreTrainedTokenizerBase  # noqa: B018  (imported when it is asked for)
+    with imports.one_at_a_time:
+        from transformers import AutoTokenizer, PreTrainedTokenizerBase  # noqa: F401  (imported when asked for)
 
 
 def resolve(config: TokenizerConfig) -> tuple[Any, Files]:

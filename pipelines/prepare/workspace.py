@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -66,10 +67,19 @@ def require_manifest(root: str) -> Manifest:
     found = read_manifest(root)
     if found is None:
         raise ManifestError(
-            f"{root}: no {manifest.FILE_NAME}, so there is no finished dataset here",
+            f"{root}: {_instead_of_a_dataset(root)}",
             remedy="name the --output of a build that has finished, or run the build again",
         )
     return found
+
+
+def _instead_of_a_dataset(root: str) -> str:
+    local = storage.local_path(root)
+    if local is not None and not os.path.exists(local):
+        return "no such folder"
+    if local is not None and os.path.isfile(local):
+        return "a file, expected the folder of a dataset"
+    return f"no {manifest.FILE_NAME}, so there is no finished dataset here"
 
 
 def check(resolved: Resolved, *, overwrite: bool) -> None:

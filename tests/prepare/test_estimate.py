@@ -40,7 +40,7 @@ def test_the_fields_of_a_plan_are_these() -> None:
     (found,) = planned("--split", "train")
     assert found.keys() == {
         *("split", "rows", "rows_rejected", "rows_filtered", "shards", "num_bytes", "num_tokens"),
-        *("seconds", "token_percentiles", "layouts", "steps"),
+        *("seconds", "token_percentiles", "layouts", "steps", "engine"),
     }
     assert list(found["token_percentiles"]) == ["5", "25", "50", "75", "95", "99", "100"]
     values = list(found["token_percentiles"].values())

@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from pipelines.prepare import shards
+from pipelines.prepare.layouts import Tools
 from pipelines.prepare.planning import ShardTask
 from tests import building
 from tests.building import REVIEWS, Outcome, built, read_manifest, reviews
@@ -77,6 +79,39 @@ DAMAGE: dict[str, list[Callable[[Path], None]]] = {
         lambda root: flip(train_shards(root)[0], 3),
     ],
 }
+
+
+@pytest.mark.parametrize("engine", ["hf", "wordpiece"])
+def test_the_engine_of_the_manifest_makes_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    root = Path(shutil.copytree(reviews(engine=engine), tmp_path / "out"))
+    before = building.files(root)
+    remove(root, "*-train-00001-*")
+    used = []
+
+    def note(task: ShardTask, job: object, tools: Tools, **options: object) -> object:
+        used.append(tools.engine)
+        return written(task, job, tools, **options)  # type: ignore[arg-type]
+
+    written = shards.write
+    monkeypatch.setattr(shards, "write", note)
+    assert repair(root).status == 0
+    assert used == [engine]
+    assert building.files(root) == before, "its receipt, too, says so"
+
+
+def test_an_engine_that_does_not_serve_here_any_more_is_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(shutil.copytree(reviews(), tmp_path / "out"))
+    expected = building.shard_bytes(root)
+    remove(root, "*-train-00001-*")
+    version = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "0.99.0" if name == "tokenizers" else version(name))
+    outcome = repair(root)
+    assert outcome.status == 0, outcome.err
+    assert building.shard_bytes(root) == expected
 
 
 @pytest.mark.parametrize("damage", sorted(DAMAGE))

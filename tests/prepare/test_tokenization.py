@@ -360,3 +360,19 @@ def test_documents_end_in_eos_or_else_in_the_separator_token(zoo: Zoo, kind: str
 def test_a_tokenizer_without_eos_and_separator_cannot_end_documents(zoo: Zoo) -> None:
     with pytest.raises(TokenizerError, match=r"neither an EOS nor a separator token.*choose --layout pad"):
         tokenization.separator_id(zoo.tokenizer("slow_ctrl"))
+
+
+def test_an_added_token_of_which_normalizing_leaves_nothing_is_refused(zoo: Zoo, tmp_path: Path) -> None:
+    """`tokenizers` would look for it without end."""
+    folder = _copy(zoo, "wordpiece_uncased", tmp_path / "endless")
+    path = folder / "tokenizer.json"
+    content = json.loads(path.read_text())
+    content["normalizer"] = {"type": "Replace", "pattern": {"String": "\u0301"}, "content": ""}
+    content["added_tokens"].append(
+        {"id": 29_999, "content": "\u0301", "normalized": True, "special": False}
+        | dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
+    )
+    path.write_text(json.dumps(content))
+    with pytest.raises(TokenizerError, match=r"nothing is left of its added token .* once it is normalized") as caught:
+        _resolve(folder)
+    assert "added_tokens" in caught.value.remedy

@@ -15,7 +15,7 @@ it is qualified for (docs/engines.md), and only if both agree on a battery of te
 """
 
 from pipelines.prepare.engines.base import BATTERY, Engine, is_reference, utf8_of
-from pipelines.prepare.engines.choice import Choice, Reference, choose, decide, open_reference
+from pipelines.prepare.engines.choice import Choice, Reference, choose, decide, open_reference, why_slow
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine, SlowEngine, copy_backend
 
 __all__ = [
@@ -31,4 +31,5 @@ __all__ = [
     "is_reference",
     "open_reference",
     "utf8_of",
+    "why_slow",
 ]

@@ -18,7 +18,7 @@ from pipelines.prepare.engines.hugging_face import HuggingFaceEngine, SlowEngine
 from pipelines.prepare.engines.qualified import NotQualified
 from tfrecord_io.errors import ConfigError, TokenizerError
 
-__all__ = ["Choice", "Reference", "choose", "decide", "open_reference"]
+__all__ = ["Choice", "Reference", "choose", "decide", "open_reference", "why_slow"]
 
 Reference: TypeAlias = HuggingFaceEngine | SlowEngine
 
@@ -84,6 +84,14 @@ def decide(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: Engine
             remedy="leave --engine out: the fastest engine that gives the tokenizer's own tokens is taken",
         )
     return Choice(engine=reference, reasons=reasons)
+
+
+def why_slow(tokenizer: Any, *, dtype: np.dtype) -> str:
+    """Why transformers' own tokenizer serves where nobody asked for it: for each fast engine a reason."""
+    choice = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
+    if choice.engine.name in _FAST:
+        return f"{choice.engine.name} has its tokens, but not all that these rows need, such as offsets"
+    return "; ".join(f"{name}: {reason}" for name, reason in choice.reasons.items())
 
 
 def _opened(name: str, tokenizer: Any, reference: Engine, *, dtype: np.dtype) -> Engine | str:
