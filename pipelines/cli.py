@@ -56,11 +56,9 @@ def build(
         _plan(request, output=output, workers=workers, as_json=as_json, verbose=verbose)
         return
     with errors(verbose=verbose, interrupted=_INTERRUPTED_BUILD):
-        from pipelines.prepare import early_source
-
         config = config_of(request, output=output, workers=workers, overwrite=not resume)
         with quiet(verbose=verbose):
-            early_source.begin(config.source)
+            _begin(config)
             from pipelines.prepare import build as building
             from pipelines.prepare import report
             from tfrecord_io import manifest
@@ -72,6 +70,14 @@ def build(
             click.echo(json.dumps({"manifest_sha256": manifest.digest(built.manifest), **_built(built)}))
     # Taking down an interpreter with so many libraries takes a second or more, and there is nothing left to do.
     main.leaves_at_once = not request.get("beam_args")
+
+
+def _begin(config: Any) -> None:
+    """Says what the next seconds go into, and opens the source beside the imports."""
+    from pipelines.prepare import early_source, progress
+
+    progress.begin(f"opening {config.source.dataset} and the tokenizer {config.tokenizer.name}")
+    early_source.begin(config.source)
 
 
 def _own_kernels() -> None:
@@ -96,11 +102,9 @@ def plan(
 
 def _plan(request: dict[str, Any], *, output: str | None, workers: int | None, as_json: bool, verbose: bool) -> None:
     with errors(verbose=verbose):
-        from pipelines.prepare import early_source
-
         config = config_of(request, output="." if output is None else output, workers=workers, overwrite=False)
         with quiet(verbose=verbose):
-            early_source.begin(config.source)
+            _begin(config)
             from pipelines.prepare import estimate, report
 
             _own_kernels()

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import click
 
+from pipelines.prepare import progress
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import visible, visible_line, without_secrets
 
@@ -177,7 +178,9 @@ def _terminable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet(*, verbose: bool) -> Iterator[None]:
-    """Keeps the libraries' chatter off the terminal; our own warnings stay."""
+    """Keeps the libraries' chatter off the terminal; our own warnings stay. Says what is being done, if somebody looks
+    on: opening and sampling take seconds in which nothing else is to be seen.
+    """
     handler = logging.StreamHandler()
     if verbose:
         handler.setFormatter(_Shown("%(levelname)s %(name)s: %(message)s"))
@@ -195,10 +198,16 @@ def quiet(*, verbose: bool) -> Iterator[None]:
         sys.modules["datasets"].disable_progress_bars()
     else:  # before it is imported, here or in a process that opens the source
         os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    ours = logging.getLogger("pipelines")
+    level = ours.level
+    if sys.stderr.isatty():
+        ours.setLevel(logging.INFO)
+        handler.addFilter(lambda record: record.levelno > logging.INFO or record.name == progress.STAGES)
     try:
         yield
     finally:
-        logging.getLogger("pipelines").removeHandler(handler)
+        ours.removeHandler(handler)
+        ours.setLevel(level)
 
 
 class _Shown(logging.Formatter):
@@ -209,8 +218,12 @@ class _Shown(logging.Formatter):
 
 
 class _LowerCase(_Shown):
-    """warning: …, as error: … and remedy: … are written."""
+    """warning: …, as error: … and remedy: … are written; what is being done, without a word in front."""
 
     def format(self, record: logging.LogRecord) -> str:
+        text = super().format(record)
+        return text.removeprefix("info: ") if record.levelno == logging.INFO else text
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
         record.levelname = record.levelname.lower()
-        return super().format(record)
+        return super().formatMessage(record)

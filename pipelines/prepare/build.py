@@ -99,6 +99,7 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     """
     job = resolved.job
     source = job.splits[split]
+    progress.begin(f"sampling {source.num_rows:,} rows of {split}")
     sample = measure(job, resolved.tools, source)
     if sample is None:
         raise RowsRejectedError(

@@ -189,6 +189,9 @@ def test_on_a_terminal_there_is_a_bar_that_goes_away(tmp_path: Path) -> None:
     assert re.search(r"\d+ %", text)
     assert "\x1b[2K" in text, "the bar's line is erased in the end"
     assert "shards made, 0 kept" in text
+    lines = text.splitlines()
+    assert lines[0] == f"opening {REVIEWS} and the tokenizer {building.tokenizer()}"
+    assert lines[1:3] == ["sampling 320 rows of train", "sampling 80 rows of validation"]
 
 
 # What names and texts may hold: markup, emoji codes, escape sequences, directions, halves of surrogate pairs.
