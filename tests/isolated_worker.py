@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import hashlib
 import itertools
 import json
@@ -116,6 +117,9 @@ def _pump(source: socket.socket, sink: socket.socket) -> None:
 
 def _client(hidden: Path, local: str, remote: str, *, new_network: bool) -> dict[str, Any]:
     """What the client reports. In the same network, only what the worker reads."""
+    # When Python collects a function, TensorFlow tells the worker to forget it, whatever is being asked for then: a
+    # request that comes in between fails ("Unable to find FunctionDef").
+    gc.disable()
     with _worker(hidden, new_network=new_network) as address:
         import tensorflow as tf
 

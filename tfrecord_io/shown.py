@@ -20,6 +20,8 @@ _USER = re.compile(r"(://)(?:[^\s/?#'\"<>]*@|[^\s/?#:'\"<>]+:(?!\d+[/?#])[^\s'\"
 _REST = r"[^\s'\"<>]*[^\s'\"<>.,:;)\]}]"
 # Behind the name of a web address any, and elsewhere what has the form of one: clients name paths without their host.
 _QUERY = re.compile(rf"(https?://[^\s'\"<>?]*)\?{_REST}|\?[\w.%~+-]+={_REST}", re.IGNORECASE)
+# A page of the cloud's console, whose query says which project it is of.
+_PAGE = re.compile(r"https://console\.cloud\.google\.com/[\w./-]*\?project=[\w.:-]+")
 _NAMES = (
     r"(?:(?<!\w)(?:sig|token)|signature|credential|secret|password|passwd|upload_id|"
     r"(?:access|api|auth|bearer|hf|id|refresh|sas|security|session)[_-]?token|"
@@ -40,7 +42,11 @@ _CONTROL_IN_LINES = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-
 def without_secrets(text: str) -> str:
     """`text` with three dots in place of what grants access."""
     text = _USER.sub(r"\1...@", _HEADER.sub(r"\1...", _TOKEN.sub("...", text)))
-    return _NAMED.sub(r"\1...", _QUERY.sub(lambda found: f"{found[1] or ''}?...", text))
+    return _NAMED.sub(r"\1...", _QUERY.sub(_without_query, text))
+
+
+def _without_query(found: re.Match[str]) -> str:
+    return found[0] if _PAGE.fullmatch(found[0]) else f"{found[1] or ''}?..."
 
 
 def without_access(address: str) -> str:

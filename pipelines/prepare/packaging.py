@@ -43,6 +43,8 @@ _IF_INSTALLED = ("fastokens", "gigatoken")
 _IF_LOADED = ("sentencepiece", "tiktoken")
 # Of the installed metadata these say where and by whom this copy was installed, which is nobody's business.
 _OF_THIS_COPY = frozenset({"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"})
+# Besides what Python leaves behind: what trains models, which no worker does.
+_NOT_FOR_WORKERS = ("__pycache__", "*.pyc", "train")
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)
 
 
@@ -122,7 +124,7 @@ def _sdist(checkout: Path, folder: Path) -> Path:
         if (checkout / name).is_file():
             shutil.copy(checkout / name, copy / name)
     for package in _PACKAGES:
-        shutil.copytree(checkout / package, copy / package, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+        shutil.copytree(checkout / package, copy / package, ignore=shutil.ignore_patterns(*_NOT_FOR_WORKERS))
     command = [sys.executable, "setup.py", "--quiet", "sdist", "--dist-dir", str(folder / "dist")]
     made = subprocess.run(command, cwd=copy, capture_output=True, text=True)
     if made.returncode:

@@ -32,6 +32,7 @@ def main(words: list[str]) -> None:
     (split,) = resolved.job.splits
     plan = build.plan_one(resolved, split, config).plan
     workspace.reserve(resolved, overwrite=True)
+    workspace.write_plan(resolved.job, plan)
     resident, num_bytes = [], []
     for task in plan.tasks():
         receipt = shards.write(task, resolved.job, resolved.tools)

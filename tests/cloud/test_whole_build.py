@@ -178,7 +178,7 @@ def test_the_source_may_be_in_a_bucket_too(gcs: Gcs, bucket: str) -> None:
     commands = [
         ("plan", data, *building.options("", **options, workers=None)[2:]),
         ("build", data, *building.options(output, **options, name="reviews")),
-        ("trace", output, "--split", "train", "--shard", 0, "--record", 0, "--json"),
+        ("trace", output, "--source", data, "--split", "train", "--shard", 0, "--record", 0, "--json"),
     ]
     program = (
         "import json, sys\n"

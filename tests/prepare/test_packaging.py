@@ -27,9 +27,10 @@ def shipped(folder: Path, *args: str) -> SetupOptions:
 
 
 def modules() -> set[str]:
-    """Every file of the package, as a checkout has it."""
+    """Every file of the package, as a checkout has it, but what trains models."""
     files = (path for package in ("pipelines", "tfrecord_io") for path in (building.REPOSITORY / package).rglob("*.py"))
-    return {str(path.relative_to(building.REPOSITORY)) for path in files}
+    names = {str(path.relative_to(building.REPOSITORY)) for path in files}
+    return {name for name in names if not name.startswith("pipelines/train/")}
 
 
 def pip(*args: object) -> None:

@@ -108,3 +108,9 @@ def test_nothing_that_is_shown_controls_a_terminal(text: str) -> None:
     for told in (shown.visible(text), shown.visible_line(text), str(SourceError(text)).replace("\n", "")):
         assert not [letter for letter in told if unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp")]
         assert not set(told) & set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+def test_the_page_of_a_job_is_shown_with_its_project_and_nothing_more() -> None:
+    page = "https://console.cloud.google.com/dataflow/jobs/us-central1/2030-01-01_00?project=some-project"
+    assert shown.without_secrets(f"Dataflow job 1: {page}") == f"Dataflow job 1: {page}"
+    assert shown.without_secrets(f"{page}&token=x") == f"{page.partition('?')[0]}?..."
