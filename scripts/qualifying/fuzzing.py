@@ -15,6 +15,7 @@ from pipelines.prepare.config import Truncation
 from pipelines.prepare.engines import Engine, is_reference, open_reference
 from pipelines.prepare.engines.choice import decide
 from pipelines.prepare.rows import TemplateRows, open_rows, pad_like
+from pipelines.prepare.sound_tokenizers import require_sound
 from scripts.qualifying import comparing, strange, strange_texts
 from scripts.qualifying.comparing import INT32
 from scripts.qualifying.strange import Strange
@@ -65,6 +66,7 @@ def try_number(seed: int, number: int, *, num_texts: int) -> Outcome:
     with _errors() as unusable:
         made = strange.make(seed, number)
         outcome.family = made.family
+        require_sound(made.tokenizer, f"number {number}")  # or else a build refuses it
         reference = open_reference(made.tokenizer, dtype=INT32)
         texts = strange_texts.make(made, count=num_texts, seed=seed, number=number)
         reference.encode(pa.array(texts, pa.string()))
