@@ -107,6 +107,28 @@ def test_a_folder_is_searched_in_depth_without_hidden_files_and_metadata(tmp_pat
     assert {name: split.num_rows for name, split in source.splits.items()} == {"train": 30, "test": 30}
 
 
+@pytest.mark.parametrize("left", [".prep/lock", "manifest.json"])
+def test_an_output_below_the_source_is_no_part_of_it(tmp_path: Path, left: str) -> None:
+    _write(tmp_path / "train.jsonl")
+    for name in (left, "features.json", "rejected/train-00000.jsonl", "x-train-00000-of-00001.tfrecord"):
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_text('{"text": "not of the source"}')
+    assert _texts(_open(tmp_path).splits["train"]) == TEXTS
+
+
+def test_a_manifest_alone_does_not_make_a_folder_an_output(tmp_path: Path) -> None:
+    _write(tmp_path / "a/rows.jsonl")
+    (tmp_path / "a/manifest.json").write_text('{"text": "first"}')
+    assert _texts(_open(tmp_path).splits["train"]) == ["first", *TEXTS]
+
+
+def test_an_output_is_no_source_itself(tmp_path: Path) -> None:
+    for name in ("manifest.json", "features.json", "x-train-00000-of-00001.tfrecord"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(SourceError, match=r"a dataset that a build made, .*; name the files that it is to be made from"):
+        _open(tmp_path)
+
+
 def test_a_folder_below_a_hidden_one_is_read_when_it_is_named(tmp_path: Path) -> None:
     _write(tmp_path / ".hidden/data/train.jsonl")
     assert _texts(_open(tmp_path / ".hidden/data").splits["train"]) == TEXTS
