@@ -125,7 +125,9 @@ def test_a_manifest_alone_does_not_make_a_folder_an_output(tmp_path: Path) -> No
 def test_an_output_is_no_source_itself(tmp_path: Path) -> None:
     for name in ("manifest.json", "features.json", "x-train-00000-of-00001.tfrecord"):
         (tmp_path / name).write_text("{}")
-    with pytest.raises(SourceError, match=r"a dataset that a build made, .*; name the files that it is to be made from"):
+    with pytest.raises(
+        SourceError, match=r"a dataset that a build made, .*; name the files that it is to be made from"
+    ):
         _open(tmp_path)
 
 
@@ -419,7 +421,7 @@ def _damaged(content: bytes) -> bytes:
         ("bad.arrow", b"ARROW1 no it is not" * 10, "Arrow"),
         ("bad.csv", b'text,label\n"a",1\n"b",2,3\n', "Expected 2 fields in line 3, saw 3"),
         ("bad.txt", b"\xff\xfe\x00", r"not UTF-8, invalid start byte at b'\\xff"),
-        ("latin.csv", "text\nun café noir\n".encode("latin-1"), r"not UTF-8, .* at b'\\xe9 noir"),
+        ("latin.csv", "text\nun café noir\n".encode("latin-1"), r"not UTF-8, .* at b'\\xe9 noir.*iconv -f latin1 "),
     ],
 )
 def test_a_damaged_file_is_named_with_the_reason(
@@ -446,6 +448,19 @@ def test_files_whose_columns_differ_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
     (tmp_path / "b.jsonl").write_text('{"body": "b"}\n')
     with pytest.raises(SourceError, match="cannot be read"):
+        _open(tmp_path)
+
+
+def test_a_file_in_utf_16_is_not_taken_for_latin_1(tmp_path: Path) -> None:
+    (tmp_path / "excel.csv").write_bytes("text\nun café noir\n".encode("utf-16"))
+    with pytest.raises(SourceError, match=r"not UTF-8, .*`iconv -f utf-16 -t utf-8 OLD > NEW`"):
+        _open(tmp_path)
+
+
+def test_csv_files_whose_columns_differ_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\n" + "a,1\n" * 12)
+    (tmp_path / "b.csv").write_text("text;label\n" + "a;1\n" * 12)
+    with pytest.raises(SourceError, match=r"its files have not the same columns \(.*'text;label'"):
         _open(tmp_path)
 
 
