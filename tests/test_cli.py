@@ -108,6 +108,7 @@ def run(arguments: list[str], **changes: Any) -> Outcome:
     return Outcome(status=ended.returncode, out=ended.stdout, err=ended.stderr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", ["1", "2"])
 def test_a_closed_output_is_no_error(closed: str) -> None:
     words = shlex.join(building.program("inspect", building.reviews(), "--rows", 0))

@@ -66,8 +66,14 @@ _UNREADABLE = (*packed_files.UNREADABLE, ValueError, csv.Error)
 
 
 def find(dataset: str, *more: str) -> list[str]:
-    """The data files that folders, paths, globs and URLs name, sorted. Raises: SourceError if there is none."""
-    return sorted(dict.fromkeys(path for name in (dataset, *more) for path in _find(name)))
+    """The data files that folders, paths, globs and URLs name, sorted, each once.
+
+    Raises: SourceError if there is none.
+    """
+    found: dict[str, str] = {}
+    for path in (path for name in (dataset, *more) for path in _find(name)):
+        found.setdefault(path if "://" in path else os.path.abspath(path), path)
+    return sorted(found.values())
 
 
 def kind_of_all(files: Sequence[str], *, dataset: str) -> str:

@@ -145,7 +145,7 @@ def test_rows_inside_of_one_json_value_are_explained(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("column", ["messages", "conversations"])
 def test_messages_of_another_form_are_explained(tmp_path: Path, column: str) -> None:
-    made = _dataset(**{column: [[{"from": "human", "value": "a"}]]})
+    made = _dataset(None, **{column: [[{"from": "human", "value": "a"}]]})
     inputs = Inputs(nested={"messages": column})
     with pytest.raises(ColumnError, match=r"a --map can rename from to role, .* and value to content"):
         plan_columns(*_source(tmp_path / "d", {"train": made}), inputs=inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gc
 import gzip
 import json
 import logging
@@ -96,6 +97,16 @@ def test_several_files_of_one_split_are_joined_in_the_order_of_their_names(tmp_p
     for index, name in enumerate(["train-00001-of-00002.jsonl", "train-00000-of-00002.jsonl"]):
         (tmp_path / name).write_bytes(_jsonl(TEXTS[index * 10 : index * 10 + 10]))
     assert _texts(_open(tmp_path / "*.jsonl").splits["train"]) == TEXTS[10:20] + TEXTS[:10]
+
+
+@pytest.mark.parametrize("other", ["./a.jsonl", "../here/a.jsonl", "{}/a.jsonl", "*.jsonl", "."])
+def test_a_file_that_is_named_in_two_ways_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    here = tmp_path / "here"
+    _write(here / "a.jsonl")
+    monkeypatch.chdir(here)
+    assert _texts(_open("a.jsonl", more=(other.format(here),)).splits["train"]) == TEXTS
 
 
 def test_a_folder_is_searched_in_depth_without_hidden_files_and_metadata(tmp_path: Path) -> None:
@@ -457,11 +468,13 @@ def test_a_file_in_utf_16_is_not_taken_for_latin_1(tmp_path: Path) -> None:
         _open(tmp_path)
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # `datasets` leaves the file to its error
 def test_csv_files_whose_columns_differ_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,label\n" + "a,1\n" * 12)
     (tmp_path / "b.csv").write_text("text;label\n" + "a;1\n" * 12)
     with pytest.raises(SourceError, match=r"its files have not the same columns \(.*'text;label'"):
         _open(tmp_path)
+    gc.collect()
 
 
 @pytest.mark.parametrize("option", [{"config": "en"}, {"revision": "main"}])
