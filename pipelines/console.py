@@ -76,6 +76,7 @@ class Program(click.Group):
         # Half a million objects come with the imports, and nearly all of them stay: walking through them again and
         # again for garbage took a fifth of the start-up.
         self.owns_process = True
+        _reopen_closed()
         gc.set_threshold(500_000, 50, 100)
         try:
             return self.main(*args, **kwargs)
@@ -85,6 +86,15 @@ class Program(click.Group):
                 sys.stderr.flush()
                 os._exit(int(error.code or 0))
             raise
+
+
+def _reopen_closed() -> None:
+    """Puts nothing in place of an output that the shell has closed (`>&-`). Otherwise the next file that is opened gets
+    its number, and with it whatever a library prints.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 class _TerminatedError(KeyboardInterrupt):

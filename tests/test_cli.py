@@ -108,6 +108,20 @@ def run(arguments: list[str], **changes: Any) -> Outcome:
     return Outcome(status=ended.returncode, out=ended.stdout, err=ended.stderr)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_a_closed_output_is_no_error(closed: str) -> None:
+    words = shlex.join(building.program("inspect", building.reviews(), "--rows", 0))
+    ended = run(["sh", "-c", f"{words} {closed}>&-"])
+    assert (ended.status, "Traceback" in ended.err) == (0, False)
+
+
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_an_error_with_a_closed_output_has_its_status(tmp_path: Path, closed: str) -> None:
+    ended = run(["sh", "-c", f"{shlex.join(building.program('inspect', tmp_path))} {closed}>&-"])
+    assert (ended.status, "Traceback" in ended.err) == (1, False)
+
+
 def test_a_misspelt_column_is_said_while_the_tokenizer_is_loading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,10 +9,10 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from pipelines.prepare import disproof, imports, locking, padding, progress, workspace
+from pipelines.prepare import disproof, imports, locking, padding, progress, sample_rows, workspace
 from pipelines.prepare.commit import check_error_rate, commit
 from pipelines.prepare.config import PrepareConfig
 from pipelines.prepare.job import WORK_FOLDER, Resolved, resolve
@@ -92,6 +92,16 @@ def _import_quietly() -> None:
         importlib.import_module("pipelines.prepare.pipeline")
 
 
+def _none_usable(split: str, reasons: Mapping[str, int]) -> RowsRejectedError:
+    said = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+    remedy = "check --text-column, --label-column and what a --filter leaves, or choose another --split"
+    if reasons and all(reason.startswith("label_") for reason in reasons):
+        remedy = "choose the splits that have labels with --split, and build this one by itself without --label-column"
+    return RowsRejectedError(
+        f"split {split!r}: none of the sampled rows can be used{f' ({said})' if said else ''}", remedy=remedy
+    )
+
+
 def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     """Samples, scans and plans one split.
 
@@ -102,10 +112,7 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     progress.begin(f"sampling {source.num_rows:,} rows of {split}")
     sample = measure(job, resolved.tools, source)
     if sample is None:
-        raise RowsRejectedError(
-            f"split {split!r}: none of the sampled rows can be used",
-            remedy="check --text-column, --label-column and what a --filter leaves, or choose another --split",
-        )
+        raise _none_usable(split, sample_rows.reasons(job, resolved.tools, source))
     if config.output.shard_bytes < sample.record_bytes:
         raise ConfigError(
             f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",

@@ -8,7 +8,8 @@ ColumnPlan, which travels to workers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -61,7 +62,7 @@ def _require(config: SourceConfig, *, source: Source, split: str, inputs: Inputs
     if missing:
         raise ColumnError(
             f"split {split!r} has no column {', '.join(map(repr, missing))}",
-            remedy=f"{suggestion(missing[0], schema.names)}choose among its columns: {', '.join(schema.names)}",
+            remedy=_missing_remedy(missing, schema=schema, kind=source.identity["kind"]),
         )
     if repeated := sorted({name for name in wanted if schema.names.count(name) > 1}):
         raise ColumnError(f"split {split!r} has several columns named {repeated}", remedy="rename them in the source")
@@ -76,8 +77,26 @@ def _require(config: SourceConfig, *, source: Source, split: str, inputs: Inputs
         if not fits(schema.field(name).type):
             raise ColumnError(
                 f"split {split!r}: column {name!r} holds {shown(schema.field(name).type)}, expected {expected}",
-                remedy=f"choose another --{purpose}-column: {_listing(schema, fits)}",
+                remedy=_SHAREGPT
+                if _is_sharegpt(schema.field(name).type)
+                else f"choose another --{purpose}-column: {_listing(schema, fits)}",
             )
+
+
+def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str) -> str:
+    names = schema.names
+    parts = [part.strip() for part in missing[0].split(",")]
+    if len(parts) > 1 and set(parts) <= set(names):
+        return f"give each by itself: {' '.join(f'--text-column {part}' for part in parts)}"
+    if kind in data_files.SEPARATORS and len(names) == 1 and re.search(r"[;\t|]", names[0]):
+        return f"convert the file to commas, or to tabs as .tsv: its header line is one name, {names[0]!r}"
+    for field in schema if kind == "json" else ():
+        if _is_list_of(_is_struct_with(**dict.fromkeys(missing, lambda _: True)))(field.type):
+            return f"the rows seem to be inside of {field.name!r}: write that list alone to a file, as JSON lines"
+    listed = f"{suggestion(missing[0], names)}choose among its columns: {', '.join(names)}"
+    if kind in data_files.SEPARATORS and any(re.fullmatch(r"-?[\d.]+", name) for name in names):
+        return f"{listed}; the first line of a CSV file names its columns, so put such a line there if it has none"
+    return listed
 
 
 def _refuse_gaps(name: str, *, source: Source) -> None:
@@ -166,6 +185,15 @@ def _is_struct_with(**fields: Callable[[pa.DataType], bool]) -> Callable[[pa.Dat
         and all(kind.get_field_index(name) >= 0 and fits(kind.field(name).type) for name, fits in fields.items())
     )
 
+
+def _is_sharegpt(kind: pa.DataType) -> bool:
+    return _is_list_of(_is_struct_with(**{"from": is_text, "value": is_text}))(kind)
+
+
+_SHAREGPT = (
+    "a --map can rename from to role, with human as user and gpt as assistant, and value to content; docs/steps.md "
+    "says how to write one"
+)
 
 # What each nested column has to be, in code and in words.
 _NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {

@@ -48,6 +48,8 @@ SEPARATORS = {"csv": ",", "tsv": "\t"}
 _NOT_DATA = frozenset(
     {"config.json", "dataset_infos.json", "dataset_info.json", "dataset_dict.json", "state.json", "metadata.json"}
 )
+# What a build leaves in its output from its first moment on.
+_WORK_FOLDER = ".prep"
 # Where `datasets` looks for which files belong to which split.
 _CARDS = ("README.md", ".huggingface.yaml")
 _REMEDIES = {
@@ -64,8 +66,14 @@ _UNREADABLE = (*packed_files.UNREADABLE, ValueError, csv.Error)
 
 
 def find(dataset: str, *more: str) -> list[str]:
-    """The data files that folders, paths, globs and URLs name, sorted. Raises: SourceError if there is none."""
-    return sorted(dict.fromkeys(path for name in (dataset, *more) for path in _find(name)))
+    """The data files that folders, paths, globs and URLs name, sorted, each once.
+
+    Raises: SourceError if there is none.
+    """
+    found: dict[str, str] = {}
+    for path in (path for name in (dataset, *more) for path in _find(name)):
+        found.setdefault(path if "://" in path else os.path.abspath(path), path)
+    return sorted(found.values())
 
 
 def kind_of_all(files: Sequence[str], *, dataset: str) -> str:
@@ -212,7 +220,8 @@ def _refuse_card(folder: str) -> None:
 
 
 def _below(folder: str) -> list[str]:
-    found = (os.path.join(place, name) for place, _, names in os.walk(folder) for name in names)
+    _refuse_prepared(folder)
+    found = (os.path.join(place, name) for place, names in _walk(folder) for name in names)
     visible = (path for path in found if not _is_hidden(os.path.relpath(path, folder)))
     if not (
         files := sorted(path for path in visible if paths.kind_of(path) and posixpath.basename(path) not in _NOT_DATA)
@@ -222,6 +231,29 @@ def _below(folder: str) -> list[str]:
             remedy="name the data files by a glob, such as 'data/**/*.parquet'",
         )
     return files
+
+
+def _walk(folder: str) -> Iterator[tuple[str, list[str]]]:
+    """Every folder, and the files in it, but for what builds made: an --output below the source is no part of it, or
+    the same command would find other files each time.
+    """
+    for place, folders, names in os.walk(folder):
+        if place != folder and (_WORK_FOLDER in folders or _is_prepared(names)):
+            folders.clear()
+            continue
+        yield place, names
+
+
+def _refuse_prepared(folder: str) -> None:
+    if _is_prepared(os.listdir(folder)):
+        raise SourceError(
+            f"{folder}: a dataset that a build made, expected what one is to be made from",
+            remedy=_REMEDIES[".tfrecord"].partition("; ")[2],
+        )
+
+
+def _is_prepared(names: Sequence[str]) -> bool:
+    return "manifest.json" in names and any(".tfrecord" in name for name in names)
 
 
 def _is_hidden(path: str) -> bool:

@@ -16,7 +16,7 @@ import huggingface_hub
 from huggingface_hub import errors as hub_errors
 
 from pipelines.prepare import packed_files, storage, storage_errors
-from pipelines.prepare.hints import TO_UTF8
+from pipelines.prepare.hints import to_utf8
 from tfrecord_io.errors import OutputError, PrepError, SourceError
 from tfrecord_io.shown import is_web, visible, without_access, without_secrets
 
@@ -97,6 +97,8 @@ def explained(dataset: str, *, files: Sequence[str] = ()) -> Iterator[None]:
             remedy="ask for access on its page, then set HF_TOKEN",
         ) from error
     except (hub_errors.RepositoryNotFoundError, datasets.exceptions.DatasetNotFoundError, FileNotFoundError) as error:
+        if isinstance(error, OSError) and _is_of_cache(error):
+            raise _unreadable(dataset, error) from error
         raise SourceError(
             f"{dataset}: no such dataset, file or folder ({_first_line(error)})",
             remedy="check the spelling; for a private dataset set HF_TOKEN",
@@ -172,6 +174,11 @@ def _unreadable(dataset: str, error: BaseException) -> PrepError:
             f"{dataset}: no space left for the dataset cache in {cache}",
             remedy="free some space there, or point HF_DATASETS_CACHE to another disk",
         )
+    if isinstance(cause, OSError) and _is_of_cache(cause):
+        return OutputError(
+            f"{cause.filename}: the dataset cache cannot be written there: {cause.strerror}",
+            remedy="point HF_HOME to a folder that you may write to",
+        )
     if "scripts are no longer supported" in str(cause):
         return SourceError(
             f"{dataset}: made by a script of its own, and code of datasets is never run",
@@ -180,12 +187,22 @@ def _unreadable(dataset: str, error: BaseException) -> PrepError:
     if isinstance(cause, UnicodeDecodeError):
         return SourceError(
             f"{dataset}: cannot be read: not UTF-8, {cause.reason} at {cause.object[cause.start : cause.start + 8]!r}",
-            remedy=TO_UTF8,
+            remedy=to_utf8(cause.object),
         )
     return SourceError(
         f"{dataset}: cannot be read: {type(cause).__name__}: {_first_line(cause)}",
         remedy="mend the file or leave it out, or name another config or format",
     )
+
+
+def _is_of_cache(error: OSError) -> bool:
+    """Whether it is about the folder of the dataset cache, one above it that cannot be made, or what is in it."""
+    import datasets
+
+    cache, refused = os.fspath(datasets.config.HF_DATASETS_CACHE), error.filename
+    if not isinstance(refused, str) or (isinstance(error, FileNotFoundError) and os.path.isdir(cache)):
+        return False
+    return os.path.commonpath([cache, refused]) in (cache, refused) if os.path.isabs(refused) else False
 
 
 def _first_line(error: BaseException) -> str:

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.hints import TO_UTF8
+from pipelines.prepare.hints import to_utf8
 from pipelines.prepare.sources import Source, SplitSource
 from tfrecord_io.errors import ColumnError, SourceError
 from tfrecord_io.schema import Feature
@@ -176,7 +176,7 @@ def strings(column: pa.Array, name: str) -> list[str]:
         values: list[str] = column.to_pylist()
     except UnicodeDecodeError as error:
         # Arrow files and JSON lines are taken without a look at what their strings hold.
-        raise SourceError(f"column {name!r}: {error.object[:40]!r} is not UTF-8", remedy=TO_UTF8) from error
+        raise SourceError(f"column {name!r}: {error.object[:40]!r} is not UTF-8", remedy=to_utf8(b"")) from error
     return values
 
 

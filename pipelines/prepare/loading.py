@@ -280,7 +280,7 @@ def _told_apart(place: str) -> Iterator[None]:
     try:
         yield
     except datasets.exceptions.DatasetGenerationError as error:
-        cause = error.__cause__
+        cause = error.__cause__ or error.__context__
         if isinstance(cause, CastError):
             details = cause.details()
         elif isinstance(cause, pa.ArrowInvalid) and str(cause).startswith("Schema at index"):

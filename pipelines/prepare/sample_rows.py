@@ -14,6 +14,7 @@ one that is not tokenized is weighed, by the bytes of its text.
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
 import dataclasses
 import itertools
@@ -90,6 +91,19 @@ def read(job: Job, tools: Tools, split: SplitSource) -> SampledRows | None:
         times *= _MOST_TIMES
         found = _read_some(job, tools, split, times=times)
     return found
+
+
+def reasons(job: Job, tools: Tools, split: SplitSource) -> dict[str, int]:
+    """Why the first rows of the split cannot be used: how many for each reason."""
+    counted: collections.Counter[str] = collections.Counter()
+    first = tuple(_in_ranges((0, min(_ROWS, split.num_rows)), split.ranges))
+    for row, batch in batches(job, split.name, first):
+        rows, found = extract(batch, job.columns, first=row)
+        usable = np.flatnonzero(found == "")
+        if len(usable):
+            found[usable] = unencodable.encode(tools, rows, split=split.name, numbers=row + usable).reasons
+        counted.update(found[found != ""].tolist())
+    return dict(sorted(counted.items()))
 
 
 def _read_some(job: Job, tools: Tools, split: SplitSource, *, times: int) -> SampledRows | None:

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.prepare.column_planning import plan_columns
-from pipelines.prepare.columns import MAX_LABEL_NAMES, ColumnPlan, LabelPlan, extract, sizes_of, validate
+from pipelines.prepare.columns import MAX_LABEL_NAMES, ColumnPlan, Inputs, LabelPlan, extract, sizes_of, validate
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.loading import open_source
 from pipelines.prepare.sources import Source
@@ -114,6 +114,41 @@ def test_a_missing_column_names_those_that_are_there(tmp_path: Path) -> None:
         ColumnError, match=r"split 'train' has no column 'body', 'y'; choose among its columns: text, x"
     ):
         _plan(tmp_path / "d", _dataset(x=[1]), text_columns=("body",), keep_columns=("x", "y"))
+
+
+@pytest.mark.parametrize(
+    ("content", "column", "advice"),
+    [
+        ("a,b\nx,y\n", "a,b", "give each by itself: --text-column a --text-column b"),
+        ("text;label\nx;1\n", "text", "convert the file to commas, or to tabs as .tsv: its header line is one name"),
+        ("text\tlabel\nx\t1\n", "text", "convert the file to commas, or to tabs as .tsv: its header line is one name"),
+        ("good film,0\nbad,1\n", "text", "the first line of a CSV file names its columns"),
+    ],
+)
+def test_a_missing_column_of_a_csv_file_says_what_may_be_wrong(
+    tmp_path: Path, content: str, column: str, advice: str
+) -> None:
+    (tmp_path / "a.csv").write_text(content)
+    config = SourceConfig(dataset=str(tmp_path / "a.csv"), text_columns=(column,))
+    with pytest.raises(ColumnError) as raised:
+        plan_columns(config, open_source(config))
+    assert advice in raised.value.remedy
+
+
+def test_rows_inside_of_one_json_value_are_explained(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{"version": "1", "data": [{"text": "a"}]}')
+    config = SourceConfig(dataset=str(tmp_path / "a.json"))
+    with pytest.raises(ColumnError) as raised:
+        plan_columns(config, open_source(config))
+    assert "the rows seem to be inside of 'data'" in raised.value.remedy
+
+
+@pytest.mark.parametrize("column", ["messages", "conversations"])
+def test_messages_of_another_form_are_explained(tmp_path: Path, column: str) -> None:
+    made = _dataset(None, **{column: [[{"from": "human", "value": "a"}]]})
+    inputs = Inputs(nested={"messages": column})
+    with pytest.raises(ColumnError, match=r"a --map can rename from to role, .* and value to content"):
+        plan_columns(*_source(tmp_path / "d", {"train": made}), inputs=inputs)
 
 
 def test_a_column_that_one_split_lacks_is_an_error_that_names_the_split(tmp_path: Path) -> None:

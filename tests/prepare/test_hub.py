@@ -7,6 +7,7 @@ The hub's client reads its settings when it is imported, so that the requests ar
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import http.server
 import json
@@ -19,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import datasets
 import fsspec
 import pytest
 
@@ -239,6 +241,21 @@ def test_signed_addresses_are_cut_out_of_messages() -> None:
     with pytest.raises(SourceError, match=r"file\?\.\.\.' \(denied\)") as caught, hub.explained("me/data"):
         raise error
     assert "abc" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [FileNotFoundError, PermissionError])
+def test_a_cache_that_cannot_be_made_is_an_output_error_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: type[OSError]
+) -> None:
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf/datasets")
+    number = errno.ENOENT if kind is FileNotFoundError else errno.EACCES
+    with pytest.raises(OutputError, match=r"cache cannot be written.*; point HF_HOME"), hub.explained("a.csv"):
+        raise kind(number, "refused", str(tmp_path / "hf"))
+
+
+def test_a_file_that_is_refused_is_not_taken_for_the_cache(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="cannot be read: PermissionError"), hub.explained("a.csv"):
+        raise PermissionError(errno.EACCES, "refused", str(tmp_path / "a.csv"))
 
 
 def test_a_full_disk_is_an_output_error_that_names_the_cache() -> None:

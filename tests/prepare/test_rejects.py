@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from pipelines.prepare.receipts import RejectedRow
 from pipelines.prepare.rejects import Rejects
+from tests import building
 
 _SEGMENTS = ((0, 60), (100, 103))
 
@@ -95,3 +98,26 @@ def test_without_rejected_rows_an_earlier_file_goes(tmp_path: Path) -> None:
     path.write_text("from an earlier run")
     _rejects({"text": ["good"]}, [""]).write(str(path))
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "changes", "reasons", "advice"),
+    [
+        ([{"text": "a", "label": None}] * 2, {"label_column": "label"}, r"2 label_null", "without --label-column"),
+        ([{"text": None, "label": 1}], {}, r"1 text_null", "check --text-column"),
+        (
+            [{"text": "far too long", "label": 1}],
+            {"max_length": 3, "truncation": "do_not_truncate"},
+            r"1 \w*long\w*",
+            "check --text-column",
+        ),
+    ],
+)
+def test_a_split_without_a_usable_row_says_why(
+    tmp_path: Path, rows: Sequence[dict[str, object]], changes: dict[str, object], reasons: str, advice: str
+) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": "a", "label": 1}], test=rows)
+    changes = {"label_column": None, **changes}
+    cause, remedy = building.command("build", data, *building.options(tmp_path / "out", **changes)).error
+    assert re.search(rf"split 'test': none of the sampled rows can be used \({reasons}\)", cause)
+    assert advice in remedy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bz2
+import gc
 import gzip
 import json
 import logging
@@ -98,6 +99,16 @@ def test_several_files_of_one_split_are_joined_in_the_order_of_their_names(tmp_p
     assert _texts(_open(tmp_path / "*.jsonl").splits["train"]) == TEXTS[10:20] + TEXTS[:10]
 
 
+@pytest.mark.parametrize("other", ["./a.jsonl", "../here/a.jsonl", "{}/a.jsonl", "*.jsonl", "."])
+def test_a_file_that_is_named_in_two_ways_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    here = tmp_path / "here"
+    _write(here / "a.jsonl")
+    monkeypatch.chdir(here)
+    assert _texts(_open("a.jsonl", more=(other.format(here),)).splits["train"]) == TEXTS
+
+
 def test_a_folder_is_searched_in_depth_without_hidden_files_and_metadata(tmp_path: Path) -> None:
     for name in ("a/b/train.jsonl", "a/test.jsonl", ".cache/train.jsonl", "a/.train.jsonl"):
         _write(tmp_path / name)
@@ -105,6 +116,30 @@ def test_a_folder_is_searched_in_depth_without_hidden_files_and_metadata(tmp_pat
     (tmp_path / "README.md").write_text("not data")
     source = _open(tmp_path)
     assert {name: split.num_rows for name, split in source.splits.items()} == {"train": 30, "test": 30}
+
+
+@pytest.mark.parametrize("left", [".prep/lock", "manifest.json"])
+def test_an_output_below_the_source_is_no_part_of_it(tmp_path: Path, left: str) -> None:
+    _write(tmp_path / "train.jsonl")
+    for name in (left, "features.json", "rejected/train-00000.jsonl", "x-train-00000-of-00001.tfrecord"):
+        (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "out" / name).write_text('{"text": "not of the source"}')
+    assert _texts(_open(tmp_path).splits["train"]) == TEXTS
+
+
+def test_a_manifest_alone_does_not_make_a_folder_an_output(tmp_path: Path) -> None:
+    _write(tmp_path / "a/rows.jsonl")
+    (tmp_path / "a/manifest.json").write_text('{"text": "first"}')
+    assert _texts(_open(tmp_path).splits["train"]) == ["first", *TEXTS]
+
+
+def test_an_output_is_no_source_itself(tmp_path: Path) -> None:
+    for name in ("manifest.json", "features.json", "x-train-00000-of-00001.tfrecord"):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(
+        SourceError, match=r"a dataset that a build made, .*; name the files that it is to be made from"
+    ):
+        _open(tmp_path)
 
 
 def test_a_folder_below_a_hidden_one_is_read_when_it_is_named(tmp_path: Path) -> None:
@@ -397,7 +432,7 @@ def _damaged(content: bytes) -> bytes:
         ("bad.arrow", b"ARROW1 no it is not" * 10, "Arrow"),
         ("bad.csv", b'text,label\n"a",1\n"b",2,3\n', "Expected 2 fields in line 3, saw 3"),
         ("bad.txt", b"\xff\xfe\x00", r"not UTF-8, invalid start byte at b'\\xff"),
-        ("latin.csv", "text\nun café noir\n".encode("latin-1"), r"not UTF-8, .* at b'\\xe9 noir"),
+        ("latin.csv", "text\nun café noir\n".encode("latin-1"), r"not UTF-8, .* at b'\\xe9 noir.*iconv -f latin1 "),
     ],
 )
 def test_a_damaged_file_is_named_with_the_reason(
@@ -425,6 +460,21 @@ def test_files_whose_columns_differ_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_text('{"body": "b"}\n')
     with pytest.raises(SourceError, match="cannot be read"):
         _open(tmp_path)
+
+
+def test_a_file_in_utf_16_is_not_taken_for_latin_1(tmp_path: Path) -> None:
+    (tmp_path / "excel.csv").write_bytes("text\nun café noir\n".encode("utf-16"))
+    with pytest.raises(SourceError, match=r"not UTF-8, .*`iconv -f utf-16 -t utf-8 OLD > NEW`"):
+        _open(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # `datasets` leaves the file to its error
+def test_csv_files_whose_columns_differ_are_told_apart(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\n" + "a,1\n" * 12)
+    (tmp_path / "b.csv").write_text("text;label\n" + "a;1\n" * 12)
+    with pytest.raises(SourceError, match=r"its files have not the same columns \(.*'text;label'"):
+        _open(tmp_path)
+    gc.collect()
 
 
 @pytest.mark.parametrize("option", [{"config": "en"}, {"revision": "main"}])
