@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 import tfrecord_io
-from pipelines import tensorflow_start
+from pipelines import stages, tensorflow_start
 from pipelines.console import Program, WithBeam, WithSteps, common, errors, quiet, say
 from pipelines.request import config_of, steps_of, takes_consent, takes_making, takes_request
 
@@ -74,9 +74,9 @@ def build(
 
 def _begin(config: Any) -> None:
     """Says what the next seconds go into, and opens the source beside the imports."""
-    from pipelines.prepare import early_source, progress
+    from pipelines.prepare import early_source
 
-    progress.begin(f"opening {config.source.dataset} and the tokenizer {config.tokenizer.name}")
+    stages.begin(f"opening {config.source.dataset} and the tokenizer {config.tokenizer.name}")
     early_source.begin(config.source)
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import click
 
-from pipelines.prepare import progress
+from pipelines.stages import STAGES
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import visible, visible_line, without_secrets
 
@@ -212,7 +212,7 @@ def quiet(*, verbose: bool) -> Iterator[None]:
     level = ours.level
     if sys.stderr.isatty():
         ours.setLevel(logging.INFO)
-        handler.addFilter(lambda record: record.levelno > logging.INFO or record.name == progress.STAGES)
+        handler.addFilter(lambda record: record.levelno > logging.INFO or record.name == STAGES)
     try:
         yield
     finally:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from pipelines import stages
 from pipelines.prepare import disproof, imports, locking, padding, progress, sample_rows, workspace
 from pipelines.prepare.commit import check_error_rate, commit
 from pipelines.prepare.config import PrepareConfig
@@ -109,7 +110,7 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     """
     job = resolved.job
     source = job.splits[split]
-    progress.begin(f"sampling {source.num_rows:,} rows of {split}")
+    stages.begin(f"sampling {source.num_rows:,} rows of {split}")
     sample = measure(job, resolved.tools, source)
     if sample is None:
         raise _none_usable(split, sample_rows.reasons(job, resolved.tools, source))

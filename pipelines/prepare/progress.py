@@ -8,13 +8,9 @@ elsewhere count into their process, where nobody looks; where a service tells of
 from __future__ import annotations
 
 import dataclasses
-import logging
 import threading
 
-__all__ = ["STAGES", "Counts", "add", "begin", "read", "reset", "tell", "told"]
-
-# The logger to which goes what is being done before there are rows to count.
-STAGES = "pipelines.stages"
+__all__ = ["Counts", "add", "read", "reset", "tell", "told"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -56,11 +52,6 @@ def reset() -> None:
     with _lock:
         _counts = Counts()
         _notes.clear()
-
-
-def begin(stage: str) -> None:
-    """Says what is begun, to whoever looks on."""
-    logging.getLogger(STAGES).info("%s", stage)
 
 
 def tell(note: str) -> None:
