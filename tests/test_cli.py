@@ -165,16 +165,6 @@ def test_a_dataset_may_be_named_by_its_manifest(command: str, monkeypatch: pytes
     assert building.command(command, "manifest.json").err == by_folder.err
 
 
-def test_what_is_no_dataset_is_told_apart(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    found = {name: building.command("inspect", tmp_path / name).error[0] for name in ("nowhere", "file", "")}
-    assert [found[name].rpartition(": ")[2] for name in ("nowhere", "file")] == [
-        "no such folder",
-        "a file, expected the folder of a dataset",
-    ]
-    assert "no manifest.json" in found[""]
-
-
 def test_doctor_looks_at_a_dataset_or_at_a_place_whichever_it_is(tmp_path: Path) -> None:
     place = building.command("doctor", tmp_path / "new")
     assert place.status == 0

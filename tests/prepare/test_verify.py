@@ -330,6 +330,11 @@ def test_a_record_is_numbered_through_the_batches_of_a_large_shard(monkeypatch: 
 @pytest.mark.parametrize("command", ["verify", "inspect"])
 def test_a_folder_without_a_manifest_is_no_dataset(tmp_path: Path, command: str) -> None:
     (tmp_path / "file").write_bytes(b"")
-    for path in (tmp_path, tmp_path / "missing", tmp_path / "file", tmp_path / "file" / "below"):
-        cause, _ = building.command(command, path).error
-        assert cause == f"{path}: no manifest.json, so there is no finished dataset here"
+    found = {
+        tmp_path: "no manifest.json, so there is no finished dataset here",
+        tmp_path / "missing": "no such folder",
+        tmp_path / "file": "a file, expected the folder of a dataset",
+        tmp_path / "file" / "below": "no such folder",
+    }
+    for path, cause in found.items():
+        assert building.command(command, path).error[0] == f"{path}: {cause}"
