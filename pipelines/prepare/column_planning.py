@@ -21,7 +21,7 @@ from pipelines.prepare.columns import ColumnPlan, Inputs, Purpose, is_json
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.hints import suggestion
 from pipelines.prepare.labels import LabelPlan, is_text, named, plan_label, shown
-from pipelines.prepare.sources import Source, SplitSource
+from pipelines.prepare.opened import Source, SplitSource
 from pipelines.prepare.stepped_files import marked
 from tfrecord_io.errors import ColumnError
 from tfrecord_io.schema import Feature

@@ -30,7 +30,7 @@ from pipelines.prepare.config import SourceConfig
 from tfrecord_io.errors import PrepError
 
 if TYPE_CHECKING:  # what it needs would keep the process from being started at once
-    from pipelines.prepare.sources import Source
+    from pipelines.prepare.opened import Source
 
 __all__ = ["awaited", "begin", "main"]
 

@@ -35,7 +35,7 @@ from pipelines.prepare.config import Compression, EngineName, LayoutConfig, Prep
 from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.runs import id_dtype
-from pipelines.prepare.sources import Source, SplitSource
+from pipelines.prepare.opened import Source, SplitSource
 from pipelines.prepare.stepping import stepped
 from pipelines.prepare.steps import Step
 from tfrecord_io import manifest, record_index

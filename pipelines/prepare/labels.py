@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.prepare.hints import to_utf8
-from pipelines.prepare.sources import Source, SplitSource
+from pipelines.prepare.opened import Source, SplitSource
 from tfrecord_io.errors import ColumnError, SourceError
 from tfrecord_io.schema import Feature
 

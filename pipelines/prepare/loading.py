@@ -30,7 +30,7 @@ from pipelines.prepare.arrow_files import ArrowFiles, Stamp, stamps_of
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.content import files_digest
 from pipelines.prepare.hints import suggestion
-from pipelines.prepare.sources import Column, Columns, Source, SplitSource
+from pipelines.prepare.opened import Column, Columns, Source, SplitSource
 from tfrecord_io.errors import ColumnError, SourceError, SplitNotFoundError
 
 __all__ = ["described", "open_source"]

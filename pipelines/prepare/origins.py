@@ -7,7 +7,7 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 
 from pipelines.prepare import arrow_files, data_files, paths
-from pipelines.prepare.sources import Source
+from pipelines.prepare.opened import Source
 from tfrecord_io.errors import SourceError
 
 __all__ = ["locate"]

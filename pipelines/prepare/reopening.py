@@ -20,7 +20,7 @@ from pipelines.prepare.consent import NONE, Consent, source_to_open, steps_to_ru
 from pipelines.prepare.job import Job
 from pipelines.prepare.layouts import Tools, layout_of
 from pipelines.prepare.planning import ShardTask, SplitPlan
-from pipelines.prepare.sources import Source, SplitSource
+from pipelines.prepare.opened import Source, SplitSource
 from pipelines.prepare.stepping import stepped
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError
 from tfrecord_io.json_fields import WRONG, count, flag, items, mapping, object_of, text

@@ -31,7 +31,7 @@ from pipelines.prepare.job import Job
 from pipelines.prepare.layouts import Encoded, Tools
 from pipelines.prepare.planning import Segments, split_seed
 from pipelines.prepare.shards import batches
-from pipelines.prepare.sources import SplitSource
+from pipelines.prepare.opened import SplitSource
 from pipelines.prepare.stepped_files import SteppedFiles
 
 __all__ = ["SampledRows", "TokenizedRows", "read"]

@@ -22,7 +22,7 @@ from pipelines.prepare.layouts import Encoded, Family, Tools, families, layout_o
 from pipelines.prepare.prediction import Curve
 from pipelines.prepare.sample_rows import SampledRows, TokenizedRows
 from pipelines.prepare.shard_files import count_tokens
-from pipelines.prepare.sources import SplitSource
+from pipelines.prepare.opened import SplitSource
 from tfrecord_io import records
 from tfrecord_io.errors import RowsRejectedError
 from tfrecord_io.schema import Role, Schema

@@ -16,7 +16,7 @@ from pipelines.prepare.planning import BlockCutter, Blocks
 from pipelines.prepare.prediction import Curve
 from pipelines.prepare.receipts import NAMED_ROWS, RejectedRow
 from pipelines.prepare.rejects import told_apart
-from pipelines.prepare.sources import SplitSource
+from pipelines.prepare.opened import SplitSource
 from tfrecord_io.ledger import FILTERED
 
 __all__ = ["Scan", "scan"]

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from pipelines.prepare import progress, storage
 from pipelines.prepare.job import Job
-from pipelines.prepare.sources import SplitSource
+from pipelines.prepare.opened import SplitSource
 from pipelines.prepare.staged_files import Index, StagedFiles, file_path, index_path
 from pipelines.prepare.stepped_files import SteppedFiles
 from tfrecord_io.errors import PrepError

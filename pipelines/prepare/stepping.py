@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.sources import Column, Columns, Source, SplitSource
+from pipelines.prepare.opened import Column, Columns, Source, SplitSource
 from pipelines.prepare.stepped_files import SteppedFiles, conform, place_of
 from pipelines.prepare.steps import Step, call
 from tfrecord_io.errors import PrepError, SourceError

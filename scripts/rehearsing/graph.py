@@ -17,7 +17,7 @@ from pipelines.prepare import job, pipeline
 from pipelines.prepare.arrow_files import ArrowFiles
 from pipelines.prepare.job import Resolved
 from pipelines.prepare.planning import ShardTask
-from pipelines.prepare.sources import SplitSource
+from pipelines.prepare.opened import SplitSource
 from scripts.rehearsing import small_job
 
 # As file names of a long history of exports are.

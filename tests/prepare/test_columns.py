@@ -20,7 +20,7 @@ from pipelines.prepare.column_planning import plan_columns
 from pipelines.prepare.columns import MAX_LABEL_NAMES, ColumnPlan, Inputs, LabelPlan, extract, sizes_of, validate
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.loading import open_source
-from pipelines.prepare.sources import Source
+from pipelines.prepare.opened import Source
 from tfrecord_io.errors import ColumnError, SourceError
 from tfrecord_io.schema import Feature
 

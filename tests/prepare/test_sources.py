@@ -25,7 +25,7 @@ from pipelines.prepare.arrow_files import ArrowFiles
 from pipelines.prepare.columns import sizes_of
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.loading import open_source
-from pipelines.prepare.sources import Source, SplitSource
+from pipelines.prepare.opened import Source, SplitSource
 from tfrecord_io.errors import SourceError, SplitNotFoundError
 
 TEXTS = [f"row {index} é" for index in range(30)]

@@ -16,7 +16,7 @@ import pytest
 from pipelines.prepare import job, pipeline, shards, staged_files, staging, storage
 from pipelines.prepare.arrow_files import ArrowFiles
 from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.sources import SplitSource
+from pipelines.prepare.opened import SplitSource
 from pipelines.prepare.staged_files import StagedFiles
 from tests import building
 from tests.building import REVIEWS, reviews

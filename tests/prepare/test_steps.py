@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from pipelines.prepare import steps
 from pipelines.prepare.config import SourceConfig, StepConfig, StepKind
 from pipelines.prepare.loading import open_source
-from pipelines.prepare.sources import Source, SplitSource
+from pipelines.prepare.opened import Source, SplitSource
 from pipelines.prepare.stepped_files import MARK, marked, without_mark
 from pipelines.prepare.stepping import stepped
 from pipelines.prepare.steps import Step

@@ -16,7 +16,7 @@ from pipelines.prepare.config import OutputConfig, PrepareConfig, SourceConfig, 
 from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.job import resolve, source_place, tokenizer_files
 from pipelines.prepare.planning import ShardTask
-from pipelines.prepare.sources import Source
+from pipelines.prepare.opened import Source
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.tokenizers_zoo import Zoo

@@ -1,0 +1,1 @@
+"""From DATASET to rows: splits and files, Parquet read where it lies, ingest of everything else."""

@@ -1,0 +1,145 @@
+"""Where the rows of a split lie: groups of rows that can be read by themselves, and the pieces of them that a task reads.
+
+    split rows   0 ............................... 4,200
+    groups       a.parquet 0, 1, 2        b.arrow 0, 1        row groups of Parquet, record batches of ingested files
+    segments            [800, 1500)    [3000, 3200)           rows that somebody asks for
+    pieces              a/0 from 800, a/1 to 500, b/0 ...     the same, cut where groups end
+
+Groups stay on the launcher; pieces travel to workers, in the plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from tfrecord_io.errors import SourceError
+
+__all__ = ["Groups", "Pieces", "StoredFile"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredFile:
+    """A file that rows are read from: a Parquet file where it lies, or an ingested Arrow file.
+
+    `path` has no credentials in it (see `RowReader.addresses`). `size` in bytes, `version` (the service's generation or
+    etag, empty if unknown) and `stamp` (nanoseconds, of local files) tell whether it is still the file of the plan.
+    """
+
+    path: str
+    format: Literal["parquet", "ipc"]
+    size: int
+    version: str = ""
+    stamp: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """P runs of rows, in reading order, each inside of one group. All arrays are [P].
+
+    `starts` int64: number of the first row in the split. `counts` int64: rows. `skips` int64: rows of the group before
+    the first. `file` int32: index into `files`. `at` int64 and `length` int64: of a Parquet file the index of the row
+    group, and 0; of an ingested one the offset and the bytes of the record batch's message.
+    """
+
+    files: tuple[StoredFile, ...]
+    starts: np.ndarray
+    counts: np.ndarray
+    skips: np.ndarray
+    file: np.ndarray
+    at: np.ndarray
+    length: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of all pieces."""
+        return int(self.counts.sum())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Groups:
+    """N groups of a split in row order, without a gap. All arrays are [N].
+
+    `num_rows` int64; `file` int32, `at` int64 and `length` int64 as in `Pieces`. `num_bytes` int64: bytes of the columns
+    that the job reads, uncompressed; `stored_bytes` int64: the same as they lie in the file, compressed. `nulls` int64 by
+    column: how many of its values are null, where that is known.
+    """
+
+    files: tuple[StoredFile, ...]
+    num_rows: np.ndarray
+    file: np.ndarray
+    at: np.ndarray
+    length: np.ndarray
+    num_bytes: np.ndarray
+    stored_bytes: np.ndarray
+    nulls: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_ends", np.cumsum(self.num_rows, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.num_rows)
+
+    @property
+    def ends(self) -> np.ndarray:
+        """Number of the row behind each group, int64 [N]."""
+        found: np.ndarray = self._ends  # type: ignore[attr-defined]
+        return found
+
+    @property
+    def total_rows(self) -> int:
+        """Rows of the split."""
+        return int(self.ends[-1]) if len(self) else 0
+
+    def pieces(self, segments: Sequence[tuple[int, int]] | np.ndarray) -> Pieces:
+        """The [start, stop) row ranges, in their order, cut where groups end.
+
+        Raises: SourceError if a row is not there.
+        """
+        spans = np.asarray(segments, np.int64).reshape(-1, 2)
+        spans = spans[spans[:, 0] < spans[:, 1]]
+        if len(spans) and (spans.min() < 0 or spans[:, 1].max() > self.total_rows):
+            raise SourceError(
+                f"rows up to {spans[:, 1].max()} were planned, but the source has {self.total_rows}",
+                remedy="the source has changed; start over with --overwrite",
+            )
+        first = np.searchsorted(self.ends, spans[:, 0], "right")
+        last = np.searchsorted(self.ends, spans[:, 1] - 1, "right")
+        counts = last - first + 1
+        owner = np.repeat(np.arange(len(spans)), counts)
+        group = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + first[owner]
+        begins = self.ends[group] - self.num_rows[group]
+        starts = np.maximum(spans[owner, 0], begins)
+        stops = np.minimum(spans[owner, 1], self.ends[group])
+        return Pieces(
+            files=self.files,
+            starts=starts,
+            counts=stops - starts,
+            skips=starts - begins,
+            file=self.file[group],
+            at=self.at[group],
+            length=self.length[group],
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Groups]) -> Groups:
+        """The groups of several files, one after the other."""
+        offsets = np.cumsum([0, *(len(part.files) for part in parts)])
+        columns = sorted(set.intersection(*(set(part.nulls) for part in parts))) if parts else []
+        arrays = {
+            name: np.concatenate([np.zeros(0, np.int64), *(getattr(part, name) for part in parts)])
+            for name in ("num_rows", "at", "length", "num_bytes", "stored_bytes")
+        }
+        shifted = [part.file + offset for part, offset in zip(parts, offsets, strict=False)]
+        return cls(
+            files=tuple(file for part in parts for file in part.files),
+            file=np.concatenate([np.zeros(0, np.int32), *shifted]).astype(np.int32),
+            nulls={name: np.concatenate([part.nulls[name] for part in parts]) for name in columns},
+            **arrays,
+        )
