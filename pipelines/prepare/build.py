@@ -65,9 +65,14 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
         pipeline.check(config.beam_args, root=config.output.root)
     elif not os.path.exists(os.path.join(config.output.root, manifest.FILE_NAME)):
         _import_soon()
-    resolved = resolve(config)
-    workspace.check(resolved, overwrite=config.overwrite)
-    with locking.held(resolved.job.root, work_folder=WORK_FOLDER):
+    begun = resolving.begin(config)
+    root, items = config.output.root, begun.items()
+    workspace.check(root, items=items, overwrite=config.overwrite)
+    with locking.held(root, work_folder=WORK_FOLDER):
+        workspace.check(root, items=items, overwrite=config.overwrite)
+        if items is not None and not config.overwrite and (done := finished.find(begun, items)):
+            return dataclasses.replace(done, seconds=time.perf_counter() - began)
+        resolved = ingesting.resolved(begun)
         tasks = _planned_tasks(resolved, config)
         missing = _missing(resolved, tasks)
         with watch(missing) if watch else contextlib.nullcontext():

@@ -8,6 +8,7 @@ ColumnPlan, which travels to workers
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
@@ -16,53 +17,74 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare import data_files
 from pipelines.prepare.columns import ColumnPlan, Inputs, Purpose, is_json
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.hints import suggestion
 from pipelines.prepare.labels import LabelPlan, is_text, named, plan_label, shown
-from pipelines.prepare.opened import Source, SplitSource
+from pipelines.prepare.sources.features import Columns
+from pipelines.prepare.sources.listing import SEPARATORS
+from pipelines.prepare.sources.reading import Source, SplitSource
 from pipelines.prepare.stepped_files import marked
 from tfrecord_io.errors import ColumnError
 from tfrecord_io.schema import Feature
 
-__all__ = ["plan_columns"]
+__all__ = ["plan_columns", "plan_types"]
 
 Plan = TypeVar("Plan")
 
 
-def plan_columns(config: SourceConfig, source: Source, *, inputs: Inputs | None = None) -> ColumnPlan:
-    """Finds out what each column is; `inputs` are to become tokens, without them the text columns.
+def plan_types(
+    config: SourceConfig, columns: Mapping[str, Columns], *, kind: str, inputs: Inputs | None = None
+) -> ColumnPlan:
+    """What the columns of some splits are, as far as their types say: strings as labels have no names yet, and vectors
+    no length. `inputs` are to become tokens, without them the text columns; `kind` is that of the source.
 
     Raises: ColumnError if a column is missing in a split, or cannot be what it is to be used as.
     """
-    splits = tuple(source.splits)
     inputs = inputs or Inputs(texts=config.text_columns)
-    for split in splits:
-        _require(config, source=source, split=split, inputs=inputs)
-    if source.identity["kind"] in data_files.SEPARATORS:
-        for name in filter(None, (config.label_column, *config.keep_columns)):
-            _refuse_gaps(name, source=source)
+    for split, known in columns.items():
+        _require(config, known.arrow_schema, split=split, kind=kind, inputs=inputs)
     return ColumnPlan(
         texts=inputs.texts,
         nested=inputs.nested,
-        label=_labels(config.label_column, source=source),
-        tags=_labels(inputs.nested.get("tags"), source=source, lists=True),
+        label=_labels(config.label_column, columns=columns),
+        tags=_labels(inputs.nested.get("tags"), columns=columns, lists=True),
         kept=tuple(
-            _same({split: _plan_kept(name, source=source, split=split) for split in splits}, column=name, source=source)
+            _same(
+                {split: _kept_type(name, known.arrow_schema) for split, known in columns.items()},
+                column=name,
+                columns=columns,
+            )
             for name in config.keep_columns
         ),
     )
 
 
-def _require(config: SourceConfig, *, source: Source, split: str, inputs: Inputs) -> None:
-    schema = source.columns[split].arrow_schema
+def plan_columns(config: SourceConfig, source: Source, *, inputs: Inputs | None = None) -> ColumnPlan:
+    """The same with what only rows can tell: the names of labels that are strings, the length of vectors.
+
+    Raises: as `plan_types`; ColumnError if values cannot be what they are to be used as.
+    """
+    columns = {name: source.columns_of(split) for name, split in source.splits.items()}
+    plan = plan_types(config, columns, kind=source.kind, inputs=inputs)
+    if source.kind in SEPARATORS:
+        for name in filter(None, (config.label_column, *config.keep_columns)):
+            _refuse_gaps(name, source=source)
+    return dataclasses.replace(
+        plan,
+        label=plan.label and named(plan.label, source=source),
+        tags=plan.tags and named(plan.tags, source=source),
+        kept=tuple(_with_length(feature, source=source) for feature in plan.kept),
+    )
+
+
+def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, inputs: Inputs) -> None:
     wanted = (*inputs.names, *([config.label_column] if config.label_column else []), *config.keep_columns)
     missing = [name for name in wanted if name not in schema.names]
     if missing:
         raise ColumnError(
             f"split {split!r} has no column {', '.join(map(repr, missing))}",
-            remedy=_missing_remedy(missing, schema=schema, kind=source.identity["kind"]),
+            remedy=_missing_remedy(missing, schema=schema, kind=kind),
         )
     if repeated := sorted({name for name in wanted if schema.names.count(name) > 1}):
         raise ColumnError(f"split {split!r} has several columns named {repeated}", remedy="rename them in the source")
@@ -88,13 +110,13 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str) -> 
     parts = [part.strip() for part in missing[0].split(",")]
     if len(parts) > 1 and set(parts) <= set(names):
         return f"give each by itself: {' '.join(f'--text-column {part}' for part in parts)}"
-    if kind in data_files.SEPARATORS and len(names) == 1 and re.search(r"[;\t|]", names[0]):
+    if kind in SEPARATORS and len(names) == 1 and re.search(r"[;\t|]", names[0]):
         return f"convert the file to commas, or to tabs as .tsv: its header line is one name, {names[0]!r}"
     for field in schema if kind == "json" else ():
         if _is_list_of(_is_struct_with(**dict.fromkeys(missing, lambda _: True)))(field.type):
             return f"the rows seem to be inside of {field.name!r}: write that list alone to a file, as JSON lines"
     listed = f"{suggestion(missing[0], names)}choose among its columns: {', '.join(names)}"
-    if kind in data_files.SEPARATORS and any(re.fullmatch(r"-?[\d.]+", name) for name in names):
+    if kind in SEPARATORS and any(re.fullmatch(r"-?[\d.]+", name) for name in names):
         return f"{listed}; the first line of a CSV file names its columns, so put such a line there if it has none"
     return listed
 
@@ -103,9 +125,9 @@ def _refuse_gaps(name: str, *, source: Source) -> None:
     """In a CSV file an empty cell makes floats of a column of integers: classes would become regression targets, and
     large numbers would be rounded.
     """
-    for split in source.splits:
-        is_float = pa.types.is_floating(source.columns[split].arrow_schema.field(name).type)
-        if is_float and _has_whole_numbers_and_gaps(name, split=source.all_splits[split]):
+    for split, rows in source.splits.items():
+        is_float = pa.types.is_floating(source.columns_of(rows)[name].kind)
+        if is_float and _has_whole_numbers_and_gaps(name, split=source.all_splits[rows.origin]):
             raise ColumnError(
                 f"column {name!r} in split {split!r} holds whole numbers and empty cells, which `datasets` reads "
                 "as floats, expected integers or fractions",
@@ -125,34 +147,34 @@ def _has_whole_numbers_and_gaps(name: str, *, split: SplitSource) -> bool:
     return has_numbers and has_gaps
 
 
-def _same(plans: Mapping[str, Plan], *, column: str, source: Source) -> Plan:
+def _same(plans: Mapping[str, Plan], *, column: str, columns: Mapping[str, Columns]) -> Plan:
     """What all splits have in common: one dataset has one schema."""
     (first, plan), *others = plans.items()
     for split, other in others:
         if other != plan:
-            held, otherwise = (source.columns[name][column].text for name in (first, split))
+            held, otherwise = (columns[name][column].text for name in (first, split))
             raise ColumnError(
-                f"column {column!r} in split {first!r} is {held}, in {split!r} {otherwise}, expected the same in both",
+                f"column {column!r} in split {first!r} is {held}, in split {split!r} {otherwise}, expected the same in both",
                 remedy="build them one at a time with --split and --output, or bring the column into one form",
             )
     return plan
 
 
-def _labels(column: str | None, *, source: Source, lists: bool = False) -> LabelPlan | None:
+def _labels(column: str | None, *, columns: Mapping[str, Columns], lists: bool = False) -> LabelPlan | None:
     if column is None:
         return None
-    plans = {split: plan_label(column, source=source, split=split, lists=lists) for split in source.splits}
-    return named(_same(plans, column=column, source=source), source=source)
+    plans = {split: plan_label(column, known[column], lists=lists) for split, known in columns.items()}
+    return _same(plans, column=column, columns=columns)
 
 
-def _plan_kept(name: str, *, source: Source, split: str) -> Feature:
-    schema = source.columns[split].arrow_schema
+def _kept_type(name: str, schema: pa.Schema) -> Feature:
+    """A kept column by its type; the length of its vectors is 0 where it is not part of the type."""
     kind = schema.field(name).type
     shape: tuple[int, ...] = ()
     if pa.types.is_fixed_size_list(kind):
         kind, shape = kind.value_type, (kind.list_size,)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        kind, shape = kind.value_type, (_first_length(name, split=source.splits[split]),)
+        kind, shape = kind.value_type, (0,)
     if pa.types.is_floating(kind):
         return Feature(name=name, dtype="float32", shape=shape, role="column", meaning="column of the source")
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
@@ -161,6 +183,22 @@ def _plan_kept(name: str, *, source: Source, split: str) -> Feature:
         f"column {name!r} holds {shown(schema.field(name).type)}, expected numbers or vectors of numbers of one length",
         remedy=f"leave --keep-column {name} out, or keep one of: {_listing(schema, _is_number)}",
     )
+
+
+def _with_length(feature: Feature, *, source: Source) -> Feature:
+    """With the length of its vectors, which has to be the same in every split."""
+    if feature.shape != (0,):
+        return feature
+    found = {name: _first_length(feature.name, split=split) for name, split in source.splits.items()}
+    (first, length), *others = found.items()
+    for split, other in others:
+        if other != length:
+            raise ColumnError(
+                f"column {feature.name!r} holds vectors of {length} values in split {first!r}, of {other} in {split!r}, "
+                "expected the same in both",
+                remedy="build them one at a time with --split and --output, or bring the column into one form",
+            )
+    return dataclasses.replace(feature, shape=(length,))
 
 
 def _first_length(name: str, *, split: SplitSource) -> int:

@@ -21,7 +21,6 @@ from apache_beam.metrics import MetricsFilter
 from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, PipelineOptions, StandardOptions
 
 from pipelines.prepare import packaging, progress, storage
-from pipelines.prepare.job import Job
 from pipelines.prepare.progress import Counts
 from tfrecord_io.errors import ConfigError, PrepError
 
@@ -83,8 +82,9 @@ def _has_client() -> bool:
         return False
 
 
-def prepare(options: PipelineOptions, job: Job, *, folder: str) -> None:
-    """Adds to `options` what the user has not said. `folder` has to last until the job is submitted.
+def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:
+    """Adds to `options` what the user has not said. The job is called by `name`, and told apart from others by the
+    `work` that it does. `folder` has to last until the job is submitted.
 
     Raises: ConfigError if this package cannot be sent to workers.
     """
@@ -94,15 +94,15 @@ def prepare(options: PipelineOptions, job: Job, *, folder: str) -> None:
         if experiment.removeprefix("no_") not in (debug.experiments or ()):
             debug.add_experiment(experiment)
     if not cloud.job_name:
-        cloud.job_name = _job_name(job)
+        cloud.job_name = _job_name(name, work=work)
 
 
-def _job_name(job: Job) -> str:
+def _job_name(name: str, *, work: str) -> str:
     """The same for the same work: the service lets no two jobs of one name run at a time."""
-    digest = hashlib.sha256(f"{job.root.rstrip('/')} {job.fingerprint}".encode()).hexdigest()[:12]
+    digest = hashlib.sha256(work.encode()).hexdigest()[:12]
     room = _LONGEST_NAME - len(f"{NAMESPACE}--{digest}")
-    name = re.sub("[^a-z0-9]+", "-", job.name.lower())[:room].strip("-")
-    return "-".join(filter(None, (NAMESPACE, name, digest)))
+    shown = re.sub("[^a-z0-9]+", "-", name.lower())[:room].strip("-")
+    return "-".join(filter(None, (NAMESPACE, shown, digest)))
 
 
 class Monitor:

@@ -22,7 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.prepare.hints import to_utf8
-from pipelines.prepare.opened import Source, SplitSource
+from pipelines.prepare.sources.features import Column
+from pipelines.prepare.sources.reading import Source, SplitSource
 from tfrecord_io.errors import ColumnError, SourceError
 from tfrecord_io.schema import Feature
 
@@ -66,12 +67,11 @@ class LabelPlan:
         return Feature(name="label", dtype="int64", shape=(), role="label", meaning="class id")
 
 
-def plan_label(column: str, *, source: Source, split: str, lists: bool = False) -> LabelPlan:
-    """The labels as the split has them, in lists or not; what names its strings have is found out by `named`.
+def plan_label(column: str, found: Column, *, lists: bool = False) -> LabelPlan:
+    """The labels as a split has them, in lists or not; what names its strings have is found out by `named`.
 
     Raises: ColumnError if the column can be no label.
     """
-    found = source.columns[split][column]
     kind, names = (found.kind.value_type, found.item_names) if lists else (found.kind, found.names)
     if names is not None:
         return LabelPlan(column=column, kind="class", names=names)
@@ -96,8 +96,8 @@ def named(plan: LabelPlan, *, source: Source) -> LabelPlan:
     if plan.kind != "string":
         return plan
     found: set[str] = set()
-    for name, split in source.all_splits.items():
-        for values in _texts_in(plan.column, split=split, schema=source.columns[name].arrow_schema):
+    for split in source.all_splits.values():
+        for values in _texts_in(plan.column, split=split, schema=source.columns_of(split).arrow_schema):
             found.update(strings(pc.unique(values).drop_null(), plan.column))
             if len(found) > MAX_LABEL_NAMES:
                 raise ColumnError(

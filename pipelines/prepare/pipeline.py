@@ -3,6 +3,7 @@
 
     embedded        Create([all keys]) |             WriteShards | ToList | Commit
     other runners   Create(keys)       | Reshuffle | WriteShard  | ToList | Commit
+    before that     Create(lists)      | ReadTasks | Reshuffle   | Ingest              where a source has to be ingested
 
 A key names a task, whose rows the worker looks up in the plan. A DoFn adapts: it unpickles a job, opens the tools
 where it runs, and calls plain functions. The embedded default is Beam's in-memory mode, which opens no port: its one
@@ -21,7 +22,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -38,7 +39,6 @@ from pipelines.prepare import (
     packaging,
     plans,
     shards,
-    staging,
     storage,
     waiting,
     workspace,
@@ -48,10 +48,12 @@ from pipelines.prepare.layouts import Tools
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.plans import TaskKey
 from pipelines.prepare.receipts import Receipt
+from pipelines.prepare.sources import ingest, ingest_lists
+from pipelines.prepare.sources.ingest_tasks import IngestTask
 from pipelines.prepare.timing import Stopwatch
 from tfrecord_io.errors import ConfigError, OutputError, PrepError
 
-__all__ = ["Commit", "CommitArguments", "WriteShard", "WriteShards", "check", "run"]
+__all__ = ["Commit", "CommitArguments", "Ingest", "WriteShard", "WriteShards", "check", "is_embedded", "run", "run_ingest"]
 
 _EMBEDDED = (None, "DirectRunner", "FnApiRunner")
 _PORTABLE = "PortableRunner"
@@ -77,18 +79,18 @@ class WriteShard(beam.DoFn):
     """Makes one shard from its task. The job travels; the tokenizer is loaded where it is used, once for all threads
     of a process if it can serve several at once."""
 
-    def __init__(self, job: Job, *, versions: Mapping[str, str] | None = None, give_sign: bool = False) -> None:
+    def __init__(self, job: Job, *, versions: Mapping[str, str] | None = None, sign: str | None = None) -> None:
         self._job = job
         self._versions = versions or {}
-        self._give_sign = give_sign
+        self._sign = sign
         self._tools: Tools | None = None
 
     def setup(self) -> None:
         """Loads the tokenizer, once for each worker."""
         with _failures.remembered():
             packaging.require_versions(self._versions)
-            if self._give_sign:
-                storage.write_bytes(self._job.work_path(_FIRST_SIGN), b"", inside=self._job.root)
+            if self._sign:
+                storage.write_bytes(self._sign, b"", inside=self._job.root)
             self._tools = _shared_tools(self._job)
 
     def process(self, key: TaskKey) -> Iterator[Receipt]:
@@ -151,6 +153,29 @@ def _count(receipt: Receipt, clock: Stopwatch) -> None:
         Metrics.counter(dataflow.NAMESPACE, name).inc(number)
     for stage, seconds in clock.seconds.items():
         Metrics.distribution(dataflow.NAMESPACE, f"{stage}_ms").update(round(1000 * seconds))
+
+
+class Ingest(beam.DoFn):
+    """Makes the ingested copy of one file, or of a part of it."""
+
+    def __init__(self, *, root: str, versions: Mapping[str, str], sign: str | None = None) -> None:
+        self._root = root
+        self._versions = versions
+        self._sign = sign
+
+    def setup(self) -> None:
+        """Compares versions, once for each worker."""
+        with _failures.remembered():
+            packaging.require_versions(self._versions)
+            if self._sign:
+                storage.write_bytes(self._sign, b"", inside=self._root)
+
+    def process(self, task: IngestTask) -> Iterator[int]:
+        """A task in, its rows out."""
+        with _failures.remembered():
+            receipt = ingest.run(task, addresses={})
+        Metrics.counter(dataflow.NAMESPACE, "rows_ingested").inc(receipt.num_rows)
+        yield receipt.num_rows
 
 
 class Commit(beam.DoFn):
@@ -216,15 +241,14 @@ def run(
     Raises: the PrepError of a worker as it was; PrepError for whatever else ends a job of other processes.
     """
     options = _options(beam_args, workers=workers)
-    plans.forget()
     if _is_embedded(options):
         _share(job, tools)
-    if _is_staged(job, options):
-        job = staging.stage(job)
-    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
-        if dataflow.is_chosen(options):
-            dataflow.prepare(options, job, folder=folder)
-        _run(options, job, tasks, arguments)
+    threads = _threads(options) if _is_embedded(options) else None
+
+    def add(pipeline: beam.Pipeline, sign: str | None) -> None:
+        _add_shards(pipeline, job, tasks, arguments, threads=threads, sign=sign)
+
+    _run(options, add, work=_Work(root=job.root, folder=job.work_path(), name=job.name))
     if workspace.read_manifest(job.root) is None:
         raise OutputError(
             f"{job.root}: the job is done, but there is no manifest.json here",
@@ -232,18 +256,52 @@ def run(
         )
 
 
-def _is_staged(job: Job, options: PipelineOptions) -> bool:
-    """Whether workers on other machines, which have no disk in common with this one, are to read the source."""
-    return not _is_embedded(options) and storage.local_path(job.root) is None
+def is_embedded(beam_args: Sequence[str]) -> bool:
+    """Whether the workers are threads of this process."""
+    return _is_embedded(_options(beam_args))
 
 
-def _run(options: PipelineOptions, job: Job, tasks: Sequence[ShardTask], arguments: CommitArguments) -> None:
-    # Runners of other systems see to it themselves that workers begin, and may take their time.
-    signs = _runner_name(options) == _PORTABLE
-    threads = _threads(options) if _is_embedded(options) else None
-    pipeline = _pipeline(options)
-    _add_steps(pipeline, job, tasks, arguments, threads=threads, give_sign=signs)
-    sign = job.work_path(_FIRST_SIGN)
+def run_ingest(tasks: Sequence[IngestTask], *, folder: str, root: str, name: str, beam_args: Sequence[str]) -> None:
+    """Ingests on the runner's workers what `tasks` name, into `folder`; they find their tasks in lists there.
+
+    Raises: as `run`.
+    """
+    lists = ingest_lists.write(tasks, folder=folder, inside=root)
+
+    def add(pipeline: beam.Pipeline, sign: str | None) -> None:
+        _ = (
+            pipeline
+            | "Lists" >> beam.Create(lists, reshuffle=False)
+            | "ReadTasks" >> beam.FlatMap(ingest_lists.read)
+            | "Reshuffle" >> beam.Reshuffle()
+            | "Ingest" >> beam.ParDo(Ingest(root=root, versions=packaging.versions(), sign=sign))
+        )
+
+    _run(_options(beam_args), add, work=_Work(root=root, folder=folder, name=f"{name}-ingest"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Work:
+    """What a Beam job works at: a folder of its own in the output `root`, and a name for people."""
+
+    root: str
+    folder: str
+    name: str
+
+
+def _run(options: PipelineOptions, add_steps: Callable[[beam.Pipeline, str | None], None], *, work: _Work) -> None:
+    """Runs a pipeline to its end; `add_steps` is told where workers are to leave a first sign, if they are to."""
+    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
+        if dataflow.is_chosen(options):
+            dataflow.prepare(options, name=work.name, work=f"{work.root} {work.folder}", folder=folder)
+        # Runners of other systems see to it themselves that workers begin, and may take their time.
+        sign = storage.join(work.folder, _FIRST_SIGN) if _runner_name(options) == _PORTABLE else None
+        pipeline = _pipeline(options)
+        add_steps(pipeline, sign)
+        _run_to_end(pipeline, options, sign=sign, root=work.root)
+
+
+def _run_to_end(pipeline: beam.Pipeline, options: PipelineOptions, *, sign: str | None, root: str) -> None:
     monitor = dataflow.Monitor(options) if dataflow.is_chosen(options) else None
     try:
         with (
@@ -253,7 +311,7 @@ def _run(options: PipelineOptions, job: Job, tasks: Sequence[ShardTask], argumen
         ):
             waiting.until_done(
                 lambda: monitor.started(pipeline.run()) if monitor else pipeline.run(),
-                has_begun=(lambda: storage.exists(sign)) if signs else None,
+                has_begun=(lambda: storage.exists(sign)) if sign else None,
             )
     except KeyboardInterrupt:
         if monitor and (error := monitor.interrupted()):
@@ -263,18 +321,18 @@ def _run(options: PipelineOptions, job: Job, tasks: Sequence[ShardTask], argumen
         shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
         if monitor:
             monitor.close()
-        if signs:
-            storage.delete(sign, inside=job.root)
+        if sign:
+            storage.delete(sign, inside=root)
 
 
-def _add_steps(
+def _add_shards(
     pipeline: beam.Pipeline,
     job: Job,
     tasks: Sequence[ShardTask],
     arguments: CommitArguments,
     *,
-    threads: int | None = None,
-    give_sign: bool = False,
+    threads: int | None,
+    sign: str | None,
 ) -> None:
     """With `threads`, shards are made on so many of this process, else by the runner's workers."""
     keys = [plans.key_of(task) for task in tasks]
@@ -282,7 +340,7 @@ def _add_steps(
         write = WriteShards(job, threads=min(threads, len(keys)))
         receipts = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False) | "WriteShards" >> beam.ParDo(write)
     else:
-        each = WriteShard(job, versions=packaging.versions(), give_sign=give_sign)
+        each = WriteShard(job, versions=packaging.versions(), sign=sign)
         receipts = (
             pipeline
             | "Tasks" >> beam.Create(keys, reshuffle=False)

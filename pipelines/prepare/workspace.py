@@ -1,6 +1,7 @@
 """The output folder before, during and after a job: may we write there, what is planned, what is already made.
 
 OUT/.prep/lock                                       while a job is at work (see `locking`)
+OUT/.prep/rows-DIGEST/                               the ingested copy of the source, until the commit
 OUT/.prep/FINGERPRINT/job.json                       what the fingerprint covers, item by item
 OUT/.prep/FINGERPRINT/source.json                    where the dataset was found: for `verify --repair` and `trace`
 OUT/.prep/FINGERPRINT/disproof.json                  which engine is not trusted any more (see `disproof`)
@@ -12,14 +13,15 @@ OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines.prepare import disproof, engines, locking, receipts, storage
-from pipelines.prepare.job import WORK_FOLDER, Job, Resolved
+from pipelines.prepare.job import WORK_FOLDER, Job
 from pipelines.prepare.planning import ShardTask, SplitPlan
 from pipelines.prepare.receipts import Receipt
 from tfrecord_io import json_fields, manifest
@@ -27,12 +29,16 @@ from tfrecord_io.errors import FingerprintMismatchError, FormatError, ManifestEr
 from tfrecord_io.json_fields import NAME, WRONG, items, mapping, optional, text
 from tfrecord_io.manifest import Manifest, Shard
 
+if TYPE_CHECKING:
+    from pipelines.prepare.resolving import Resolved
+
 __all__ = [
     "OWN_FILES",
     "check",
     "clear",
     "differences",
     "find_receipts",
+    "fingerprint_of",
     "read_manifest",
     "read_place",
     "read_plan",
@@ -45,6 +51,8 @@ __all__ = [
 
 JOB_FILE = "job.json"
 SOURCE_FILE = "source.json"
+# Begins the names of the folders with an ingested copy of a source.
+INGESTED = "rows-"
 _FOLDERS = ("tokenizer", "rejected", "index")
 # What a dataset's folder holds beside its shards; nothing else is ever deleted.
 OWN_FILES = (manifest.FILE_NAME, "dataset_info.json", "features.json", "label.labels.txt", *_FOLDERS)
@@ -82,13 +90,13 @@ def _instead_of_a_dataset(root: str) -> str:
     return f"no {manifest.FILE_NAME}, so there is no finished dataset here"
 
 
-def check(resolved: Resolved, *, overwrite: bool) -> None:
-    """Makes sure that the output may be written to by this job. Changes nothing.
+def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool) -> None:
+    """Makes sure that a job may write to the output. Changes nothing. `items` are what its fingerprint covers, None if
+    they are not known yet.
 
     Raises: FingerprintMismatchError if it holds (part of) another dataset, unless that is to be overwritten;
         OutputError if it holds something else.
     """
-    root = resolved.job.root
     _refuse_links(root)
     names = storage.list_names(root)
     ours = WORK_FOLDER in names or _is_dataset(root)
@@ -97,26 +105,29 @@ def check(resolved: Resolved, *, overwrite: bool) -> None:
             f"{root}: holds {', '.join(names[:3])}{' …' if len(names) > 3 else ''}, expected an empty or new folder",
             remedy="choose another --output",
         )
-    if ours and not overwrite:
-        _refuse_another(resolved)
+    if ours and not overwrite and items is not None:
+        _refuse_another(root, items)
 
 
 def reserve(resolved: Resolved, *, overwrite: bool) -> None:
     """Leaves the job's own files in the output, after `check`. Raises: as `check`."""
-    check(resolved, overwrite=overwrite)
     job = resolved.job
+    check(job.root, items=resolved.items, overwrite=overwrite)
     if overwrite:
         clear(job.root)
     storage.make_folder(job.root)
     storage.sweep(job.root)
     for folder in (WORK_FOLDER, *_FOLDERS):
         storage.sweep(storage.join(job.root, folder), inside=job.root, below=True)
+    for name in _ingested(job.root):
+        if (folder := storage.join(job.root, WORK_FOLDER, name)) != job.ingested:
+            storage.delete(folder, inside=job.root)  # of a job that was given up
     for name, content in resolved.tokenizer_files.items():
         storage.write_bytes(job.work_path("tokenizer", name), content, inside=job.root)
     storage.write_bytes(job.work_path(SOURCE_FILE), _dump(dict(resolved.place)), inside=job.root)
     storage.write_bytes(job.work_path(JOB_FILE), _dump(dict(resolved.items)), inside=job.root)
     # Where no lock keeps jobs apart, another one may have come at the same time: one of the two sees the other.
-    _refuse_another(resolved)
+    _refuse_another(job.root, resolved.items)
 
 
 def require_own(job: Job) -> None:
@@ -271,19 +282,25 @@ def _own_shards(root: str) -> list[str]:
     return [name for name in storage.list_names(root) if prefixes and pattern.fullmatch(name)]
 
 
-def _refuse_another(resolved: Resolved) -> None:
-    root, fingerprint = resolved.job.root, resolved.job.fingerprint
+def _refuse_another(root: str, items: Mapping[str, Any]) -> None:
+    fingerprint = fingerprint_of(items)
     committed = read_manifest(root)
     if committed is not None and committed.fingerprint != fingerprint:
-        raise _mismatch(root, committed.options, resolved.items)
+        raise _mismatch(root, committed.options, items)
     for name in _work_names(root):
         if name != fingerprint:
-            raise _mismatch(root, _read_job(root, name), resolved.items)
+            raise _mismatch(root, _read_job(root, name), items)
 
 
 def _work_names(root: str) -> list[str]:
     """The fingerprints of the jobs that have left something in `root`."""
-    return [name for name in storage.list_names(storage.join(root, WORK_FOLDER)) if name != locking.FILE_NAME]
+    names = storage.list_names(storage.join(root, WORK_FOLDER))
+    return [name for name in names if name != locking.FILE_NAME and not name.startswith(INGESTED)]
+
+
+def _ingested(root: str) -> list[str]:
+    """The folders of ingested copies in `root`."""
+    return [name for name in storage.list_names(storage.join(root, WORK_FOLDER)) if name.startswith(INGESTED)]
 
 
 def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
@@ -342,6 +359,11 @@ def _short(value: Any) -> str:
 
 def _spans(ranges: tuple[tuple[int, int], ...]) -> str:
     return "+".join(f"[{start}:{stop}]" for start, stop in ranges)
+
+
+def fingerprint_of(items: Mapping[str, Any]) -> str:
+    """The digest of what decides the bytes of a dataset."""
+    return hashlib.sha256(json.dumps(items, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _dump(document: dict[str, Any]) -> bytes:

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from pipelines.prepare.sources import rows
+from pipelines.prepare.sources.features import Columns
 from pipelines.prepare.sources.groups import Groups, Pieces
 
-__all__ = ["RowReader", "SplitSource"]
+__all__ = ["RowReader", "Source", "SplitSource"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,3 +65,24 @@ class SplitSource:
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (number of the first row, record batch) for the [start, stop) row ranges, in their order."""
         return self.reader.read(self.groups.pieces(segments), columns)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Source:
+    """A dataset with its rows. `splits` are those of the output; `all_splits` are the source's own, whole, and `columns`
+    what is in each of these. `identity` is what the fingerprint and the manifest say of it.
+    """
+
+    splits: Mapping[str, SplitSource]
+    all_splits: Mapping[str, SplitSource]
+    columns: Mapping[str, Columns]
+    identity: Mapping[str, Any]
+
+    @property
+    def kind(self) -> str:
+        """What its files are, or `hub`."""
+        return str(self.identity["kind"])
+
+    def columns_of(self, split: SplitSource) -> Columns:
+        """The columns of one of its splits."""
+        return self.columns[split.origin]

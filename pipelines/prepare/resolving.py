@@ -1,0 +1,264 @@
+"""From a request to a job, in two steps, since the rows of some sources have to be ingested in between.
+
+    begin     source and tokenizer opened side by side, columns checked by their types, the fingerprint
+    finish    rows located: splits chosen, label names collected, the job complete
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Collection, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from pipelines.prepare import bucket_lengths, engines, layouts, overlap, steps, tokenization, workspace
+from pipelines.prepare.column_planning import plan_columns, plan_types
+from pipelines.prepare.columns import ColumnPlan
+from pipelines.prepare.config import PrepareConfig, SourceConfig
+from pipelines.prepare.job import Job, JobSplit
+from pipelines.prepare.runs import id_dtype
+from pipelines.prepare.sources import opening, selection
+from pipelines.prepare.sources.groups import Groups
+from pipelines.prepare.sources.opening import Found
+from pipelines.prepare.sources.reading import Source, SplitSource
+from pipelines.prepare.steps import Step
+from tfrecord_io import manifest
+from tfrecord_io.manifest import TokenizerFacts
+from tfrecord_io.schema import Schema
+from tfrecord_io.shown import without_access
+
+__all__ = ["Begun", "Resolved", "begin", "columns_read", "finish", "source_place", "source_of"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Begun:
+    """A request of which the rows are not located yet. `columns` and `tools` are None where the user's functions decide
+    the columns, which only rows can tell.
+    """
+
+    config: PrepareConfig
+    functions: Sequence[Step]
+    found: Found
+    tokenizer: Any
+    tokenizer_files: tokenization.Files
+    facts: TokenizerFacts
+    length: int
+    columns: ColumnPlan | None
+    tools: layouts.Tools | None
+
+    def opening(self, columns: ColumnPlan) -> layouts.Opening:
+        """What a layout's tools are opened with."""
+        return layouts.Opening(
+            tokenizer=self.tokenizer,
+            facts=self.facts,
+            layout=self.config.layout,
+            length=self.length,
+            columns=columns,
+            engine=self.config.engine,
+        )
+
+    def items(self) -> dict[str, Any] | None:
+        """What the fingerprint covers; None while the lengths of rows depend on rows."""
+        return None if bucket_lengths.automatic(self.config.layout.bucket_lengths) else _fingerprint_items(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """What was found out: the job, and what only the launcher needs."""
+
+    job: Job
+    source: Source
+    tokenizer: Any
+    tools: layouts.Tools
+    tokenizer_files: tokenization.Files
+    items: Mapping[str, Any]
+    place: Mapping[str, Any]
+
+
+def begin(config: PrepareConfig) -> Begun:
+    """Opens the source and the tokenizer, and checks what can be checked without a row.
+
+    Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written.
+    """
+    functions = steps.find(config.source.steps)
+    # `datasets`, where it is needed, asks whether transformers is there, and takes one half imported for whole.
+    tokenization.import_libraries()
+    # Reading footers and digests leaves the interpreter to others most of the time, loading a tokenizer does not.
+    finding = overlap.begun(lambda: _find(config, functions))
+    loading = overlap.begun(lambda: tokenization.resolve(config.tokenizer))
+    overlap.wait_for(finding, loading)
+    found, columns = finding.result()
+    tokenizer, files = loading.result()
+    facts = tokenization.facts(tokenizer, name=config.tokenizer.name, files=files)
+    if config.layout.add_bos and facts.bos_id is None:
+        raise tokenization.no_bos(config.tokenizer.name)
+    begun = Begun(
+        config=config,
+        functions=functions,
+        found=found,
+        tokenizer=tokenizer,
+        tokenizer_files=files,
+        facts=facts,
+        length=tokenization.resolve_length(tokenizer, config.layout),
+        columns=columns,
+        tools=None,
+    )
+    if columns is None:
+        return begun
+    # What the tokenizer cannot do shows here: before anything is ingested, and not on a worker.
+    return dataclasses.replace(begun, tools=_open_tools(begun, columns))
+
+
+def columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
+    """The columns of the source that a build reads; None for all, which the user's functions may look at."""
+    if config.source.steps:
+        return None
+    source = config.source
+    names = (*layouts.layout_of(config.layout).inputs(source).names, source.label_column, *source.keep_columns)
+    return tuple(name for name in names if name is not None)
+
+
+def needed_splits(begun: Begun) -> Collection[str]:
+    """The source's splits whose rows are read: those asked for, and for the names of string labels every one."""
+    every = begun.found.listing.splits
+    columns = begun.columns
+    has_names = columns is None or any(plan and plan.kind == "string" for plan in (columns.label, columns.tags))
+    return list(every) if has_names else selection.origins(begun.config.source, list(every))
+
+
+def finish(begun: Begun, groups: Mapping[str, Groups]) -> Resolved:
+    """Decides everything that is left open, now that rows can be read.
+
+    Raises: as `begin`; SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
+    """
+    source, columns = source_of(begun.config, begun.found, groups, functions=begun.functions)
+    tools = begun.tools if columns == begun.columns else None
+    tools = tools or _open_tools(begun, columns)
+    if bucket_lengths.automatic(begun.config.layout.bucket_lengths):
+        begun = _with_lengths(begun, columns, tools, source=source)
+        tools = _open_tools(begun, columns)
+    items = _fingerprint_items(begun)
+    return Resolved(
+        job=_job(begun, columns, tools, source=source, fingerprint=workspace.fingerprint_of(items)),
+        source=source,
+        tokenizer=begun.tokenizer,
+        tools=tools,
+        tokenizer_files=begun.tokenizer_files,
+        items=items,
+        place=source_place(begun.config.source, begun.found, begun.functions),
+    )
+
+
+def source_of(
+    config: PrepareConfig, found: Found, groups: Mapping[str, Groups], *, functions: Sequence[Step]
+) -> tuple[Source, ColumnPlan]:
+    """The splits with their rows, taken through the user's functions, and what their columns are."""
+    source = selection.source(config, found, groups, functions=functions)
+    inputs = layouts.layout_of(config.layout).inputs(config.source)
+    return source, plan_columns(config.source, source, inputs=inputs)
+
+
+def source_place(config: SourceConfig, found: Found, functions: Sequence[Step] = ()) -> dict[str, Any]:
+    """Where the dataset is, to open it again: an absolute path, an address without credentials, or a pinned hub id;
+    and the user's functions that its rows go through, with their text.
+    """
+    identity = found.listing.identity
+    place = {
+        "dataset": _address(config.dataset, identity),
+        "config": config.config,
+        "revision": identity.get("revision"),
+    }
+    if config.more:
+        place["more"] = [_address(path, identity) for path in config.more]
+    return {**place, "steps": [step.to_json() for step in functions]} if functions else place
+
+
+def _find(config: PrepareConfig, functions: Sequence[Step]) -> tuple[Found, ColumnPlan | None]:
+    """With its columns, so that a misspelt one is said while the tokenizer is still loading."""
+    found = opening.find(config.source, columns=columns_read(config))
+    if functions:
+        return found, None
+    inputs = layouts.layout_of(config.layout).inputs(config.source)
+    chosen = selection.origins(config.source, list(found.listing.splits))
+    columns = {name: found.columns[name] for name in chosen}
+    return found, plan_types(config.source, columns, kind=found.listing.identity["kind"], inputs=inputs)
+
+
+def _open_tools(begun: Begun, columns: ColumnPlan) -> layouts.Tools:
+    tools = layouts.layout_of(begun.config.layout).open_tools(begun.opening(columns))
+    if begun.config.engine == "auto" and tools.reference is None:
+        reasons = engines.why_slow(begun.tokenizer, dtype=id_dtype(begun.facts.vocab_size))
+        _log.warning("no fast engine makes these rows, so that it takes about ten times as long (%s)", reasons)
+    return tools
+
+
+def _job(begun: Begun, columns: ColumnPlan, tools: layouts.Tools, *, source: Source, fingerprint: str) -> Job:
+    config = begun.config
+    features = layouts.layout_of(config.layout).features(begun.opening(columns), tools)
+    label = (columns.label.feature,) if columns.label else ()
+    return Job(
+        root=config.output.root,
+        name=config.output.name,
+        fingerprint=fingerprint,
+        splits={name: job_split(split) for name, split in source.splits.items()},
+        columns=columns,
+        schema=Schema((*features, *label, *columns.kept)),
+        layout=config.layout,
+        length=begun.length,
+        facts=begun.facts,
+        compression=config.output.compression,
+        seed=config.seed,
+        shuffle=config.shuffle,
+        engine=config.engine,
+    )
+
+
+def job_split(split: SplitSource) -> JobSplit:
+    """What travels of a split."""
+    return JobSplit(origin=split.origin, ranges=split.ranges, reader=split.reader)
+
+
+def _with_lengths(begun: Begun, columns: ColumnPlan, tools: layouts.Tools, *, source: Source) -> Begun:
+    """The request with the lengths that suit a sample of its rows, in place of `auto:K`.
+
+    Raises: RowsRejectedError if no row of the sample can be used.
+    """
+    from pipelines.prepare import sampling  # measures jobs, and so imports what this module makes
+
+    config = begun.config
+    plain = dataclasses.replace(
+        begun, config=dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
+    )
+    job = _job(plain, columns, tools, source=source, fingerprint="")
+    row_tokens, weights = sampling.row_lengths(job, tools, source.splits)
+    chosen = bucket_lengths.choose(
+        row_tokens,
+        count=bucket_lengths.automatic(config.layout.bucket_lengths) or 1,
+        longest=begun.length,
+        fixed=config.layout.max_length is not None,
+        weights=weights,
+    )
+    layout = dataclasses.replace(config.layout, bucket_lengths=chosen, max_length=chosen[-1])
+    return dataclasses.replace(begun, config=dataclasses.replace(config, layout=layout), length=chosen[-1])
+
+
+def _address(dataset: str, identity: Mapping[str, Any]) -> str:
+    if "://" in dataset or identity["kind"] == "hub":
+        return without_access(dataset)
+    return os.path.abspath(os.path.expanduser(dataset))
+
+
+def _fingerprint_items(begun: Begun) -> dict[str, Any]:
+    libraries = {name: metadata.version(name) for name in ("tokenizers", "transformers")}
+    return {
+        **begun.config.deciding(),
+        **({"steps": [step.identity() for step in begun.functions]} if begun.functions else {}),
+        "max_length": begun.length,
+        "tokenizer": begun.facts.content_sha256,
+        "source": dict(begun.found.listing.identity),
+        "versions": {"format": manifest.FORMAT_VERSION, **libraries},
+    }

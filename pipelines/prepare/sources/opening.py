@@ -1,0 +1,100 @@
+"""Opening a dataset: what is in it, and where its rows lie.
+
+    find      splits and files, and the types of their columns: from footers, the files' heads, a dataset card
+    locate    row groups of Parquet where they are; of everything else, and of Parquet in huge row groups, the ingested
+              copy, whose missing parts the caller makes wherever its workers are
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import pyarrow as pa
+
+from pipelines.prepare.config import SourceConfig
+from pipelines.prepare.sources import features, footers, heads, ingest, ingest_tasks, relay, resolve
+from pipelines.prepare.sources.features import Columns
+from pipelines.prepare.sources.files import DataFile, Listing
+from pipelines.prepare.sources.footers import Footer
+from pipelines.prepare.sources.groups import Groups
+from pipelines.prepare.sources.ingest_tasks import IngestTask
+from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import without_access
+
+__all__ = ["Found", "Ingest", "find", "locate", "pending"]
+
+# Makes the ingested files of some tasks, or raises.
+Ingest = Callable[[Sequence[IngestTask]], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Found:
+    """A dataset before its rows are located: its files, the columns of each split, the footers of Parquet files by
+    path, and the addresses with credentials by those without.
+    """
+
+    listing: Listing
+    columns: Mapping[str, Columns]
+    footers: Mapping[str, Footer]
+    addresses: Mapping[str, str]
+
+    def types(self, split: str) -> pa.Schema:
+        """The columns of a split as they are read."""
+        return self.columns[split].arrow_schema
+
+    def is_in_place(self, file: DataFile) -> bool:
+        """Whether its rows are read where they lie."""
+        return file.path in self.footers and footers.is_in_place(self.footers[file.path])
+
+
+def find(config: SourceConfig, *, columns: Collection[str] | None) -> Found:
+    """Looks at the dataset. `columns` are those that will be read, None for all of them.
+
+    Raises: SourceError if it is not there, or cannot be read; ColumnError for a header line that cannot be used.
+    """
+    listing = resolve.resolve(config)
+    files = [file for split in listing.splits.values() for file in split]
+    if not files:
+        raise SourceError(
+            f"{config.dataset}: no rows, expected at least one", remedy="check the files for their content"
+        )
+    addresses = {shown: file.path for file in files if (shown := without_access(file.path)) != file.path}
+    kind = files[0].kind
+    if kind == "parquet":
+        read = footers.read_footers(files, columns)
+        by_path = {file.path: footer for file, footer in zip(files, read, strict=True)}
+        schemas = {name: by_path[split[0].path].schema for name, split in listing.splits.items()}
+    else:
+        by_path = {}
+        schemas = heads.types(listing.splits, kind)
+    described = {name: features.described(schema, listing.features) for name, schema in schemas.items()}
+    return Found(listing=listing, columns=described, footers=by_path, addresses=addresses)
+
+
+def tasks(found: Found, splits: Collection[str], *, folder: str) -> tuple[IngestTask, ...]:
+    """What has to be ingested of some splits, whether or not that has been done."""
+    wanted = {name: files for name, files in found.listing.splits.items() if name in splits}
+    in_place = {file.path for files in wanted.values() for file in files if found.is_in_place(file)}
+    types = {name: found.types(name) for name in wanted}
+    return ingest_tasks.tasks_of(wanted, types, folder=folder, in_place=in_place)
+
+
+def pending(found: Found, splits: Collection[str], *, folder: str) -> bool:
+    """Whether anything is still to be ingested."""
+    return any(receipt is None for receipt in ingest.find_receipts(tasks(found, splits, folder=folder)))
+
+
+def locate(
+    found: Found, splits: Collection[str], *, folder: str, columns: Collection[str] | None, run: Ingest
+) -> dict[str, Groups]:
+    """Where the rows of some splits lie, by split; what is not ingested yet `run` has to ingest into `folder`.
+
+    Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
+    """
+    wanted = tasks(found, splits, folder=folder)
+    missing = [task for task, there in zip(wanted, ingest.find_receipts(wanted), strict=True) if there is None]
+    if missing:
+        run(missing)
+    receipts = dict(zip(wanted, ingest.find_receipts(wanted), strict=True)) if missing else {}
+    raise NotImplementedError(receipts, relay)
