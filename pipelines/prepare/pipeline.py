@@ -266,7 +266,7 @@ def run_ingest(tasks: Sequence[IngestTask], *, folder: str, root: str, name: str
 
     Raises: as `run`.
     """
-    lists = ingest_lists.write(tasks, folder=folder, inside=root)
+    lists = ingest_lists.write(tasks, folder=folder)
 
     def add(pipeline: beam.Pipeline, sign: str | None) -> None:
         _ = (
