@@ -73,11 +73,8 @@ def build(
 
 
 def _begin(config: Any) -> None:
-    """Says what the next seconds go into, and opens the source beside the imports."""
-    from pipelines.prepare import early_source
-
+    """Says what the next seconds go into."""
     stages.begin(f"opening {config.source.dataset} and the tokenizer {config.tokenizer.name}")
-    early_source.begin(config.source)
 
 
 def _own_kernels() -> None:

@@ -121,6 +121,11 @@ _MAKING: list[Callable[[Any], Any]] = [
         "--workers", "--num-proc", type=int, metavar="N", help="Threads. Default: every core. Never changes a byte."
     ),
     click.option("--resume/--overwrite", default=True, help="Go on where a run stopped (default), or start over."),
+    click.option(
+        "--keep-ingested",
+        metavar="FOLDER",
+        help="Keep the copy that sources other than Parquet are turned into, for the next build of the same source.",
+    ),
     click.option("--dry-run", is_flag=True, help="Show what would be made, as `plan` does. Writes nothing."),
 ]
 
@@ -219,6 +224,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
         overwrite=overwrite,
         workers=workers,
         beam_args=request.get("beam_args", ()),
+        keep_ingested=request.get("keep_ingested"),
     )
     # Before anything large is imported.
     paths.require(dataset, *more)

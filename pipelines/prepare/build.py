@@ -153,7 +153,7 @@ def _planned_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]
     """
     job = resolved.job
     workspace.check(resolved, overwrite=config.overwrite)
-    known = {split: None if config.overwrite else workspace.read_plan(job, split) for split in job.splits}
+    known = {split: None if config.overwrite else plans.read_header(job, split) for split in job.splits}
     fresh = {split: plan_one(resolved, split, config) for split, plan in known.items() if plan is None}
     warn_of_padding(fresh.values(), resolved, config)
     rejected: dict[str, tuple[dict[str, int], tuple[RejectedRow, ...]]] = {

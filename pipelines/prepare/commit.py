@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
 import tfrecord_io
-from pipelines.prepare import disproof, engines, receipts, staging, storage, tfds, workspace
+from pipelines.prepare import disproof, engines, plans, receipts, storage, tfds, workspace
 from pipelines.prepare.disproof import Disproof
 from pipelines.prepare.job import Job, tokenizer_files
 from pipelines.prepare.receipts import Receipt, RejectedRow
 from tfrecord_io import manifest
-from tfrecord_io.errors import OutputError, RowsRejectedError
+from tfrecord_io.errors import OutputError, PrepError, RowsRejectedError
 from tfrecord_io.ledger import FILTERED
 from tfrecord_io.manifest import Manifest, Split
 
 __all__ = ["check_error_rate", "commit"]
+
+_log = logging.getLogger(__name__)
 
 
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
@@ -59,8 +62,18 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         },
     )
     _write(job, result, seen)
-    staging.remove(job)
+    _remove_copy(job)
     return result
+
+
+def _remove_copy(job: Job) -> None:
+    """Deletes the ingested copy of the source, once the dataset is complete. What is left of it does no harm."""
+    if job.ingested is None:
+        return
+    try:
+        storage.delete(job.ingested, inside=job.root)
+    except PrepError as error:
+        _log.warning("%s is of no more use, but could not be deleted: %s", job.ingested, error.cause)
 
 
 def check_error_rate(
@@ -91,8 +104,8 @@ def check_error_rate(
 
 
 def _receipts(job: Job, split: str) -> list[Receipt]:
-    plan = workspace.read_plan(job, split)
-    tasks = plan.tasks() if plan else []
+    header = plans.read_header(job, split)
+    tasks = plans.all_tasks(header) if header else []
     found = workspace.find_receipts(job, tasks)
     missing = [job.shard_name(task) for task, receipt in zip(tasks, found, strict=True) if receipt is None]
     if missing or not tasks:

@@ -300,7 +300,9 @@ class OutputConfig:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PrepareConfig:
-    """One whole request. `workers` None means every core; it never changes a byte of the output."""
+    """One whole request. `workers` None means every core; it never changes a byte of the output. `keep_ingested` is a
+    folder or an address where the ingested copy of a source stays for the next build.
+    """
 
     source: SourceConfig
     tokenizer: TokenizerConfig
@@ -313,6 +315,7 @@ class PrepareConfig:
     overwrite: bool = False
     workers: int | None = None
     beam_args: tuple[str, ...] = ()
+    keep_ingested: str | None = None
 
     def __post_init__(self) -> None:
         if not self.output.name:

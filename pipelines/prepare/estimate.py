@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from pipelines.prepare import ingesting, resolving
 from pipelines.prepare.build import Planned, plan_one, warn_of_padding
 from pipelines.prepare.comparison import Cost, compare
 from pipelines.prepare.config import PrepareConfig
 from pipelines.prepare.crosscheck import engine_of
-from pipelines.prepare.job import Resolved, resolve
+from pipelines.prepare.resolving import Resolved
 from pipelines.prepare.sampling import Sample
 from tfrecord_io.ledger import FILTERED
 
@@ -48,11 +49,11 @@ class Estimate:
 
 def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimates every split that `build` would make. Nothing is written."""
-    resolved = resolve(config)
-    splits = resolved.job.splits
-    planned = {split: plan_one(resolved, split, config) for split in splits}
-    warn_of_padding(planned.values(), resolved, config)
-    return [_of_split(planned[split], resolved, config, rows=source.num_rows) for split, source in splits.items()]
+    with ingesting.resolved_for_looking(resolving.begin(config)) as resolved:
+        splits = resolved.job.splits
+        planned = {split: plan_one(resolved, split, config) for split in splits}
+        warn_of_padding(planned.values(), resolved, config)
+        return [_of_split(planned[split], resolved, config, rows=source.num_rows) for split, source in splits.items()]
 
 
 def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, rows: int) -> Estimate:

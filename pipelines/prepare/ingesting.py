@@ -22,7 +22,7 @@ from pipelines import stages
 from pipelines.prepare import resolving, storage
 from pipelines.prepare.job import WORK_FOLDER
 from pipelines.prepare.resolving import Begun, Resolved
-from pipelines.prepare.sources import ingest, opening, relay
+from pipelines.prepare.sources import ingest, ingest_tasks, opening, relay
 from pipelines.prepare.sources.ingest_tasks import IngestTask
 
 __all__ = ["resolved", "resolved_for_looking"]
@@ -34,16 +34,100 @@ def resolved(begun: Begun) -> Resolved:
     Raises: as `resolving.finish`; SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
     config = begun.config
-    home = config.keep_ingested or storage.join(config.output.root, WORK_FOLDER)
-    found = _finish(begun, home=home)
-    return dataclasses.replace(found, job=dataclasses.replace(found.job, ingested=None if config.keep_ingested else _folder(begun, home)))
+    place = _Place.of(begun, home=config.keep_ingested or storage.join(config.output.root, WORK_FOLDER))
+    begun = _with_copies(begun, place)
+    found = _finish(begun, place, run=lambda tasks: _ingest(tasks, begun, place))
+    goes = place.folder if config.keep_ingested is None else None
+    return dataclasses.replace(found, job=dataclasses.replace(found.job, ingested=goes))
 
 
 @contextlib.contextmanager
 def resolved_for_looking(begun: Begun) -> Iterator[Resolved]:
     """The job of a build that is not made: what has to be ingested is in a temporary folder while the context lasts."""
-    if begun.config.keep_ingested:
-        yield _finish(begun, home=begun.config.keep_ingested)
-        return
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
-        yield _finish(begun, home=folder)
+        place = _Place.of(begun, home=begun.config.keep_ingested or folder)
+        yield _finish(begun, place, run=lambda tasks: _ingest_here(tasks, begun))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where the copy of a source goes: a `folder` of its own below `home`."""
+
+    home: str
+    folder: str
+
+    @classmethod
+    def of(cls, begun: Begun, *, home: str) -> _Place:
+        listing = begun.found.listing
+        types = {name: begun.found.types(name) for name in listing.splits}
+        return cls(home=home, folder=ingest_tasks.folder_of(home, listing, types))
+
+
+def _finish(begun: Begun, place: _Place, *, run: opening.Ingest) -> Resolved:
+    groups = opening.locate(
+        begun.found,
+        resolving.needed_splits(begun),
+        folder=place.folder,
+        inside=None if begun.config.keep_ingested else place.home,
+        columns=resolving.columns_read(begun.config),
+        run=run,
+    )
+    return resolving.finish(begun, groups)
+
+
+def _with_copies(begun: Begun, place: _Place) -> Begun:
+    """With copies of the files that workers cannot read, if there are any."""
+    if _works_here(begun):
+        return begun
+    found, root = begun.found, begun.config.output.root
+    shared = storage.local_path(root) is not None
+    files = [
+        file
+        for name in resolving.needed_splits(begun)
+        for file in found.listing.splits[name]
+        if not relay.readable_by_workers(file, needs_token=found.listing.needs_token, shared_disk=shared)
+    ]
+    if not files:
+        return begun
+    stages.begin(f"passing {len(files):,} files on to where workers read them, {sum(f.size for f in files) / 1e6:,.1f} MB")
+    copies = relay.relay(files, folder=place.folder, addresses=found.addresses)
+    return dataclasses.replace(begun, found=dataclasses.replace(found, copies=copies))
+
+
+def _ingest(tasks: Sequence[IngestTask], begun: Begun, place: _Place) -> None:
+    if _works_here(begun):
+        _ingest_here(tasks, begun)
+        return
+    from pipelines.prepare import pipeline
+
+    _tell(tasks)
+    pipeline.run_ingest(
+        tasks,
+        folder=place.folder,
+        root=begun.config.output.root,
+        name=begun.config.output.name,
+        beam_args=begun.config.beam_args,
+    )
+
+
+def _ingest_here(tasks: Sequence[IngestTask], begun: Begun) -> None:
+    _tell(tasks)
+    ingest.ingest_all(tasks, threads=begun.config.workers or _cores(), addresses=begun.found.addresses)
+
+
+def _tell(tasks: Sequence[IngestTask]) -> None:
+    whole = {task.file.path: task.file.size for task in tasks}
+    stages.begin(f"ingesting {len(whole):,} files of {sum(whole.values()) / 1e6:,.1f} MB")
+
+
+def _works_here(begun: Begun) -> bool:
+    """Whether all work is done by threads of this process."""
+    if not begun.config.beam_args:
+        return True
+    from pipelines.prepare import pipeline
+
+    return pipeline.is_embedded(begun.config.beam_args)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))

@@ -155,7 +155,7 @@ def _usable_rows(dataset: Reopened, task: ShardTask, *, ledger: Ledger) -> np.nd
 
 def _left_by_filters(dataset: Reopened, task: ShardTask, *, filtered: int) -> np.ndarray:
     left = [np.zeros(0, np.int64)]
-    for first, batch in shards.batches(dataset.job, task.split, task.segments):
+    for first, batch in shards.batches(dataset.job, task.split, task.found):
         mask = marked(batch)
         left.append(first + (np.arange(batch.num_rows) if mask is None else np.flatnonzero(~mask)))
     rows = np.concatenate(left)
@@ -172,7 +172,7 @@ def _tokenized(dataset: Reopened, task: ShardTask) -> Builder:
     """The shard as it was before it was laid out."""
     tools = dataset.open_tools()
     builder = tools.builder()
-    for first, batch in shards.batches(dataset.job, task.split, task.segments):
+    for first, batch in shards.batches(dataset.job, task.split, task.found):
         rows, _ = columns.extract(batch, dataset.job.columns, first=first)
         builder.add(tools.encode(rows))
     return builder

@@ -33,10 +33,11 @@ from pipelines.prepare.crosscheck import CrossCheck, EngineDisproved
 from pipelines.prepare.job import Job
 from pipelines.prepare.layouts import Builder, Encoded, Family, Tools, families
 from pipelines.prepare.overlap import ordered_map
-from pipelines.prepare.planning import Segments, ShardTask, split_seed
+from pipelines.prepare.planning import ShardTask, split_seed
 from pipelines.prepare.receipts import Receipt
 from pipelines.prepare.rejects import Rejects
 from pipelines.prepare.shard_files import ShardFile
+from pipelines.prepare.sources.groups import Pieces
 from pipelines.prepare.timing import Stopwatch
 from tfrecord_io.errors import LedgerError, OutputError
 from tfrecord_io.manifest import Shard
@@ -109,10 +110,10 @@ def generator(job: Job, task: ShardTask, *, length: int | None = None) -> np.ran
 
 
 def batches(
-    job: Job, split: str, segments: Segments, *, num_bytes: int = _BATCH_BYTES
+    job: Job, split: str, pieces: Pieces, *, num_bytes: int = _BATCH_BYTES
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """(first row number, record batch) of a split's rows, in batches of about so many bytes of text, or of one row."""
-    for first, batch in job.splits[split].read(segments, job.columns.names, in_parts=True):
+    for first, batch in job.splits[split].reader.read(pieces, job.columns.names):
         part = np.cumsum(sizes_of(batch, job.columns.content)) // num_bytes
         edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), batch.num_rows]
         for start, stop in itertools.pairwise(edges):
@@ -176,7 +177,7 @@ def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Ga
 
 def _usable(task: ShardTask, job: Job, tools: Tools, gathered: _Gathered, *, clock: Stopwatch) -> Iterator[_Batch]:
     num_bytes = _BATCH_BYTES if tools.reference is None else _FAST_BATCH_BYTES
-    for first, batch in clock.waiting("read", batches(job, task.split, task.segments, num_bytes=num_bytes)):
+    for first, batch in clock.waiting("read", batches(job, task.split, task.found, num_bytes=num_bytes)):
         gathered.rows_in += batch.num_rows
         rows, reasons = extract(batch, job.columns, first=first)
         gathered.rejects.add(batch, reasons, np.arange(first, first + batch.num_rows))

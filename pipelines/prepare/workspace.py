@@ -6,7 +6,7 @@ OUT/.prep/FINGERPRINT/job.json                       what the fingerprint covers
 OUT/.prep/FINGERPRINT/source.json                    where the dataset was found: for `verify --repair` and `trace`
 OUT/.prep/FINGERPRINT/disproof.json                  which engine is not trusted any more (see `disproof`)
 OUT/.prep/FINGERPRINT/tokenizer/                     the saved tokenizer that workers load
-OUT/.prep/FINGERPRINT/SPLIT/plan.json                which rows go into which shard
+OUT/.prep/FINGERPRINT/SPLIT/plan.json                which rows go into which shard (see `plans`)
 OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
 """
 
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.prepare import disproof, engines, locking, receipts, storage
 from pipelines.prepare.job import WORK_FOLDER, Job
-from pipelines.prepare.planning import ShardTask, SplitPlan
+from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.receipts import Receipt
 from tfrecord_io import json_fields, manifest
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, ManifestError, OutputError
@@ -41,12 +41,10 @@ __all__ = [
     "fingerprint_of",
     "read_manifest",
     "read_place",
-    "read_plan",
     "require_manifest",
     "require_own",
     "reserve",
     "source_path",
-    "write_plan",
 ]
 
 JOB_FILE = "job.json"
@@ -149,29 +147,6 @@ def clear(root: str) -> None:
         storage.delete(storage.join(root, WORK_FOLDER, name), inside=root)
 
 
-def read_plan(job: Job, split: str) -> SplitPlan | None:
-    """The plan that an earlier run left, or None.
-
-    Raises: FingerprintMismatchError if it was made for other rows of the split; FormatError if it is damaged.
-    """
-    path = job.work_path(split, "plan.json")
-    try:
-        plan = SplitPlan.from_json(_load(storage.read_bytes(path), place=path, any_depth=True), place=path)
-    except FileNotFoundError:
-        return None
-    if plan.split != split:
-        raise FormatError(
-            f"{path}: the plan of split {plan.split!r}, expected {split!r}", remedy="start over with --overwrite"
-        )
-    if plan.ranges != job.splits[split].ranges:
-        raise FingerprintMismatchError(
-            f"{job.root}: split {split!r} was planned for the rows {_spans(plan.ranges)}, "
-            f"but now the rows {_spans(job.splits[split].ranges)} are asked for",
-            remedy="choose another --output, or start over with --overwrite",
-        )
-    return plan
-
-
 def source_path(root: str, fingerprint: str) -> str:
     """The file that says where the source is, and through which of the user's steps its rows go."""
     return storage.join(root, WORK_FOLDER, fingerprint, SOURCE_FILE)
@@ -192,15 +167,6 @@ def read_place(root: str, fingerprint: str) -> Mapping[str, Any]:
             remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
         ) from error
     return place
-
-
-def write_plan(job: Job, plan: SplitPlan) -> None:
-    """Writes the plan of a split that has none, before any of its shards.
-
-    Raises: OutputError if another job has left another plan meanwhile; on a local disk the lock keeps it away.
-    """
-    path = job.work_path(plan.split, "plan.json")
-    storage.write_bytes(path, _dump(plan.to_json()), inside=job.root, replacing=0)
 
 
 def find_receipts(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
@@ -355,10 +321,6 @@ def _are_mappings(value: Any) -> bool:
 def _short(value: Any) -> str:
     shown = json.dumps(value, sort_keys=True)
     return shown if len(shown) <= 200 else shown[:200] + "…"
-
-
-def _spans(ranges: tuple[tuple[int, int], ...]) -> str:
-    return "+".join(f"[{start}:{stop}]" for start, stop in ranges)
 
 
 def fingerprint_of(items: Mapping[str, Any]) -> str:

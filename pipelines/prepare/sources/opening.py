@@ -13,16 +13,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import pyarrow as pa
 
 from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.sources import features, footers, heads, ingest, ingest_tasks, relay, resolve
+from pipelines.prepare.sources import features, footers, heads, ingest, ingest_tasks, resolve
 from pipelines.prepare.sources.features import Columns
 from pipelines.prepare.sources.files import DataFile, Listing
 from pipelines.prepare.sources.footers import Footer
 from pipelines.prepare.sources.groups import Groups
+from pipelines.prepare.sources.ingest import IngestReceipt
 from pipelines.prepare.sources.ingest_tasks import IngestTask
-from tfrecord_io.errors import SourceError
+from tfrecord_io.errors import OutputError, SourceError
 from tfrecord_io.shown import without_access
 
-__all__ = ["Found", "Ingest", "find", "locate", "pending"]
+__all__ = ["Found", "Ingest", "find", "locate", "tasks"]
 
 # Makes the ingested files of some tasks, or raises.
 Ingest = Callable[[Sequence[IngestTask]], None]
@@ -31,13 +32,14 @@ Ingest = Callable[[Sequence[IngestTask]], None]
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Found:
     """A dataset before its rows are located: its files, the columns of each split, the footers of Parquet files by
-    path, and the addresses with credentials by those without.
+    path, the addresses with credentials by those without, and copies where workers reach them, by the path of the file.
     """
 
     listing: Listing
     columns: Mapping[str, Columns]
     footers: Mapping[str, Footer]
     addresses: Mapping[str, str]
+    copies: Mapping[str, DataFile] = dataclasses.field(default_factory=dict)
 
     def types(self, split: str) -> pa.Schema:
         """The columns of a split as they are read."""
@@ -72,29 +74,67 @@ def find(config: SourceConfig, *, columns: Collection[str] | None) -> Found:
     return Found(listing=listing, columns=described, footers=by_path, addresses=addresses)
 
 
-def tasks(found: Found, splits: Collection[str], *, folder: str) -> tuple[IngestTask, ...]:
+def tasks(found: Found, splits: Collection[str], *, folder: str, inside: str | None = None) -> tuple[IngestTask, ...]:
     """What has to be ingested of some splits, whether or not that has been done."""
-    wanted = {name: files for name, files in found.listing.splits.items() if name in splits}
-    in_place = {file.path for files in wanted.values() for file in files if found.is_in_place(file)}
-    types = {name: found.types(name) for name in wanted}
-    return ingest_tasks.tasks_of(wanted, types, folder=folder, in_place=in_place)
-
-
-def pending(found: Found, splits: Collection[str], *, folder: str) -> bool:
-    """Whether anything is still to be ingested."""
-    return any(receipt is None for receipt in ingest.find_receipts(tasks(found, splits, folder=folder)))
+    wanted = [name for name in found.listing.splits if name in splits]
+    in_place = {file.path for name in wanted for file in found.listing.splits[name] if found.is_in_place(file)}
+    return tuple(
+        task
+        for name in wanted
+        for task in ingest_tasks.tasks_of(
+            {name: found.listing.splits[name]},
+            found.types(name),
+            folder=folder,
+            in_place=in_place,
+            copies=found.copies,
+            addresses=found.addresses,
+            inside=inside,
+        )
+    )
 
 
 def locate(
-    found: Found, splits: Collection[str], *, folder: str, columns: Collection[str] | None, run: Ingest
+    found: Found,
+    splits: Collection[str],
+    *,
+    folder: str,
+    inside: str | None,
+    columns: Collection[str] | None,
+    run: Ingest,
 ) -> dict[str, Groups]:
     """Where the rows of some splits lie, by split; what is not ingested yet `run` has to ingest into `folder`.
 
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
-    wanted = tasks(found, splits, folder=folder)
-    missing = [task for task, there in zip(wanted, ingest.find_receipts(wanted), strict=True) if there is None]
+    wanted = tasks(found, splits, folder=folder, inside=inside)
+    receipts = _receipts(wanted, run=run)
+    by_file: dict[tuple[str, int], list[IngestReceipt]] = {}
+    for task, receipt in zip(wanted, receipts, strict=True):
+        by_file.setdefault((task.split, task.number), []).append(receipt)
+    return {
+        name: Groups.joined(
+            [
+                footers.in_place_groups(found.copies.get(file.path, file), found.footers[file.path])
+                if found.is_in_place(file)
+                else ingest.groups_of(by_file[name, number], columns=columns)
+                for number, file in enumerate(files)
+            ]
+        )
+        for name, files in found.listing.splits.items()
+        if name in splits
+    }
+
+
+def _receipts(wanted: Sequence[IngestTask], *, run: Ingest) -> list[IngestReceipt]:
+    found = ingest.find_receipts(wanted)
+    missing = [task for task, receipt in zip(wanted, found, strict=True) if receipt is None]
     if missing:
         run(missing)
-    receipts = dict(zip(wanted, ingest.find_receipts(wanted), strict=True)) if missing else {}
-    raise NotImplementedError(receipts, relay)
+        found = ingest.find_receipts(wanted)
+    if gone := [task for task, receipt in zip(wanted, found, strict=True) if receipt is None]:
+        raise OutputError(
+            f"{gone[0].path}: not there, though {gone[0].shown} was ingested",
+            remedy="workers on other machines need an --output that they share with this one, such as gs://; else run "
+            "the same command again",
+        )
+    return [receipt for receipt in found if receipt is not None]
