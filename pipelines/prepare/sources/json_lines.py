@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import bisect
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -24,6 +25,7 @@ __all__ = ["begins", "chunks", "is_line", "misfit", "parse", "serves"]
 
 # As `datasets` cuts a file.
 _CHUNK_BYTES = 10 << 20
+_FIRST_LINE = re.compile(rb"\S[^\n]*")
 # Features that are nothing more than their Arrow type.
 _PLAIN = frozenset({"Value", "List", "Sequence", "LargeList"})
 
@@ -47,9 +49,9 @@ def begins(file: DataFile, *, addresses: Mapping[str, str]) -> bool:
 
 def is_line(head: bytes) -> bool:
     """Whether the first line that is not blank is a JSON object."""
-    line = head.lstrip().partition(b"\n")[0]
+    line = _FIRST_LINE.search(head)
     try:
-        return isinstance(json.loads(line), dict)
+        return line is not None and isinstance(json.loads(line[0]), dict)
     except ValueError:
         return False
 

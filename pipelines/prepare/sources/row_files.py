@@ -50,7 +50,7 @@ class RowFile:
 
     def __init__(self, types: pa.Schema) -> None:
         self._types = types
-        self._pending: list[bytes] = []
+        self._pending: list[Any] = []
         self._pending_bytes = 0
         self._written = 0
         self._places: list[tuple[int, int, int]] = []
@@ -91,11 +91,10 @@ class RowFile:
 
     def write(self, content: Any) -> int:
         """As pyarrow's writer calls it."""
-        piece = bytes(content)
-        self._pending.append(piece)
-        self._pending_bytes += len(piece)
-        self._written += len(piece)
-        return len(piece)
+        self._pending.append(content)
+        self._pending_bytes += len(content)
+        self._written += len(content)
+        return len(content)
 
     def tell(self) -> int:
         """As pyarrow's writer calls it."""
