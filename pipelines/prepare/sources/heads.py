@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.prepare.hints import to_utf8
-from pipelines.prepare.sources import byte_ranges, readers
+from pipelines.prepare.sources import byte_ranges, text_readers
 from pipelines.prepare.sources.files import DataFile, FileKind
 from pipelines.prepare.sources.messages import first_line
 from tfrecord_io.errors import ColumnError, PrepError, SourceError
@@ -72,7 +72,7 @@ def _described(file: DataFile, kind: FileKind, *, addresses: Mapping[str, str]) 
     if kind in _SEPARATORS:
         check_header(file, wanted=(), addresses=addresses)
     with _explained(file):
-        return readers.described(kind, lambda: byte_ranges.open_file(file, addresses=addresses))
+        return text_readers.described(kind, lambda: byte_ranges.open_file(file, addresses=addresses))
 
 
 def _without_nulls(
@@ -93,7 +93,7 @@ def _described_by_head(file: DataFile, kind: FileKind, *, addresses: Mapping[str
     with contextlib.suppress(Exception):
         head = byte_ranges.read_head(file, _HEAD_BYTES, addresses=addresses)
         whole = head if len(head) < _HEAD_BYTES else head[: head.rfind(b"\n") + 1]
-        return readers.described(kind, lambda: readers.in_memory(whole))
+        return text_readers.described(kind, lambda: text_readers.in_memory(whole))
     return None
 
 

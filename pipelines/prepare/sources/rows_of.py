@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 import pyarrow as pa
 
 from pipelines.prepare.hints import to_utf8
-from pipelines.prepare.sources import byte_ranges, json_lines, plain_tables, readers
+from pipelines.prepare.sources import byte_ranges, json_lines, plain_tables, text_readers
 from pipelines.prepare.sources.ingest_tasks import IngestTask
 from pipelines.prepare.sources.messages import first_line
-from pipelines.prepare.sources.readers import ByteSource
+from pipelines.prepare.sources.text_readers import ByteSource
 from tfrecord_io.errors import PrepError, SourceError
 
 __all__ = ["tables"]
@@ -52,7 +52,7 @@ def _tables(task: IngestTask, *, addresses: Mapping[str, str]) -> Iterator[pa.Ta
         return plain_tables.parquet(file, task.types, start=task.start, stop=task.stop, addresses=addresses)
     if file.kind == "json" and json_lines.serves(task.types):
         return _json(task, source_of(task, addresses=addresses))
-    return readers.tables(file.kind, source_of(task, addresses=addresses), task.types)
+    return text_readers.tables(file.kind, source_of(task, addresses=addresses), task.types)
 
 
 def source_of(task: IngestTask, *, addresses: Mapping[str, str]) -> ByteSource:
@@ -67,7 +67,7 @@ def _json(task: IngestTask, source: ByteSource) -> Iterator[pa.Table]:
         chunks = json_lines.chunks(stream)
         first = next(chunks, b"")
         if first and task.is_whole and not json_lines.is_line(first):
-            yield from readers.tables("json", source, task.types)
+            yield from text_readers.tables("json", source, task.types)
             return
         rows, num_bytes = 0, task.start
         for chunk in itertools.chain([first], chunks):
@@ -82,7 +82,7 @@ def _json(task: IngestTask, source: ByteSource) -> Iterator[pa.Table]:
 def _cast(chunk: bytes, task: IngestTask, *, rows: int, num_bytes: int) -> pa.Table:
     """Rows that `datasets` brings into the types of the source. Raises: SourceError for those that it does not."""
     try:
-        found = list(readers.tables("json", lambda: readers.in_memory(chunk), task.types))
+        found = list(text_readers.tables("json", lambda: text_readers.in_memory(chunk), task.types))
     except Exception as error:
         before, skipped, what = json_lines.misfit(chunk, task.types)
         place = f"row {rows + before:,}" if task.is_whole else f"the row at byte {num_bytes + skipped:,}"
