@@ -22,7 +22,19 @@ from pipelines.prepare import gcs, gcs_upload, storage_errors
 from pipelines.prepare.persistence import persist
 from tfrecord_io.errors import ConfigError, OutputError, PrepError
 
-__all__ = ["Ranges", "delete", "entries", "generations", "info", "open_fs", "read", "reading", "stream", "write"]
+__all__ = [
+    "Ranges",
+    "delete",
+    "entries",
+    "fetch",
+    "generations",
+    "info",
+    "open_fs",
+    "read",
+    "reading",
+    "stream",
+    "write",
+]
 
 BLOCK_BYTES = 8 << 20
 _DELETERS = 32
@@ -112,6 +124,14 @@ def read(fs: Any, inner: str, *, path: str) -> bytes:
     with reading(path):
         content: bytes = persist(lambda: fs.cat_file(inner), path=path)
     return content
+
+
+def fetch(fs: Any, inner: str, start: int, stop: int, *, path: str, options: Mapping[str, Any]) -> bytes:
+    """Bytes [start, stop) of a file, all of them; `options` are those of `cat_file`, such as the version.
+
+    Raises: whatever the file system raises, to be explained by `reading`.
+    """
+    return persist(lambda: _exactly(fs, inner, start, stop, options), path=path)
 
 
 def delete(fs: Any, inner: str, *, path: str) -> None:
@@ -254,6 +274,10 @@ class _ShortRangeError(ConnectionError):
     """Not all of what was asked for."""
 
 
+class _LongRangeError(ValueError):
+    """More than was asked for."""
+
+
 def _is_gcs(path: str) -> bool:
     return storage_errors.bucket_of(path) is not None
 
@@ -263,8 +287,10 @@ def _delete_file(fs: Any, inner: str, *, path: str) -> None:
         persist(lambda: fs.rm_file(inner), path=path)
 
 
-def _exactly(fs: Any, inner: str, start: int, stop: int, version: dict[str, Any]) -> bytes:
+def _exactly(fs: Any, inner: str, start: int, stop: int, version: Mapping[str, Any]) -> bytes:
     content: bytes = fs.cat_file(inner, start=start, end=stop, **version)
+    if len(content) > stop - start:
+        raise _LongRangeError("the server sends whole files only, expected the range that was asked for")
     if len(content) != stop - start:
         raise _ShortRangeError(f"{len(content)} bytes from {start} on, expected {stop - start}")
     return content

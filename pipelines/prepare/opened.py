@@ -13,31 +13,11 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.prepare.arrow_files import ArrowFiles
+from pipelines.prepare.sources.features import Column, Columns
 from pipelines.prepare.staged_files import StagedFiles
 from pipelines.prepare.stepped_files import SteppedFiles
 
 __all__ = ["Column", "Columns", "Source", "SplitSource"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Column:
-    """What `datasets` says of a column: its Arrow type, and `text` for people. `names` are those of class ids, and
-    `item_names` those of class ids in lists.
-    """
-
-    kind: pa.DataType
-    text: str
-    names: tuple[str, ...] | None = None
-    item_names: tuple[str, ...] | None = None
-
-
-class Columns(dict[str, Column]):
-    """A split's columns by name."""
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        """Their names and types."""
-        return pa.schema([(name, column.kind) for name, column in self.items()])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,92 @@
+"""Stored columns in the types of the split: what changes no value, and a refusal of the rest.
+
+dictionary of strings           string
+int32                           int64          values are looked at if it is the other way round
+large_string, string_view       string
+lists, structs                  the same of what they hold; fields by name, a missing one is null
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tfrecord_io.errors import SourceError
+
+__all__ = ["cast"]
+
+
+def cast(batch: pa.RecordBatch, types: pa.Schema, *, place: str) -> pa.RecordBatch:
+    """The batch with the columns of `types`, in their order. Raises: SourceError, which names `place`."""
+    if batch.schema.equals(types):
+        return batch
+    columns = [_column(batch.column(field.name), field, place=place) for field in types]
+    return pa.RecordBatch.from_arrays(columns, schema=types)
+
+
+def _column(column: pa.Array, field: pa.Field, *, place: str) -> pa.Array:
+    if column.type == field.type:
+        return column
+    cause = ""
+    if _keeps_values(column.type, field.type):
+        try:
+            return _as(column, field.type)
+        except (pa.ArrowException, ValueError) as error:
+            cause = f" ({str(error).splitlines()[0]})"
+    raise SourceError(
+        f"{place}: column {field.name!r} holds {column.type}, expected {field.type} as in the other files{cause}",
+        remedy="bring all files into the same types, or name only some of them by a glob",
+    )
+
+
+def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _as(column, kind.storage_type))
+    if isinstance(column, pa.ExtensionArray):
+        return _as(column.storage, kind)
+    return column if column.type == kind else column.cast(kind)
+
+
+def _keeps_values(held: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a safe cast gives the same values, or an error."""
+    held, wanted = _stored(held), _stored(wanted)
+    if held == wanted or pa.types.is_null(held):
+        return True
+    if is_list(held) and is_list(wanted):
+        return _keeps_values(held.value_type, wanted.value_type)
+    if pa.types.is_struct(held) and pa.types.is_struct(wanted):
+        return _keeps_fields(held, wanted)
+    if pa.types.is_floating(held):
+        return bool(pa.types.is_floating(wanted) and held.bit_width <= wanted.bit_width)
+    if pa.types.is_integer(held):
+        return bool(pa.types.is_integer(wanted) or pa.types.is_floating(wanted))
+    return any(fits(held) and fits(wanted) for fits in _FAMILIES)
+
+
+def _stored(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
+
+
+def _keeps_fields(held: pa.StructType, wanted: pa.StructType) -> bool:
+    names = [field.name for field in held]
+    return len(set(names)) == len(names) and all(
+        wanted.get_field_index(field.name) >= 0 and _keeps_values(field.type, wanted.field(field.name).type)
+        for field in held
+    )
+
+
+def is_list(kind: pa.DataType) -> bool:
+    """Whether each value is a list, of one length or of many."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_string(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
+
+
+_FAMILIES = (_is_string, _is_binary, pa.types.is_timestamp, pa.types.is_decimal, pa.types.is_date)

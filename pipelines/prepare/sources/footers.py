@@ -1,0 +1,213 @@
+"""What the footers of Parquet files say: columns, and of each row group its rows, bytes and nulls.
+
+    file     PAR1 | row group 0 | row group 1 | ... | footer | its length | PAR1
+    read                                         tail ───────────────────────┤   once more if the footer is longer
+
+A footer is parsed by pyarrow, and only arrays are kept of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.prepare.overlap import ordered_map
+from pipelines.prepare.sources import access
+from pipelines.prepare.sources.access import Located
+from pipelines.prepare.sources.files import DataFile
+from pipelines.prepare.sources.groups import Groups, StoredFile
+from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import visible_line, without_access
+
+__all__ = [
+    "MOST_BYTES_IN_PLACE",
+    "MOST_ROWS_IN_PLACE",
+    "Footer",
+    "in_place_groups",
+    "is_in_place",
+    "read_footers",
+    "read_metadata",
+]
+
+# Blocks are what the shuffle permutes, and what is decoded at once.
+MOST_ROWS_IN_PLACE = 4_000
+MOST_BYTES_IN_PLACE = 16 << 20
+
+_THREADS = 32
+# Where 200 files of 2 MB are far away, this is a fifth of what the launcher may receive.
+_LEAST_TAIL = 8 << 10
+_TAIL_SHARE = 512
+_MOST_FOOTER_BYTES = 1 << 30
+_MAGIC = b"PAR1"
+_ENCRYPTED = b"PARE"
+_END_BYTES = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Footer:
+    """What a footer says of G row groups. `schema` has its metadata; all arrays are int64 [G].
+
+    `num_bytes` are those of the columns asked for, uncompressed, and `stored_bytes` the same as they lie in the file;
+    `all_bytes` are uncompressed bytes of all columns. `nulls` has the flat columns whose nulls are known.
+    """
+
+    schema: pa.Schema
+    num_rows: np.ndarray
+    num_bytes: np.ndarray
+    stored_bytes: np.ndarray
+    all_bytes: np.ndarray
+    nulls: Mapping[str, np.ndarray]
+
+
+def read_footers(
+    files: Sequence[DataFile], columns: Collection[str] | None, *, addresses: Mapping[str, str] | None = None
+) -> list[Footer]:
+    """The footers of Parquet files, in their order, with the bytes of `columns` (None: all of them). A column that a
+    file doesn't have counts no bytes.
+
+    Raises: SourceError if a file cannot be read, is damaged, or has changed.
+    """
+    known = addresses or {}
+    remote = any(access.is_remote(known.get(file.path, file.path)) for file in files)
+    leaves = _Leaves(columns)
+
+    def read(file: DataFile) -> Footer:
+        with access.opened(file, known) as handle:
+            metadata = read_metadata(file, handle)
+        return _footer(metadata, leaves)
+
+    return list(ordered_map(read, files, threads=min(_THREADS, len(files)) if remote else 1))
+
+
+def is_in_place(footer: Footer) -> bool:
+    """Whether all row groups are small enough to be read as blocks."""
+    return bool((footer.num_rows <= MOST_ROWS_IN_PLACE).all() and (footer.all_bytes <= MOST_BYTES_IN_PLACE).all())
+
+
+def in_place_groups(file: DataFile, footer: Footer) -> Groups:
+    """The file's row groups."""
+    count = len(footer.num_rows)
+    version = "" if file.stamp is not None else file.version
+    stored = StoredFile(
+        path=without_access(file.path), format="parquet", size=file.size, version=version, stamp=file.stamp
+    )
+    return Groups(
+        files=(stored,),
+        num_rows=footer.num_rows,
+        file=np.zeros(count, np.int32),
+        at=np.arange(count, dtype=np.int64),
+        length=np.zeros(count, np.int64),
+        num_bytes=footer.num_bytes,
+        stored_bytes=footer.stored_bytes,
+        nulls=footer.nulls,
+    )
+
+
+def read_metadata(file: Located, handle: pa.NativeFile) -> pq.FileMetaData:
+    """The footer of an open file as pyarrow has it, by one or two reads of its end. Raises: SourceError."""
+    try:
+        return _parsed(_footer_bytes(handle, file.size))
+    except (OSError, pa.ArrowException, ValueError) as error:
+        raise SourceError(
+            f"{without_access(file.path)}: no Parquet file that can be read ({visible_line(str(error))})",
+            remedy="copy it again from where it was made, or leave it out",
+        ) from error
+
+
+def _footer_bytes(handle: pa.NativeFile, size: int) -> bytes:
+    """The footer with its length and the magic number behind it."""
+    if size < len(_MAGIC) + _END_BYTES:
+        raise ValueError(f"it has {size} bytes")
+    tail = _read(handle, size - min(size, max(_LEAST_TAIL, size // _TAIL_SHARE)), size)
+    if tail[-len(_MAGIC) :] == _ENCRYPTED:
+        raise ValueError("its footer is encrypted")
+    if tail[-len(_MAGIC) :] != _MAGIC:
+        raise ValueError("it does not end as a Parquet file does; it is truncated, or something else")
+    length = int.from_bytes(tail[-_END_BYTES : -len(_MAGIC)], "little") + _END_BYTES
+    if length + len(_MAGIC) > size or length > _MOST_FOOTER_BYTES:
+        raise ValueError(f"its footer would have {length:,} bytes")
+    if length > len(tail):
+        tail = _read(handle, size - length, size - len(tail)) + tail
+    return tail[-length:]
+
+
+def _read(handle: pa.NativeFile, start: int, stop: int) -> bytes:
+    content: bytes = handle.read_at(stop - start, start)
+    if len(content) != stop - start:
+        raise EOFError(f"it ends before byte {stop:,}")
+    return content
+
+
+def _parsed(footer: bytes) -> pq.FileMetaData:
+    """A footer says where its columns lie from the start of the file on, and needs nothing of what is there."""
+    return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
+
+
+class _Leaves:
+    """Which leaves the columns asked for have in a footer. Files of a dataset have mostly the same columns, and those
+    of wide tables are looked through once.
+    """
+
+    def __init__(self, columns: Collection[str] | None) -> None:
+        self._columns = columns
+        self._last: tuple[pq.ParquetSchema, list[int], dict[str, int]] | None = None
+
+    def of(self, metadata: pq.FileMetaData) -> tuple[list[int], dict[str, int]]:
+        """The indices of all leaves of the columns, and those of flat ones by column."""
+        last = self._last
+        if last is None or not last[0].equals(metadata.schema):
+            self._last = last = (metadata.schema, *self._find(metadata.schema))
+        return last[1], last[2]
+
+    def _find(self, schema: pq.ParquetSchema) -> tuple[list[int], dict[str, int]]:
+        leaves: list[int] = []
+        flat: dict[str, int] = {}
+        for index, column in enumerate(schema):
+            if self._columns is None or any(prefix in self._columns for prefix in _prefixes(column.path)):
+                leaves.append(index)
+                if column.path == column.name:
+                    flat[column.name] = index
+        return leaves, flat
+
+
+def _prefixes(path: str) -> Iterator[str]:
+    """`a`, `a.b` and `a.b.c` of `a.b.c`: names of columns may have dots in them."""
+    parts = path.split(".")
+    return (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _footer(metadata: pq.FileMetaData, leaves: _Leaves) -> Footer:
+    wanted, flat = leaves.of(metadata)
+    count = metadata.num_row_groups
+    found = np.zeros((4, count), np.int64)
+    nulls = {name: np.zeros(count, np.int64) for name in flat}
+    for index in range(count):
+        group = metadata.row_group(index)
+        chunks = {leaf: group.column(leaf) for leaf in wanted}
+        unpacked = sum(chunk.total_uncompressed_size for chunk in chunks.values())
+        stored = sum(chunk.total_compressed_size for chunk in chunks.values())
+        # Some writers leave the sum of all columns out.
+        found[:, index] = group.num_rows, unpacked, stored, max(group.total_byte_size, unpacked)
+        for name, leaf in list(flat.items()):
+            counted = _nulls(chunks[leaf])
+            if name in nulls and counted is not None:
+                nulls[name][index] = counted
+            else:
+                nulls.pop(name, None)
+    return Footer(
+        schema=metadata.schema.to_arrow_schema(),
+        num_rows=found[0],
+        num_bytes=found[1],
+        stored_bytes=found[2],
+        all_bytes=found[3],
+        nulls=nulls,
+    )
+
+
+def _nulls(chunk: pq.ColumnChunkMetaData) -> int | None:
+    statistics = chunk.statistics if chunk.is_stats_set else None
+    return statistics.null_count if statistics is not None and statistics.has_null_count else None
