@@ -1,0 +1,90 @@
+"""The rows of one task's file or part of a file, with the types of the source, by whichever reader its kind has."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+
+from pipelines.prepare.hints import to_utf8
+from pipelines.prepare.sources import byte_ranges, json_lines, plain_tables, text_readers
+from pipelines.prepare.sources.ingest_tasks import IngestTask
+from pipelines.prepare.sources.messages import first_line
+from pipelines.prepare.sources.text_readers import ByteSource
+from tfrecord_io.errors import PrepError, SourceError
+
+__all__ = ["tables"]
+
+_REMEDY = "mend the file or leave it out; of files with other types, bring all into the same types"
+
+
+def tables(task: IngestTask, *, addresses: Mapping[str, str]) -> Iterator[pa.Table]:
+    """The task's rows, in tables of any size. Raises: SourceError, which names the file and where in it."""
+    rows = 0
+    try:
+        for table in _tables(task, addresses=addresses):
+            yield table
+            rows += table.num_rows
+    except (PrepError, MemoryError, GeneratorExit):
+        raise
+    except UnicodeDecodeError as error:
+        found = error.object[error.start : error.start + 8]
+        raise SourceError(
+            f"{task.shown}, {_after(task, rows)}: cannot be read: not UTF-8, {error.reason} at {found!r}",
+            remedy=to_utf8(error.object),
+        ) from error
+    except Exception as error:  # of each reader others
+        raise SourceError(
+            f"{task.shown}, {_after(task, rows)}: cannot be read: {first_line(error)}", remedy=_REMEDY
+        ) from error
+
+
+def _after(task: IngestTask, rows: int) -> str:
+    return f"after row {rows:,}" if not task.start else f"after row {rows:,} of those from {task.start:,} on"
+
+
+def _tables(task: IngestTask, *, addresses: Mapping[str, str]) -> Iterator[pa.Table]:
+    file = task.file
+    if file.kind == "arrow":
+        return plain_tables.arrow(file, task.types, addresses=addresses)
+    if file.kind == "parquet":
+        return plain_tables.parquet(file, task.types, start=task.start, stop=task.stop, addresses=addresses)
+    if file.kind == "json" and json_lines.serves(task.types):
+        return _json(task, source_of(task, addresses=addresses))
+    return text_readers.tables(file.kind, source_of(task, addresses=addresses), task.types)
+
+
+def source_of(task: IngestTask, *, addresses: Mapping[str, str]) -> ByteSource:
+    """Opens what the task has of its file."""
+    if task.is_whole:
+        return lambda: byte_ranges.open_file(task.file, addresses=addresses)
+    return lambda: byte_ranges.open_lines(task.file, task.start, task.stop, addresses=addresses)
+
+
+def _json(task: IngestTask, source: ByteSource) -> Iterator[pa.Table]:
+    with source() as stream:
+        chunks = json_lines.chunks(stream)
+        first = next(chunks, b"")
+        if first and task.is_whole and not json_lines.is_line(first):
+            yield from text_readers.tables("json", source, task.types)
+            return
+        rows, num_bytes = 0, task.start
+        for chunk in itertools.chain([first], chunks):
+            try:
+                table = json_lines.parse(chunk, task.types)
+            except pa.ArrowException:
+                table = _cast(chunk, task, rows=rows, num_bytes=num_bytes)
+            yield table
+            rows, num_bytes = rows + table.num_rows, num_bytes + len(chunk)
+
+
+def _cast(chunk: bytes, task: IngestTask, *, rows: int, num_bytes: int) -> pa.Table:
+    """Rows that `datasets` brings into the types of the source. Raises: SourceError for those that it does not."""
+    try:
+        found = list(text_readers.tables("json", lambda: text_readers.in_memory(chunk), task.types))
+    except Exception as error:
+        before, skipped, what = json_lines.misfit(chunk, task.types)
+        place = f"row {rows + before:,}" if task.is_whole else f"the row at byte {num_bytes + skipped:,}"
+        raise SourceError(f"{task.shown}, {place}: {what}", remedy=_REMEDY) from error
+    return pa.concat_tables(found)

@@ -1,0 +1,133 @@
+"""Text formats read by the readers of `datasets`, whatever the file lies on.
+
+    DataFile ── byte_ranges ──► bytes ── a file system of this process ──► load_dataset(..., streaming=True) ──► tables
+
+`datasets` is given addresses such as `ingest://7/rows.csv`, and opens them through fsspec; what they name are the
+streams that are open here at the time. So every file is read with our time limits, retries and messages, and no
+address with credentials is passed on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import itertools
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any, BinaryIO
+
+import fsspec
+import pyarrow as pa
+
+from pipelines.prepare.sources.files import FileKind
+
+__all__ = ["ByteSource", "described", "tables"]
+
+ByteSource = Callable[[], AbstractContextManager[BinaryIO]]
+
+_PROTOCOL = "ingest"
+_BUILDERS = {"json": ("json", "jsonl"), "csv": ("csv", "csv"), "tsv": ("csv", "csv"), "text": ("text", "txt")}
+
+_numbers = itertools.count()
+_being_read: dict[str, tuple[ByteSource, contextlib.ExitStack]] = {}
+# The first use of a reader changes its module, and looks for whether that is done already.
+_first_use = threading.Lock()
+
+
+def described(kind: FileKind, source: ByteSource) -> pa.Schema | None:
+    """The columns of a file as `datasets` decides them by its head, with its features as metadata; None of a file
+    without rows.
+    """
+    with _opened(kind, source, features=None, mixed=True) as dataset:
+        import datasets
+
+        found = dataset.features
+        if found is None:
+            first = next(_tables(dataset), None)
+            found = None if first is None else datasets.Features.from_arrow_schema(first.schema)
+        return None if found is None else found.arrow_schema
+
+
+def tables(kind: FileKind, source: ByteSource, types: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of a file with these types. Raises: whatever the reader, pandas and pyarrow raise."""
+    import datasets
+    from datasets.table import table_cast
+
+    # Told the features beforehand, the reader of CSV would refuse a number that is missing in a later chunk.
+    features = None if kind in ("csv", "tsv") else datasets.Features.from_arrow_schema(types)
+    with _opened(kind, source, features=features, mixed=False) as dataset:
+        for table in _tables(dataset):
+            yield table_cast(table, types)
+
+
+def _tables(dataset: Any) -> Iterator[pa.Table]:
+    # The size only counts where rows are put together from Python's own values.
+    yield from dataset.with_format("arrow").iter(1000)
+
+
+@contextlib.contextmanager
+def _opened(kind: FileKind, source: ByteSource, *, features: Any, mixed: bool) -> Iterator[Any]:
+    import datasets
+
+    reader, suffix = _BUILDERS[kind]
+    key = f"{next(_numbers)}/rows.{suffix}"
+    with contextlib.ExitStack() as opened:
+        _being_read[key] = source, opened
+        opened.callback(_being_read.pop, key)
+        with _first_use:
+            dataset = datasets.load_dataset(
+                reader,
+                data_files=[f"{_PROTOCOL}://{key}"],
+                split="train",
+                streaming=True,
+                features=features,
+                **_options(kind, mixed=mixed),
+            )
+        yield dataset
+
+
+def _options(kind: FileKind, *, mixed: bool) -> dict[str, Any]:
+    if kind == "tsv":
+        return {"sep": "\t"}
+    if kind != "json":
+        return {}
+    from datasets.packaged_modules.json.json import JsonConfig
+
+    known = {field.name for field in dataclasses.fields(JsonConfig)}
+    # Values of several types become JSON where types are decided, and are refused where these are known: `datasets`
+    # would put quotes around each text of the chunk. Traces of agents are rows like others.
+    wanted = {"parse_agent_traces": False, **({} if mixed else {"on_mixed_types": None})}
+    return {name: value for name, value in wanted.items() if name in known}
+
+
+class _OpenSources(fsspec.AbstractFileSystem):
+    """The sources that are being read in this process, as fsspec has it."""
+
+    protocol = _PROTOCOL
+    cachable = False
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Raises: FileNotFoundError."""
+        name = self._strip_protocol(path)
+        if name not in _being_read:
+            raise FileNotFoundError(name)
+        return {"name": name, "type": "file", "size": None}
+
+    def open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        """A stream of bytes or text, which is closed when its source has been read."""
+        source, opened = _being_read[self._strip_protocol(path)]
+        stream = opened.enter_context(source())
+        # `datasets` hands the encoding to whoever makes the file system.
+        return stream if "b" in mode else io.TextIOWrapper(stream, encoding="utf-8")
+
+
+fsspec.register_implementation(_PROTOCOL, _OpenSources, clobber=True)
+
+
+@contextlib.contextmanager
+def in_memory(content: bytes) -> Iterator[io.BufferedReader]:
+    """Bytes as a source."""
+    with io.BufferedReader(io.BytesIO(content)) as stream:  # type: ignore[arg-type]
+        yield stream
