@@ -18,6 +18,7 @@ import numpy as np
 from pipelines.prepare.sources import footers, ingest, opening
 from pipelines.prepare.sources.files import DataFile
 from pipelines.prepare.sources.groups import Groups, Pieces, StoredFile
+from pipelines.prepare.sources.ingest_receipts import groups_of
 from pipelines.prepare.sources.ingest_tasks import IngestTask
 from pipelines.prepare.sources.opening import Found
 from tfrecord_io.errors import FingerprintMismatchError
@@ -72,7 +73,7 @@ class RowsOnDemand:
         if task is None:
             return footers.in_place_groups(file, self._found.footers[file.path])
         receipt = ingest.run(task, addresses=self._found.addresses)
-        return ingest.groups_of([receipt], columns=None)
+        return groups_of([receipt], task.types.names)
 
 
 def _slots(found: Found, origin: str, *, folder: str) -> list[tuple[DataFile, IngestTask | None]]:

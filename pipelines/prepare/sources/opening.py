@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import pyarrow as pa
 
 from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.sources import features, footers, heads, ingest, ingest_tasks, resolve
+from pipelines.prepare.sources import features, footers, heads, ingest_tasks, plain_tables, resolve
 from pipelines.prepare.sources.features import Columns
 from pipelines.prepare.sources.files import DataFile, Listing
 from pipelines.prepare.sources.footers import Footer
 from pipelines.prepare.sources.groups import Groups
-from pipelines.prepare.sources.ingest import IngestReceipt
+from pipelines.prepare.sources.ingest_receipts import IngestReceipt, find_receipts, groups_of
 from pipelines.prepare.sources.ingest_tasks import IngestTask
 from tfrecord_io.errors import OutputError, SourceError
 from tfrecord_io.shown import without_access
@@ -67,9 +67,14 @@ def find(config: SourceConfig, *, columns: Collection[str] | None) -> Found:
         read = footers.read_footers(files, columns)
         by_path = {file.path: footer for file, footer in zip(files, read, strict=True)}
         schemas = {name: by_path[split[0].path].schema for name, split in listing.splits.items()}
+    elif kind == "arrow":
+        by_path = {}
+        schemas = {
+            name: plain_tables.arrow_schema(split[0], addresses=addresses) for name, split in listing.splits.items()
+        }
     else:
         by_path = {}
-        schemas = heads.types(listing.splits, kind)
+        schemas = dict.fromkeys(listing.splits, heads.text_types(listing.splits, kind, addresses=addresses))
     described = {name: features.described(schema, listing.features) for name, schema in schemas.items()}
     return Found(listing=listing, columns=described, footers=by_path, addresses=addresses)
 
@@ -116,7 +121,7 @@ def locate(
             [
                 footers.in_place_groups(found.copies.get(file.path, file), found.footers[file.path])
                 if found.is_in_place(file)
-                else ingest.groups_of(by_file[name, number], columns=columns)
+                else groups_of(by_file[name, number], columns or found.types(name).names)
                 for number, file in enumerate(files)
             ]
         )
@@ -126,11 +131,11 @@ def locate(
 
 
 def _receipts(wanted: Sequence[IngestTask], *, run: Ingest) -> list[IngestReceipt]:
-    found = ingest.find_receipts(wanted)
+    found = find_receipts(wanted)
     missing = [task for task, receipt in zip(wanted, found, strict=True) if receipt is None]
     if missing:
         run(missing)
-        found = ingest.find_receipts(wanted)
+        found = find_receipts(wanted)
     if gone := [task for task, receipt in zip(wanted, found, strict=True) if receipt is None]:
         raise OutputError(
             f"{gone[0].path}: not there, though {gone[0].shown} was ingested",

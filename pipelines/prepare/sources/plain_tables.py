@@ -17,8 +17,11 @@ import pyarrow.parquet
 from pipelines.prepare import storage
 from pipelines.prepare.sources import byte_ranges
 from pipelines.prepare.sources.files import DataFile
+from pipelines.prepare.sources.messages import first_line
+from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import without_access
 
-__all__ = ["arrow", "parquet", "runs_of_row_groups"]
+__all__ = ["arrow", "arrow_schema", "parquet", "runs_of_row_groups"]
 
 _FILE_MARK = b"ARROW1\0\0"
 _RUN_BYTES = 64_000_000
@@ -34,6 +37,20 @@ def arrow(file: DataFile, types: pa.Schema, *, addresses: Mapping[str, str]) -> 
             # Offsets that lead out of the buffers would end the process.
             batch.validate(full=True)
             yield _with_types(pa.Table.from_batches([batch]), types)
+
+
+def arrow_schema(file: DataFile, *, addresses: Mapping[str, str]) -> pa.Schema:
+    """The columns of an Arrow file or stream, with metadata. Raises: SourceError if it is none."""
+    try:
+        with byte_ranges.open_file(file, addresses=addresses) as stream:
+            if stream.peek(len(_FILE_MARK)).startswith(_FILE_MARK):
+                stream.read(len(_FILE_MARK))
+            return pa.ipc.open_stream(stream).schema
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise SourceError(
+            f"{without_access(file.path)}: no Arrow file that can be read ({first_line(error)})",
+            remedy="get it again from where it was made, or leave it out",
+        ) from error
 
 
 def parquet(file: DataFile, types: pa.Schema, *, start: int, stop: int, addresses: Mapping[str, str]) -> Iterator[pa.Table]:
