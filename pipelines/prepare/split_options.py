@@ -61,11 +61,14 @@ class HoldOutOption:
     rows: int | None
 
     @property
+    def amount(self) -> str:
+        """As on the command line."""
+        return str(self.rows) if self.share is None else f"{float(100 * self.share):g}%"
+
+    @property
     def text(self) -> str:
         """As on the command line."""
-        of = f"{self.split}:" if self.split else ""
-        amount = str(self.rows) if self.share is None else f"{float(100 * self.share):g}%"
-        return f"--hold-out {self.name}={of}{amount}"
+        return f"--hold-out {self.name}={f'{self.split}:' if self.split else ''}{self.amount}"
 
     @classmethod
     def parse(cls, text: str) -> HoldOutOption:
