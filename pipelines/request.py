@@ -22,7 +22,19 @@ _REQUEST: list[Callable[[Any], Any]] = [
     click.option("--tokenizer-revision", metavar="REV", help="Branch, tag or commit of a hub tokenizer."),
     click.option("--config", "config_name", metavar="NAME", help="Configuration of a hub dataset."),
     click.option("--revision", metavar="REV", help="Branch, tag or commit of a hub dataset; pinned once."),
-    click.option("--split", "splits", multiple=True, help="Repeatable, slices such as 'train[:1%]' too. Default: all."),
+    click.option(
+        "--split",
+        "splits",
+        multiple=True,
+        metavar="[NAME=]SPLIT",
+        help="Repeatable, slices such as 'train[:1%]' too, named or not. Default: all.",
+    ),
+    click.option(
+        "--hold-out",
+        multiple=True,
+        metavar="NAME=1%",
+        help="A new split of random rows, or NAME=ROWS; NAME=SPLIT:1% says of which split. Repeatable.",
+    ),
     click.option(
         "--text-column", "text_columns", multiple=True, metavar="NAME", help="Twice for pairs. Default: text."
     ),
@@ -197,6 +209,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
             label_column=request["label_column"],
             keep_columns=request["keep_columns"],
             limit=request["limit"],
+            hold_out=request["hold_out"],
             steps=steps_of(request["steps"]),
             **{name: request[name] for name in config.LAYOUT_COLUMNS},
         ),

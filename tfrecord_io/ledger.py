@@ -2,8 +2,12 @@
 
     rows_in  =  rows_used  +  rejected by reason          of a shard, and so of a split
 
-Nothing is dropped silently: a row is in some record, or counted here with its reason. Rows that the user's own filters
-leave out have the reason "filtered"; they are no errors, and are counted, but not listed one by one.
+Nothing is dropped silently: a row is in some record, or counted here with its reason. Rows that are left out on purpose
+are no errors, and are counted, but not listed one by one:
+
+    filtered        one of the user's own filters left it out
+    held_out        it is held out, and in another split of this dataset
+    not_held_out    of a split that is held out: it is none of the rows held out for this one
 """
 
 from __future__ import annotations
@@ -14,10 +18,13 @@ from typing import Any
 
 from tfrecord_io.json_fields import NAME, SHA256, count, mapping, text
 
-__all__ = ["FILTERED", "Ledger", "Shard", "Split"]
+__all__ = ["FILTERED", "HELD_OUT", "LEFT_OUT", "NOT_HELD_OUT", "Ledger", "Shard", "Split"]
 
-# The reason of rows that the user's own filters leave out.
 FILTERED = "filtered"
+HELD_OUT = "held_out"
+NOT_HELD_OUT = "not_held_out"
+# The reasons of rows that are left out on purpose.
+LEFT_OUT = (FILTERED, HELD_OUT, NOT_HELD_OUT)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -38,14 +45,19 @@ class Ledger:
         return sum(self.rejected.values())
 
     @property
-    def rows_filtered(self) -> int:
-        """Rows that the user's filters left out."""
-        return self.rejected.get(FILTERED, 0)
+    def left_out(self) -> dict[str, int]:
+        """Rows that were left out on purpose, by reason."""
+        return {reason: self.rejected[reason] for reason in LEFT_OUT if reason in self.rejected}
+
+    @property
+    def rows_left_out(self) -> int:
+        """Rows that were left out on purpose."""
+        return sum(self.left_out.values())
 
     @property
     def unusable(self) -> dict[str, int]:
-        """Rows that could not be used, by reason: the rejected ones but those filtered."""
-        return {reason: rows for reason, rows in self.rejected.items() if reason != FILTERED}
+        """Rows that could not be used, by reason: the rejected ones but those left out on purpose."""
+        return {reason: rows for reason, rows in self.rejected.items() if reason not in LEFT_OUT}
 
     @classmethod
     def total(cls, ledgers: Iterable[Ledger]) -> Ledger:

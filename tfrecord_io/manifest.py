@@ -328,11 +328,16 @@ def _layout(value: Any) -> dict[str, Any]:
 
 def _source(value: Any) -> dict[str, Any]:
     source = mapping(value)
-    for spans in mapping(source.get("splits", {})).values():
+    ranges = mapping(source.get("splits", {}))
+    for spans in ranges.values():
         for span in items(spans):
             start, stop = _counts(span)
             if start >= stop:
                 raise ValueError(f"the rows [{start}, {stop}) of a split")
+    for name, origin in mapping(source.get("origins", {})).items():
+        text(origin, NAME)
+        if name not in ranges:
+            raise ValueError(f"an origin of split {name!r}, which has no rows")
     return source
 
 
@@ -342,6 +347,12 @@ def _options(value: Any) -> dict[str, Any]:
         text(step["module_sha256"], SHA256)
         for spec in step.values():
             text(spec)
+    for held in map(mapping, items(options.get("hold_out", []))):
+        text(held["split"], NAME)
+        text(held["of"], NAME)
+        low, high = _counts(held["hashes"])
+        if low >= high:
+            raise ValueError(f"the hashes [{low}, {high}) of the rows that are held out")
     return options
 
 

@@ -4,6 +4,7 @@ cannot be used.
 Which rows are rejected, and why, follows from the columns alone, row by row:
 
     filtered            one of the user's filters left it out: no error, whatever else may be wrong with it
+    held_out            it is in another split by --hold-out: no error either (not_held_out: the other way round)
     text_null           a text is null
     target_null         the text that is to be generated is null
     words_null          the list of words is null (tags_null: that of tags)
@@ -46,9 +47,8 @@ from pipelines.prepare.labels import (
     overflows,
     strings,
 )
-from pipelines.prepare.stepped_files import marked
+from pipelines.prepare.sources import left_out
 from tfrecord_io.errors import SourceError
-from tfrecord_io.ledger import FILTERED
 from tfrecord_io.schema import Feature
 
 __all__ = [
@@ -162,8 +162,9 @@ def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
         mark(reasons, nulls(batch.column(name)), f"{purpose}_null")
     for name in plan.texts:
         mark(reasons, nulls(batch.column(name)), "text_null")
-    if (left_out := marked(batch)) is not None:
-        mark(reasons, left_out, FILTERED)
+    if (codes := left_out.codes_of(batch)) is not None:
+        for reason, code in left_out.CODES.items():
+            mark(reasons, codes == code, reason)
     return reasons
 
 

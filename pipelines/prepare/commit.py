@@ -14,7 +14,7 @@ from pipelines.prepare.job import Job, tokenizer_files
 from pipelines.prepare.receipts import Receipt, RejectedRow
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError, PrepError, RowsRejectedError
-from tfrecord_io.ledger import FILTERED
+from tfrecord_io.ledger import LEFT_OUT
 from tfrecord_io.manifest import Manifest, Split
 
 __all__ = ["check_error_rate", "commit"]
@@ -40,9 +40,6 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     disproved = disproof.read(job)
     if before is not None and disproved is not None:
         _require_trusted(before, disproved, made=set(made), root=job.root)
-    ranges = dict(before.source.get("splits", {})) if before else {}
-    for split, source in job.splits.items():
-        ranges[split] = [list(span) for span in source.ranges]
     result = Manifest(
         name=job.name,
         fingerprint=job.fingerprint,
@@ -53,7 +50,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         label_names=job.columns.label_names,
         compression=job.compression,
         index_stride=job.index_stride,
-        source={**identity, "splits": ranges},
+        source={**identity, **_taken(job, before)},
         options=items,
         engines=_engines(before, made, disproved),
         versions={
@@ -79,21 +76,21 @@ def _remove_copy(job: Job) -> None:
 def check_error_rate(
     rejected: Mapping[str, tuple[Mapping[str, int], tuple[RejectedRow, ...]]], *, rows: Mapping[str, int], limit: float
 ) -> None:
-    """`rejected` is, for each split, the count of rows by reason and the first rows. Rows that the user's filters left
-    out are neither good nor bad.
+    """`rejected` is, for each split, the count of rows by reason and the first rows. Rows that are left
+    out on purpose are neither good nor bad.
 
     Raises: RowsRejectedError if more than `limit` (a fraction) of the rows cannot be used.
     """
-    filtered = sum(reasons.get(FILTERED, 0) for reasons, _ in rejected.values())
-    total = sum(rows.values()) - filtered
-    bad = sum(sum(reasons.values()) for reasons, _ in rejected.values()) - filtered
+    on_purpose = sum(reasons.get(reason, 0) for reasons, _ in rejected.values() for reason in LEFT_OUT)
+    total = sum(rows.values()) - on_purpose
+    bad = sum(sum(reasons.values()) for reasons, _ in rejected.values()) - on_purpose
     if bad <= limit * total:
         return
     reasons = "; ".join(
         f"{split}: "
-        + ", ".join(f"{count} {reason}" for reason, count in sorted(by_reason.items()) if reason != FILTERED)
+        + ", ".join(f"{count} {reason}" for reason, count in sorted(by_reason.items()) if reason not in LEFT_OUT)
         for split, (by_reason, _) in sorted(rejected.items())
-        if by_reason.keys() - {FILTERED}
+        if by_reason.keys() - set(LEFT_OUT)
     )
     named = [f"{split}[{row.row}] {row.reason}" for split, (_, first) in sorted(rejected.items()) for row in first]
     raise RowsRejectedError(
@@ -158,6 +155,18 @@ def _engines(before: Manifest | None, made: Mapping[str, list[Receipt]], disprov
             for engine in sorted({receipt.engine for receipt in found})
         }
     return {"splits": splits, "disproved": disproved.to_json() if disproved else None}
+
+
+def _taken(job: Job, before: Manifest | None) -> dict[str, Any]:
+    """Which rows each split has: ranges of the rows of its origin, which is named where it has another name."""
+    known = before.source if before else {}
+    ranges, origins = dict(known.get("splits", {})), dict(known.get("origins", {}))
+    for name, split in job.splits.items():
+        ranges[name] = [list(span) for span in split.ranges]
+        origins.pop(name, None)
+        if split.origin != name:
+            origins[name] = split.origin
+    return {"splits": ranges, **({"origins": origins} if origins else {})}
 
 
 def _ledgers(splits: Mapping[str, Split]) -> dict[str, manifest.Ledger]:

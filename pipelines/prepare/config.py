@@ -11,6 +11,7 @@ import re
 from typing import Any, Literal, get_args
 
 from pipelines.prepare import bucket_lengths, limits, paths
+from pipelines.prepare.split_options import HoldOutOption, SplitOption
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.shown import without_access
 
@@ -111,8 +112,9 @@ class StepConfig:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SourceConfig:
     """Which rows: `dataset` is a hub id, a path, a glob, or a folder, and `more` are further paths of the same dataset;
-    `splits` empty means every split. The columns that only some layouts take are None where the layout's own default
-    holds.
+    `splits` empty means every split. `hold_out` are splits that are to be, with a share of the rows of another, such as
+    `validation=1%` (see `split_options`): one, or several that share no row. The columns that only some layouts take
+    are None where the layout's own default holds.
     """
 
     dataset: str
@@ -124,6 +126,7 @@ class SourceConfig:
     label_column: str | None = None
     keep_columns: tuple[str, ...] = ()
     limit: int | None = None
+    hold_out: str | tuple[str, ...] = ()
     steps: tuple[StepConfig, ...] = ()
     target_column: str | None = None
     messages_column: str | None = None
@@ -142,6 +145,7 @@ class SourceConfig:
             )
         if self.limit is not None and self.limit < 1:
             raise ConfigError(f"--limit {self.limit}, expected at least 1", remedy="leave --limit out to use every row")
+        self._settle_splits()
         single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
         # Layouts that take these columns read no text, and one of them may have the name that texts have by default.
         texts = () if self.messages_column or self.words_column else self.text_columns
@@ -151,6 +155,23 @@ class SourceConfig:
                 f"columns {repeated} are used more than once, expected each column in one place",
                 remedy="leave the repetition out",
             )
+
+    def _settle_splits(self) -> None:
+        if isinstance(self.hold_out, str):
+            object.__setattr__(self, "hold_out", (self.hold_out,))
+        for text in self.splits:
+            SplitOption.parse(text)
+        names = [option.name for option in self.hold_outs]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(
+                f"--hold-out is given twice for split {repeated[0]!r}, expected each split once",
+                remedy="give one share of all its rows, or another name",
+            )
+
+    @property
+    def hold_outs(self) -> tuple[HoldOutOption, ...]:
+        """What `hold_out` asks for."""
+        return tuple(map(HoldOutOption.parse, self.hold_out))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

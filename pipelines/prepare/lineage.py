@@ -1,8 +1,8 @@
 """From a record of a shard back to the rows of the source that are in it.
 
     plan          the rows of the shard, in the order in which they were read
-    ledger        minus those that were rejected (rejected/SPLIT-IIIII.jsonl names them), or that the user's filters
-                  left out (which are asked again)
+    ledger        minus those that were rejected (rejected/SPLIT-IIIII.jsonl names them), or left out on purpose, by
+                  filters and by --hold-out (which are asked again)
     seed          permuted by (seed, split, shard), as when the shard was made
     layout        pad: record j is the j-th of them (with --bucket-lengths, of those that have the shard's length)
                   concat: record j holds tokens [j L, (j + 1) L) of all of them joined; and so on
@@ -14,6 +14,7 @@ lengths.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from pipelines.prepare.layouts import Builder, families, layout_of, permuted
 from pipelines.prepare.layouts.base import Lineage, Piece
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.reopening import Reopened
-from pipelines.prepare.stepped_files import marked
+from pipelines.prepare.sources.left_out import codes_of
 from tfrecord_io.errors import FormatError, ReaderError, SourceError
 from tfrecord_io.manifest import Ledger, Manifest, Shard
 from tfrecord_io.shown import without_access
@@ -134,8 +135,8 @@ def _one_by_one(order: np.ndarray) -> Lineage:
 def _usable_rows(dataset: Reopened, task: ShardTask, *, ledger: Ledger) -> np.ndarray:
     """Row numbers int64 [N] in reading order."""
     rows = np.concatenate([np.arange(start, stop) for start, stop in task.segments])
-    if ledger.rows_filtered:
-        rows = _left_by_filters(dataset, task, filtered=ledger.rows_filtered)
+    if ledger.rows_left_out:
+        rows = _rows_that_stay(dataset, task, left_out=ledger.left_out)
     rejected = sum(ledger.unusable.values())
     if not rejected:
         return rows
@@ -153,16 +154,17 @@ def _usable_rows(dataset: Reopened, task: ShardTask, *, ledger: Ledger) -> np.nd
     return usable
 
 
-def _left_by_filters(dataset: Reopened, task: ShardTask, *, filtered: int) -> np.ndarray:
-    left = [np.zeros(0, np.int64)]
+def _rows_that_stay(dataset: Reopened, task: ShardTask, *, left_out: Mapping[str, int]) -> np.ndarray:
+    """Row numbers int64 [N] of those that are not left out on purpose, which is asked again."""
+    stay = [np.zeros(0, np.int64)]
     for first, batch in shards.batches(dataset.job, task.split, task.found):
-        mask = marked(batch)
-        left.append(first + (np.arange(batch.num_rows) if mask is None else np.flatnonzero(~mask)))
-    rows = np.concatenate(left)
-    if (now := task.num_rows - len(rows)) != filtered:
+        codes = codes_of(batch)
+        stay.append(first + (np.arange(batch.num_rows) if codes is None else np.flatnonzero(codes == 0)))
+    rows = np.concatenate(stay)
+    if (now := task.num_rows - len(rows)) != (then := sum(left_out.values())):
         raise SourceError(
-            f"{dataset.job.shard_name(task)}: the filters leave {now} of its rows out now, but {filtered} when it was "
-            "made: what they say of a row does not depend on that row alone",
+            f"{dataset.job.shard_name(task)}: {now} of its rows are left out now ({', '.join(left_out)}), but {then} "
+            "when it was made: what a filter says of a row does not depend on that row alone",
             remedy="build the dataset anew with filters that do, and --overwrite",
         )
     return rows

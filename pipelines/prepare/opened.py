@@ -29,6 +29,11 @@ class SplitSource:
     ranges: tuple[tuple[int, int], ...]
 
     @property
+    def origin(self) -> str:
+        """The source's split that the rows are of."""
+        return self.name
+
+    @property
     def num_rows(self) -> int:
         """Rows in all ranges."""
         return sum(stop - start for start, stop in self.ranges)

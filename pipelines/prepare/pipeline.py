@@ -145,7 +145,7 @@ def _count(receipt: Receipt, clock: Stopwatch) -> None:
     for name, number in (
         ("rows", receipt.ledger.rows_in),
         ("rejected", sum(receipt.ledger.unusable.values())),
-        ("filtered", receipt.ledger.rows_filtered),
+        ("left_out", receipt.ledger.rows_left_out),
         ("tokens", sum(shard.num_tokens for shard in receipt.shards)),
         ("bytes", sum(shard.num_bytes for shard in receipt.shards)),
         ("shards", len(receipt.shards)),

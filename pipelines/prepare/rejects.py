@@ -1,5 +1,5 @@
-"""Rows that could not be used: counted by reason, the first ones named, all of them written down. Rows that the user's
-filters left out are counted only: there may be millions of them, and the filters can say again which.
+"""Rows that could not be used: counted by reason, the first ones named, all of them written down. Rows that are left out
+on purpose are counted only: there may be millions of them, and reading the source again says which.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import pyarrow as pa
 from pipelines.prepare import storage
 from pipelines.prepare.planning import Segments
 from pipelines.prepare.receipts import NAMED_ROWS, RejectedRow
-from pipelines.prepare.stepped_files import without_mark
+from pipelines.prepare.sources.left_out import without_codes
 from tfrecord_io import json_fields
 from tfrecord_io.errors import FormatError
 from tfrecord_io.json_fields import WRONG, count, mapping, text
-from tfrecord_io.ledger import FILTERED
+from tfrecord_io.ledger import LEFT_OUT
 
 __all__ = ["Rejects", "read", "told_apart"]
 
@@ -52,15 +52,15 @@ class Rejects:
         """Takes the rows of `batch` that have a reason; `numbers` are their row numbers in the split. `details` say
         more than the reason does, by index.
         """
-        filtered, unusable = told_apart(reasons)
-        if filtered:
-            self.by_reason[FILTERED] = self.by_reason.get(FILTERED, 0) + filtered
+        on_purpose, unusable = told_apart(reasons)
+        for reason, rows in on_purpose.items():
+            self.by_reason[reason] = self.by_reason.get(reason, 0) + rows
         for index in unusable:
             reason, number = str(reasons[index]), int(numbers[index])
             self.by_reason[reason] = self.by_reason.get(reason, 0) + 1
             if len(self.first) < NAMED_ROWS:
                 self.first.append(RejectedRow(row=number, reason=reason))
-            content = _content(without_mark(batch.slice(index, 1)))
+            content = _content(without_codes(batch.slice(index, 1)))
             detail = None if details is None else details.get(index)
             self._lines.append(_line(content, row=number, block=self._block_of(number), reason=reason, detail=detail))
 
@@ -92,11 +92,18 @@ def _parsed(line: bytes, *, path: str) -> RejectedRow:
         raise FormatError(f"{path}: not a list of rejected rows ({error!r:.100})", remedy=_REMAKE) from error
 
 
-def told_apart(reasons: np.ndarray) -> tuple[int, list[int]]:
-    """How many rows are filtered, and the indices of those that cannot be used."""
+def told_apart(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
+    """How many rows are left out on purpose, by reason, and the indices of those that cannot be used."""
     rejected = np.flatnonzero(reasons != "")
-    filtered = reasons[rejected] == FILTERED
-    return int(filtered.sum()), rejected[~filtered].tolist()
+    found = reasons[rejected]
+    unusable = np.ones(len(rejected), bool)
+    on_purpose = {}
+    for reason in LEFT_OUT:
+        has_it = found == reason
+        if rows := int(has_it.sum()):
+            on_purpose[reason] = rows
+            unusable &= ~has_it
+    return on_purpose, rejected[unusable].tolist()
 
 
 def _content(row: pa.RecordBatch) -> dict[str, object]:

@@ -13,23 +13,38 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from pipelines.prepare import bucket_lengths, engines, layouts, overlap, steps, tokenization, workspace
+from pipelines.prepare import bucket_lengths, engines, layouts, overlap, tokenization, workspace
 from pipelines.prepare.column_planning import plan_columns, plan_types
 from pipelines.prepare.columns import ColumnPlan
 from pipelines.prepare.config import PrepareConfig, SourceConfig
 from pipelines.prepare.job import Job, JobSplit
 from pipelines.prepare.runs import id_dtype
-from pipelines.prepare.sources import opening, selection
+from pipelines.prepare.sources import hold_out, opening, selection, user_functions
+from pipelines.prepare.sources.function_check import Changed, with_functions
 from pipelines.prepare.sources.groups import Groups
+from pipelines.prepare.sources.hold_out import HoldOut
 from pipelines.prepare.sources.opening import Found
-from pipelines.prepare.sources.reading import Source, SplitSource
-from pipelines.prepare.steps import Step
+from pipelines.prepare.sources.reading import RowReader, Source, SplitSource
+from pipelines.prepare.sources.user_functions import UserFunction
+from pipelines.prepare.split_options import HoldOutOption
 from tfrecord_io import manifest
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Schema
 from tfrecord_io.shown import without_access
 
-__all__ = ["Begun", "Resolved", "begin", "columns_read", "finish", "source_place", "source_of"]
+__all__ = [
+    "Begun",
+    "Resolved",
+    "begin",
+    "changed_readers",
+    "columns_read",
+    "divided",
+    "finish",
+    "job_split",
+    "needed_splits",
+    "source_place",
+    "whole_split",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -41,7 +56,7 @@ class Begun:
     """
 
     config: PrepareConfig
-    functions: Sequence[Step]
+    functions: Sequence[UserFunction]
     found: Found
     tokenizer: Any
     tokenizer_files: tokenization.Files
@@ -62,8 +77,9 @@ class Begun:
         )
 
     def items(self) -> dict[str, Any] | None:
-        """What the fingerprint covers; None while the lengths of rows depend on rows."""
-        return None if bucket_lengths.automatic(self.config.layout.bucket_lengths) else _fingerprint_items(self)
+        """What the fingerprint covers; None while some of it depends on rows."""
+        depends = bucket_lengths.automatic(self.config.layout.bucket_lengths) or self.config.source.hold_out
+        return None if depends else _fingerprint_items(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -84,7 +100,7 @@ def begin(config: PrepareConfig) -> Begun:
 
     Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written.
     """
-    functions = steps.find(config.source.steps)
+    functions = user_functions.find(config.source.steps)
     # `datasets`, where it is needed, asks whether transformers is there, and takes one half imported for whole.
     tokenization.import_libraries()
     # Reading footers and digests leaves the interpreter to others most of the time, loading a tokenizer does not.
@@ -127,7 +143,7 @@ def needed_splits(begun: Begun) -> Collection[str]:
     every = begun.found.listing.splits
     columns = begun.columns
     has_names = columns is None or any(plan and plan.kind == "string" for plan in (columns.label, columns.tags))
-    return list(every) if has_names else selection.origins(begun.config.source, list(every))
+    return list(every) if has_names else selection.needed(begun.config.source, list(every))
 
 
 def finish(begun: Begun, groups: Mapping[str, Groups]) -> Resolved:
@@ -135,13 +151,13 @@ def finish(begun: Begun, groups: Mapping[str, Groups]) -> Resolved:
 
     Raises: as `begin`; SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
     """
-    source, columns = source_of(begun.config, begun.found, groups, functions=begun.functions)
+    source, columns, held = _source_of(begun, groups)
     tools = begun.tools if columns == begun.columns else None
     tools = tools or _open_tools(begun, columns)
     if bucket_lengths.automatic(begun.config.layout.bucket_lengths):
         begun = _with_lengths(begun, columns, tools, source=source)
         tools = _open_tools(begun, columns)
-    items = _fingerprint_items(begun)
+    items = _fingerprint_items(begun, held)
     return Resolved(
         job=_job(begun, columns, tools, source=source, fingerprint=workspace.fingerprint_of(items)),
         source=source,
@@ -153,16 +169,45 @@ def finish(begun: Begun, groups: Mapping[str, Groups]) -> Resolved:
     )
 
 
-def source_of(
-    config: PrepareConfig, found: Found, groups: Mapping[str, Groups], *, functions: Sequence[Step]
-) -> tuple[Source, ColumnPlan]:
-    """The splits with their rows, taken through the user's functions, and what their columns are."""
-    source = selection.source(config, found, groups, functions=functions)
-    inputs = layouts.layout_of(config.layout).inputs(config.source)
-    return source, plan_columns(config.source, source, inputs=inputs)
+def _source_of(begun: Begun, groups: Mapping[str, Groups]) -> tuple[Source, ColumnPlan, tuple[HoldOut, ...]]:
+    """The splits with their rows, taken through the user's functions, what their columns are, and what is held out."""
+    config, found = begun.config, begun.found
+    asked = selection.needed(config.source, list(found.listing.splits))
+    readers, columns = changed_readers(found, groups, begun.functions, asked=asked)
+    every = {name: whole_split(name, groups[name], reader) for name, reader in readers.items()}
+    chosen = selection.choose(config.source, {name: groups[name] for name in asked}, readers)
+    source = Source(splits=chosen, all_splits=every, columns=columns, identity=found.listing.identity)
+    plan = plan_columns(config.source, source, inputs=layouts.layout_of(config.layout).inputs(config.source))
+    held = hold_out.resolve(tuple(map(HoldOutOption.parse, config.source.hold_out)), chosen)
+    return dataclasses.replace(source, splits=divided(chosen, held, plan, seed=config.seed)), plan, held
 
 
-def source_place(config: SourceConfig, found: Found, functions: Sequence[Step] = ()) -> dict[str, Any]:
+def changed_readers(
+    found: Found, groups: Mapping[str, Groups], functions: Sequence[UserFunction], *, asked: Collection[str]
+) -> Changed:
+    """What reads the rows of each of the source's splits through the user's functions, and the columns they then have."""
+    readers = {
+        name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups
+    }
+    columns = {name: found.columns[name] for name in groups}
+    return with_functions(readers, groups, columns, functions, asked=asked)
+
+
+def divided(
+    splits: Mapping[str, SplitSource], held: Sequence[HoldOut], plan: ColumnPlan, *, seed: int
+) -> dict[str, SplitSource]:
+    """The splits without the rows held out of them, and those of these rows."""
+    optional = [name for purpose, name in plan.nested.items() if purpose == "tools"]
+    return hold_out.divide(splits, held, columns=plan.content, optional=optional, seed=seed)
+
+
+def whole_split(name: str, groups: Groups, reader: RowReader) -> SplitSource:
+    """All rows of a split of the source."""
+    ranges = ((0, groups.total_rows),) if groups.total_rows else ()
+    return SplitSource(name=name, origin=name, groups=groups, ranges=ranges, reader=reader)
+
+
+def source_place(config: SourceConfig, found: Found, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
     """Where the dataset is, to open it again: an absolute path, an address without credentials, or a pinned hub id;
     and the user's functions that its rows go through, with their text.
     """
@@ -177,13 +222,13 @@ def source_place(config: SourceConfig, found: Found, functions: Sequence[Step] =
     return {**place, "steps": [step.to_json() for step in functions]} if functions else place
 
 
-def _find(config: PrepareConfig, functions: Sequence[Step]) -> tuple[Found, ColumnPlan | None]:
+def _find(config: PrepareConfig, functions: Sequence[UserFunction]) -> tuple[Found, ColumnPlan | None]:
     """With its columns, so that a misspelt one is said while the tokenizer is still loading."""
     found = opening.find(config.source, columns=columns_read(config))
     if functions:
         return found, None
     inputs = layouts.layout_of(config.layout).inputs(config.source)
-    chosen = selection.origins(config.source, list(found.listing.splits))
+    chosen = selection.needed(config.source, list(found.listing.splits))
     columns = {name: found.columns[name] for name in chosen}
     return found, plan_types(config.source, columns, kind=found.listing.identity["kind"], inputs=inputs)
 
@@ -252,11 +297,12 @@ def _address(dataset: str, identity: Mapping[str, Any]) -> str:
     return os.path.abspath(os.path.expanduser(dataset))
 
 
-def _fingerprint_items(begun: Begun) -> dict[str, Any]:
+def _fingerprint_items(begun: Begun, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
     libraries = {name: metadata.version(name) for name in ("tokenizers", "transformers")}
     return {
         **begun.config.deciding(),
         **({"steps": [step.identity() for step in begun.functions]} if begun.functions else {}),
+        **({"hold_out": [each.to_json() for each in held]} if held else {}),
         "max_length": begun.length,
         "tokenizer": begun.facts.content_sha256,
         "source": dict(begun.found.listing.identity),

@@ -17,7 +17,6 @@ from pipelines.prepare.prediction import Curve
 from pipelines.prepare.receipts import NAMED_ROWS, RejectedRow
 from pipelines.prepare.rejects import told_apart
 from pipelines.prepare.opened import SplitSource
-from tfrecord_io.ledger import FILTERED
 
 __all__ = ["Scan", "scan"]
 
@@ -50,9 +49,9 @@ def scan(job: Job, split: SplitSource, *, curve: Curve, block_rows: int) -> Scan
 
 
 def _count(reasons: np.ndarray, row: int, rejected: dict[str, int], first: list[RejectedRow]) -> None:
-    filtered, unusable = told_apart(reasons)
-    if filtered:
-        rejected[FILTERED] = rejected.get(FILTERED, 0) + filtered
+    on_purpose, unusable = told_apart(reasons)
+    for reason, rows in on_purpose.items():
+        rejected[reason] = rejected.get(reason, 0) + rows
     for index in unusable:
         reason = str(reasons[index])
         rejected[reason] = rejected.get(reason, 0) + 1

@@ -1,4 +1,4 @@
-"""The user's own steps: functions that change rows (`--map`) or leave some out (`--filter`), in the order given.
+"""The user's own functions: they change rows (`--map`) or leave some out (`--filter`), in the order given.
 
     rows as they are stored         text                      stars
                                     'Good.<br />Really.'      5
@@ -11,10 +11,10 @@
 A function is called with some rows at a time, never with none, and what it says of a row may depend on that row alone:
 how rows come together in a call changes with the machine and the plan.
 
-A step is its module's text. The text decides the fingerprint, travels in the job and stays beside the dataset, and what
-runs is always that text, on the launcher as on workers: it is executed there under a name of its own, so that neither
-an edit meanwhile nor another module of the same name comes in between. What stays beside the dataset runs only if the
-user says so (`consent`).
+A function is pinned by its module's text. The text decides the fingerprint, travels in the job and stays beside the
+dataset, and what runs is always that text, on the launcher as on workers: it is executed there under a name of its own,
+so that neither an edit meanwhile nor another module of the same name comes in between. What stays beside the dataset
+runs only if the user says so (`consent`).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from pipelines.prepare.config import StepConfig, StepKind
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
 from tfrecord_io.json_fields import mapping, text
 
-__all__ = ["Step", "call", "find", "load", "locate", "restore", "run"]
+__all__ = ["UserFunction", "call", "find", "load", "locate", "restore", "run"]
 
 _SHOWN = 400
 
@@ -47,7 +47,7 @@ _modules: dict[str, types.ModuleType] = {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Step:
+class UserFunction:
     """A function and the text of the module that defines it; `path` is where that was found, for messages only."""
 
     kind: StepKind
@@ -74,58 +74,59 @@ class _Module(NamedTuple):
     path: str
 
 
-def find(wanted: Sequence[StepConfig]) -> tuple[Step, ...]:
-    """The steps, each with its module's text as it is now: of a file below the current directory, or else of wherever
-    Python finds the module.
+def find(wanted: Sequence[StepConfig]) -> tuple[UserFunction, ...]:
+    """The functions, each with its module's text as it is now: of a file below the current directory, or else of
+    wherever Python finds the module.
 
     Raises: ConfigError if there is no such module, if it has no source or cannot be executed, or if what is named in
         it is not a function.
     """
     found = locate(wanted)
-    for step in found:
-        load(step)
+    for function in found:
+        load(function)
     return found
 
 
-def locate(wanted: Sequence[StepConfig]) -> tuple[Step, ...]:
+def locate(wanted: Sequence[StepConfig]) -> tuple[UserFunction, ...]:
     """As `find`, without executing the modules. Raises: ConfigError if there is no such module, or it has no source."""
     found: dict[str, _Module] = {}
-    steps = []
+    functions = []
     for each in wanted:
         name = each.spec.partition(":")[0]
         if name not in found:
             found[name] = _find_module(name, option=f"--{each.kind} {each.spec}")
-        steps.append(Step(kind=each.kind, spec=each.spec, source=found[name].source, path=found[name].path))
-    return tuple(steps)
+        functions.append(UserFunction(kind=each.kind, spec=each.spec, source=found[name].source, path=found[name].path))
+    return tuple(functions)
 
 
-def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], place: str) -> tuple[Step, ...]:
-    """The steps that `to_json` gave, if they are the `expected` ones by `identity`. Raises: FormatError."""
+def restore(stored: Any, *, expected: Sequence[Mapping[str, str]], place: str) -> tuple[UserFunction, ...]:
+    """The functions that `to_json` gave, if they are the `expected` ones by `identity`. Raises: FormatError."""
     try:
-        steps = tuple(map(_restored, stored))
-        given = [step.identity() for step in steps]
+        functions = tuple(map(_restored, stored))
+        given = [function.identity() for function in functions]
     except (TypeError, ValueError, PrepError):
-        steps, given = (), [{"damaged": ""}]
+        functions, given = (), [{"damaged": ""}]
     if given != [dict(each) for each in expected]:
         raise FormatError(
-            f"{place}: has not the steps that the manifest names ({', '.join(_named(each) for each in expected)})",
+            f"{place}: has not the functions that the manifest names ({', '.join(_named(each) for each in expected)})",
             remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
         )
-    return steps
+    return functions
 
 
-def run(steps: Sequence[Step], table: pa.Table, *, place: str) -> tuple[pa.Table, np.ndarray]:
-    """What the steps leave of `table`, and which of its rows that are, as indices int64 [n]. `place` names the rows.
+def run(functions: Sequence[UserFunction], table: pa.Table, *, place: str) -> tuple[pa.Table, np.ndarray]:
+    """What the functions leave of `table`, and which of its rows that are, as indices int64 [n]. `place` names the
+    rows.
 
-    Without a row left the steps that follow are not called, and the table has not their columns.
+    Without a row left the functions that follow are not called, and the table has not their columns.
 
     Raises: as `call`; ConfigError if a function cannot be loaded here.
     """
     kept = np.arange(table.num_rows)
-    for step in steps:
+    for function in functions:
         if not len(kept):
             break
-        result = call(step, table, place=place)
+        result = call(function, table, place=place)
         if isinstance(result, pa.Table):
             table = result
         elif not result.all():
@@ -133,39 +134,39 @@ def run(steps: Sequence[Step], table: pa.Table, *, place: str) -> tuple[pa.Table
     return table, kept
 
 
-def call(step: Step, table: pa.Table, *, place: str) -> pa.Table | np.ndarray:
+def call(function: UserFunction, table: pa.Table, *, place: str) -> pa.Table | np.ndarray:
     """The table that a map makes of `table`, or what a filter says of each row, bool [n]; null is no.
 
-    Raises: SourceError if the function raises, or gives something else than a step is to give.
+    Raises: SourceError if the function raises, or gives something else than it is to give.
     """
-    function = load(step)
+    callee = load(function)
     try:
-        result = function(table)
+        result = callee(table)
     except PrepError:
         raise
     except Exception as error:
         raise SourceError(
-            f"{step.option} raised {_described(error)} for {place}{_line(error, step)}",
+            f"{function.option} raised {_described(error)} for {place}{_line(error, function)}",
             remedy="make the function take every row, or leave such rows out by a --filter before it",
         ) from error
-    return _mapped(result, step, table, place=place) if step.kind == "map" else _mask(result, step, table, place=place)
+    return (_mapped if function.kind == "map" else _mask)(result, function, table, place=place)
 
 
-def load(step: Step) -> Callable[[pa.Table], Any]:
+def load(function: UserFunction) -> Callable[[pa.Table], Any]:
     """The function. Its module is executed once in each process. Raises: ConfigError if that is not possible."""
-    name, _, attribute = step.spec.partition(":")
+    name, _, attribute = function.spec.partition(":")
     with _lock:
-        module = _module(step)
-    function = getattr(module, attribute, None)
-    if not callable(function):
+        module = _module(function)
+    found = getattr(module, attribute, None)
+    if not callable(found):
         there = [key for key, value in vars(module).items() if isinstance(value, types.FunctionType)]
         raise ConfigError(
-            f"{step.option}: {name} has no function {attribute!r} ({step.path})"
-            if function is None
-            else f"{step.option}: {attribute!r} in {step.path} is {_kind_of(function)}, expected a function",
+            f"{function.option}: {name} has no function {attribute!r} ({function.path})"
+            if found is None
+            else f"{function.option}: {attribute!r} in {function.path} is {_kind_of(found)}, expected a function",
             remedy=f"choose among {', '.join(sorted(there)) or 'other modules: there is none in this one'}",
         )
-    return function
+    return found
 
 
 def _find_module(name: str, *, option: str) -> _Module:
@@ -180,7 +181,7 @@ def _find_module(name: str, *, option: str) -> _Module:
     if source is None or not spec.has_location:
         raise ConfigError(
             f"{option}: module {name} has no source text ({spec.origin or 'a folder without __init__.py'}), which is "
-            "what pins a step and what workers run",
+            "what pins a function and what workers run",
             remedy="write a function in a Python file that calls it, and name that",
         )
     return _Module(source, str(spec.origin))
@@ -203,68 +204,68 @@ def _not_found(name: str, *, option: str, cause: str) -> ConfigError:
     )
 
 
-def _unique_name(step: Step) -> str:
-    return f"{step.spec.partition(':')[0]}@{step.identity()['module_sha256'][:16]}"
+def _unique_name(function: UserFunction) -> str:
+    return f"{function.spec.partition(':')[0]}@{function.identity()['module_sha256'][:16]}"
 
 
-def _module(step: Step) -> types.ModuleType:
-    name, unique = step.spec.partition(":")[0], _unique_name(step)
+def _module(function: UserFunction) -> types.ModuleType:
+    name, unique = function.spec.partition(":")[0], _unique_name(function)
     if (module := _modules.get(unique)) is not None:
         return module
     module = types.ModuleType(unique)
-    is_package = os.path.basename(step.path) == "__init__.py"
-    module.__file__ = step.path
+    is_package = os.path.basename(function.path) == "__init__.py"
+    module.__file__ = function.path
     module.__package__ = name if is_package else name.rpartition(".")[0]
     if (folder := os.getcwd()) not in sys.path:
         sys.path.append(folder)  # at the end, so that a file there hides no library
     sys.modules[unique] = module  # dataclasses, among others, look for the module of a class there
     try:
-        exec(compile(step.source, step.path, "exec"), vars(module))
+        exec(compile(function.source, function.path, "exec"), vars(module))
     except (Exception, SystemExit) as error:
-        place = _line(error, step)
+        place = _line(error, function)
         del sys.modules[unique]
         raise ConfigError(
-            f"{step.option}: {step.path} cannot be executed: {_described(error)}{place}",
-            remedy="mend the module; on other machines it finds only what is installed there, so keep a step in one "
+            f"{function.option}: {function.path} cannot be executed: {_described(error)}{place}",
+            remedy="mend the module; on other machines it finds only what is installed there, so keep a function in one "
             "module",
         ) from error
     _modules[unique] = module
     return module
 
 
-def _mapped(result: Any, step: Step, table: pa.Table, *, place: str) -> pa.Table:
+def _mapped(result: Any, function: UserFunction, table: pa.Table, *, place: str) -> pa.Table:
     if not isinstance(result, pa.Table):
         raise SourceError(
-            f"{step.option} gave {_kind_of(result)} for {place}, expected a pyarrow.Table",
+            f"{function.option} gave {_kind_of(result)} for {place}, expected a pyarrow.Table",
             remedy="return a table, for example table.set_column(i, name, values); --filter is for masks",
         )
     if result.num_rows != table.num_rows:
         raise SourceError(
-            f"{step.option} gave {result.num_rows} rows for {place}, expected {table.num_rows}: as many as it got",
-            remedy="use --filter to leave rows out; a step cannot add any",
+            f"{function.option} gave {result.num_rows} rows for {place}, expected {table.num_rows}: as many as it got",
+            remedy="use --filter to leave rows out; a function cannot add any",
         )
     if repeated := sorted({name for name in result.column_names if result.column_names.count(name) > 1}):
         raise SourceError(
-            f"{step.option} gave several columns named {', '.join(map(repr, repeated))} for {place}",
+            f"{function.option} gave several columns named {', '.join(map(repr, repeated))} for {place}",
             remedy="replace a column with table.set_column",
         )
     return result
 
 
-def _mask(result: Any, step: Step, table: pa.Table, *, place: str) -> np.ndarray:
+def _mask(result: Any, function: UserFunction, table: pa.Table, *, place: str) -> np.ndarray:
     if isinstance(result, (pa.Array, pa.ChunkedArray)) and pa.types.is_boolean(result.type):
         mask = np.asarray(result.fill_null(False).to_numpy(**_copying(result)), dtype=bool)
     elif isinstance(result, np.ndarray) and result.dtype == np.bool_ and result.ndim == 1:
         mask = result
     else:
         raise SourceError(
-            f"{step.option} gave {_kind_of(result)} for {place}, expected a bool for each row, as an Arrow or NumPy "
+            f"{function.option} gave {_kind_of(result)} for {place}, expected a bool for each row, as an Arrow or NumPy "
             "array",
             remedy="return for example pyarrow.compute.greater(table['n'], 3); --map is for tables",
         )
     if len(mask) != table.num_rows:
         raise SourceError(
-            f"{step.option} gave {len(mask)} values for {place}, expected {table.num_rows}: one for each row",
+            f"{function.option} gave {len(mask)} values for {place}, expected {table.num_rows}: one for each row",
             remedy="return True for rows that are to stay, and False for the others",
         )
     return mask
@@ -284,11 +285,11 @@ def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[:_SHOWN]}" if text else type(error).__name__
 
 
-def _line(error: BaseException, step: Step) -> str:
+def _line(error: BaseException, function: UserFunction) -> str:
     """Where in the module, if it was there."""
-    path = sys.modules[_unique_name(step)].__file__  # of the first step with this text
+    path = sys.modules[_unique_name(function)].__file__  # of the first function with this text
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-    return f" (line {lines[-1]} of {os.path.basename(step.path)})" if lines else ""
+    return f" (line {lines[-1]} of {os.path.basename(function.path)})" if lines else ""
 
 
 def _kind_of(value: Any) -> str:
@@ -299,11 +300,11 @@ def _kind_of(value: Any) -> str:
     return "None" if value is None else f"a {type(value).__name__}"
 
 
-def _restored(entry: Any) -> Step:
+def _restored(entry: Any) -> UserFunction:
     """Raises: TypeError, ValueError or ConfigError if it is none that `to_json` could give."""
-    step = Step(**{name: text(value) for name, value in mapping(entry).items()})  # type: ignore[arg-type]
-    StepConfig(kind=step.kind, spec=step.spec)
-    return step
+    function = UserFunction(**{name: text(value) for name, value in mapping(entry).items()})  # type: ignore[arg-type]
+    StepConfig(kind=function.kind, spec=function.spec)
+    return function
 
 
 def _named(identity: Mapping[str, str]) -> str:

@@ -1,0 +1,94 @@
+"""What `--split` and `--hold-out` ask for, as the user wrote it.
+
+--split train                       a split of the source
+--split 'train[:10%]+train[90%:]'   slices of one split
+--split validation='train[:1%]'     the same under a name of its own
+--hold-out validation=1%            about 1 % of the rows of `train`, or of the only split, chosen by their text
+--hold-out validation=1000          about 1,000 of its rows
+--hold-out test=extra:1%            of split `extra`
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from fractions import Fraction
+
+from tfrecord_io.errors import ConfigError
+
+__all__ = ["SPLIT_NAME", "HoldOutOption", "SplitOption"]
+
+# Split names become file names.
+SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\Z")
+
+_AMOUNT = re.compile(r"(?:(?P<split>.+):)?(?P<number>[0-9_]+(?:\.[0-9]+)?)(?P<percent>%)?\Z")
+_HOLD_OUT_REMEDY = "write for example --hold-out validation=1%, validation=1000 or validation=train:1%"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SplitOption:
+    """One `--split`: `spec` is a split of the source or slices of one, and `name` what it is to be called, None where
+    it keeps its name.
+    """
+
+    name: str | None
+    spec: str
+
+    @classmethod
+    def parse(cls, text: str) -> SplitOption:
+        """Raises: ConfigError if the name could not be that of a file, or nothing follows it."""
+        name, has_name, spec = text.partition("=")
+        if not has_name:
+            return cls(name=None, spec=text.strip())
+        name, spec = name.strip(), spec.strip()
+        if not SPLIT_NAME.match(name) or not spec:
+            raise ConfigError(
+                f"--split {text!r}, expected NAME=SPLIT, with a NAME of letters, digits, '_', '-', '+' or '.'",
+                remedy="write for example --split validation='train[:1%]'",
+            )
+        return cls(name=name, spec=spec)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HoldOutOption:
+    """One `--hold-out`: the split `name` is to have a `share` of the rows of `split` (None: `train`, or the only one),
+    over 0 and below 1, or about a number of `rows`. One of both is None.
+    """
+
+    name: str
+    split: str | None
+    share: Fraction | None
+    rows: int | None
+
+    @property
+    def amount(self) -> str:
+        """As on the command line."""
+        return str(self.rows) if self.share is None else f"{float(100 * self.share):g}%"
+
+    @property
+    def text(self) -> str:
+        """As on the command line."""
+        return f"--hold-out {self.name}={f'{self.split}:' if self.split else ''}{self.amount}"
+
+    @classmethod
+    def parse(cls, text: str) -> HoldOutOption:
+        """Raises: ConfigError if it is no name with an amount of rows."""
+        name, _, amount = text.partition("=")
+        match = _AMOUNT.match(amount.strip())
+        if not SPLIT_NAME.match(name.strip()) or match is None or ("." in match["number"] and not match["percent"]):
+            raise ConfigError(
+                f"--hold-out {text!r}, expected NAME=PERCENT% or NAME=ROWS, with the name of a split that is to be",
+                remedy=_HOLD_OUT_REMEDY,
+            )
+        number = Fraction(match["number"].replace("_", ""))
+        if number <= 0 or (match["percent"] and number >= 100):
+            raise ConfigError(
+                f"--hold-out {text!r}, expected more than 0{' and less than 100 %' if match['percent'] else ' rows'}",
+                remedy=_HOLD_OUT_REMEDY,
+            )
+        return cls(
+            name=name.strip(),
+            split=match["split"] and match["split"].strip(),
+            share=number / 100 if match["percent"] else None,
+            rows=None if match["percent"] else int(number),
+        )
