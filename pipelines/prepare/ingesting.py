@@ -89,7 +89,9 @@ def _with_copies(begun: Begun, place: _Place) -> Begun:
     ]
     if not files:
         return begun
-    stages.begin(f"passing {len(files):,} files on to where workers read them, {sum(f.size for f in files) / 1e6:,.1f} MB")
+    stages.begin(
+        f"passing {len(files):,} files on to where workers read them, {sum(f.size for f in files) / 1e6:,.1f} MB"
+    )
     copies = relay.relay(files, folder=place.folder, addresses=found.addresses)
     return dataclasses.replace(begun, found=dataclasses.replace(found, copies=copies))
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.prepare import columns, origins, rejects, shards
+from pipelines.prepare import columns, rejects, shards
 from pipelines.prepare.layouts import Builder, families, layout_of, permuted
 from pipelines.prepare.layouts.base import Lineage, Piece
 from pipelines.prepare.planning import ShardTask
@@ -27,7 +27,6 @@ from pipelines.prepare.reopening import Reopened
 from pipelines.prepare.sources.left_out import codes_of
 from tfrecord_io.errors import FormatError, ReaderError, SourceError
 from tfrecord_io.manifest import Ledger, Manifest, Shard
-from tfrecord_io.shown import without_access
 
 __all__ = ["Contribution", "Traced", "Tracer"]
 
@@ -79,7 +78,7 @@ class Tracer:
             split=split,
             shard=entry.name,
             record=record,
-            source=dataset.source.identity.get("name") or dataset.source.identity["kind"],
+            source=dataset.source_name,
             rows=tuple(
                 _contribution(dataset, split, row, None if whole else tokens) for row, tokens in rows.of(record)
             ),
@@ -182,7 +181,8 @@ def _tokenized(dataset: Reopened, task: ShardTask) -> Builder:
 
 def _contribution(dataset: Reopened, split: str, row: int, tokens: tuple[int, int] | None) -> Contribution:
     names = dataset.job.columns.content
-    ((_, batch),) = dataset.job.splits[split].read([(row, row + 1)], names)
-    (content,) = batch.to_pylist()
-    file, file_row = origins.locate(dataset.source, split, row)
-    return Contribution(row=row, file=file and without_access(file), file_row=file_row, texts=content, tokens=tokens)
+    reader = dataset.job.splits[split].reader
+    ((_, batch),) = reader.read(dataset.pieces(split, [(row, row + 1)]), names)
+    (content,) = batch.select(list(names)).to_pylist()
+    file, file_row = dataset.locate(split, row)
+    return Contribution(row=row, file=file, file_row=file_row, texts=content, tokens=tokens)

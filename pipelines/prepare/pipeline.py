@@ -53,7 +53,17 @@ from pipelines.prepare.sources.ingest_tasks import IngestTask
 from pipelines.prepare.timing import Stopwatch
 from tfrecord_io.errors import ConfigError, OutputError, PrepError
 
-__all__ = ["Commit", "CommitArguments", "Ingest", "WriteShard", "WriteShards", "check", "is_embedded", "run", "run_ingest"]
+__all__ = [
+    "Commit",
+    "CommitArguments",
+    "Ingest",
+    "WriteShard",
+    "WriteShards",
+    "check",
+    "is_embedded",
+    "run",
+    "run_ingest",
+]
 
 _EMBEDDED = (None, "DirectRunner", "FnApiRunner")
 _PORTABLE = "PortableRunner"

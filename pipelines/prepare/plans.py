@@ -2,6 +2,7 @@
 
     graph     (split, index, count) of each shard: a few bytes
     OUT/.prep/FINGERPRINT/SPLIT/plan.json                     rows of each shard, digests of the parts; written last
+    OUT/.prep/FINGERPRINT/SPLIT/files.json                    rows of each stored file: where trace and repair look
     OUT/.prep/FINGERPRINT/SPLIT/tasks-00000-DIGEST.arrow.zst  the pieces of shards 0 to 63, see `plan_parts`
 
 A part's name has its digest in it, so that it never changes: two jobs of one process, or one after the other, never
@@ -22,7 +23,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from pipelines.prepare import plan_parts, storage, workspace
-from pipelines.prepare.job import Job
+from pipelines.prepare.job import WORK_FOLDER, Job
 from pipelines.prepare.plan_parts import Part
 from pipelines.prepare.planning import Segments, ShardTask, SplitPlan, require_partition
 from pipelines.prepare.sources.groups import Groups, Pieces, StoredFile
@@ -34,9 +35,12 @@ __all__ = [
     "PlanHeader",
     "TaskKey",
     "all_tasks",
+    "folder",
     "key_of",
     "pieces_of",
+    "read_file_rows",
     "read_header",
+    "read_header_in",
     "require_whole",
     "task_of",
     "write",
@@ -52,6 +56,7 @@ _PART_PIECES = 1 << 18
 _WRITERS = 8
 _PARTS_HELD = 4
 
+_HEADER = "plan.json"
 _START_OVER = "start over with --overwrite"
 _lock = threading.Lock()
 
@@ -146,6 +151,9 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> PlanHeader:
         part_shards=part_shards,
         parts=parts,
     )
+    rows_of_files = np.bincount(groups.file, weights=groups.num_rows, minlength=len(groups.files)).astype(np.int64)
+    text_of_rows = json.dumps({"rows": rows_of_files.tolist()}) + "\n"
+    storage.write_bytes(_file_rows_path(job.work_path(plan.split)), text_of_rows.encode(), inside=job.root)
     document = json.dumps(header.to_json(), sort_keys=True) + "\n"
     storage.write_bytes(_header_path(job, plan.split), document.encode(), inside=job.root, replacing=0)
     return header
@@ -156,21 +164,44 @@ def read_header(job: Job, split: str) -> PlanHeader | None:
 
     Raises: FingerprintMismatchError if it was made for other rows of the split; FormatError if it is damaged.
     """
-    path = _header_path(job, split)
+    asked = job.splits[split]
+    return read_header_in(job.work_path(split), split=split, origin=asked.origin, ranges=asked.ranges, root=job.root)
+
+
+def read_header_in(folder: str, *, split: str, origin: str, ranges: Segments, root: str) -> PlanHeader | None:
+    """The plan in the `folder` of a split, or None, if it is of these rows. Raises: as `read_header`."""
+    path = storage.join(folder, _HEADER)
     try:
         header = _parsed(storage.read_bytes(path), path)
     except FileNotFoundError:
         return None
     if header.split != split:
         raise FormatError(f"{path}: the plan of split {header.split!r}, expected {split!r}", remedy=_START_OVER)
-    asked = cast("_Asked", job.splits[split])
-    if (header.origin, header.ranges) != (asked.origin, asked.ranges):
+    if (header.origin, header.ranges) != (origin, ranges):
         raise FingerprintMismatchError(
-            f"{job.root}: split {split!r} was planned for the rows {_shown(header.origin, header.ranges)}, "
-            f"but now the rows {_shown(asked.origin, asked.ranges)} are asked for",
+            f"{root}: split {split!r} was planned for the rows {_shown(header.origin, header.ranges)}, "
+            f"but now the rows {_shown(origin, ranges)} are asked for",
             remedy="choose another --output, or start over with --overwrite",
         )
     return header
+
+
+def read_file_rows(folder: str) -> np.ndarray:
+    """The rows of each stored file of a split whose plan is in `folder`, int64 [F]. Raises: FormatError."""
+    path = _file_rows_path(folder)
+    try:
+        rows = [count(each) for each in items(mapping(json_fields.load(storage.read_bytes(path)))["rows"])]
+    except (FileNotFoundError, *WRONG) as error:
+        raise FormatError(
+            f"{path}: not there, or damaged: it says how many rows each file has",
+            remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
+        ) from error
+    return np.array(rows, np.int64)
+
+
+def folder(root: str, fingerprint: str, split: str) -> str:
+    """Where the plan of a split is."""
+    return storage.join(root, WORK_FOLDER, fingerprint, split)
 
 
 def all_tasks(header: PlanHeader) -> list[ShardTask]:
@@ -248,7 +279,11 @@ def _parsed(content: bytes, place: str) -> PlanHeader:
 
 
 def _header_path(job: Job, split: str) -> str:
-    return job.work_path(split, "plan.json")
+    return job.work_path(split, _HEADER)
+
+
+def _file_rows_path(folder: str) -> str:
+    return storage.join(folder, "files.json")
 
 
 def _part_path(job: Job, split: str, at: int, digest: str) -> str:

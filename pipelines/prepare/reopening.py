@@ -1,46 +1,69 @@
 """A finished dataset opened again together with its source: what repair and trace start from.
 
-    manifest.json                 options, schema, tokenizer facts    ─┐
-    .prep/FINGERPRINT/source.json where the source is, the user's steps├──►  the job that made it, and its plans
-    .prep/FINGERPRINT/SPLIT/plan.json                                 ─┘
+    manifest.json                   options, schema, tokenizer facts  ─┐
+    .prep/FINGERPRINT/source.json   where the source is, the functions ├──►  the job that made it, and its plans
+    .prep/FINGERPRINT/SPLIT/        the plan, rows of each file       ─┘
 
-The source is opened and must be what it was: the same files with the same content, or the same revision.
+The source is opened and must be what it was: the same files with the same content, or the same revision. Of its files
+only those are read, and ingested again where that is needed, that the rows asked for are in.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast, get_args
 
-from pipelines.prepare import early_source, engines, steps, workspace
-from pipelines.prepare.column_planning import plan_columns
+import pyarrow as pa
+
+from pipelines.prepare import engines, plans, resolving, storage, workspace
+from pipelines.prepare.column_planning import plan_types
+from pipelines.prepare.columns import ColumnPlan
 from pipelines.prepare.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, EngineName, LayoutConfig, SourceConfig
-from pipelines.prepare.consent import NONE, Consent, source_to_open, steps_to_run
-from pipelines.prepare.job import Job
+from pipelines.prepare.consent import NONE, Consent, functions_to_run, source_to_open
+from pipelines.prepare.job import Job, JobSplit
+from pipelines.prepare.labels import LabelPlan
 from pipelines.prepare.layouts import Tools, layout_of
-from pipelines.prepare.planning import ShardTask, SplitPlan
-from pipelines.prepare.opened import Source, SplitSource
-from pipelines.prepare.stepping import stepped
+from pipelines.prepare.planning import ShardTask
+from pipelines.prepare.plans import PlanHeader
+from pipelines.prepare.sources import opening, user_functions
+from pipelines.prepare.sources.features import Columns
+from pipelines.prepare.sources.function_check import changes_of
+from pipelines.prepare.sources.groups import Groups, Pieces
+from pipelines.prepare.sources.hold_out import HoldOut
+from pipelines.prepare.sources.on_demand import RowsOnDemand
+from pipelines.prepare.sources.opening import Found
+from pipelines.prepare.sources.reading import RowReader, SplitSource
+from pipelines.prepare.sources.row_changes import place_of
+from pipelines.prepare.sources.selection import Selected
+from pipelines.prepare.sources.user_functions import UserFunction
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError
 from tfrecord_io.json_fields import WRONG, count, flag, items, mapping, object_of, text
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.manifest_checks import REMAKE
 from tfrecord_io.schema import Schema
+from tfrecord_io.shown import without_access
 
 __all__ = ["Reopened", "reopen"]
+
+_SAMPLE_ROWS = 512
 
 _NO_PLAN = "copy .prep/ again from where the dataset was made, or build it anew with --overwrite"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reopened:
-    """A finished dataset, the job that made it, its plans by split, and its source."""
+    """A finished dataset, the job that made it, its plans by split, and the rows of its source by the source's split."""
 
     manifest: Manifest
     job: Job
-    plans: Mapping[str, SplitPlan]
-    source: Source
+    plans: Mapping[str, PlanHeader]
+    rows: Mapping[str, RowsOnDemand]
+
+    @property
+    def source_name(self) -> str:
+        """What the source is called: a dataset of the hub by its name, others by their kind."""
+        return str(self.manifest.source.get("name") or self.manifest.source["kind"])
 
     def open_tools(self) -> Tools:
         """The tokenizer with the engine that the dataset was made with, or by itself where that does not serve here.
@@ -52,36 +75,52 @@ class Reopened:
             return dataclasses.replace(self.job, engine="hf").open_tools()
 
     def task(self, split: str, index: int) -> ShardTask:
-        """Task `index` of a split."""
-        return self.plans[split].tasks()[index]
+        """Task `index` of a split, with its rows where they are now."""
+        header = self.plans[split]
+        planned = plans.task_of(self.job, (split, index, header.num_shards))
+        return dataclasses.replace(planned, pieces=self.pieces(split, planned.segments))
+
+    def pieces(self, split: str, segments: Sequence[tuple[int, int]]) -> Pieces:
+        """Where rows of a split are now."""
+        return self.rows[self.job.splits[split].origin].pieces(segments)
+
+    def locate(self, split: str, row: int) -> tuple[str | None, int]:
+        """The file with row `row` of a split, and the row's number there, from 0; for a hub dataset None and `row`."""
+        if self.manifest.source["kind"] == "hub":
+            return None, row
+        file, file_row = self.rows[self.job.splits[split].origin].locate(row)
+        return without_access(file.path), file_row
 
 
 def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopened:
     """Opens the source of the dataset in `root`: where the user says it is, or else where it was.
 
     Raises: FormatError if the work folder is gone or damaged; SourceError if the source cannot be opened, or is to be
-        named by the user; ConfigError if its steps are; FingerprintMismatchError if it is not what it was.
+        named by the user; ConfigError if its functions are; FingerprintMismatchError if it is not what it was.
     """
     place = workspace.read_place(root, manifest.fingerprint)
     asked = _asked(root, manifest)
-    config = SourceConfig(
+    source = SourceConfig(
         dataset=source_to_open(place["dataset"], consent, root=root),
         more=() if consent.source else tuple(source_to_open(path, consent, root=root) for path in place["more"]),
         config=place.get("config"),
         revision=place.get("revision"),
-        splits=tuple(manifest.splits),
         **asked.columns,
     )
-    stored = steps.restore(
+    stored = user_functions.restore(
         place.get("steps", []), expected=asked.steps, place=workspace.source_path(root, manifest.fingerprint)
     )
-    found = steps_to_run(stored, consent, root=root)
-    source = early_source.awaited(config)
-    _require_same(source, manifest, root=root)
-    source = stepped(source, found)
-    job = _job(root, manifest, asked, config=config, source=source)
-    plans = {split: _plan(job, split, tasks=len(manifest.splits[split].by_task())) for split in manifest.splits}
-    return Reopened(manifest=manifest, job=job, plans=plans, source=source)
+    functions = functions_to_run(stored, consent, root=root)
+    found = opening.find(source, columns=None)
+    _require_same(found.listing.identity, manifest, root=root)
+    headers = {
+        split: _header(root, manifest, asked.splits[split], split, tasks=len(manifest.splits[split].by_task()))
+        for split in manifest.splits
+    }
+    rows = _rows(root, manifest, asked, found)
+    readers, columns = _readers(found, rows, functions)
+    job = _job(root, manifest, asked, source=source, readers=readers, columns=columns)
+    return Reopened(manifest=manifest, job=job, plans=headers, rows=rows)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -91,7 +130,8 @@ class _Asked:
     columns: dict[str, Any]
     layout: LayoutConfig
     steps: list[dict[str, str]]
-    ranges: dict[str, tuple[tuple[int, int], ...]]
+    splits: dict[str, Selected]
+    hold_out: tuple[HoldOut, ...]
     seed: int
     shuffle: bool
 
@@ -113,7 +153,8 @@ def _asked(root: str, manifest: Manifest) -> _Asked:
             columns=object_of(SourceConfig, dict(options), (*columns, *LAYOUT_COLUMNS)),
             layout=layout,
             steps=[{text(key): text(value) for key, value in mapping(each).items()} for each in found],
-            ranges={name: _ranges(manifest.source["splits"][name]) for name in manifest.splits},
+            splits={name: _selected(manifest, name) for name in manifest.splits},
+            hold_out=tuple(map(HoldOut.from_json, items(options.get("hold_out", [])))),
             seed=count(options["seed"]),
             shuffle=flag(options["shuffle"]),
         )
@@ -132,26 +173,74 @@ def _engine(manifest: Manifest) -> EngineName:
     return "hf" if engines.is_reference(name) else "auto"
 
 
-def _require_same(source: Source, manifest: Manifest, *, root: str) -> None:
-    before = {name: value for name, value in manifest.source.items() if name != "splits"}
-    if listed := workspace.differences(before, dict(source.identity)):
+def _require_same(identity: Mapping[str, Any], manifest: Manifest, *, root: str) -> None:
+    before = {name: value for name, value in manifest.source.items() if name not in ("splits", "origins")}
+    if listed := workspace.differences(before, dict(identity)):
         raise FingerprintMismatchError(
             f"{root}: the source has changed since the dataset was made ({listed}); nothing was changed here",
             remedy="name the place of the unchanged source with --source, or build anew with --overwrite",
         )
 
 
-def _job(root: str, manifest: Manifest, asked: _Asked, *, config: SourceConfig, source: Source) -> Job:
-    columns = plan_columns(config, source, inputs=layout_of(asked.layout).inputs(config))
-    label = (columns.label.feature,) if columns.label else ()
+def _rows(root: str, manifest: Manifest, asked: _Asked, found: Found) -> dict[str, RowsOnDemand]:
+    """The rows of each of the source's splits that are in the dataset."""
+    names = {selected.origin: name for name, selected in asked.splits.items()}
+    if gone := [origin for origin in names if origin not in found.listing.splits]:
+        raise FingerprintMismatchError(
+            f"{root}: the source has no split {gone[0]!r} any more", remedy="name the source with --source"
+        )
+    folder = {origin: plans.folder(root, manifest.fingerprint, name) for origin, name in names.items()}
+    return {origin: RowsOnDemand(found, origin, plans.read_file_rows(folder[origin])) for origin in names}
+
+
+def _readers(
+    found: Found, rows: Mapping[str, RowsOnDemand], functions: Sequence[UserFunction]
+) -> tuple[dict[str, RowReader], dict[str, Columns]]:
+    """What reads the rows of the source's splits, through the user's functions, and the columns they then have."""
+    readers, columns = {}, {}
+    for origin in rows:
+        reader = RowReader(split=origin, types=found.types(origin), addresses=found.addresses)
+        readers[origin], columns[origin] = reader, found.columns[origin]
+        if functions:
+            changes, columns[origin] = changes_of(
+                tuple(functions),
+                found.columns[origin],
+                _samples(reader, rows[origin]),
+                split=origin,
+                rows=rows[origin].num_rows,
+            )
+            readers[origin] = dataclasses.replace(reader, changes=changes)
+    return readers, columns
+
+
+def _samples(reader: RowReader, rows: RowsOnDemand) -> Iterator[tuple[pa.Table, str]]:
+    """Rows from the first on, as many as are asked for."""
+    for start in range(0, rows.num_rows, _SAMPLE_ROWS):
+        stop = min(start + _SAMPLE_ROWS, rows.num_rows)
+        batches = [batch for _, batch in reader.read(rows.pieces([(start, stop)]), reader.types.names)]
+        yield pa.Table.from_batches(batches), place_of(start, stop - start, split=reader.split)
+
+
+def _job(
+    root: str,
+    manifest: Manifest,
+    asked: _Asked,
+    *,
+    source: SourceConfig,
+    readers: Mapping[str, RowReader],
+    columns: Mapping[str, Columns],
+) -> Job:
+    inputs = layout_of(asked.layout).inputs(source)
+    plan = _as_made(plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest)
+    label = (plan.label.feature,) if plan.label else ()
     tokens = tuple(each for each in manifest.schema.features if each.role not in ("label", "column"))
     job = Job(
         root=root,
         name=manifest.name,
         fingerprint=manifest.fingerprint,
-        splits={name: _with_ranges(split, asked.ranges[name], root=root) for name, split in source.splits.items()},
-        columns=columns,
-        schema=Schema((*tokens, *label, *columns.kept)),
+        splits=_splits(asked, readers, plan),
+        columns=plan,
+        schema=Schema((*tokens, *label, *plan.kept)),
         layout=asked.layout,
         length=manifest.row_length,
         facts=manifest.tokenizer,
@@ -169,28 +258,46 @@ def _job(root: str, manifest: Manifest, asked: _Asked, *, config: SourceConfig, 
     return job
 
 
-def _with_ranges(split: SplitSource, ranges: tuple[tuple[int, int], ...], *, root: str) -> SplitSource:
-    """The split with the rows that were asked for. It comes with all of its rows. Raises: FormatError."""
-    if any(stop > split.num_rows for _, stop in ranges):
-        raise FormatError(
-            f"{root}: the manifest has rows {ranges!r:.100} of split {split.name!r}, of which there are "
-            f"{split.num_rows}",
-            remedy=REMAKE,
+def _as_made(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
+    """With what only rows could tell, which the manifest knows: names of labels, lengths of vectors."""
+
+    def with_names(label: LabelPlan | None) -> LabelPlan | None:
+        return dataclasses.replace(label, names=manifest.label_names) if label and label.kind == "string" else label
+
+    known = {feature.name: feature.shape for feature in manifest.schema.features}
+    kept = [dataclasses.replace(each, shape=known.get(each.name, each.shape)) for each in plan.kept]
+    return dataclasses.replace(plan, label=with_names(plan.label), tags=with_names(plan.tags), kept=tuple(kept))
+
+
+def _splits(asked: _Asked, readers: Mapping[str, RowReader], plan: ColumnPlan) -> dict[str, JobSplit]:
+    """The splits of the output. Where all rows lie does not matter here."""
+    held = {each.name for each in asked.hold_out}
+    nowhere = Groups.joined([])
+    chosen = {
+        name: SplitSource(
+            name=name, origin=each.origin, groups=nowhere, ranges=each.ranges, reader=readers[each.origin]
         )
-    return dataclasses.replace(split, ranges=ranges)
+        for name, each in asked.splits.items()
+        if name not in held
+    }
+    divided = resolving.divided(chosen, asked.hold_out, plan, seed=asked.seed)
+    return {name: resolving.job_split(split) for name, split in divided.items()}
 
 
-def _ranges(spans: Any) -> tuple[tuple[int, int], ...]:
-    return tuple((start, stop) for start, stop in spans)
+def _selected(manifest: Manifest, name: str) -> Selected:
+    """Raises: KeyError or ValueError if the manifest doesn't say which rows it are."""
+    spans = tuple((count(start), count(stop)) for start, stop in map(items, items(manifest.source["splits"][name])))
+    return Selected(name=name, origin=manifest.source.get("origins", {}).get(name, name), ranges=spans)
 
 
-def _plan(job: Job, split: str, *, tasks: int) -> SplitPlan:
-    plan = workspace.read_plan(job, split)
-    if plan is None:
-        raise FormatError(f"{job.work_path(split, 'plan.json')}: no such file", remedy=_NO_PLAN)
-    if len(plan.shards) != tasks:
+def _header(root: str, manifest: Manifest, selected: Selected, split: str, *, tasks: int) -> PlanHeader:
+    folder = plans.folder(root, manifest.fingerprint, split)
+    header = plans.read_header_in(folder, split=split, origin=selected.origin, ranges=selected.ranges, root=root)
+    if header is None:
+        raise FormatError(f"{storage.join(folder, 'plan.json')}: no such file", remedy=_NO_PLAN)
+    if header.num_shards != tasks:
         raise FormatError(
-            f"{job.work_path(split, 'plan.json')}: {len(plan.shards)} shards, but the manifest has {tasks}",
+            f"{storage.join(folder, 'plan.json')}: {header.num_shards} shards, but the manifest has {tasks}",
             remedy=_NO_PLAN,
         )
-    return plan
+    return header

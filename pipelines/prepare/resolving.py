@@ -1,7 +1,7 @@
 """From a request to a job, in two steps, since the rows of some sources have to be ingested in between.
 
-    begin     source and tokenizer opened side by side, columns checked by their types, the fingerprint
-    finish    rows located: splits chosen, label names collected, the job complete
+begin     source and tokenizer opened side by side, columns checked by their types, the fingerprint
+finish    rows located: splits chosen, label names collected, the job complete
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from pipelines.prepare.sources.hold_out import HoldOut
 from pipelines.prepare.sources.opening import Found
 from pipelines.prepare.sources.reading import RowReader, Source, SplitSource
 from pipelines.prepare.sources.user_functions import UserFunction
-from pipelines.prepare.split_options import HoldOutOption
 from tfrecord_io import manifest
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Schema
@@ -178,7 +177,7 @@ def _source_of(begun: Begun, groups: Mapping[str, Groups]) -> tuple[Source, Colu
     chosen = selection.choose(config.source, {name: groups[name] for name in asked}, readers)
     source = Source(splits=chosen, all_splits=every, columns=columns, identity=found.listing.identity)
     plan = plan_columns(config.source, source, inputs=layouts.layout_of(config.layout).inputs(config.source))
-    held = hold_out.resolve(tuple(map(HoldOutOption.parse, config.source.hold_out)), chosen)
+    held = hold_out.resolve(config.source.hold_outs, chosen)
     return dataclasses.replace(source, splits=divided(chosen, held, plan, seed=config.seed)), plan, held
 
 
@@ -186,9 +185,7 @@ def changed_readers(
     found: Found, groups: Mapping[str, Groups], functions: Sequence[UserFunction], *, asked: Collection[str]
 ) -> Changed:
     """What reads the rows of each of the source's splits through the user's functions, and the columns they then have."""
-    readers = {
-        name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups
-    }
+    readers = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
     columns = {name: found.columns[name] for name in groups}
     return with_functions(readers, groups, columns, functions, asked=asked)
 

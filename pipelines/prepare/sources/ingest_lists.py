@@ -1,7 +1,7 @@
 """Ingest tasks on their way to workers of a cluster: in lists beside the copy, since a graph has no room for them.
 
-    graph     names of lists: a few bytes for each 256 tasks
-    FOLDER/tasks-00000.json    {"types": [schemas], "inside": ..., "tasks": [[split, number, file, ...], ...]}
+graph     names of lists: a few bytes for each 256 tasks
+FOLDER/tasks-00000.json    {"types": [schemas], "inside": ..., "tasks": [[split, number, file, ...], ...]}
 """
 
 from __future__ import annotations

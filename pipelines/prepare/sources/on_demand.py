@@ -44,6 +44,11 @@ class RowsOnDemand:
         self._rows = stored_rows
         self._groups: dict[int, Groups] = {}
 
+    @property
+    def num_rows(self) -> int:
+        """Rows of the split."""
+        return int(self._rows.sum())
+
     def pieces(self, segments: Sequence[tuple[int, int]]) -> Pieces:
         """Where these rows are now. Raises: SourceError if they cannot be read; OutputError if they cannot be kept."""
         for slot in self._touched(segments):
@@ -65,7 +70,9 @@ class RowsOnDemand:
         spans = np.asarray(segments, np.int64).reshape(-1, 2)
         first = np.searchsorted(ends, spans[:, 0], "right")
         last = np.searchsorted(ends, spans[:, 1] - 1, "right")
-        touched = {slot for low, high in zip(first.tolist(), last.tolist(), strict=True) for slot in range(low, high + 1)}
+        touched = {
+            slot for low, high in zip(first.tolist(), last.tolist(), strict=True) for slot in range(low, high + 1)
+        }
         return sorted(touched)
 
     def _open(self, slot: int) -> Groups:

@@ -1,8 +1,8 @@
 """Opening a dataset: what is in it, and where its rows lie.
 
-    find      splits and files, and the types of their columns: from footers, the files' heads, a dataset card
-    locate    row groups of Parquet where they are; of everything else, and of Parquet in huge row groups, the ingested
-              copy, whose missing parts the caller makes wherever its workers are
+find      splits and files, and the types of their columns: from footers, the files' heads, a dataset card
+locate    row groups of Parquet where they are; of everything else, and of Parquet in huge row groups, the ingested
+          copy, whose missing parts the caller makes wherever its workers are
 """
 
 from __future__ import annotations

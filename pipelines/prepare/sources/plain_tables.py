@@ -53,7 +53,9 @@ def arrow_schema(file: DataFile, *, addresses: Mapping[str, str]) -> pa.Schema:
         ) from error
 
 
-def parquet(file: DataFile, types: pa.Schema, *, start: int, stop: int, addresses: Mapping[str, str]) -> Iterator[pa.Table]:
+def parquet(
+    file: DataFile, types: pa.Schema, *, start: int, stop: int, addresses: Mapping[str, str]
+) -> Iterator[pa.Table]:
     """The rows of row groups [start, stop). Raises: SourceError; pa.ArrowException if they are damaged."""
     with _parquet_file(file, addresses=addresses) as opened:
         for batch in opened.iter_batches(
