@@ -59,6 +59,7 @@ setup(
         "numba>=0.61",
         "numpy>=1.26",
         "pyarrow>=18",
+        "pyyaml>=6.0",
         "rich>=13.7",
         "tokenizers>=0.21",
         "transformers>=4.53",

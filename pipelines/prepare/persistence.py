@@ -27,8 +27,13 @@ _LONGEST_SECONDS = 32.0
 _log = logging.getLogger(__name__)
 
 
-def persist(attempt: Callable[[], Result], *, path: str) -> Result:
-    """`attempt()`, repeated while it fails for a cause that may pass. It must be one that can be repeated.
+def persist(
+    attempt: Callable[[], Result],
+    *,
+    path: str,
+    passes: Callable[[BaseException], bool] = storage_errors.is_transient,
+) -> Result:
+    """`attempt()`, repeated while it fails for a cause that `passes`. It must be one that can be repeated.
 
     Raises: what it raised last.
     """
@@ -40,7 +45,7 @@ def persist(attempt: Callable[[], Result], *, path: str) -> Result:
         except Exception as error:
             now = time.monotonic()
             give_up = now + _PATIENCE_SECONDS if give_up is None else give_up
-            if not storage_errors.is_transient(error) or now + pause > give_up:
+            if not passes(error) or now + pause > give_up:
                 raise
             said = without_secrets(f"{path}: {str(error) or type(error).__name__}")
             _log.warning("%s; trying again for up to %.0f s", said, give_up - now)

@@ -1,0 +1,110 @@
+"""Files and folders by address: local ones by path or `file://`, others through the file system of their address.
+
+Signed addresses are what they are: the query stays in the address, and is never shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import posixpath
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.prepare import storage, storage_errors
+from pipelines.prepare.persistence import persist
+from pipelines.prepare.sources import places
+from pipelines.prepare.sources.places import Found, Place
+from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import is_web, without_access
+
+__all__ = ["files", "folder", "local_path"]
+
+_FILE = "file://"
+
+
+def local_path(dataset: str) -> str | None:
+    """The path of this machine that is named, None for an address elsewhere."""
+    if dataset.startswith(_FILE):
+        return storage.local_path(dataset)
+    return None if "://" in dataset else os.path.expanduser(dataset)
+
+
+def folder(address: str) -> Place | None:
+    """What is in a remote folder; None if a file, a glob or nothing has the address, or it is one of the web, where
+    there are no folders. Raises: SourceError.
+    """
+    if is_web(address) or _is_glob(address):
+        return None
+    info = _info(address.rstrip("/"))
+    return places.remote(address.rstrip("/")) if info is not None and info["type"] == "directory" else None
+
+
+def files(dataset: str) -> list[Found]:
+    """The files that a path, an address or a glob of either names. Raises: SourceError if there is none."""
+    path = local_path(dataset)
+    return _remote(dataset) if path is None else _local(path)
+
+
+def _local(path: str) -> list[Found]:
+    # A name that is there is that file, whatever signs are in it.
+    found = [path] if os.path.isfile(path) else glob.glob(path, recursive=True)
+    if not found:
+        raise SourceError(f"{path}: no such file or folder", remedy="check the path")
+    if not (some := sorted({os.path.abspath(each) for each in found if os.path.isfile(each)})):
+        raise SourceError(f"{path}: only folders, expected files", remedy=f"name the files, as in '{path}/*.jsonl'")
+    with storage.source_explained(path):
+        return [places.local_file(each, name=os.path.basename(each)) for each in some]
+
+
+def _remote(address: str) -> list[Found]:
+    fs, _ = storage.file_system(address)
+    infos = _matching(address) if _is_glob(address) else {}
+    if not _is_glob(address) and (info := _info(address)) is not None:
+        infos = {str(info.get("name") or address): info}
+    # A folder has no rows; objects that stand for one end with a slash.
+    some = {path: info for path, info in infos.items() if info.get("type") != "directory" and not path.endswith("/")}
+    if not some:
+        raise SourceError(
+            f"{without_access(address)}: no such file", remedy="check the address, and that you may list and read it"
+        )
+    unstripped = {str(fs.unstrip_protocol(path)): info for path, info in some.items()}
+    return [
+        places.remote_file(path, unstripped[path], name=posixpath.basename(without_access(path)))
+        for path in sorted(unstripped)
+    ]
+
+
+def _matching(address: str) -> Mapping[str, Any]:
+    fs, inner = storage.file_system(address)
+    found: Mapping[str, Any] = {}
+    with contextlib.suppress(FileNotFoundError), storage.source_explained(address):
+        found = persist(lambda: fs.glob(inner, detail=True), path=address)
+    return found
+
+
+def _info(address: str) -> Mapping[str, Any] | None:
+    fs, inner = storage.file_system(address)
+
+    def ask() -> Mapping[str, Any] | None:
+        try:
+            found: Mapping[str, Any] = fs.info(inner)
+            return found
+        except FileNotFoundError as error:
+            cause = error.__cause__
+        # FileNotFoundError is what fsspec makes of whatever its client for the web raises.
+        if isinstance(cause, Exception) and storage_errors.status_of(cause) != 404:
+            raise cause
+        return None
+
+    try:
+        with storage.source_explained(address):
+            return persist(ask, path=address)
+    except FileNotFoundError:
+        return None
+
+
+def _is_glob(address: str) -> bool:
+    path = without_access(address)
+    return "*" in path or "?" in path
