@@ -22,7 +22,6 @@ from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.hints import suggestion
 from pipelines.prepare.labels import LabelPlan, is_text, named, plan_label, shown
 from pipelines.prepare.sources.features import Columns
-from pipelines.prepare.sources.listing import SEPARATORS
 from pipelines.prepare.sources.reading import Source, SplitSource
 from pipelines.prepare.stepped_files import marked
 from tfrecord_io.errors import ColumnError
@@ -31,6 +30,9 @@ from tfrecord_io.schema import Feature
 __all__ = ["plan_columns", "plan_types"]
 
 Plan = TypeVar("Plan")
+
+# Of these kinds a file has a header line.
+_SEPARATED = ("csv", "tsv")
 
 
 def plan_types(
@@ -67,7 +69,7 @@ def plan_columns(config: SourceConfig, source: Source, *, inputs: Inputs | None 
     """
     columns = {name: source.columns_of(split) for name, split in source.splits.items()}
     plan = plan_types(config, columns, kind=source.kind, inputs=inputs)
-    if source.kind in SEPARATORS:
+    if source.kind in _SEPARATED:
         for name in filter(None, (config.label_column, *config.keep_columns)):
             _refuse_gaps(name, source=source)
     return dataclasses.replace(
@@ -110,13 +112,13 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str) -> 
     parts = [part.strip() for part in missing[0].split(",")]
     if len(parts) > 1 and set(parts) <= set(names):
         return f"give each by itself: {' '.join(f'--text-column {part}' for part in parts)}"
-    if kind in SEPARATORS and len(names) == 1 and re.search(r"[;\t|]", names[0]):
+    if kind in _SEPARATED and len(names) == 1 and re.search(r"[;\t|]", names[0]):
         return f"convert the file to commas, or to tabs as .tsv: its header line is one name, {names[0]!r}"
     for field in schema if kind == "json" else ():
         if _is_list_of(_is_struct_with(**dict.fromkeys(missing, lambda _: True)))(field.type):
             return f"the rows seem to be inside of {field.name!r}: write that list alone to a file, as JSON lines"
     listed = f"{suggestion(missing[0], names)}choose among its columns: {', '.join(names)}"
-    if kind in SEPARATORS and any(re.fullmatch(r"-?[\d.]+", name) for name in names):
+    if kind in _SEPARATED and any(re.fullmatch(r"-?[\d.]+", name) for name in names):
         return f"{listed}; the first line of a CSV file names its columns, so put such a line there if it has none"
     return listed
 
