@@ -25,7 +25,6 @@ from pipelines.prepare import (
     engines,
     layouts,
     overlap,
-    steps,
     storage,
     tokenization,
 )
@@ -33,11 +32,12 @@ from pipelines.prepare.column_planning import plan_columns
 from pipelines.prepare.columns import ColumnPlan
 from pipelines.prepare.config import Compression, EngineName, LayoutConfig, PrepareConfig, SourceConfig
 from pipelines.prepare.content import bytes_digest
+from pipelines.prepare.opened import Source, SplitSource
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.runs import id_dtype
-from pipelines.prepare.opened import Source, SplitSource
+from pipelines.prepare.sources import user_functions
+from pipelines.prepare.sources.user_functions import UserFunction
 from pipelines.prepare.stepping import stepped
-from pipelines.prepare.steps import Step
 from tfrecord_io import manifest, record_index
 from tfrecord_io.errors import FormatError
 from tfrecord_io.manifest import TokenizerFacts
@@ -143,7 +143,7 @@ def resolve(config: PrepareConfig) -> Resolved:
 
     Raises: SourceError, TokenizerError or ConfigError, before anything is written.
     """
-    found = steps.find(config.source.steps)
+    found = user_functions.find(config.source.steps)
     # `datasets` asks whether transformers is there, and takes one that is half imported for whole.
     tokenization.import_libraries()
     # Preparing the files leaves the interpreter to others for most of the time, loading a tokenizer does not.
@@ -185,7 +185,7 @@ def resolve(config: PrepareConfig) -> Resolved:
     )
 
 
-def _open_source(config: PrepareConfig, found: Sequence[Step]) -> tuple[Source, ColumnPlan]:
+def _open_source(config: PrepareConfig, found: Sequence[UserFunction]) -> tuple[Source, ColumnPlan]:
     """With its columns, so that a misspelt one is said while the tokenizer is still loading."""
     source = stepped(early_source.awaited(config.source), found)
     inputs = layouts.layout_of(config.layout).inputs(config.source)
@@ -239,7 +239,7 @@ def _with_lengths(
     return dataclasses.replace(config, layout=layout), changed
 
 
-def source_place(config: SourceConfig, source: Source, found: Sequence[Step] = ()) -> dict[str, Any]:
+def source_place(config: SourceConfig, source: Source, found: Sequence[UserFunction] = ()) -> dict[str, Any]:
     """Where the dataset is, to open it again: an absolute path, an address without credentials, or a pinned hub id;
     and the steps that its rows go through, with their text.
     """
@@ -281,7 +281,7 @@ def _tokenizer_files(folder: str, expected: str) -> tokenization.Files:
 
 
 def _fingerprint_items(
-    config: PrepareConfig, *, length: int, facts: TokenizerFacts, source: Source, found: Sequence[Step]
+    config: PrepareConfig, *, length: int, facts: TokenizerFacts, source: Source, found: Sequence[UserFunction]
 ) -> dict[str, Any]:
     libraries = {name: metadata.version(name) for name in ("tokenizers", "transformers")}
     return {

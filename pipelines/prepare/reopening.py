@@ -13,14 +13,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, cast, get_args
 
-from pipelines.prepare import early_source, engines, steps, workspace
+from pipelines.prepare import early_source, engines, workspace
 from pipelines.prepare.column_planning import plan_columns
 from pipelines.prepare.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.consent import NONE, Consent, source_to_open, steps_to_run
 from pipelines.prepare.job import Job
 from pipelines.prepare.layouts import Tools, layout_of
-from pipelines.prepare.planning import ShardTask, SplitPlan
 from pipelines.prepare.opened import Source, SplitSource
+from pipelines.prepare.planning import ShardTask, SplitPlan
+from pipelines.prepare.sources import user_functions
 from pipelines.prepare.stepping import stepped
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError
 from tfrecord_io.json_fields import WRONG, count, flag, items, mapping, object_of, text
@@ -72,7 +73,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         splits=tuple(manifest.splits),
         **asked.columns,
     )
-    stored = steps.restore(
+    stored = user_functions.restore(
         place.get("steps", []), expected=asked.steps, place=workspace.source_path(root, manifest.fingerprint)
     )
     found = steps_to_run(stored, consent, root=root)

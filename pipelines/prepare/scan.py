@@ -12,11 +12,11 @@ import numpy as np
 
 from pipelines.prepare.columns import sizes_of, validate
 from pipelines.prepare.job import Job
+from pipelines.prepare.opened import SplitSource
 from pipelines.prepare.planning import BlockCutter, Blocks
 from pipelines.prepare.prediction import Curve
 from pipelines.prepare.receipts import NAMED_ROWS, RejectedRow
 from pipelines.prepare.rejects import told_apart
-from pipelines.prepare.opened import SplitSource
 
 __all__ = ["Scan", "scan"]
 
