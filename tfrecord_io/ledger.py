@@ -55,6 +55,16 @@ class Ledger:
         return sum(self.left_out.values())
 
     @property
+    def rows_filtered(self) -> int:
+        """Rows that the user's filters left out."""
+        return self.rejected.get(FILTERED, 0)
+
+    @property
+    def rows_in_other_splits(self) -> int:
+        """Rows that are in another split by --hold-out."""
+        return self.rejected.get(HELD_OUT, 0) + self.rejected.get(NOT_HELD_OUT, 0)
+
+    @property
     def unusable(self) -> dict[str, int]:
         """Rows that could not be used, by reason: the rejected ones but those left out on purpose."""
         return {reason: rows for reason, rows in self.rejected.items() if reason not in LEFT_OUT}

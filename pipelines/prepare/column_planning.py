@@ -22,8 +22,8 @@ from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.hints import suggestion
 from pipelines.prepare.labels import LabelPlan, is_text, named, plan_label, shown
 from pipelines.prepare.sources.features import Columns
+from pipelines.prepare.sources.left_out import staying
 from pipelines.prepare.sources.reading import Source, SplitSource
-from pipelines.prepare.stepped_files import marked
 from tfrecord_io.errors import ColumnError
 from tfrecord_io.schema import Feature
 
@@ -140,12 +140,12 @@ def _refuse_gaps(name: str, *, source: Source) -> None:
 def _has_whole_numbers_and_gaps(name: str, *, split: SplitSource) -> bool:
     has_numbers = has_gaps = False
     for _, batch in split.read(split.ranges, [name]):
-        values = batch.column(0).drop_null().to_numpy(zero_copy_only=False)
+        column = staying(batch).column(0)
+        values = column.drop_null().to_numpy(zero_copy_only=False)
         if not np.all(np.isfinite(values) & (values == np.floor(values))):
             return False
         has_numbers |= bool(len(values))
-        left_out = marked(batch)
-        has_gaps |= len(values) < batch.num_rows - (0 if left_out is None else int(left_out.sum()))
+        has_gaps |= len(values) < len(column)
     return has_numbers and has_gaps
 
 

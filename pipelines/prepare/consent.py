@@ -18,9 +18,10 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 
-from pipelines.prepare import paths, steps
+from pipelines.prepare import paths
 from pipelines.prepare.config import StepConfig
-from pipelines.prepare.steps import Step
+from pipelines.prepare.sources import user_functions
+from pipelines.prepare.sources.user_functions import UserFunction
 from tfrecord_io.errors import ConfigError, SourceError
 
 __all__ = ["NONE", "Consent", "source_to_open", "steps_to_run"]
@@ -41,7 +42,7 @@ class Consent:
 NONE = Consent()
 
 
-def steps_to_run(stored: Sequence[Step], consent: Consent, *, root: str) -> Sequence[Step]:
+def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str) -> Sequence[UserFunction]:
     """The steps of a dataset as the user has them, or as they are stored if the user says so.
 
     Raises: ConfigError if there are any, and the user has not named these very ones.
@@ -54,7 +55,7 @@ def steps_to_run(stored: Sequence[Step], consent: Consent, *, root: str) -> Sequ
                 "text in the dataset's .prep/*/source.json, and give --run-stored-steps if you trust it",
             )
         return stored
-    found = steps.locate(consent.steps)
+    found = user_functions.locate(consent.steps)
     # Before any of them runs. What lies in the dataset is as little the user's own as what is stored there.
     inside = os.path.realpath(root) + os.sep
     for step in found:
@@ -65,7 +66,7 @@ def steps_to_run(stored: Sequence[Step], consent: Consent, *, root: str) -> Sequ
             )
     _require_same(found, stored, root=root)
     for step in found:
-        steps.load(step)
+        user_functions.load(step)
     return found
 
 
@@ -88,11 +89,11 @@ def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
     return stored
 
 
-def _listed(found: Sequence[Step]) -> str:
+def _listed(found: Sequence[UserFunction]) -> str:
     return ", ".join(step.option for step in found) or "none"
 
 
-def _require_same(found: Sequence[Step], stored: Sequence[Step], *, root: str) -> None:
+def _require_same(found: Sequence[UserFunction], stored: Sequence[UserFunction], *, root: str) -> None:
     if [step.option for step in found] != [step.option for step in stored]:
         raise ConfigError(
             f"{root}: was made with the steps {_listed(stored)}, but {_listed(found)} are given",

@@ -14,7 +14,7 @@ from pipelines.prepare.config import PrepareConfig
 from pipelines.prepare.crosscheck import engine_of
 from pipelines.prepare.resolving import Resolved
 from pipelines.prepare.sampling import Sample
-from tfrecord_io.ledger import FILTERED
+from tfrecord_io.ledger import FILTERED, HELD_OUT, LEFT_OUT, NOT_HELD_OUT
 
 __all__ = ["Estimate", "estimate"]
 
@@ -25,13 +25,15 @@ _LONGEST = 8192
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
     """One split. Tokens count special tokens; `seconds` is for this machine, tokenizing alone, without start-up, by
-    `engine`; the `steps` are the user's, as on the command line.
+    `engine`; the `steps` are the user's functions, as on the command line. `rows_in_other_splits` are in
+    another split by --hold-out.
     """
 
     split: str
     rows: int
     rows_rejected: int
     rows_filtered: int
+    rows_in_other_splits: int
     shards: int
     num_bytes: int
     num_tokens: int
@@ -64,8 +66,9 @@ def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, ro
     return Estimate(
         split=planned.plan.split,
         rows=rows,
-        rows_rejected=sum(rows for reason, rows in scan.rejected.items() if reason != FILTERED),
+        rows_rejected=sum(rows for reason, rows in scan.rejected.items() if reason not in LEFT_OUT),
         rows_filtered=scan.rejected.get(FILTERED, 0),
+        rows_in_other_splits=sum(scan.rejected.get(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT)),
         shards=len(planned.plan.shards) * len(sample.family_shares),
         num_bytes=planned.plan.predicted_bytes,
         # Bytes of records, not of texts: of a long text, records may hold little.

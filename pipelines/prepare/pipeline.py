@@ -155,7 +155,8 @@ def _count(receipt: Receipt, clock: Stopwatch) -> None:
     for name, number in (
         ("rows", receipt.ledger.rows_in),
         ("rejected", sum(receipt.ledger.unusable.values())),
-        ("left_out", receipt.ledger.rows_left_out),
+        ("filtered", receipt.ledger.rows_filtered),
+        ("in_other_splits", receipt.ledger.rows_in_other_splits),
         ("tokens", sum(shard.num_tokens for shard in receipt.shards)),
         ("bytes", sum(shard.num_bytes for shard in receipt.shards)),
         ("shards", len(receipt.shards)),

@@ -1,5 +1,5 @@
-"""Rows that could not be used: counted by reason, the first ones named, all of them written down. Rows that are left out
-on purpose are counted only: there may be millions of them, and reading the source again says which.
+"""Rows that could not be used: counted by reason, the first ones named, all of them written down. Rows that are left
+out on purpose are counted only: there may be millions of them, and reading the source again says which.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -21,7 +21,7 @@ from pipelines.prepare.inspection import DecodedRow
 from pipelines.prepare.lineage import Traced
 from pipelines.prepare.planning import ShardTask
 from pipelines.tables import console, table
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import Ledger, Manifest
 from tfrecord_io.shown import without_secrets
 
 __all__ = ["count", "estimates", "manifest_tables", "rows", "size", "summary", "traced", "watch"]
@@ -205,14 +205,14 @@ def _shortened(value: Any, width: int) -> str:
 def estimates(found: list[Estimate]) -> None:
     """The tables of `plan`."""
     out = console()
-    filters = any(each.rows_filtered for each in found)
-    names = ["rows", *(["filtered"] if filters else []), "rejected", "tokens", "shards", "bytes", "tokenizing"]
+    left_out = _left_out(found)
+    names = ["rows", *left_out, "rejected", "tokens", "shards", "bytes", "tokenizing"]
     splits = table("split", *names, numbers=len(names), title="would come out")
     for each in found:
         splits.add_row(
             each.split,
             count(each.rows),
-            *([count(each.rows_filtered)] if filters else []),
+            *(count(getattr(each, field)) for field in left_out.values()),
             count(each.rows_rejected),
             count(each.num_tokens),
             count(each.shards),
@@ -249,15 +249,21 @@ def _layouts_table(each: Estimate) -> Table:
     return layouts
 
 
+def _left_out(found: Sequence[Estimate] | Sequence[Ledger]) -> dict[str, str]:
+    """The columns for rows that are left out on purpose, each with its field, if any split has such rows."""
+    fields = {"filtered": "rows_filtered", "other splits": "rows_in_other_splits"}
+    return {name: field for name, field in fields.items() if any(getattr(each, field) for each in found)}
+
+
 def _split_table(manifest: Manifest) -> Table:
-    filters = any(split.ledger.rows_filtered for split in manifest.splits.values())
-    names = ["rows", *(["filtered"] if filters else []), "rejected", "examples", "tokens", "cut", "shards", "bytes"]
+    left_out = _left_out([split.ledger for split in manifest.splits.values()])
+    names = ["rows", *left_out, "rejected", "examples", "tokens", "cut", "shards", "bytes"]
     splits = table("split", *names, numbers=len(names))
     for name, split in manifest.splits.items():
         splits.add_row(
             name,
             count(split.ledger.rows_in),
-            *([count(split.ledger.rows_filtered)] if filters else []),
+            *(count(getattr(split.ledger, field)) for field in left_out.values()),
             count(sum(split.ledger.unusable.values())),
             count(split.num_examples),
             count(split.num_tokens),

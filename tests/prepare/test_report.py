@@ -268,6 +268,7 @@ def test_estimates_are_shown_whatever_their_names_are(split: str, step: str) -> 
         split=split,
         rows=1,
         rows_filtered=0,
+        rows_in_other_splits=0,
         rows_rejected=0,
         num_tokens=2,
         shards=1,

@@ -10,6 +10,7 @@ what it is in Arrow: to name classes, give strings.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.opened import Column, Columns
+from pipelines.prepare.sources.features import Column, Columns, described
 from pipelines.prepare.sources.groups import Groups
 from pipelines.prepare.sources.reading import RowReader
 from pipelines.prepare.sources.row_changes import RowChanges, conform, place_of
@@ -52,8 +53,8 @@ def with_functions(
     *,
     asked: Collection[str],
 ) -> Changed:
-    """The source's splits with their rows taken through the functions. One that is not `asked` for, and that they cannot
-    take, is left out with a warning.
+    """The source's splits with their rows taken through the functions. One that is not `asked` for, and that they
+    cannot take, is left out with a warning.
 
     Raises: SourceError if a function fails on rows of the sample, or depends on the batch.
     """
@@ -61,22 +62,23 @@ def with_functions(
         return Changed(readers, columns)
     found: dict[str, tuple[RowReader, Columns]] = {}
     for name, reader in readers.items():
-        try:
+        with contextlib.nullcontext() if name in asked else _warning(name):
             found[name] = _with_functions(reader, groups[name], columns[name], tuple(functions))
-        except PrepError as error:
-            if name in asked:
-                raise
-            _log.warning("split %r is not asked for, and its labels are not looked at: %s", name, error.cause)
     return Changed(
         {name: reader for name, (reader, _) in found.items()}, {name: each for name, (_, each) in found.items()}
     )
 
 
 def changes_of(
-    functions: tuple[UserFunction, ...], known: Columns, samples: Iterable[tuple[pa.Table, str]], *, split: str, rows: int
+    functions: tuple[UserFunction, ...],
+    known: Columns,
+    samples: Iterable[tuple[pa.Table, str]],
+    *,
+    split: str,
+    rows: int,
 ) -> tuple[RowChanges, Columns]:
-    """What the functions make of the rows: looked at in the first of the samples, each with its name, of which they leave
-    a row. `rows` are those of the split.
+    """What the functions make of the rows: looked at in the first of the samples, each with its name, of which they
+    leave a row. `rows` are those of the split.
 
     Raises: SourceError as `with_functions`, and if they leave none at all.
     """
@@ -93,6 +95,14 @@ def changes_of(
         f"split {split!r}: {filters} leave none of its {rows} rows",
         remedy="look at the filter, or choose other splits with --split",
     )
+
+
+@contextlib.contextmanager
+def _warning(split: str) -> Iterator[None]:
+    try:
+        yield
+    except PrepError as error:
+        _log.warning("split %r is not asked for, and its labels are not looked at: %s", split, error.cause)
 
 
 def _with_functions(
@@ -144,7 +154,9 @@ class _Found(NamedTuple):
     rows: int
 
 
-def _examine(functions: Sequence[UserFunction], table: pa.Table, known: Mapping[str, Column], *, place: str) -> _Found | None:
+def _examine(
+    functions: Sequence[UserFunction], table: pa.Table, known: Mapping[str, Column], *, place: str
+) -> _Found | None:
     """What the functions make of some rows; None if they leave none of them.
 
     Raises: SourceError as `call`, and if a function depends on the batch.
@@ -208,3 +220,22 @@ def _columns(schema: pa.Schema, known: Mapping[str, Column]) -> Columns:
     return Columns((field.name, known[field.name] if field.name in known else _column(field)) for field in schema)
 
 
+def _column(field: pa.Field) -> Column:
+    """Without the field's metadata, which may be of what a map has replaced."""
+    if not _has_name(field.type):
+        raise SourceError(
+            f"the user's functions give column {field.name!r} as {field.type}, which `datasets` has no name for",
+            remedy="cast it to text, numbers or lists of them, or drop it with table.drop_columns",
+        )
+    return described(pa.schema([pa.field(field.name, field.type)]))[field.name]
+
+
+def _has_name(kind: pa.DataType) -> bool:
+    """Whether `datasets` has a name for a type, and so for all that it holds."""
+    if pa.types.is_dictionary(kind):
+        return _has_name(kind.value_type)
+    if pa.types.is_map(kind) or pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind):
+        return False
+    if isinstance(kind, pa.BaseExtensionType):
+        return isinstance(kind, pa.JsonType)
+    return all(_has_name(kind.field(index).type) for index in range(kind.num_fields))

@@ -28,8 +28,8 @@ __all__ = ["HoldOut", "divide", "resolve"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldOut:
-    """Split `name` has the rows of split `of` whose hashes are in [low, high): what the fingerprint and the manifest say
-    of it.
+    """Split `name` has the rows of split `of` whose hashes are in [low, high): what the fingerprint and the manifest
+    say of it.
     """
 
     name: str

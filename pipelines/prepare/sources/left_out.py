@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from tfrecord_io.ledger import LEFT_OUT
 
-__all__ = ["CODES", "codes_of", "marked", "without_codes"]
+__all__ = ["CODES", "codes_of", "marked", "staying", "without_codes"]
 
 # By reason; 0 is for rows that stay.
 CODES = {reason: code for code, reason in enumerate(LEFT_OUT, start=1)}
@@ -43,6 +43,12 @@ def codes_of(batch: pa.RecordBatch) -> np.ndarray | None:
     """The code of each row, int8 [n]; None if all stay."""
     index = batch.schema.get_field_index(_COLUMN)
     return None if index < 0 else np.asarray(batch.column(index).to_numpy(zero_copy_only=False))
+
+
+def staying(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows that are not left out."""
+    codes = codes_of(batch)
+    return batch if codes is None else without_codes(batch.filter(pa.array(codes == 0)))
 
 
 def without_codes(batch: pa.RecordBatch) -> pa.RecordBatch:

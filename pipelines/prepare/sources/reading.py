@@ -29,9 +29,9 @@ __all__ = ["RowReader", "Source", "SplitSource"]
 class RowReader:
     """Reads rows of one split. `split` is its name in messages, `types` the columns of the source as they are stored.
 
-    Rows go through the user's `changes`, and those that are not on this `side` of a hold-out are marked (see `left_out`).
-    `addresses` gives the address with credentials of a file by the one without; it is filled in the launcher's own
-    process only, and never leaves it.
+    Rows go through the user's `changes`, and those that are not on this `side` of a hold-out are marked (see
+    `left_out`). `addresses` gives the address with credentials of a file by the one without; it is filled in the
+    launcher's own process only, and never leaves it.
     """
 
     split: str
@@ -54,8 +54,8 @@ class RowReader:
         """Yields (number of the first row, record batch with `columns`), in the order of the pieces. Rows that are left
         out on purpose keep their numbers, and are marked.
 
-        Raises: SourceError if a file is gone, has changed since the plan, or cannot be decoded, and if one of the user's
-            functions fails.
+        Raises: SourceError if a file is gone, has changed since the plan, or cannot be decoded, and if one of the
+            user's functions fails.
         """
         hashed = self.side.columns if self.side else ()
         wanted = list(dict.fromkeys([*columns, *hashed]))
@@ -95,9 +95,7 @@ class SplitSource:
         """Rows in all ranges."""
         return sum(stop - start for start, stop in self.ranges)
 
-    def read(
-        self, segments: Sequence[tuple[int, int]], columns: Sequence[str]
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def read(self, segments: Sequence[tuple[int, int]], columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (number of the first row, record batch) for the [start, stop) row ranges, in their order."""
         return self.reader.read(self.groups.pieces(segments), columns)
 

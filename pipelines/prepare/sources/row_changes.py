@@ -30,9 +30,7 @@ class RowChanges:
     schema: pa.Schema
     share: float
 
-    def apply(
-        self, batch: pa.RecordBatch, columns: Sequence[str], *, place: str
-    ) -> tuple[pa.RecordBatch, np.ndarray]:
+    def apply(self, batch: pa.RecordBatch, columns: Sequence[str], *, place: str) -> tuple[pa.RecordBatch, np.ndarray]:
         """The `columns` of the rows behind the functions, and which of them a filter has left out, bool [n]. `place`
         names the rows.
 

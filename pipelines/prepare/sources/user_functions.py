@@ -226,8 +226,8 @@ def _module(function: UserFunction) -> types.ModuleType:
         del sys.modules[unique]
         raise ConfigError(
             f"{function.option}: {function.path} cannot be executed: {_described(error)}{place}",
-            remedy="mend the module; on other machines it finds only what is installed there, so keep a function in one "
-            "module",
+            remedy="mend the module; on other machines it finds only what is installed there, so keep a function in "
+            "one module",
         ) from error
     _modules[unique] = module
     return module
@@ -259,8 +259,8 @@ def _mask(result: Any, function: UserFunction, table: pa.Table, *, place: str) -
         mask = result
     else:
         raise SourceError(
-            f"{function.option} gave {_kind_of(result)} for {place}, expected a bool for each row, as an Arrow or NumPy "
-            "array",
+            f"{function.option} gave {_kind_of(result)} for {place}, expected a bool for each row, as an Arrow or "
+            "NumPy array",
             remedy="return for example pyarrow.compute.greater(table['n'], 3); --map is for tables",
         )
     if len(mask) != table.num_rows:

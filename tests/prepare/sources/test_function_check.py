@@ -1,0 +1,295 @@
+"""What the user's functions make of a split, and the test that they may be called batch by batch."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.prepare.columns import ColumnPlan, validate
+from pipelines.prepare.config import StepKind
+from pipelines.prepare.sources import function_check
+from pipelines.prepare.sources.features import Columns
+from pipelines.prepare.sources.function_check import Changed, with_functions
+from pipelines.prepare.sources.left_out import CODES, codes_of, staying, without_codes
+from pipelines.prepare.sources.reading import SplitSource
+from pipelines.prepare.sources.user_functions import UserFunction
+from tests.prepare.sources.stored import Stored, rows_of, store
+from tests.prepare.sources.test_user_functions import HEAD, UPPER, find, one, refused, write
+from tfrecord_io.errors import SourceError
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current directory of its own, which the search path forgets afterwards."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def changed(stored: Stored, found: Sequence[UserFunction], *, asked: Sequence[str] = ("train",)) -> Changed:
+    return with_functions(stored.readers, stored.groups, stored.columns, found, asked=asked)
+
+
+def opened(
+    folder: Path, rows: pa.Table | Sequence[Mapping[str, Any]], found: Sequence[UserFunction], *, group_rows: int = 100
+) -> tuple[SplitSource, Columns]:
+    """The split `train` with these rows behind the functions, and its columns."""
+    stored = store(folder, group_rows=group_rows, train=rows)
+    readers, columns = changed(stored, found)
+    whole = Stored(groups=stored.groups, readers=readers, columns=columns).whole("train")
+    return whole, columns["train"]
+
+
+def filtered(batch: pa.RecordBatch) -> list[bool]:
+    codes = codes_of(batch)
+    return [False] * batch.num_rows if codes is None else (codes == CODES["filtered"]).tolist()
+
+
+class TestReading:
+    """Rows behind the functions."""
+
+    @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(
+        keep=st.lists(st.booleans(), min_size=2, max_size=40).filter(any),
+        cuts=st.lists(st.integers(0, 40), max_size=4),
+        group_rows=st.integers(1, 41),
+    )
+    def test_rows_keep_their_numbers_and_those_left_out_are_marked(
+        self, tmp_path_factory: pytest.TempPathFactory, keep: list[bool], cuts: list[int], group_rows: int
+    ) -> None:
+        write(UPPER + "def kept(t): return t['keep']\n")
+        found = find(("filter", "clean:kept"), ("map", "clean:upper"))
+        rows = [{"text": f"row {index}", "keep": value} for index, value in enumerate(keep)]
+        split, _ = opened(tmp_path_factory.mktemp("rows"), rows, found, group_rows=group_rows)
+        edges = sorted({0, len(keep), *(cut for cut in cuts if cut < len(keep))})
+        batches = rows_of(split, ["text"], list(itertools.pairwise(edges)))
+        texts = [text for batch in batches for text in batch.column("text").to_pylist()]
+        assert texts == [f"ROW {index}" if value else None for index, value in enumerate(keep)]
+        assert list(itertools.chain.from_iterable(map(filtered, batches))) == [not value for value in keep]
+        assert {name for batch in batches for name in without_codes(batch).schema.names} == {"text"}
+        assert [text for batch in batches for text in staying(batch).column("text").to_pylist()] == list(
+            filter(None, texts)
+        )
+
+    def test_the_reason_is_filtered_whatever_else_is_wrong_with_the_row(self, folder: Path) -> None:
+        write("def some(t): return t['n'].is_valid()\n")
+        rows = [{"text": "a", "n": 1}, {"text": None, "n": None}, {"text": None, "n": 1}]
+        split, _ = opened(folder, rows, find(("filter", "clean:some")))
+        (batch,) = rows_of(split, ["text"])
+        assert validate(batch, ColumnPlan(texts=("text",))).tolist() == ["", "filtered", "text_null"]
+
+    def test_without_a_row_left_out_there_is_no_column_of_codes(self, folder: Path) -> None:
+        write(UPPER)
+        split, _ = opened(folder, [{"text": "a"}] * 3, find(("map", "clean:upper")))
+        (batch,) = rows_of(split, ["text"])
+        assert batch.schema.names == ["text"]
+        assert codes_of(batch) is None
+
+    def test_columns_of_any_type_can_be_left_out(self, folder: Path) -> None:
+        write("def some(t): return t['keep']\n")
+        content = {"v": [1.5, 2], "s": {"a": "x", "b": [1]}, "w": ["a"], "m": [{"role": "user"}]}
+        rows = [{"keep": index % 3 == 1, **content} for index in range(9)]
+        split, _ = opened(folder, rows, find(("filter", "clean:some")))
+        (batch,) = rows_of(split, list(content))
+        assert without_codes(batch).to_pylist() == [content if row["keep"] else dict.fromkeys(content) for row in rows]
+
+    def test_a_column_may_be_added_replaced_and_dropped(self, folder: Path) -> None:
+        write(f"{HEAD}def f(t): return pa.table({{'words': pc.utf8_split_whitespace(t['text']), 'text': t['n']}})\n")
+        split, columns = opened(folder, [{"text": "a b", "n": 3}] * 4, find(("map", "clean:f")))
+        assert {name: column.kind for name, column in columns.items()} == {
+            "words": pa.list_(pa.string()),
+            "text": pa.int64(),
+        }
+        assert split.reader.schema == columns.arrow_schema
+        (batch,) = rows_of(split, ["text", "words"])
+        assert batch.to_pylist()[0] == {"text": 3, "words": ["a", "b"]}
+
+    @pytest.mark.parametrize(("last", "value"), [(None, 1), ([], [1])])
+    def test_a_batch_of_nothing_but_nulls_has_the_columns_type(self, folder: Path, last: Any, value: Any) -> None:
+        write(f"{HEAD}def f(t): return pa.table({{'x': pa.array(t['x'].to_pylist())}})\n")
+        rows = [{"x": value}] * 600 + [{"x": last}] * 1000
+        split, _ = opened(folder, rows, find(("map", "clean:f")))
+        batches = rows_of(split, ["x"])
+        assert len({batch.schema.field("x").type for batch in batches}) == 1
+        assert batches[-1].to_pylist()[-1] == {"x": last}
+
+    def test_another_type_in_some_rows_is_refused(self, folder: Path) -> None:
+        body = "def f(t):\n    kind = pa.int64() if t['n'][0].as_py() < 950 else pa.float64()\n"
+        write(f"{HEAD}{body}    return pa.table({{'x': t['n'].cast(kind)}})\n")
+        split, _ = opened(folder, [{"n": index} for index in range(1000)], find(("map", "clean:f")))
+        with refused(SourceError, "column 'x' as double for rows 950 to 959 of split 'train', and as int64 for others"):
+            rows_of(split, ["x"], [(950, 960)])
+
+    def test_a_column_that_is_missing_in_some_rows_is_refused(self, folder: Path) -> None:
+        write("def f(t): return t if t['n'][0].as_py() < 950 else t.drop_columns(['text'])\n")
+        rows = [{"n": index, "text": "a"} for index in range(1000)]
+        split, _ = opened(folder, rows, find(("map", "clean:f")))
+        with refused(SourceError, "no column 'text' for row 950 of split 'train'"):
+            rows_of(split, ["text"], [(950, 951)])
+
+    def test_functions_see_every_column_and_give_those_asked_for(self, folder: Path) -> None:
+        write(f"{HEAD}def f(t): return t.append_column('sum', pc.add(t['n'], t['m']))\n")
+        split, _ = opened(folder, [{"n": 1, "m": 2, "text": "a"}] * 5, find(("map", "clean:f")))
+        (batch,) = rows_of(split, ["sum"])
+        assert (batch.schema.names, batch.to_pylist()[4]) == (["sum"], {"sum": 3})
+
+
+def classes(folder: Path) -> Stored:
+    """Rows with class labels, as `datasets` writes them, and a split without."""
+    metadata = (
+        '{"info": {"features": {"text": {"dtype": "string", "_type": "Value"}, '
+        '"label": {"names": ["no", "yes"], "_type": "ClassLabel"}}}}'
+    )
+    table = pa.table({"text": [f"row {index}" for index in range(100)], "label": [index % 2 for index in range(100)]})
+    return store(
+        folder, train=table.replace_schema_metadata({"huggingface": metadata}), test=table.drop_columns("label")
+    )
+
+
+class TestClasses:
+    """Names of classes are those of the source as long as the values are."""
+
+    @pytest.mark.parametrize(
+        ("body", "names"),
+        [
+            ("return t.set_column(0, 'text', pc.utf8_upper(t['text']))", ["no", "yes"]),
+            ("return pa.Table.from_pylist(t.to_pylist())", ["no", "yes"]),
+            ("return t.set_column(1, 'label', pc.subtract(1, t['label']))", None),
+            ("return t.set_column(1, 'label', t['label'].cast('int32'))", None),
+        ],
+    )
+    def test_of_values_that_a_map_changes_they_are_unknown(
+        self, folder: Path, body: str, names: list[str] | None
+    ) -> None:
+        found = changed(classes(folder), [one("map", body)])
+        assert found.columns["train"]["label"].names == (names and tuple(names))
+
+    def test_a_filter_leaves_them(self, folder: Path) -> None:
+        found = changed(classes(folder), [one("filter", "return pc.equal(t['label'], 1)")])
+        assert found.columns["train"]["label"].names == ("no", "yes")
+
+    def test_a_split_that_nobody_asks_for_need_not_suit(self, folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+        stored, found = classes(folder), [one("filter", "return pc.equal(t['label'], 1)")]
+        assert changed(stored, found).readers.keys() == {"train"}
+        assert "'test' is not asked for" in caplog.text
+        with refused(SourceError, "raised KeyError", "of split 'test'"):
+            changed(stored, found, asked=("train", "test"))
+
+
+ROWS = [{"text": f"row {index % 70}", "n": index, "x": None if index % 5 else float("nan")} for index in range(200)]
+DEPENDENT: dict[str, tuple[StepKind, str]] = {
+    "a mean": ("map", "return t.set_column(1, 'n', pc.subtract(t['n'], pc.mean(t['n'])))"),
+    "a number in the batch": ("map", "return t.append_column('i', pa.array(np.arange(len(t))))"),
+    "random numbers": ("map", "return t.append_column('r', pa.array(np.random.default_rng().random(len(t))))"),
+    "what came before": ("map", "f.n = getattr(f, 'n', 0) + 1; return t.append_column('c', [[f.n] * len(t)])"),
+    "a type by the values": (
+        "map",
+        "k = pa.int64() if t['n'][0].as_py() else pa.int16(); return t.append_column('k', t['n'].cast(k))",
+    ),
+    "a column by the values": ("map", "return t if t['n'][0].as_py() else t.append_column('k', t['n'])"),
+    "a column in some": ("map", "return t.append_column('k', t['n']) if t['n'][0].as_py() else t"),
+    "duplicates": (
+        "filter",
+        "u, i = np.unique(t['text'].to_numpy(), return_index=True); return np.isin(np.arange(len(t)), i)",
+    ),
+    "every second row from the mean": ("filter", "return pc.greater(t['n'], pc.mean(t['n']))"),
+}
+
+
+class TestDependence:
+    """What a function says of a row depends on that row alone, or it is refused before any work."""
+
+    @pytest.mark.parametrize("name", DEPENDENT)
+    def test_a_function_that_depends_on_the_batch_is_refused(self, folder: Path, name: str) -> None:
+        step = one(*DEPENDENT[name])
+        with pytest.raises(SourceError, match=r"depends on the batch|for others"):
+            opened(folder, ROWS, [step])
+
+    def test_the_column_and_the_function_are_named(self, folder: Path) -> None:
+        write(f"{HEAD}def f(t): return t\ndef g(t): return t.append_column('i', pa.array(np.arange(len(t))))\n")
+        found = find(("map", "clean:f"), ("map", "clean:g"))
+        with refused(SourceError, "--map clean:g depends on the batch", "200 sampled rows of split 'train'", "in 'i'"):
+            opened(folder, ROWS, found)
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            "return t.append_column('y', pc.divide(t['x'], 0.0))",
+            "return t.append_column('y', pa.array(t['x'].to_pylist(), pa.float32()))",
+            "return pa.Table.from_pandas(t.to_pandas())",
+        ],
+    )
+    def test_nan_is_no_difference(self, folder: Path, body: str) -> None:
+        assert opened(folder, ROWS, [one("map", body)])[0].num_rows == 200
+
+    def test_one_row_is_enough(self, folder: Path) -> None:
+        assert opened(folder, [{"text": "a"}], [one("map", "return t")])[0].num_rows == 1
+
+
+class TestPlanning:
+    """What the launcher learns from a sample."""
+
+    def test_a_map_behind_a_filter_that_leaves_one_row_of_many(self, folder: Path) -> None:
+        write(UPPER + "def rare(t): return pc.equal(t['n'], 4567)\n")
+        rows = [{"text": f"row {index}", "n": index} for index in range(6000)]
+        split, _ = opened(folder, rows, find(("filter", "clean:rare"), ("map", "clean:upper")))
+        texts = [text for batch in rows_of(split, ["text"]) for text in batch.column(0).to_pylist()]
+        assert [(index, text) for index, text in enumerate(texts) if text] == [(4567, "ROW 4567")]
+
+    def test_filters_that_leave_nothing(self, folder: Path) -> None:
+        with refused(SourceError, "split 'train'", "--filter clean:f", "leave none of its 200 rows"):
+            opened(folder, ROWS, [one("filter", "return np.zeros(len(t), bool)")])
+
+    def test_a_type_that_datasets_does_not_know(self, folder: Path) -> None:
+        step = one("map", "return t.append_column('d', pc.run_end_encode(t['n'].combine_chunks()))")
+        with refused(SourceError, "column 'd' as run_end_encoded"):
+            opened(folder, ROWS, [step])
+
+    def test_a_dictionary_is_read_as_its_values(self, folder: Path) -> None:
+        step = one("map", "return t.set_column(0, 'text', t['text'].dictionary_encode())")
+        split, columns = opened(folder, ROWS, [step])
+        assert columns["text"].kind == pa.string()
+        texts = [text for batch in rows_of(split, ["text"]) for text in batch.column(0).to_pylist()]
+        assert texts == [row["text"] for row in ROWS]
+
+
+class TestSample:
+    """Little of a large split is looked at."""
+
+    def test_of_large_groups_few_are_read_and_from_all_along_the_split(self, folder: Path) -> None:
+        rng = np.random.default_rng(0)
+        noise = pa.table({"x": pa.array([rng.bytes(20_000) for _ in range(1200)])})
+        stored = store(folder, group_rows=50, train=noise)
+        groups = stored.groups["train"]
+        read = groups.pieces(function_check._clusters(groups))
+        at = sorted(set(read.at.tolist()))
+        assert 1 <= len(at) <= 3
+        assert at[0] == 0
+        assert groups.stored_bytes[at].sum() <= 3 << 20
+
+    def test_the_share_is_what_the_filters_leave_of_the_sample(self, folder: Path) -> None:
+        split, _ = opened(folder, ROWS, [one("filter", "return pc.less(t['n'], 50)")])
+        assert split.reader.share == pytest.approx(0.25, abs=0.05)
+
+
+def test_without_functions_readers_are_what_they_were(folder: Path) -> None:
+    stored = store(folder, train=[{"text": "a"}])
+    assert changed(stored, ()).readers is stored.readers
+
+
+def test_the_new_reader_travels_with_its_functions(folder: Path) -> None:
+    write(UPPER)
+    split, _ = opened(folder, [{"text": "a"}] * 3, find(("map", "clean:upper")))
+    reader = pickle.loads(pickle.dumps(split.reader))
+    ((_, batch),) = reader.read(split.groups.pieces([(1, 2)]), ["text"])
+    assert batch.to_pylist() == [{"text": "A"}]

@@ -1,0 +1,279 @@
+"""Rows held out: each row in one split, equal texts in the same, counted in the others."""
+
+from __future__ import annotations
+
+import collections
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.prepare.columns import ColumnPlan, validate
+from pipelines.prepare.config import SourceConfig
+from pipelines.prepare.rejects import told_apart
+from pipelines.prepare.sources import hold_out, selection
+from pipelines.prepare.sources.hold_out import HoldOut
+from pipelines.prepare.sources.left_out import codes_of, staying, without_codes
+from pipelines.prepare.sources.reading import SplitSource
+from pipelines.prepare.sources.sides import HASHES
+from pipelines.prepare.split_options import HoldOutOption
+from tests.prepare.sources.stored import rows_of, store
+from tests.prepare.sources.test_function_check import folder
+from tests.prepare.sources.test_user_functions import find, refused, write
+from tfrecord_io.errors import ConfigError, PrepError, SplitNotFoundError
+
+__all__ = ["folder"]
+
+ROWS = [{"text": f"row {index}", "n": index} for index in range(2000)]
+PLAN = ColumnPlan(texts=("text",))
+
+
+def divided(
+    folder: Path,
+    *wanted: str,
+    rows: pa.Table | Sequence[Mapping[str, Any]] = ROWS,
+    splits: tuple[str, ...] = (),
+    seed: int = 0,
+    **options: Any,
+) -> dict[str, SplitSource]:
+    """The splits of a build with these --hold-out and --split."""
+    config = SourceConfig(dataset="data", splits=splits, hold_out=wanted)
+    stored = store(folder, train=rows, **options)
+    chosen = selection.choose(config, stored.groups, stored.readers)
+    held = hold_out.resolve(config.hold_outs, chosen)
+    return hold_out.divide(chosen, held, columns=("text",), seed=seed)
+
+
+def numbers(split: SplitSource) -> list[int]:
+    return [n for batch in rows_of(split, ["n"]) for n in staying(batch).column("n").to_pylist()]
+
+
+def counted(split: SplitSource) -> dict[str, int]:
+    """The rows of a split by what becomes of them."""
+    found: collections.Counter[str] = collections.Counter()
+    for batch in rows_of(split, ["text"]):
+        on_purpose, unusable = told_apart(reasons := validate(batch, PLAN))
+        found.update(on_purpose)
+        found.update([str(reasons[index]) for index in unusable])
+        found["used"] += int((reasons == "").sum())
+    return dict(found)
+
+
+class TestSides:
+    """Every row is in one of the splits, and in the ledgers of all."""
+
+    def test_each_row_is_in_one_split_and_about_so_many_are_held_out(self, folder: Path) -> None:
+        found = divided(folder, "validation=10%")
+        train, validation = numbers(found["train"]), numbers(found["validation"])
+        assert sorted(train + validation) == list(range(2000))
+        assert 150 < len(validation) < 250
+        assert list(found) == ["train", "validation"]
+
+    def test_each_ledger_accounts_for_all_rows(self, folder: Path) -> None:
+        found = {name: counted(split) for name, split in divided(folder, "validation=10%").items()}
+        held = found["validation"]["used"]
+        assert found == {
+            "train": {"held_out": held, "used": 2000 - held},
+            "validation": {"not_held_out": 2000 - held, "used": held},
+        }
+
+    def test_a_number_of_rows_is_about_that_many(self, folder: Path) -> None:
+        assert 400 < len(numbers(divided(folder, "validation=500")["validation"])) < 600
+
+    def test_several_splits_share_no_row(self, folder: Path) -> None:
+        found = divided(folder, "validation=10%", "test=20%")
+        parts = [numbers(found[name]) for name in ("train", "validation", "test")]
+        assert sorted(parts[0] + parts[1] + parts[2]) == list(range(2000))
+        assert 150 < len(parts[1]) < 250
+        assert 340 < len(parts[2]) < 460
+
+    def test_what_is_held_out_does_not_change_when_more_is(self, folder: Path) -> None:
+        one = divided(folder, "validation=10%")
+        two = divided(folder, "validation=10%", "test=20%")
+        assert numbers(one["validation"]) == numbers(two["validation"])
+        assert set(numbers(two["train"])) < set(numbers(one["train"]))
+
+    def test_equal_texts_are_on_the_same_side_wherever_they_are(self, folder: Path) -> None:
+        rows = [{"text": f"text {index % 50}", "n": index} for index in range(1000)]
+        found = divided(folder, "validation=20%", rows=rows)
+        sides = [{number % 50 for number in numbers(split)} for split in found.values()]
+        assert not sides[0] & sides[1]
+        assert len(sides[0] | sides[1]) == 50
+        assert sides[1]
+
+    def test_order_and_grouping_of_rows_change_nothing(self, folder: Path) -> None:
+        one = set(numbers(divided(folder, "validation=10%")["validation"]))
+        other = divided(folder, "validation=10%", rows=ROWS[::-1], group_rows=7)["validation"]
+        assert {1999 - number for number in _positions(other)} == one
+        assert set(numbers(other)) == one
+
+    def test_the_seed_decides_which(self, folder: Path) -> None:
+        found = [numbers(divided(folder, "validation=10%", seed=seed)["validation"]) for seed in (0, 1, 10**30)]
+        assert len({tuple(each) for each in found}) == 3
+        expected = 2000 * 0.1 * 0.1
+        assert len(set(found[0]) & set(found[1])) < 3 * expected
+
+    def test_a_row_without_a_text_stays(self, folder: Path) -> None:
+        rows = [{"text": None if index % 3 else f"text {index}", "n": index} for index in range(999)]
+        found = {name: counted(split) for name, split in divided(folder, "validation=30%", rows=rows).items()}
+        assert found["train"]["text_null"] == 666
+        assert "text_null" not in found["validation"]
+        assert found["validation"]["not_held_out"] + found["validation"]["used"] == 999
+
+    def test_texts_need_not_be_asked_for(self, folder: Path) -> None:
+        found = divided(folder, "validation=10%")["train"]
+        names = {name for batch in rows_of(found, ["n"]) for name in without_codes(batch).schema.names}
+        assert names == {"n"}
+
+    def test_what_is_mostly_left_out_has_no_texts_to_weigh(self, folder: Path) -> None:
+        batch = rows_of(divided(folder, "validation=10%")["validation"], ["text"])[0]
+        codes = codes_of(batch)
+        assert codes is not None
+        assert [text is None for text in batch.column("text").to_pylist()] == (codes != 0).tolist()
+
+    def test_slices_are_kept_and_names_are_those_of_the_output(self, folder: Path) -> None:
+        found = divided(folder, "v=a:20%", splits=("a=train[:500]", "b=train[500:600]"))
+        assert {name: (split.name, split.origin, split.ranges) for name, split in found.items()} == {
+            "a": ("a", "train", ((0, 500),)),
+            "b": ("b", "train", ((500, 600),)),
+            "v": ("v", "train", ((0, 500),)),
+        }
+        assert sorted(numbers(found["a"]) + numbers(found["v"])) == list(range(500))
+        assert numbers(found["b"]) == list(range(500, 600))
+
+    def test_the_share_is_what_the_plan_is_to_count_on(self, folder: Path) -> None:
+        found = divided(folder, "validation=10%", "test=15%")
+        shares = {name: split.reader.share for name, split in found.items()}
+        assert shares == pytest.approx({"train": 0.75, "validation": 0.1, "test": 0.15})
+
+    def test_the_reader_travels(self, folder: Path) -> None:
+        split = divided(folder, "validation=10%")["validation"]
+        assert pickle.loads(pickle.dumps(split.reader)) == split.reader
+
+    @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(
+        texts=st.lists(st.none() | st.sampled_from("abcdefgh"), min_size=1, max_size=60),
+        share=st.integers(1, 99),
+        group_rows=st.integers(1, 60),
+    )
+    def test_ledgers_always_add_up(
+        self, tmp_path_factory: pytest.TempPathFactory, texts: list[str | None], share: int, group_rows: int
+    ) -> None:
+        rows = pa.table({"text": pa.array(texts, pa.string()), "n": np.arange(len(texts))})
+        found = divided(tmp_path_factory.mktemp("rows"), f"v={share}%", rows=rows, group_rows=group_rows)
+        train, held = counted(found["train"]), counted(found["v"])
+        assert sum(train.values()) == sum(held.values()) == len(texts)
+        assert held["used"] == train.get("held_out", 0)
+        assert held.get("not_held_out", 0) == train["used"] + train.get("text_null", 0)
+
+
+def _positions(split: SplitSource) -> list[int]:
+    found = []
+    for first, batch in split.read(split.ranges, ["n"]):
+        codes = codes_of(batch)
+        stay = np.ones(batch.num_rows, bool) if codes is None else codes == 0
+        found += (first + np.flatnonzero(stay)).tolist()
+    return found
+
+
+class TestWithFunctions:
+    """Texts are those that the user's functions give, and what a filter leaves out is filtered on both sides."""
+
+    def test_rows_are_hashed_as_they_are_used(self, folder: Path) -> None:
+        write("import pyarrow as pa\ndef same(t): return t.set_column(0, 'text', pa.array(['x'] * len(t)))\n")
+        found = self._divided(folder, ("map", "clean:same"))
+        assert sorted(len(numbers(split)) for split in found.values()) == [0, 2000]
+
+    def test_filtered_comes_first(self, folder: Path) -> None:
+        write("import pyarrow.compute as pc\ndef even(t): return pc.equal(pc.bit_wise_and(t['n'], 1), 0)\n")
+        found = self._divided(folder, ("filter", "clean:even"))
+        train, held = counted(found["train"]), counted(found["validation"])
+        assert train["filtered"] == held["filtered"] == 1000
+        assert train["held_out"] == held["used"]
+        assert held["not_held_out"] == train["used"]
+        assert found["validation"].reader.share == pytest.approx(0.15, abs=0.05)
+
+    def _divided(self, folder: Path, function: Any) -> dict[str, SplitSource]:
+        from pipelines.prepare.sources.function_check import with_functions
+
+        stored = store(folder, train=ROWS)
+        changed = with_functions(stored.readers, stored.groups, stored.columns, find(function), asked=("train",))
+        config = SourceConfig(dataset="data", hold_out="validation=30%")
+        chosen = selection.choose(config, stored.groups, changed.readers)
+        return hold_out.divide(chosen, hold_out.resolve(config.hold_outs, chosen), columns=("text",), seed=0)
+
+
+class TestOptions:
+    """What is asked for is checked before anything is opened, and against the splits before a row is read."""
+
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [
+            ("validation=1%", ("validation", None, "1%")),
+            ("validation=0.25%", ("validation", None, "0.25%")),
+            ("v=1_000", ("v", None, "1000")),
+            ("test=my-split:5%", ("test", "my-split", "5%")),
+        ],
+    )
+    def test_a_name_with_a_share_or_a_number_of_rows(self, text: str, expected: tuple[str, str | None, str]) -> None:
+        option = HoldOutOption.parse(text)
+        assert (option.name, option.split, option.amount) == expected
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            *("", "validation", "=1%", "v=", "v=%", "v=1.5", "v=x", "v=-1", "v=1%%", "v=0", "v=0%", "v=100%", "v=200%"),
+            *("a/b=1%", ".v=1%", "v=train:", "v=:1%", "v=1e3"),
+        ],
+    )
+    def test_what_is_no_such_thing_is_refused(self, text: str) -> None:
+        with refused(ConfigError, f"--hold-out {text!r}, expected"):
+            SourceConfig(dataset="data", hold_out=text)
+
+    def test_one_name_twice(self) -> None:
+        with refused(ConfigError, "--hold-out is given twice for split 'v'"):
+            SourceConfig(dataset="data", hold_out=("v=1%", "v=extra:1%"))
+
+    @pytest.mark.parametrize(
+        ("wanted", "splits", "kind", "message"),
+        [
+            (("train=1%",), (), ConfigError, "--hold-out train=1%: there is a split 'train' already"),
+            (("v=dev:1%",), (), SplitNotFoundError, "--hold-out v=dev:1%: no split 'dev' is made here"),
+            (("v=2000",), (), ConfigError, "--hold-out v=2000: split 'train' has 2,000 rows, expected fewer"),
+            (("v=60%", "w=40%"), (), ConfigError, "--hold-out w=40%: no row of split 'train' would be left"),
+            (("v=1%",), ("a=train[:9]", "b=train[9:]"), SplitNotFoundError, "the splits a, b, of which none is train"),
+        ],
+    )
+    def test_what_the_splits_do_not_allow(
+        self, folder: Path, wanted: tuple[str, ...], splits: tuple[str, ...], kind: type[PrepError], message: str
+    ) -> None:
+        with refused(kind, message):
+            divided(folder, *wanted, splits=splits)
+
+    def test_the_remedy_says_what_to_type(self, folder: Path) -> None:
+        with pytest.raises(SplitNotFoundError, match="--hold-out v=a:1%"):
+            divided(folder, "v=1%", splits=("a=train[:9]", "b=train[9:]"))
+
+    def test_the_only_split_need_not_be_named(self, folder: Path) -> None:
+        assert list(divided(folder, "v=1%", splits=("a=train[:900]",))) == ["a", "v"]
+
+    def test_the_manifest_says_which_hashes(self, folder: Path) -> None:
+        config = SourceConfig(dataset="data", hold_out=("v=25%", "t=50%"))
+        stored = store(folder, train=ROWS)
+        chosen = selection.choose(config, stored.groups, stored.readers)
+        held = hold_out.resolve(config.hold_outs, chosen)
+        assert [each.to_json() for each in held] == [
+            {"split": "v", "of": "train", "hashes": [0, HASHES // 4]},
+            {"split": "t", "of": "train", "hashes": [HASHES // 4, 3 * HASHES // 4]},
+        ]
+        assert tuple(HoldOut.from_json(each.to_json()) for each in held) == held
+
+    def test_golden_hashes_stay_what_they_are(self, folder: Path) -> None:
+        """A dataset that was built before must divide as it did."""
+        assert numbers(divided(folder, "v=1%", rows=ROWS[:500])["v"]) == [84, 93, 250, 252, 350, 361, 434]

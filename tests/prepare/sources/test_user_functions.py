@@ -1,0 +1,286 @@
+"""The user's functions: where they are found, what is pinned of them, and what they may return."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from pipelines.prepare.config import StepConfig, StepKind
+from pipelines.prepare.sources import user_functions
+from pipelines.prepare.sources.user_functions import UserFunction
+from tests import building
+from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
+
+HEAD = "import numpy as np\nimport pyarrow as pa\nimport pyarrow.compute as pc\n"
+UPPER = HEAD + "def upper(t): return t.set_column(0, 'text', pc.utf8_upper(t['text']))\n"
+LONG = HEAD + "def long(t): return pc.greater(pc.utf8_length(t['text']), 2)\n"
+TABLE = pa.table({"text": ["a", "bbb", None, "cccc"], "n": [1, 2, 3, 4]})
+KINDS: tuple[StepKind, ...] = ("map", "filter")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A current directory of its own, which the search path forgets afterwards."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(text: str, name: str = "clean") -> Path:
+    path = Path(*name.split(".")).with_suffix(".py")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def find(*wanted: tuple[StepKind, str]) -> tuple[UserFunction, ...]:
+    return user_functions.find([StepConfig(kind=kind, spec=spec) for kind, spec in wanted])
+
+
+def one(kind: StepKind, body: str) -> UserFunction:
+    """A function of a module with one function `f(t)`."""
+    write(f"{HEAD}def f(t):\n    {body}\n")
+    return find((kind, "clean:f"))[0]
+
+
+def run(function: UserFunction, table: pa.Table = TABLE) -> Any:
+    return user_functions.call(function, table, place="rows 0 to 3 of split 'train'")
+
+
+@contextlib.contextmanager
+def refused(kind: type[PrepError], *parts: str) -> Iterator[None]:
+    """An error of this kind, with a remedy, whose cause has all of `parts`."""
+    with pytest.raises(kind) as caught:
+        yield
+    assert type(caught.value) is kind
+    assert caught.value.remedy
+    assert [part for part in parts if part not in caught.value.cause] == [], caught.value.cause
+
+
+class TestFinding:
+    """Which text a function is pinned by."""
+
+    def test_a_file_in_the_current_directory(self) -> None:
+        path = write(UPPER)
+        (function,) = find(("map", "clean:upper"))
+        assert (function.source, function.path, function.option) == (UPPER, str(path.absolute()), "--map clean:upper")
+
+    def test_a_file_below_it_without_executing_the_packages_above(self) -> None:
+        write("raise SystemExit('not me')", "mine.__init__")
+        write(UPPER, "mine.own.clean")
+        (function,) = find(("map", "mine.own.clean:upper"))
+        assert run(function)["text"].to_pylist() == ["A", "BBB", None, "CCCC"]
+
+    def test_a_package_is_its_init_file(self) -> None:
+        write("from .inner import upper", "mine.__init__")
+        write(UPPER, "mine.inner")
+        assert run(find(("map", "mine:upper"))[0])["text"][1].as_py() == "BBB"
+
+    def test_a_module_that_is_installed(self) -> None:
+        (function,) = find(("map", "tests.building:tokenizer"))
+        assert function.source == Path(building.__file__).read_text(encoding="utf-8")
+
+    def test_a_file_here_is_meant_before_an_installed_module_of_its_name(self) -> None:
+        write(UPPER, "colorsys")
+        assert find(("map", "colorsys:upper"))[0].source == UPPER
+
+    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize(
+        "spec", ["clean", "clean:", ":f", "a b:f", "clean.py:f:g", "./clean:f", "clean:a.b", "1:f"]
+    )
+    def test_a_spec_is_module_and_function(self, kind: StepKind, spec: str) -> None:
+        with refused(ConfigError, f"--{kind}", repr(spec), "package.module:function"):
+            StepConfig(kind=kind, spec=spec)
+
+    @pytest.mark.parametrize("name", ["nowhere", "nowhere.at.all", "os.nothing", "__main__", "folder"])
+    def test_a_module_that_is_not_there(self, name: str, folder: Path) -> None:
+        (folder / "folder").mkdir()
+        with refused(ConfigError, f"--map {name}:f", f"no module {name}", str(folder)):
+            find(("map", f"{name}:f"))
+
+    @pytest.mark.parametrize("name", ["math", "sys", "_struct"])
+    def test_a_module_without_source_text(self, name: str) -> None:
+        with refused(ConfigError, f"--filter {name}:f", "no source text"):
+            find(("filter", f"{name}:f"))
+
+    def test_a_function_that_is_not_there(self) -> None:
+        write("def first(t): ...\ndef second(t): ...\n")
+        with pytest.raises(ConfigError, match="clean has no function 'third'") as caught:
+            find(("map", "clean:third"))
+        assert caught.value.remedy == "choose among first, second"
+
+    def test_something_that_cannot_be_called(self) -> None:
+        write("number = 3\n")
+        with refused(ConfigError, "'number'", "is a int, expected a function"):
+            find(("map", "clean:number"))
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("def f(:\n", "SyntaxError"),
+            ("\nimport nothing_of_this_name\n", "No module named 'nothing_of_this_name' (line 2 of clean.py)"),
+            ("1 / 0\n", "ZeroDivisionError: division by zero (line 1 of clean.py)"),
+            ("import sys\nsys.exit(3)\n", "SystemExit: 3"),
+        ],
+    )
+    def test_a_module_that_cannot_be_executed(self, text: str, said: str) -> None:
+        path = write(text)
+        with refused(ConfigError, f"{path.absolute()} cannot be executed", said):
+            find(("map", "clean:f"))
+
+    def test_a_module_that_is_no_text(self, folder: Path) -> None:
+        (folder / "clean.py").write_bytes(b"# \xff\n")
+        with refused(ConfigError, "no module clean"):
+            find(("map", "clean:f"))
+
+
+class TestPinning:
+    """What runs is the text that was found, wherever and whenever."""
+
+    def test_an_edit_meanwhile_changes_nothing(self) -> None:
+        before = one("map", "return t")
+        after = one("map", "return t.append_column('new', t['n'])")
+        assert run(before).column_names == ["text", "n"]
+        assert run(after).column_names == ["text", "n", "new"]
+
+    def test_any_edit_of_the_module_shows_and_the_place_of_the_file_does_not(self, folder: Path) -> None:
+        write(UPPER)
+        (before,) = find(("map", "clean:upper"))
+        write(UPPER + "# x\n")
+        (edited,) = find(("map", "clean:upper"))
+        (folder / "other").mkdir()
+        os.chdir("other")
+        write(UPPER)
+        (moved,) = find(("map", "clean:upper"))
+        assert before.identity() != edited.identity()
+        assert (before, before.identity()) == (moved, moved.identity())
+        assert before.identity().keys() == {"map", "module_sha256"}
+
+    def test_a_function_travels_to_where_its_file_is_not(self, folder: Path) -> None:
+        write(UPPER)
+        (folder / "elsewhere").mkdir()
+        packed = pickle.dumps(find(("map", "clean:upper"))[0])
+        code = (
+            "import pickle, sys, pyarrow as pa; from pipelines.prepare.sources import user_functions; "
+            "function = pickle.loads(sys.stdin.buffer.read()); "
+            "print(user_functions.call(function, pa.table({'text': ['a']}), place='')['text'].to_pylist())"
+        )
+        ran = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=folder / "elsewhere",
+            env=building.environment(),
+            input=packed,
+            capture_output=True,
+            check=True,
+        )
+        assert ran.stdout.decode().strip() == "['A']"
+
+    def test_a_module_is_executed_once(self, folder: Path) -> None:
+        write("import os\nos.mkdir('once')\ndef f(t): return t\ndef g(t): return t\n")
+        for function in find(("map", "clean:f"), ("map", "clean:g")):
+            run(function)
+            run(function)
+        assert (folder / "once").is_dir()
+
+    def test_modules_may_define_dataclasses(self) -> None:
+        write(
+            "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\nclass A:\n    n: int = 3\n"
+            "def f(t): return t.append_column('m', [[A().n] * t.num_rows])\n"
+        )
+        assert run(find(("map", "clean:f"))[0])["m"].to_pylist() == [3] * 4
+
+    def test_a_file_here_hides_no_library(self, folder: Path) -> None:
+        write("raise ImportError('wrong file')", "colorsys")
+        write("import colorsys\ndef f(t): return t\n")
+        sys.modules.pop("colorsys", None)
+        assert run(find(("map", "clean:f"))[0]) is TABLE
+
+    def test_stored_functions_come_back(self) -> None:
+        write(UPPER + LONG)
+        found = find(("map", "clean:upper"), ("filter", "clean:long"))
+        stored = json.loads(json.dumps([function.to_json() for function in found]))
+        again = user_functions.restore(
+            stored, expected=[function.identity() for function in found], place="source.json"
+        )
+        assert again == found
+
+    @pytest.mark.parametrize("damage", [[], None, 3, [{}], [3], "source", "spec"])
+    def test_stored_functions_that_are_not_those_of_the_manifest(self, damage: Any) -> None:
+        function = one("map", "return t")
+        stored = [{**function.to_json(), damage: "x:y"}] if isinstance(damage, str) else damage
+        with refused(FormatError, "source.json", "--map clean:f"):
+            user_functions.restore(stored, expected=[function.identity()], place="source.json")
+
+
+class TestCalling:
+    """What a function gets and may return."""
+
+    @pytest.mark.parametrize(
+        "mask",
+        [
+            "pa.array([True, False, True, False])",
+            "pa.chunked_array([[True, False], [True, False]])",
+            "np.array([True, False, True, False])",
+            "pa.array([True, None, True, None])",
+        ],
+    )
+    def test_a_mask_is_of_arrow_or_numpy_and_null_is_no(self, mask: str) -> None:
+        assert run(one("filter", f"return {mask}")).tolist() == [True, False, True, False]
+
+    @pytest.mark.parametrize(
+        ("kind", "body", "said"),
+        [
+            ("map", "return t.slice(1)", "gave 3 rows for rows 0 to 3 of split 'train', expected 4"),
+            ("map", "return None", "gave None"),
+            ("map", "return t['text']", "gave an Arrow array of string"),
+            ("map", "return t.to_pylist()", "gave a list"),
+            ("map", "return t.append_column('n', t['n'])", "several columns named 'n'"),
+            ("filter", "return t", "gave a Table"),
+            ("filter", "return [True] * 4", "gave a list"),
+            ("filter", "return t['n']", "gave an Arrow array of int64"),
+            ("filter", "return np.ones(4)", "gave a NumPy array of float64 with 1 dimensions"),
+            ("filter", "return np.ones((4, 1), bool)", "gave a NumPy array of bool with 2 dimensions"),
+            ("filter", "return np.ones(3, bool)", "gave 3 values for rows 0 to 3 of split 'train', expected 4"),
+        ],
+    )
+    def test_something_else_is_refused(self, kind: StepKind, body: str, said: str) -> None:
+        with refused(SourceError, f"--{kind} clean:f", said):
+            run(one(kind, body))
+
+    def test_a_table_with_other_rows_is_referred_to_filters(self) -> None:
+        with pytest.raises(SourceError) as caught:
+            run(one("map", "return t.filter(pc.greater(t['n'], 2))"))
+        assert "--filter" in caught.value.remedy
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_what_a_function_raises_is_said_with_the_rows_and_the_line(self, kind: StepKind) -> None:
+        function = one(kind, "return t['nothing']")
+        with refused(
+            SourceError, f"--{kind} clean:f raised KeyError", "nothing", "rows 0 to 3", "(line 5 of clean.py)"
+        ):
+            run(function)
+
+    def test_functions_run_in_their_order_and_later_ones_see_what_is_left(self) -> None:
+        write(
+            f"{HEAD}def twice(t): return t.set_column(1, 'n', pc.multiply(t['n'], 2))\n"
+            "def small(t): return pc.less(t['n'], 5)\n"
+        )
+        twice, small = find(("map", "clean:twice"), ("filter", "clean:small"))
+        results = [user_functions.run(order, TABLE, place="") for order in ([twice, small], [small, twice])]
+        assert [table["n"].to_pylist() for table, _ in results] == [[2, 4], [2, 4, 6, 8]]
+        assert [kept.tolist() for _, kept in results] == [[0, 1], [0, 1, 2, 3]]
+
+    def test_a_function_is_never_called_without_rows(self) -> None:
+        write("def none(t): return t['n'].is_null()\ndef fail(t): raise AssertionError\n")
+        _, kept = user_functions.run(find(("filter", "clean:none"), ("map", "clean:fail")), TABLE, place="")
+        assert kept.tolist() == []
