@@ -20,7 +20,7 @@ from pipelines.prepare import engines, plans, resolving, storage, workspace
 from pipelines.prepare.column_planning import plan_types
 from pipelines.prepare.columns import ColumnPlan
 from pipelines.prepare.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, EngineName, LayoutConfig, SourceConfig
-from pipelines.prepare.consent import NONE, Consent, functions_to_run, source_to_open
+from pipelines.prepare.consent import NONE, Consent, steps_to_run, source_to_open
 from pipelines.prepare.job import Job, JobSplit
 from pipelines.prepare.labels import LabelPlan
 from pipelines.prepare.layouts import Tools, layout_of
@@ -110,7 +110,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     stored = user_functions.restore(
         place.get("steps", []), expected=asked.steps, place=workspace.source_path(root, manifest.fingerprint)
     )
-    functions = functions_to_run(stored, consent, root=root)
+    functions = steps_to_run(stored, consent, root=root)
     found = opening.find(source, columns=None)
     _require_same(found.listing.identity, manifest, root=root)
     headers = {

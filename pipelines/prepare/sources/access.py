@@ -27,6 +27,8 @@ __all__ = ["Located", "is_remote", "opened", "version_of"]
 
 AGAIN = "run the same command again"
 _KNOWN_FILES = 65_536
+# What services call it.
+_VERSIONS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 
 class Located(Protocol):
@@ -55,11 +57,8 @@ def is_remote(path: str) -> bool:
 
 
 def version_of(info: Mapping[str, Any]) -> str:
-    """What `info` of a file system says that the content is known by: generation or etag; empty if neither is there."""
-    for name in ("generation", "ETag", "etag"):
-        if info.get(name):
-            return str(info[name])
-    return ""
+    """What `info` of a file system says that the content is known by; empty if it doesn't."""
+    return next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
 
 
 @contextlib.contextmanager

@@ -59,6 +59,8 @@ def _keeps_values(held: pa.DataType, wanted: pa.DataType) -> bool:
         return bool(pa.types.is_floating(wanted) and held.bit_width <= wanted.bit_width)
     if pa.types.is_integer(held):
         return bool(pa.types.is_integer(wanted) or pa.types.is_floating(wanted))
+    if pa.types.is_timestamp(held):
+        return bool(pa.types.is_timestamp(wanted) and held.tz == wanted.tz)
     return any(fits(held) and fits(wanted) for fits in _FAMILIES)
 
 
@@ -89,4 +91,4 @@ def _is_binary(kind: pa.DataType) -> bool:
     return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind))
 
 
-_FAMILIES = (_is_string, _is_binary, pa.types.is_timestamp, pa.types.is_decimal, pa.types.is_date)
+_FAMILIES = (_is_string, _is_binary, pa.types.is_decimal, pa.types.is_date)

@@ -149,7 +149,7 @@ def _parsed_large_list(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
 
 
 def _parsed_json(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
-    return pa.json_(), "Json()"
+    return pa.json_(), "Json(decode=True)"
 
 
 def _parsed_translation(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
@@ -214,5 +214,5 @@ def _shown(kind: pa.DataType) -> str:
     if pa.types.is_list(kind):
         return f"List({_shown(kind.value_type)})"
     if isinstance(kind, pa.JsonType):
-        return "Json()"
+        return "Json(decode=True)"
     return f"Value({_ALIASES.get(str(kind), str(kind))!r})"

@@ -117,6 +117,9 @@ class Groups:
         begins = self.ends[group] - self.num_rows[group]
         starts = np.maximum(spans[owner, 0], begins)
         stops = np.minimum(spans[owner, 1], self.ends[group])
+        # A row group may have no rows.
+        filled = starts < stops
+        starts, stops, begins, group = starts[filled], stops[filled], begins[filled], group[filled]
         return Pieces(
             files=self.files,
             starts=starts,

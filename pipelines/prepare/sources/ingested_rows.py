@@ -5,22 +5,22 @@ ARROW1 | schema | batch | batch | ...       the schema is read once of a file, a
 
 from __future__ import annotations
 
-import functools
-import threading
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from pipelines.prepare.sources.access import Located
+from pipelines.prepare.sources.casting import is_list
+from pipelines.prepare.sources.kept import Kept
 
 __all__ = ["read_batches"]
 
 _MAGIC = b"ARROW1\x00\x00"
 _HEAD_BYTES = 16 << 10
 _MOST_SCHEMA_BYTES = 64 << 20
-_KNOWN_SCHEMAS = 4_096
+_MOST_KEPT_BYTES = 4 << 20
 
-_Key = tuple[str, int, str, int | None]
+_schemas: Kept[bytes] = Kept(_MOST_KEPT_BYTES)
 
 
 def read_batches(
@@ -30,7 +30,7 @@ def read_batches(
 
     Raises: what pyarrow raises if they are damaged.
     """
-    head = _schemas.get(file, handle)
+    head = _schema_of(file, handle)
     schema = pa.ipc.read_schema(pa.py_buffer(head))
     options = pa.ipc.IpcReadOptions(included_fields=sorted(_index(schema, name) for name in columns))
     begin, end = messages[0][0], sum(messages[-1])
@@ -40,7 +40,33 @@ def read_batches(
         if len(message) != length:
             raise EOFError(f"it ends before byte {offset + length:,}")
         stream = pa.ipc.open_stream(pa.py_buffer(b"".join((head, message))), options=options)
-        yield stream.read_next_batch().select(list(columns))
+        yield _valid(stream.read_next_batch().select(list(columns)))
+
+
+def _valid(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch. Raises: pa.ArrowInvalid if following its offsets would lead out of it.
+
+    Whether texts are UTF-8 is for whoever reads them, and would take longer than the rest of reading.
+    """
+    for column in batch.columns:
+        held = column.storage if isinstance(column, pa.ExtensionArray) else column
+        held.view(_as_bytes(held.type)).validate(full=True)
+    return batch
+
+
+def _as_bytes(kind: pa.DataType) -> pa.DataType:
+    """The type with bytes in place of strings."""
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_bytes(field.type)) for field in kind])
+    if is_list(kind):
+        item = kind.value_field.with_type(_as_bytes(kind.value_type))
+        if pa.types.is_fixed_size_list(kind):
+            return pa.list_(item, kind.list_size)
+        return pa.large_list(item) if pa.types.is_large_list(kind) else pa.list_(item)
+    return _BYTES.get(kind, kind)
+
+
+_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 
 
 def _index(schema: pa.Schema, name: str) -> int:
@@ -49,25 +75,14 @@ def _index(schema: pa.Schema, name: str) -> int:
     return int(index)
 
 
-class _Schemas:
-    """The schema messages of files, each read once in a process."""
+def _schema_of(file: Located, handle: pa.NativeFile) -> bytes:
+    """The message with which the file begins, and so every stream of its batches."""
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._found: dict[_Key, bytes] = {}
+    def read() -> tuple[bytes, int]:
+        found = _schema_message(handle, file.size)
+        return found, len(found)
 
-    def get(self, file: Located, handle: pa.NativeFile) -> bytes:
-        """The message, as it begins a stream."""
-        key = (file.path, file.size, file.version, file.stamp)
-        with self._lock:
-            found = self._found.get(key)
-        if found is None:
-            found = _schema_message(handle, file.size)
-            with self._lock:
-                if len(self._found) >= _KNOWN_SCHEMAS:
-                    self._found.clear()
-                self._found[key] = found
-        return found
+    return _schemas.get(file, read)
 
 
 def _schema_message(handle: pa.NativeFile, size: int) -> bytes:
@@ -76,7 +91,7 @@ def _schema_message(handle: pa.NativeFile, size: int) -> bytes:
     while True:
         head = handle.read_at(min(size, num_bytes), 0)
         try:
-            return _interned(_first_message(head.removeprefix(_MAGIC)))
+            return _first_message(head.removeprefix(_MAGIC))
         except (pa.ArrowException, OSError, EOFError):
             if num_bytes >= min(size, _MOST_SCHEMA_BYTES):
                 raise
@@ -88,12 +103,3 @@ def _first_message(content: bytes) -> bytes:
     if message.type != "schema":
         raise pa.ArrowInvalid(f"it begins with a {message.type}, expected a schema")
     return bytes(message.serialize().to_pybytes())
-
-
-@functools.lru_cache(maxsize=64)
-def _interned(message: bytes) -> bytes:
-    """The same object for equal messages: files of a split have all the same schema."""
-    return message
-
-
-_schemas = _Schemas()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-import threading
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -11,6 +9,7 @@ import pyarrow.parquet as pq
 
 from pipelines.prepare.sources import footers
 from pipelines.prepare.sources.access import Located
+from pipelines.prepare.sources.kept import Kept
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
@@ -19,36 +18,7 @@ __all__ = ["read_group"]
 # As they lie in files; in memory they take a few times as much.
 _MOST_KEPT_BYTES = 16 << 20
 
-_Key = tuple[str, int, str, int | None]
-
-
-class _Kept:
-    """The footers used last, in as many bytes. All threads of a process share them."""
-
-    def __init__(self, most_bytes: int) -> None:
-        self._most_bytes = most_bytes
-        self._lock = threading.Lock()
-        self._found: collections.OrderedDict[_Key, pq.FileMetaData] = collections.OrderedDict()
-        self._num_bytes = 0
-
-    def get(self, key: _Key) -> pq.FileMetaData | None:
-        """The footer if it is kept."""
-        with self._lock:
-            if key in self._found:
-                self._found.move_to_end(key)
-            return self._found.get(key)
-
-    def put(self, key: _Key, footer: pq.FileMetaData) -> None:
-        """Keeps a footer, and lets go of those not used for longest."""
-        with self._lock:
-            if key not in self._found:
-                self._found[key] = footer
-                self._num_bytes += footer.serialized_size
-            while self._num_bytes > self._most_bytes and self._found:
-                self._num_bytes -= self._found.popitem(last=False)[1].serialized_size
-
-
-_kept = _Kept(_MOST_KEPT_BYTES)
+_footers: Kept[pq.FileMetaData] = Kept(_MOST_KEPT_BYTES)
 
 
 def read_group(
@@ -67,12 +37,11 @@ def read_group(
 
 
 def _metadata(file: Located, handle: pa.NativeFile) -> pq.FileMetaData:
-    key = (file.path, file.size, file.version, file.stamp)
-    found = _kept.get(key)
-    if found is None:
+    def read() -> tuple[pq.FileMetaData, int]:
         found = footers.read_metadata(file, handle)
-        _kept.put(key, found)
-    return found
+        return found, found.serialized_size
+
+    return _footers.get(file, read)
 
 
 def _require_one(name: str, schema: pa.Schema, file: Located) -> None:

@@ -1,0 +1,67 @@
+"""Files that tests read rows from: Parquet and ingested Arrow, here or at an address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.prepare.sources import access, footers
+from pipelines.prepare.sources.files import DataFile
+from pipelines.prepare.sources.groups import Groups, StoredFile
+
+
+def data_file(place: str | Path) -> DataFile:
+    """The Parquet file at a path or address as it is now."""
+    address = str(place)
+    name = address.rpartition("/")[2]
+    if "://" in address:
+        fs, inner = fsspec.core.url_to_fs(address)
+        info = fs.info(inner)
+        return DataFile(path=address, name=name, kind="parquet", size=info["size"], version=access.version_of(info))
+    found = Path(address).stat()
+    return DataFile(
+        path=address, name=name, kind="parquet", size=found.st_size, version="xxh3:0", stamp=found.st_mtime_ns
+    )
+
+
+def parquet(place: str | Path, table: pa.Table, *, rows: int = 10, **options: object) -> DataFile:
+    """Writes a Parquet file with row groups of `rows` rows."""
+    with fsspec.open(str(place), "wb") as stream:
+        pq.write_table(table, stream, row_group_size=rows, **options)
+    return data_file(place)
+
+
+def in_place(*files: DataFile, columns: list[str] | None = None) -> Groups:
+    """The row groups of the files, one after the other."""
+    read = footers.read_footers(files, columns)
+    return Groups.joined([footers.in_place_groups(file, footer) for file, footer in zip(files, read, strict=True)])
+
+
+def ingested(path: Path, table: pa.Table, *, rows: int = 10, compression: str | None = None) -> Groups:
+    """Writes an Arrow IPC file with batches of `rows` rows; its groups."""
+    places, counts = [], []
+    with pa.OSFile(str(path), "wb") as sink:
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with pa.ipc.new_file(sink, table.schema, options=options) as writer:
+            for batch in table.to_batches(max_chunksize=rows):
+                # The writer begins its file with the first batch.
+                begin = sink.tell() or 8 + table.schema.serialize().size
+                writer.write_batch(batch)
+                places.append((begin, sink.tell() - begin))
+                counts.append(batch.num_rows)
+    found = path.stat()
+    file = StoredFile(path=str(path), format="ipc", size=found.st_size, stamp=found.st_mtime_ns)
+    at, length = np.array(places, np.int64).reshape(-1, 2).T
+    return Groups(
+        files=(file,),
+        num_rows=np.array(counts, np.int64),
+        file=np.zeros(len(counts), np.int32),
+        at=at,
+        length=length,
+        num_bytes=length,
+        stored_bytes=length,
+    )

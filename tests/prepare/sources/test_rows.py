@@ -1,0 +1,403 @@
+"""Rows by piece: the rows of the whole table, in the types of the split, or an error that names the file."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.prepare import object_storage
+from pipelines.prepare.sources import rows
+from pipelines.prepare.sources.groups import Groups
+from tests import building
+from tests.prepare.sources.stored_files import data_file, in_place, ingested, parquet
+from tfrecord_io.errors import SourceError
+
+COUNT = 95
+TABLE = pa.table(
+    {
+        "number": range(COUNT),
+        "text": [None if row % 7 == 0 else f"row {row}" for row in range(COUNT)],
+        "topic": pa.array([f"topic {row % 3}" for row in range(COUNT)]).dictionary_encode(),
+        "chat": [[{"role": "user", "content": f"hi {row}"}] * (row % 3) for row in range(COUNT)],
+    }
+)
+PLAIN = TABLE.cast(TABLE.schema.set(2, pa.field("topic", pa.string())))
+TYPES = PLAIN.schema
+
+
+def read(
+    groups: Groups, segments: Sequence[tuple[int, int]], columns: Sequence[str], *, types: pa.Schema = TYPES
+) -> list[tuple[int, pa.RecordBatch]]:
+    return list(rows.read(groups.pieces(segments), columns, types=types, addresses={}))
+
+
+def joined(found: Sequence[tuple[int, pa.RecordBatch]], columns: Sequence[str]) -> pa.Table:
+    return pa.Table.from_batches([batch for _, batch in found], schema=pa.schema([TYPES.field(n) for n in columns]))
+
+
+@pytest.fixture(scope="module", params=["parquet", "ipc", "memory", "several"])
+def groups(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Groups:
+    """The table in groups of ten rows: one file or several, here or far away."""
+    folder = tmp_path_factory.mktemp("rows")
+    if request.param == "parquet":
+        return in_place(parquet(folder / "a.parquet", TABLE))
+    if request.param == "ipc":
+        return ingested(folder / "a.arrow", PLAIN, compression="zstd")
+    if request.param == "memory":
+        return in_place(parquet("memory://rows/a.parquet", TABLE))
+    files = [parquet(folder / f"{start}.parquet", TABLE.slice(start, 30)) for start in (0, 30, 60)]
+    return Groups.joined([in_place(*files), ingested(folder / "rest.arrow", PLAIN.slice(90))])
+
+
+BOUND = st.integers(0, COUNT)
+SEGMENTS = st.lists(st.tuples(BOUND, BOUND).map(lambda pair: (min(pair), max(pair))), max_size=8)
+COLUMNS = st.lists(st.sampled_from(TYPES.names), min_size=1, unique=True)
+
+
+@settings(max_examples=60, deadline=None)
+@given(segments=SEGMENTS, columns=COLUMNS)
+def test_any_segments_give_the_rows_of_the_table(
+    segments: list[tuple[int, int]], columns: list[str], groups: Groups
+) -> None:
+    found = read(groups, segments, columns)
+    expected = pa.concat_tables(
+        [PLAIN.select(columns).slice(start, stop - start) for start, stop in segments or [(0, 0)]]
+    )
+    assert joined(found, columns).equals(expected)
+    pieces = groups.pieces(segments)
+    assert [(first, batch.num_rows) for first, batch in found] == list(
+        zip(pieces.starts.tolist(), pieces.counts.tolist(), strict=True)
+    )
+
+
+def test_columns_come_in_the_order_asked_for(groups: Groups) -> None:
+    [(_, batch)] = read(groups, [(3, 5)], ["chat", "number"])
+    assert batch.schema.names == ["chat", "number"]
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The bytes of each range that is asked for."""
+    asked: list[int] = []
+    fetch = object_storage.fetch
+
+    def counted(fs: object, inner: str, start: int, stop: int, **options: object) -> bytes:
+        asked.append(stop - start)
+        return fetch(fs, inner, start, stop, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(object_storage, "fetch", counted)
+    return asked
+
+
+def test_far_away_a_group_takes_one_request_and_the_footer_one(requests: list[int]) -> None:
+    table = pa.table({"a": [f"{row}" * 20 for row in range(900)], "b": range(900), "c": [os.urandom(1_000)] * 900})
+    groups = in_place(parquet("memory://rows/counted.parquet", table, rows=300, use_dictionary=False))
+    requests.clear()
+    read(groups, [(0, 300), (600, 900)], ["a", "b"], types=table.schema)
+    assert len(requests) == 3, "footer and two groups, whose columns lie side by side"
+    requests.clear()
+    read(groups, [(300, 600)], ["a", "b"], types=table.schema)
+    assert len(requests) == 1, "the footer is kept"
+    assert sum(requests) < 60_000, "the column that nobody asked for stays where it is"
+
+
+def test_pieces_of_one_group_that_follow_one_another_are_read_once(requests: list[int]) -> None:
+    groups = in_place(parquet("memory://rows/once.parquet", TABLE))
+    read(groups, [(0, 3)], ["text"])
+    requests.clear()
+    found = read(groups, [(10, 12), (15, 17), (13, 14)], ["text"])
+    assert len(found) == 3
+    assert len(requests) == 1
+
+
+def test_messages_that_lie_side_by_side_are_fetched_together(tmp_path: Path, requests: list[int]) -> None:
+    near = ingested(tmp_path / "a.arrow", PLAIN)
+    fs = fsspec.filesystem("memory")
+    fs.pipe("/rows/a.arrow", (tmp_path / "a.arrow").read_bytes())
+    [file] = near.files
+    far = dataclasses.replace(near, files=(dataclasses.replace(file, path="memory://rows/a.arrow", stamp=None),))
+    assert joined(read(far, [(0, 50)], TYPES.names), TYPES.names).equals(PLAIN.slice(0, 50))
+    assert len(requests) == 2, "the schema and five batches"
+    requests.clear()
+    read(far, [(0, 10), (50, 60)], TYPES.names)
+    assert len(requests) == 2, "two batches with others between them"
+
+
+def test_a_projection_of_ingested_rows_does_not_decode_other_columns(tmp_path: Path) -> None:
+    table = pa.table({"text": ["a"] * 100, "blob": [os.urandom(100)] * 100})
+    groups = ingested(tmp_path / "a.arrow", table, rows=100, compression="zstd")
+    content = bytearray((tmp_path / "a.arrow").read_bytes())
+    blob = content.rfind(b"\x28\xb5\x2f\xfd")
+    content[blob : blob + 4] = bytes(4)
+    (tmp_path / "a.arrow").write_bytes(content)
+    [file] = groups.files
+    groups = dataclasses.replace(groups, files=(dataclasses.replace(file, stamp=None),))
+    assert read(groups, [(0, 100)], ["text"], types=table.schema)
+    with pytest.raises(SourceError, match="cannot be decoded"):
+        read(groups, [(0, 100)], ["blob"], types=table.schema)
+
+
+@pytest.mark.parametrize("place", ["near", "memory://rows"])
+def test_the_end_of_a_reader_ends_its_threads(place: str, tmp_path: Path) -> None:
+    groups = in_place(parquet(f"{tmp_path if place == 'near' else place}/a.parquet", TABLE))
+    before = threading.active_count()
+    reading = rows.read(groups.pieces([(0, COUNT)]), ["text"], types=TYPES, addresses={})
+    next(reading)
+    reading.close()  # type: ignore[attr-defined]
+    assert threading.active_count() == before
+
+
+# What another file of the same split may hold.
+
+CASTS: dict[str, tuple[pa.Array, pa.DataType]] = {
+    "narrow": (pa.array([1, None], pa.int8()), pa.int64()),
+    "wide": (pa.array([1, None], pa.int64()), pa.int8()),
+    "unsigned": (pa.array([1, 2], pa.uint64()), pa.int64()),
+    "float": (pa.array([0.5, None], pa.float32()), pa.float64()),
+    "whole": (pa.array([1, 2]), pa.float64()),
+    "dictionary": (pa.array(["a", None]).dictionary_encode(), pa.large_string()),
+    "large": (pa.array(["a", None], pa.large_string()), pa.string()),
+    "view": (pa.array(["a", None], pa.string_view()), pa.string()),
+    "list": (pa.array([["a"], None], pa.large_list(pa.large_string())), pa.list_(pa.string())),
+    "dictionaries": (pa.array([["a"], None], pa.list_(pa.dictionary(pa.int32(), pa.string()))), pa.list_(pa.string())),
+    "vector": (pa.array([[1, 2], [3, 4]], pa.list_(pa.int64(), 2)), pa.list_(pa.int64())),
+    "null": (pa.nulls(2), pa.list_(pa.struct([("a", pa.string())]))),
+    "order": (pa.array([{"a": 1, "b": "x"}, None]), pa.struct([("b", pa.string()), ("a", pa.int64())])),
+    "missing": (pa.array([{"a": 1}, None]), pa.struct([("a", pa.int64()), ("b", pa.string())])),
+    "json": (pa.array(["{}", None]), pa.json_()),
+    "no json": (pa.array(["{}", None]).cast(pa.json_()), pa.string()),
+    "instant": (pa.array([1, None], pa.timestamp("s")), pa.timestamp("us")),
+}
+
+
+@pytest.mark.parametrize("name", CASTS)
+def test_a_type_that_can_become_the_splits_keeps_its_values(name: str, tmp_path: Path) -> None:
+    column, kind = CASTS[name]
+    groups = in_place(parquet(tmp_path / "a.parquet", pa.table({"column": column})))
+    [(_, batch)] = read(groups, [(0, 2)], ["column"], types=pa.schema([("column", kind)]))
+    assert batch.schema.field("column").type == kind
+    expected = [value | {"b": None} if value else None for value in column.to_pylist()] if name == "missing" else None
+    assert batch.column(0).to_pylist() == (expected or column.to_pylist())
+    batch.validate(full=True)
+
+
+OTHERS: dict[str, tuple[pa.Array, pa.DataType]] = {
+    "too wide": (pa.array([1, 300]), pa.int8()),
+    "negative": (pa.array([-1]), pa.uint8()),
+    "inexact": (pa.array([2**60 + 1]), pa.float64()),
+    "double": (pa.array([0.1]), pa.float32()),
+    "fraction": (pa.array([1.0]), pa.int64()),
+    "digits": (pa.array(["3"]), pa.int64()),
+    "number": (pa.array([3]), pa.string()),
+    "label": (pa.array(["neg"]), pa.int64()),
+    "bool": (pa.array([True]), pa.int64()),
+    "binary": (pa.array([b"a"]), pa.string()),
+    "text": (pa.array(["a"]), pa.list_(pa.string())),
+    "extra": (pa.array([{"a": 1, "b": 2}]), pa.struct([("a", pa.int64())])),
+    "inner": (pa.array([[{"a": 1}]]), pa.list_(pa.struct([("a", pa.string())]))),
+    "lengths": (pa.array([[1, 2], [3]]), pa.list_(pa.int64(), 2)),
+    "zone": (pa.array([1], pa.timestamp("ms", "UTC")), pa.timestamp("ms")),
+    "fraction of a second": (pa.array([1], pa.timestamp("ms")), pa.timestamp("s")),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_type_is_refused_with_file_column_and_both_types(name: str, tmp_path: Path) -> None:
+    column, kind = OTHERS[name]
+    groups = in_place(parquet(tmp_path / "b.parquet", pa.table({"column": column})))
+    with pytest.raises(SourceError) as caught:
+        read(groups, [(0, len(column))], ["column"], types=pa.schema([("column", kind)]))
+    # Parquet calls the items of lists its own way.
+    said = str(caught.value).replace("<element: ", "<item: ")
+    assert f"b.parquet: column 'column' holds {column.type}, expected {kind}" in said
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_without_a_column_is_named(tmp_path: Path) -> None:
+    files = [parquet(tmp_path / "a.parquet", TABLE), parquet(tmp_path / "b.parquet", TABLE.drop_columns(["text"]))]
+    with pytest.raises(SourceError, match=r"b.parquet: no column 'text'"):
+        read(in_place(*files), [(COUNT, COUNT + 1)], ["text"])
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["number", "number"])
+    with pytest.raises(SourceError, match=r"a.parquet: several columns 'number'"):
+        read(in_place(parquet(tmp_path / "a.parquet", table)), [(0, 1)], ["number"])
+
+
+def test_a_name_with_dots_is_read_as_a_name(tmp_path: Path) -> None:
+    table = pa.table({"a.b": [1], "a": [{"b": "x", "c": "y"}]})
+    groups = in_place(parquet(tmp_path / "a.parquet", table))
+    [(_, batch)] = read(groups, [(0, 1)], ["a", "a.b"], types=table.schema)
+    assert batch.to_pylist() == [{"a": {"b": "x", "c": "y"}, "a.b": 1}]
+    [(_, batch)] = read(groups, [(0, 1)], ["a.b"], types=table.schema)
+    assert batch.to_pylist() == [{"a.b": 1}]
+
+
+# Files that are not, or not any more, what was planned.
+
+
+def refused(groups: Groups, segments: Sequence[tuple[int, int]] = ((0, COUNT),)) -> str:
+    with pytest.raises(SourceError) as caught:
+        read(groups, segments, ["text"])
+    assert caught.value.remedy
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def written(kind: str, folder: Path) -> tuple[Groups, Path]:
+    if kind == "parquet":
+        return in_place(parquet(folder / "a.parquet", TABLE, compression="none")), folder / "a.parquet"
+    return ingested(folder / "a.arrow", PLAIN), folder / "a.arrow"
+
+
+@pytest.mark.parametrize("kind", ["parquet", "ipc"])
+def test_a_file_that_is_written_again_is_refused(kind: str, tmp_path: Path) -> None:
+    groups, path = written(kind, tmp_path)
+    before = path.stat()
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert "was changed since the job was planned; run the same command again" in refused(groups)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "ipc"])
+def test_a_file_that_changes_between_two_groups_is_refused(kind: str, tmp_path: Path) -> None:
+    groups, path = written(kind, tmp_path)
+    reading = rows.read(groups.pieces([(0, 10), (30, 40)]), ["text"], types=TYPES, addresses={})
+    next(reading)
+    os.truncate(path, 40)
+    with pytest.raises(SourceError, match="was changed since the job was planned"):
+        next(reading)
+
+
+def test_a_file_that_shrinks_while_it_is_decoded_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups, path = written("parquet", tmp_path)
+    read_row_group = pq.ParquetFile.read_row_group
+
+    def shrinking(self: pq.ParquetFile, *arguments: object, **options: object) -> pa.Table:
+        os.truncate(path, 40)
+        return read_row_group(self, *arguments, **options)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_group", shrinking)
+    assert "was changed since the job was planned" in refused(groups)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "ipc"])
+def test_a_file_that_is_gone_is_named(kind: str, tmp_path: Path) -> None:
+    groups, path = written(kind, tmp_path)
+    path.unlink()
+    assert refused(groups).startswith(f"{path}: is gone")
+
+
+def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups, path = written("parquet", tmp_path)
+
+    def denied(path: str) -> pa.NativeFile:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr(pa, "OSFile", denied)
+    assert refused(groups).startswith(f"{path}: cannot be read: Permission denied; read it as a user who may")
+
+
+def test_far_away_a_file_of_another_version_is_refused() -> None:
+    file = parquet("memory://rows/version.parquet", TABLE)
+    groups = in_place(file)
+    parquet("memory://rows/version.parquet", TABLE.slice(1))
+    [before] = groups.files
+    after = dataclasses.replace(groups, files=(dataclasses.replace(before, version="unseen"),))
+    assert "memory://rows/version.parquet: was changed since the job was planned" in refused(after)
+
+
+def test_far_away_a_file_that_is_gone_is_named() -> None:
+    file = parquet("memory://rows/gone.parquet", TABLE)
+    groups = in_place(file)
+    fsspec.filesystem("memory").rm("/rows/gone.parquet")
+    [before] = groups.files
+    groups = dataclasses.replace(groups, files=(dataclasses.replace(before, version="unseen"),))
+    assert "memory://rows/gone.parquet: is gone" in refused(groups)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "ipc"])
+def test_a_group_that_cannot_be_decoded_is_named_with_its_row(kind: str, tmp_path: Path) -> None:
+    groups, path = written(kind, tmp_path)
+    content = bytearray(path.read_bytes())
+    if kind == "parquet":
+        chunk = pq.read_metadata(path).row_group(4).column(1)
+        start = chunk.dictionary_page_offset or chunk.data_page_offset
+        content[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
+    else:
+        content[groups.at[4] : groups.at[4] + 64] = b"\x7f" * 64
+    path.write_bytes(content)
+    [before] = groups.files
+    groups = dataclasses.replace(groups, files=(dataclasses.replace(before, stamp=path.stat().st_mtime_ns),))
+    assert read(groups, [(0, 40)], ["text"])
+    said = refused(groups, [(43, 44)])
+    place = "row group 4" if kind == "parquet" else f"record batches at byte {groups.at[4]}"
+    assert place in said
+    assert "row 43 of the split, cannot be decoded" in said
+
+
+def test_a_page_whose_checksum_is_wrong_is_not_read(tmp_path: Path) -> None:
+    parquet(tmp_path / "a.parquet", TABLE, compression="none", use_dictionary=False, write_page_checksum=True)
+    content = (tmp_path / "a.parquet").read_bytes()
+    (tmp_path / "a.parquet").write_bytes(content.replace(b"row 43", b"row 34"))
+    groups = in_place(data_file(tmp_path / "a.parquet"))
+    assert "row group 4" in refused(groups, [(40, 50)])
+
+
+@pytest.mark.parametrize("kind", ["parquet", "ipc"])
+def test_damage_anywhere_is_an_error_or_rows_and_never_a_crash(kind: str, tmp_path: Path) -> None:
+    groups, path = written(kind, tmp_path)
+    whole = path.read_bytes()
+    [file] = groups.files
+    groups = dataclasses.replace(groups, files=(dataclasses.replace(file, stamp=None),))
+    rng = np.random.default_rng(0)
+    for place in rng.integers(0, len(whole), 300).tolist():
+        damaged = bytearray(whole)
+        damaged[place] ^= int(rng.integers(1, 256))
+        path.write_bytes(damaged)
+        # Footers and schemas are kept by what the file is known by.
+        fresh = dataclasses.replace(groups, files=(dataclasses.replace(file, stamp=None, version=str(place)),))
+        try:
+            for _, batch in read(fresh, [(0, COUNT)], TYPES.names):
+                batch.to_pylist()
+        except (SourceError, UnicodeDecodeError):
+            pass
+
+
+def test_a_plan_of_more_row_groups_than_there_are_is_refused(tmp_path: Path) -> None:
+    groups, _ = written("parquet", tmp_path)
+    assert "the file has 10 row groups" in refused(dataclasses.replace(groups, at=groups.at + 10))
+
+
+def test_addresses_with_credentials_are_used_and_not_shown() -> None:
+    groups = in_place(parquet("memory://rows/hush.parquet", TABLE))
+    [file] = groups.files
+    shown = "https://host/a.parquet"
+    pieces = dataclasses.replace(groups, files=(dataclasses.replace(file, path=shown),)).pieces([(0, 5)])
+    [(_, batch)] = rows.read(pieces, ["number"], types=TYPES, addresses={shown: file.path})
+    assert batch.column(0).to_pylist() == [0, 1, 2, 3, 4]
+
+
+def test_reading_imports_no_datasets_no_transformers_and_no_beam() -> None:
+    program = (
+        "import sys\n"
+        "from pipelines.prepare.sources import features, footers, reading, rows\n"
+        "print(sorted({'datasets', 'transformers', 'apache_beam', 'tensorflow', 'pandas'} & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=building.environment(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[]"
