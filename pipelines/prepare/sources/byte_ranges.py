@@ -1,11 +1,11 @@
 """The bytes of a data file, wherever it lies, through the storage code with its time limits and retries.
 
-    open_file(file)                  all of it, unpacked if its name says that it is compressed; no byte order mark
-    open_lines(file, start, stop)    the lines of a plain file that begin in [start, stop)
+open_file(file)                  all of it, unpacked if its name says that it is compressed; no byte order mark
+open_lines(file, start, stop)    the lines of a plain file that begin in [start, stop)
 
-                 start           stop
-    ...aaaa\nbbbb|bb\ncccc\ndddd|d\neeee
-                      cccc  dddddd              whoever has the bytes before reads b, whoever has those behind reads e
+             start           stop
+...aaaa\nbbbb|bb\ncccc\ndddd|d\neeee
+                  cccc  dddddd              whoever has the bytes before reads b, whoever has those behind reads e
 """
 
 from __future__ import annotations
@@ -13,31 +13,20 @@ from __future__ import annotations
 import codecs
 import contextlib
 import io
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pipelines.prepare import storage
 from pipelines.prepare.object_storage import Ranges
-from pipelines.prepare.persistence import persist
+from pipelines.prepare.sources import access
 from pipelines.prepare.sources.files import DataFile
 from pipelines.prepare.sources.unpacking import Unpacked, suffix_of
-from pipelines.prepare.storage_errors import bucket_of
-from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-__all__ = ["address_of", "check_unchanged", "open_file", "open_lines", "open_seekable", "read_head"]
+__all__ = ["open_file", "open_lines", "read_head"]
 
 _BLOCK_BYTES = 8 << 20
 _BUFFER_BYTES = 1 << 16
 _BYTE_ORDER_MARK = codecs.BOM_UTF8
-# What storage services call the version of a file's content.
-_MARKS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
-
-
-def address_of(file: DataFile, addresses: Mapping[str, str]) -> str:
-    """The path or address by which this process can read the file, credentials included."""
-    return addresses.get(without_access(file.path), file.path)
 
 
 @contextlib.contextmanager
@@ -62,19 +51,6 @@ def open_lines(file: DataFile, start: int, stop: int, *, addresses: Mapping[str,
         yield io.BufferedReader(lines, buffer_size=_BUFFER_BYTES)
 
 
-@contextlib.contextmanager
-def open_seekable(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[Any]:
-    """The file for a reader that jumps about in it. Raises: SourceError, while it is read too."""
-    address = address_of(file, addresses)
-    if (local := storage.local_path(address)) is not None:
-        with _explained(file):
-            opened = open(local, "rb")
-        with opened as stream:
-            yield stream
-        return
-    raise NotImplementedError
-
-
 def read_head(file: DataFile, num_bytes: int, *, addresses: Mapping[str, str]) -> bytes:
     """The first bytes of the file's unpacked content. Raises: SourceError."""
     if suffix_of(file.path):
@@ -85,83 +61,21 @@ def read_head(file: DataFile, num_bytes: int, *, addresses: Mapping[str, str]) -
         return stream.read(num_bytes)
 
 
-def check_unchanged(file: DataFile, *, addresses: Mapping[str, str]) -> None:
-    """Compares the file with what it was when the dataset was resolved.
-
-    Raises: SourceError if it has another size, version or time of its last change.
-    """
-    address = address_of(file, addresses)
-    with _explained(file):
-        if (local := storage.local_path(address)) is not None:
-            found = os.stat(local)
-            same = found.st_size == file.size and file.stamp in (None, found.st_mtime_ns)
-        else:
-            same = _is_pinned(address) or _is_same_object(address, file)
-    if not same:
-        raise _changed(file)
-
-
-def _is_pinned(address: str) -> bool:
-    """Whether the address names a version: a commit of the hub; on gs:// each request names the generation."""
-    return address.startswith("hf://") or bucket_of(address) is not None
-
-
-def _is_same_object(address: str, file: DataFile) -> bool:
-    fs, inner = storage.file_system(address)
-    found = persist(lambda: fs.info(inner), path=without_access(address))
-    marks = {str(found[mark]) for mark in _MARKS if found.get(mark)}
-    return found.get("size") in (None, file.size) and (not marks or not file.version or file.version in marks)
-
-
 @contextlib.contextmanager
 def _open_bytes(file: DataFile, start: int, stop: int, *, addresses: Mapping[str, str]) -> Iterator[io.BufferedReader]:
-    address = address_of(file, addresses)
-    if (local := storage.local_path(address)) is not None:
-        with _explained(file):
-            opened = open(local, "rb", buffering=_BUFFER_BYTES)
-        with opened as stream:
-            stream.seek(start)
-            yield stream
-        return
-    with contextlib.closing(_ranges(address, file, start, stop)) as ranges:
-        yield io.BufferedReader(ranges, buffer_size=_BUFFER_BYTES)
+    with access.opened(file, addresses) as handle:
+        if not access.is_remote(addresses.get(file.path, file.path)):
+            handle.seek(start)
+            yield io.BufferedReader(handle, buffer_size=_BUFFER_BYTES)
+            return
 
+        def fetch(begin: int, end: int) -> bytes:
+            content: bytes = handle.read_at(end - begin, start + begin)
+            return content
 
-def _ranges(address: str, file: DataFile, start: int, stop: int) -> Ranges:
-    fs, inner = storage.file_system(address)
-    version = {"generation": file.version} if bucket_of(address) and file.version.isdecimal() else {}
-
-    def fetch(begin: int, end: int) -> bytes:
-        with _explained(file):
-            return persist(
-                lambda: _exactly(fs, inner, start + begin, start + end, version), path=without_access(address)
-            )
-
-    return Ranges(fetch, num_bytes=stop - start, block_bytes=_BLOCK_BYTES)
-
-
-def _exactly(fs: Any, inner: str, start: int, stop: int, version: Mapping[str, str]) -> bytes:
-    content: bytes = fs.cat_file(inner, start=start, end=stop, **version)
-    if len(content) != stop - start:
-        raise ConnectionError(f"{len(content)} bytes from {start} on, expected {stop - start}")
-    return content
-
-
-@contextlib.contextmanager
-def _explained(file: DataFile) -> Iterator[None]:
-    """Around one request for the file. Raises: SourceError."""
-    try:
-        with storage.source_explained(without_access(file.path)):
-            yield
-    except FileNotFoundError as error:
-        raise _changed(file) from error
-
-
-def _changed(file: DataFile) -> SourceError:
-    return SourceError(
-        f"{without_access(file.path)}: was changed, moved or deleted since the dataset was opened",
-        remedy="run the same command again, and leave the files alone while it runs",
-    )
+        # The next block is on its way while one is used.
+        with contextlib.closing(Ranges(fetch, num_bytes=stop - start, block_bytes=_BLOCK_BYTES)) as ranges:
+            yield io.BufferedReader(ranges, buffer_size=_BUFFER_BYTES)
 
 
 def _skip_mark(stream: io.BufferedReader) -> int:

@@ -1,7 +1,7 @@
 """The column types of text formats, decided once from the files' heads, by the readers of `datasets`.
 
-    first file of the first split       its first 10 MB of JSON, 10,000 rows of CSV: the types, as `load_dataset` has them
-    a column that is null all through   looked for in the heads of some other files
+first file of the first split       its first 10 MB of JSON, 10,000 rows of CSV: the types, as `load_dataset` has them
+a column that is null all through   looked for in the heads of some other files
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ _HEAD_BYTES = 1 << 20
 _MOST_LETTERS = 1 << 30
 
 
-def text_types(
-    splits: Mapping[str, Sequence[DataFile]], kind: FileKind, *, addresses: Mapping[str, str]
-) -> pa.Schema:
+def text_types(splits: Mapping[str, Sequence[DataFile]], kind: FileKind, *, addresses: Mapping[str, str]) -> pa.Schema:
     """The columns of the source, with the description of `datasets` as metadata. Files have rows, or are left out.
 
     Raises: SourceError if a head cannot be read, or no file has a row.
@@ -43,7 +41,9 @@ def text_types(
     heads = ((number, _described(file, kind, addresses=addresses)) for number, file in enumerate(files))
     number, types = next(((number, found) for number, found in heads if found is not None), (0, None))
     if types is None:
-        raise SourceError(f"{_shown(files[:1])}: no rows, expected at least one", remedy="check the files for their content")
+        raise SourceError(
+            f"{_shown(files[:1])}: no rows, expected at least one", remedy="check the files for their content"
+        )
     others = [file for file in files[number + 1 :] if file.size][: _MOST_HEADS - 1]
     return _without_nulls(types, others, kind, addresses=addresses)
 
@@ -83,8 +83,8 @@ def _without_nulls(
         if not (unknown := [field.name for field in types if _is_unknown(field.type)]):
             break
         found = _described_by_head(file, kind, addresses=addresses)
-        known = [name for name in unknown if found is not None and name in found.names]
-        types = _replaced(types, {name: found.field(name).type for name in known})
+        if found is not None:
+            types = _replaced(types, {name: found.field(name).type for name in unknown if name in found.names})
     return types
 
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pipelines import stages
 from pipelines.prepare import storage
-from pipelines.prepare.sources import byte_ranges, ingest_receipts, rows_of
+from pipelines.prepare.sources import ingest_receipts, rows_of
 from pipelines.prepare.sources.ingest_receipts import IngestReceipt
 from pipelines.prepare.sources.ingest_tasks import IngestTask
 from pipelines.prepare.sources.row_files import RowFile, even_batches
@@ -34,14 +34,13 @@ def run(
 ) -> IngestReceipt:
     """Writes the rows of a task, then its receipt, which it returns.
 
-    Raises: SourceError if the file has changed, is damaged or holds other types; OutputError; RuntimeError after `stop`.
+    Raises: SourceError if the file has changed, is damaged or holds other types; OutputError; RuntimeError after
+    `stop`.
     """
     known = addresses or {}
-    byte_ranges.check_unchanged(task.file, addresses=known)
     rows = RowFile(task.types)
     tables = rows_of.tables(task, addresses=known)
     storage.write_atomic(task.path, rows.chunks(_until(stop, even_batches(tables))), inside=task.inside)
-    byte_ranges.check_unchanged(task.file, addresses=known)
     receipt = IngestReceipt.of(task, rows)
     storage.write_bytes(task.receipt_path, receipt.dump(), inside=task.inside)
     return receipt

@@ -26,8 +26,8 @@ __all__ = ["IngestReceipt", "find_receipts", "groups_of"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class IngestReceipt:
-    """What became of a task. `task` is its digest, `source` the identity of the file, `num_bytes` those of the Arrow file
-    at `path`.
+    """What became of a task. `task` is its digest, `source` the name of the file, and `num_bytes` is the size of the
+    Arrow file at `path`.
     """
 
     task: str

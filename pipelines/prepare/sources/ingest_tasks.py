@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.prepare import storage
-from pipelines.prepare.sources import byte_ranges, json_lines, plain_tables
+from pipelines.prepare.sources import json_lines, plain_tables
 from pipelines.prepare.sources.files import DataFile, Listing
 from pipelines.prepare.sources.unpacking import suffix_of
 from tfrecord_io.shown import without_access
@@ -39,9 +39,9 @@ _DIGEST_LETTERS = 16
 class IngestTask:
     """A file, or a part of one, to be written as one Arrow file with columns of `types`.
 
-    `number` counts the files of the split. [start, stop) are bytes of lines, or row groups of a Parquet file. `name` and
-    `version` are those of the file in the listing, which `file` may be a copy of. `inside` is the folder that must be
-    there already when the job writes (see `storage.write_atomic`).
+    `number` counts the files of the split. [start, stop) are bytes of lines, or row groups of a Parquet file. `name`
+    and `version` are those of the file in the listing, which `file` may be a copy of. `inside` is the folder that must
+    be there already when the job writes (see `storage.write_atomic`).
     """
 
     split: str

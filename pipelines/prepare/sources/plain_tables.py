@@ -1,21 +1,15 @@
-"""Rows of files that have types of their own, Arrow and Parquet, by pyarrow alone.
-
-An Arrow file is read as a stream, also where it has the footer of a file: what comes before is a stream with a mark of
-eight bytes in front. So nothing is sought, and memory holds one record batch.
-"""
+"""Rows of files that have types of their own, Arrow and Parquet, by pyarrow alone, one record batch at a time."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
 
-from pipelines.prepare import storage
-from pipelines.prepare.sources import byte_ranges
+from pipelines.prepare.sources import access, byte_ranges, casting
 from pipelines.prepare.sources.files import DataFile
 from pipelines.prepare.sources.messages import first_line
 from tfrecord_io.errors import SourceError
@@ -23,28 +17,38 @@ from tfrecord_io.shown import without_access
 
 __all__ = ["arrow", "arrow_schema", "parquet", "runs_of_row_groups"]
 
-_FILE_MARK = b"ARROW1\0\0"
+_FILE_MARK = b"ARROW1"
 _RUN_BYTES = 64_000_000
 _BATCH_ROWS = 1000
 
 
 def arrow(file: DataFile, types: pa.Schema, *, addresses: Mapping[str, str]) -> Iterator[pa.Table]:
     """The rows of an Arrow file or stream. Raises: SourceError; pa.ArrowException if it is damaged or doesn't fit."""
+    place = without_access(file.path)
+    for batch in _arrow_batches(file, addresses=addresses):
+        # Offsets that lead out of the buffers would end the process.
+        batch.validate(full=True)
+        yield _with_types(batch, types, place=place)
+
+
+def _arrow_batches(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+    if byte_ranges.read_head(file, len(_FILE_MARK), addresses=addresses) == _FILE_MARK:
+        with access.opened(file, addresses) as handle:
+            opened = pa.ipc.open_file(handle)
+            for number in range(opened.num_record_batches):
+                yield opened.get_batch(number)
+        return
     with byte_ranges.open_file(file, addresses=addresses) as stream:
-        if stream.peek(len(_FILE_MARK)).startswith(_FILE_MARK):
-            stream.read(len(_FILE_MARK))
-        for batch in pa.ipc.open_stream(stream):
-            # Offsets that lead out of the buffers would end the process.
-            batch.validate(full=True)
-            yield _with_types(pa.Table.from_batches([batch]), types)
+        yield from pa.ipc.open_stream(stream)
 
 
 def arrow_schema(file: DataFile, *, addresses: Mapping[str, str]) -> pa.Schema:
     """The columns of an Arrow file or stream, with metadata. Raises: SourceError if it is none."""
     try:
+        if byte_ranges.read_head(file, len(_FILE_MARK), addresses=addresses) == _FILE_MARK:
+            with access.opened(file, addresses) as handle:
+                return pa.ipc.open_file(handle).schema
         with byte_ranges.open_file(file, addresses=addresses) as stream:
-            if stream.peek(len(_FILE_MARK)).startswith(_FILE_MARK):
-                stream.read(len(_FILE_MARK))
             return pa.ipc.open_stream(stream).schema
     except (pa.ArrowException, OSError, EOFError) as error:
         raise SourceError(
@@ -61,7 +65,7 @@ def parquet(
         for batch in opened.iter_batches(
             batch_size=_BATCH_ROWS, row_groups=list(range(start, stop)), columns=types.names, use_threads=False
         ):
-            yield _with_types(pa.Table.from_batches([batch]), types)
+            yield _with_types(batch, types, place=without_access(file.path))
 
 
 def runs_of_row_groups(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[tuple[int, int]]:
@@ -80,24 +84,20 @@ def runs_of_row_groups(file: DataFile, *, addresses: Mapping[str, str]) -> Itera
 
 @contextlib.contextmanager
 def _parquet_file(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[Any]:
-    with byte_ranges.open_seekable(file, addresses=addresses) as stream, pa.parquet.ParquetFile(stream) as opened:
+    with access.opened(file, addresses) as handle, pa.parquet.ParquetFile(handle) as opened:
         yield opened
 
 
-def _with_types(table: pa.Table, types: pa.Schema) -> pa.Table:
+def _with_types(batch: pa.RecordBatch, types: pa.Schema, *, place: str) -> pa.Table:
     """The columns by name, in the order of `types`; one that is not there is null, as `datasets` has it."""
-    if table.schema.equals(types):
-        return table.replace_schema_metadata(types.metadata)
-    if unknown := [name for name in table.column_names if name not in types.names]:
-        raise pa.ArrowInvalid(f"column {unknown[0]!r}, expected only {', '.join(map(repr, types.names))}")
+    if unknown := [name for name in batch.schema.names if name not in types.names]:
+        raise SourceError(
+            f"{place}: column {unknown[0]!r}, expected only {', '.join(map(repr, types.names))} as elsewhere",
+            remedy="bring all files into the same columns, or name only some of them by a glob",
+        )
     columns = [
-        _cast(table[field.name], field) if field.name in table.column_names else pa.nulls(len(table), field.type)
+        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
         for field in types
     ]
-    return pa.Table.from_arrays(columns, schema=types)
-
-
-def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
-    if pa.types.is_primitive(column.type) != pa.types.is_primitive(field.type):
-        raise pa.ArrowInvalid(f"column {field.name!r} holds {column.type}, expected {field.type}")
-    return column.cast(field.type)
+    whole = pa.RecordBatch.from_arrays(columns, names=types.names)
+    return pa.Table.from_batches([casting.cast(whole, types, place=place)]).replace_schema_metadata(types.metadata)

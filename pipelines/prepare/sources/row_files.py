@@ -65,7 +65,9 @@ class RowFile:
                 before = self._written or len(_MARK) + self._types.serialize().size
                 writer.write_batch(batch)
                 self._places.append((batch.num_rows, before, self._written - before))
-                self._sizes.append(tuple(size for column in batch.columns for size in (column.nbytes, column.null_count)))
+                self._sizes.append(
+                    tuple(size for column in batch.columns for size in (column.nbytes, column.null_count))
+                )
                 if self._pending_bytes >= _WRITTEN_BYTES:
                     yield self._take()
         yield self._take()

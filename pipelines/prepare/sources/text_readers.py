@@ -127,7 +127,7 @@ fsspec.register_implementation(_PROTOCOL, _OpenSources, clobber=True)
 
 
 @contextlib.contextmanager
-def in_memory(content: bytes) -> Iterator[io.BufferedReader]:
+def in_memory(content: bytes) -> Iterator[BinaryIO]:
     """Bytes as a source."""
-    with io.BufferedReader(io.BytesIO(content)) as stream:  # type: ignore[arg-type]
+    with io.BytesIO(content) as stream:
         yield stream
