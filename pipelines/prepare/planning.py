@@ -8,25 +8,35 @@
           |............|......|.....|..........|............|
     shards    shard 0         |       shard 1  |   shard 2
 
-The predicted bytes come from a small sample, as a function of the text's length (`prediction`). Equal parts keep
-every shard within a few percent of each other. That they are also within 10 % of the target is possible only when a
-whole number of targets comes near the split's size; from 4.5 targets on it always does.
+The predicted bytes come from a small sample (`blocks`). Equal parts keep every shard within a few percent of each
+other. That they are also within 10 % of the target is possible only when a whole number of targets comes near the
+split's size; from 4.5 targets on it always does.
+
+Everything is in arrays: a large split has ten million blocks.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import zlib
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from tfrecord_io.errors import FormatError
-from tfrecord_io.json_fields import NAME, WRONG, count, items, mapping, text
+from pipelines.prepare.sources.groups import Pieces
 
-__all__ = ["BlockCutter", "Blocks", "Segments", "ShardTask", "SplitPlan", "block_rows", "plan_split", "split_seed"]
+__all__ = [
+    "Blocks",
+    "Segments",
+    "ShardTask",
+    "SplitPlan",
+    "block_rows",
+    "cut_rows",
+    "plan_split",
+    "require_partition",
+    "segments_of",
+    "split_seed",
+]
 
 Segments = tuple[tuple[int, int], ...]
 
@@ -34,7 +44,8 @@ MAX_BLOCK_ROWS = 1_000
 # Blocks of one shard come from anywhere in the split: the more there are, the more alike are the shards. And a cut
 # inside a block takes its rows for equal, which must not matter.
 _BLOCKS_PER_SHARD = 128
-_ROOM = 2.0
+# A block may have so many times the bytes of as many average rows.
+ROOM = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,55 +62,68 @@ class Blocks:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardTask:
-    """The unit of work: shard `index` of `count`, made of the rows in `segments`, read in that order."""
+    """The unit of work: shard `index` of `count`, made of `num_rows` rows. `pieces` are these rows in reading order,
+    where they were looked up (`plans.task_of`).
+    """
 
     split: str
     index: int
     count: int
-    segments: Segments
+    num_rows: int
+    pieces: Pieces | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
-    def num_rows(self) -> int:
-        """Rows to be read."""
-        return _num_rows(self.segments)
+    def segments(self) -> Segments:
+        """The rows as [start, stop) ranges, in reading order."""
+        return segments_of(self.found)
+
+    @property
+    def found(self) -> Pieces:
+        """The pieces of a task that was looked up."""
+        assert self.pieces is not None, "plans.task_of looks them up"
+        return self.pieces
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class SplitPlan:
-    """One split's shards, and the row ranges of the source that they share out."""
+    """One split's shards, and the row ranges of the source's split `origin` that they share out.
+
+    Shard i reads the S row ranges [starts, stops) int64 from offsets[i] to offsets[i + 1], offsets int64 [shards + 1].
+    """
 
     split: str
+    origin: str
     ranges: Segments
     predicted_bytes: int
-    shards: tuple[Segments, ...]
+    starts: np.ndarray
+    stops: np.ndarray
+    offsets: np.ndarray
+
+    @property
+    def num_shards(self) -> int:
+        """How many shards there are."""
+        return len(self.offsets) - 1
+
+    @property
+    def shard_rows(self) -> np.ndarray:
+        """Rows of each shard, int64 [shards]."""
+        return np.add.reduceat(self.stops - self.starts, self.offsets[:-1])
+
+    def spans(self, first: int, last: int) -> np.ndarray:
+        """The row ranges of the shards from `first` up to `last`, int64 [n, 2]."""
+        inside = slice(self.offsets[first], self.offsets[last])
+        return np.stack([self.starts[inside], self.stops[inside]], axis=1)
+
+    def segments(self, index: int) -> Segments:
+        """The row ranges of one shard."""
+        return _as_segments(self.spans(index, index + 1))
 
     def tasks(self) -> list[ShardTask]:
-        """One task for each shard."""
+        """One task for each shard, without its pieces."""
         return [
-            ShardTask(split=self.split, index=index, count=len(self.shards), segments=segments)
-            for index, segments in enumerate(self.shards)
+            ShardTask(split=self.split, index=index, count=self.num_shards, num_rows=rows)
+            for index, rows in enumerate(self.shard_rows.tolist())
         ]
-
-    def to_json(self) -> dict[str, Any]:
-        """As plan files hold it."""
-        # Not dataclasses.asdict, which copies every number and takes longer than all the rest of a plan.
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-
-    @classmethod
-    def from_json(cls, document: Any, *, place: str) -> SplitPlan:
-        """Raises: FormatError if `document` is not what `to_json` gave."""
-        try:
-            fields = mapping(document)
-            plan = cls(
-                split=text(fields["split"], NAME),
-                ranges=_segments(fields["ranges"]),
-                predicted_bytes=count(fields["predicted_bytes"]),
-                shards=tuple(map(_segments, items(fields["shards"]))),
-            )
-            _require_partition(plan)
-        except WRONG as error:
-            raise FormatError(f"{place}: not a plan ({error!r})", remedy="start over with --overwrite") from error
-        return plan
 
 
 def split_seed(split: str) -> int:
@@ -107,84 +131,83 @@ def split_seed(split: str) -> int:
     return zlib.crc32(split.encode())
 
 
+def segments_of(pieces: Pieces) -> Segments:
+    """The rows of pieces as [start, stop) ranges in the same order; neighbours are one range."""
+    return _as_segments(_merged(pieces.starts, pieces.starts + pieces.counts))
+
+
 def block_rows(*, row_bytes: float, shard_bytes: int) -> int:
     """Rows in one block: small beside a shard, but never more than 1,000."""
     return int(min(MAX_BLOCK_ROWS, max(1, shard_bytes / (_BLOCKS_PER_SHARD * max(row_bytes, 1.0)))))
 
 
-class BlockCutter:
-    """Cuts rows into blocks as they are read: of at most `rows` rows, ended early where their bytes come to about
-    twice those of as many average rows; a row that comes to that alone is a block of its own.
+def cut_rows(numbers: np.ndarray, weights: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:
+    """Blocks of the rows `numbers` int64 [n], in their order, which are predicted to give `weights` bytes, float64 [n].
+
+    A block has at most `rows` rows, and ends early where its bytes come to about twice those of as many average rows;
+    a row that comes to that alone is a block of its own.
     """
-
-    def __init__(self, *, rows: int, row_bytes: float) -> None:
-        self._rows = rows
-        self._bytes = max(_ROOM * rows * row_bytes, 1.0)
-        self._starts: list[np.ndarray] = []
-        self._stops: list[np.ndarray] = []
-        self._sums: list[np.ndarray] = []
-        self._next = -1
-        self._num_rows, self._num_bytes, self._open_bytes = 0, 0.0, 0.0
-        self._period, self._after_long = -1.0, False
-
-    def add(self, first: int, weights: np.ndarray) -> None:
-        """Takes the rows from number `first` on, with the bytes that each is predicted to give, float64 [n]."""
-        if not len(weights):
-            return
-        total = self._num_bytes + np.cumsum(weights)
-        turn = (self._num_rows + np.arange(len(weights))) // self._rows
-        # Both parts only grow, so that their sum changes where one of them does.
-        period = turn + np.concatenate([[self._num_bytes], total[:-1]]) // self._bytes
-        long = weights >= self._bytes
-        begins = (np.diff(period, prepend=self._period) != 0) | long | np.concatenate([[self._after_long], long[:-1]])
-        begins[0] |= first != self._next
-        self._begin(first, np.flatnonzero(begins), weights)
-        self._next = first + len(weights)
-        self._num_rows += len(weights)
-        self._num_bytes = float(total[-1])
-        self._period, self._after_long = float(period[-1]), bool(long[-1])
-
-    def blocks(self) -> Blocks:
-        """The blocks of all rows so far."""
-        if not self._starts:
-            return Blocks(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
-        stops = np.concatenate([*self._stops, [self._next]])
-        return Blocks(np.concatenate(self._starts), stops, np.concatenate([*self._sums, [self._open_bytes]]))
-
-    def _begin(self, first: int, edges: np.ndarray, weights: np.ndarray) -> None:
-        """Adds the weights before the first edge to the open block, closes it, and begins one at each edge."""
-        inner = edges[0] if len(edges) else len(weights)
-        self._open_bytes += float(weights[:inner].sum())
-        if not len(edges):
-            return
-        sums = np.add.reduceat(weights, edges)
-        if self._starts:
-            # Where rows do not go on, the open block ends where they broke off.
-            self._stops.append(np.array([self._next if inner == 0 else first + inner], np.int64))
-            self._sums.append(np.array([self._open_bytes]))
-        self._starts.append(first + edges.astype(np.int64))
-        self._stops.append(first + edges[1:].astype(np.int64))
-        self._sums.append(sums[:-1])
-        self._open_bytes = float(sums[-1])
+    if not len(numbers):
+        return Blocks(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    limit = max(ROOM * rows * row_bytes, 1.0)
+    before = np.concatenate([[0.0], np.cumsum(weights)[:-1]])
+    # Both parts only grow, so that their sum changes where one of them does.
+    period = np.arange(len(numbers)) // rows + before // limit
+    long = weights >= limit
+    begins = (np.diff(period, prepend=-1.0) != 0) | long | np.concatenate([[False], long[:-1]])
+    begins[1:] |= np.diff(numbers) != 1
+    edges = np.flatnonzero(begins)
+    last = np.append(edges[1:], len(numbers)) - 1
+    return Blocks(numbers[edges], numbers[last] + 1, np.add.reduceat(weights, edges))
 
 
 def plan_split(
-    blocks: Blocks, *, split: str, ranges: Sequence[tuple[int, int]], shard_bytes: int, seed: int, shuffle: bool
+    blocks: Blocks,
+    *,
+    split: str,
+    origin: str,
+    ranges: Sequence[tuple[int, int]],
+    shard_bytes: int,
+    seed: int,
+    shuffle: bool,
 ) -> SplitPlan:
     """Shares the blocks out. Every row goes into exactly one shard, and every shard has at least one."""
-    order = np.arange(len(blocks))
+    starts, stops, weights = blocks.starts, blocks.stops, blocks.predicted_bytes
     if shuffle:
+        order = np.arange(len(blocks))
         np.random.default_rng([seed, split_seed(split)]).shuffle(order)
-    starts, stops = blocks.starts[order], blocks.stops[order]
-    weights = blocks.predicted_bytes[order]
-    count = _shard_count(float(weights.sum()), shard_bytes=shard_bytes, rows=int((stops - starts).sum()))
-    cuts = _cut_positions(stops - starts, weights, count=count)
+        starts, stops, weights = starts[order], stops[order], weights[order]
+    sizes = stops - starts
+    total = float(weights.sum())
+    count = _shard_count(total, shard_bytes=shard_bytes, rows=int(sizes.sum()))
+    cuts = _cut_positions(sizes, weights, count=count)
+    found, offsets = _shards(starts, sizes, cuts, ascending=shuffle)
     return SplitPlan(
         split=split,
+        origin=origin,
         ranges=tuple((int(start), int(stop)) for start, stop in ranges),
-        predicted_bytes=round(float(weights.sum())),
-        shards=tuple(_shards(starts, stops, cuts, ascending=shuffle)),
+        predicted_bytes=round(total),
+        starts=found[:, 0],
+        stops=found[:, 1],
+        offsets=offsets,
     )
+
+
+def require_partition(ranges: Sequence[tuple[int, int]], spans: np.ndarray) -> None:
+    """Every row is in as many `spans` int64 [n, 2] as `ranges`: mostly one, but joined slices may have rows in common.
+
+    Raises: ValueError.
+    """
+    wanted = np.asarray(ranges, np.int64).reshape(-1, 2)
+    # How often rows are covered is compared by where it changes.
+    edges = np.concatenate([wanted[:, 0], spans[:, 1], wanted[:, 1], spans[:, 0]])
+    rows, places = np.unique(edges, return_inverse=True)
+    signs = np.ones(len(edges), np.int64)
+    signs[len(wanted) + len(spans) :] = -1
+    changes = np.zeros(len(rows), np.int64)
+    np.add.at(changes, places.reshape(-1), signs)
+    if changes.any():
+        raise ValueError(f"the shards have not the rows of the ranges, from row {rows[changes != 0][0]} on")
 
 
 def _shard_count(total_bytes: float, *, shard_bytes: int, rows: int) -> int:
@@ -207,60 +230,39 @@ def _cut_positions(sizes: np.ndarray, weights: np.ndarray, *, count: int) -> np.
     return np.minimum(cuts, rows[-1] - (count - steps))
 
 
-def _shards(starts: np.ndarray, stops: np.ndarray, cuts: np.ndarray, *, ascending: bool) -> list[Segments]:
-    """The blocks' parts between successive cuts. `ascending` sorts them, where a later shuffle decides the order
-    anyway.
+def _shards(
+    starts: np.ndarray, sizes: np.ndarray, cuts: np.ndarray, *, ascending: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """The blocks' parts between successive cuts: row ranges int64 [S, 2], and where each shard's begin and end, int64
+    [shards + 1]. `ascending` sorts them, where a later shuffle decides the order anyway.
     """
-    ends = np.cumsum(stops - starts)
-    begins = ends - (stops - starts)
-    shards = []
-    for first, last in itertools.pairwise(cuts):
-        inside = np.arange(np.searchsorted(ends, first, "right"), np.searchsorted(begins, last, "left"))
-        lows = starts[inside] + np.maximum(first - begins[inside], 0)
-        highs = stops[inside] - np.maximum(ends[inside] - last, 0)
-        parts = sorted(zip(lows, highs, strict=True)) if ascending else list(zip(lows, highs, strict=True))
-        shards.append(_merged(parts))
-    return shards
+    ends = np.cumsum(sizes)
+    # A part ends where a block ends, or a shard.
+    stops = np.unique(np.concatenate([ends, cuts[1:]]))
+    begins = np.concatenate([[0], stops[:-1]])
+    block = np.searchsorted(ends, begins, "right")
+    shard = np.searchsorted(cuts, begins, "right") - 1
+    lows = starts[block] + begins - (ends - sizes)[block]
+    highs = lows + stops - begins
+    if ascending:
+        order = np.lexsort((lows, shard))
+        lows, highs = lows[order], highs[order]  # the shards are in order already
+    merged = _merged(lows, highs, owners=shard)
+    return merged, np.searchsorted(np.cumsum(merged[:, 1] - merged[:, 0]), cuts, "right")
 
 
-def _merged(parts: Sequence[tuple[int, int]]) -> Segments:
-    merged: list[tuple[int, int]] = []
-    for start, stop in parts:
-        if merged and merged[-1][1] == start:
-            merged[-1] = (merged[-1][0], int(stop))
-        else:
-            merged.append((int(start), int(stop)))
-    return tuple(merged)
+def _merged(starts: np.ndarray, stops: np.ndarray, owners: np.ndarray | None = None) -> np.ndarray:
+    """Row ranges int64 [n, 2] with neighbours of the same owner joined."""
+    if not len(starts):
+        return np.zeros((0, 2), np.int64)
+    begins = np.ones(len(starts), bool)
+    begins[1:] = starts[1:] != stops[:-1]
+    if owners is not None:
+        begins[1:] |= owners[1:] != owners[:-1]
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(starts)) - 1
+    return np.stack([starts[first], stops[last]], axis=1)
 
 
-def _num_rows(segments: Segments) -> int:
-    return sum(stop - start for start, stop in segments)
-
-
-def _segments(value: Any) -> Segments:
-    segments = tuple((count(start), count(stop)) for start, stop in map(items, items(value)))
-    if not segments or any(stop <= start for start, stop in segments):
-        raise ValueError("row ranges, expected [start, stop) with 0 <= start < stop")
-    return segments
-
-
-def _require_partition(plan: SplitPlan) -> None:
-    """Every row is in as many shards as ranges: mostly one, but joined slices may have rows in common.
-
-    Raises: ValueError. How often rows are covered is compared by where it changes, in arrays: a large plan has a
-    million segments, and every worker reads it.
-    """
-    wanted, got = _edges(plan.ranges), _edges(itertools.chain.from_iterable(plan.shards))
-    rows, places = np.unique(np.concatenate([wanted, got]), return_inverse=True)
-    signs = np.ones(len(places), np.int64)
-    signs[1::2] = -1  # starts and stops take turns
-    signs[len(wanted) :] *= -1
-    changes = np.zeros(len(rows), np.int64)
-    np.add.at(changes, places.reshape(-1), signs)
-    if changes.any():
-        raise ValueError(f"the shards have not the rows of the ranges, from row {rows[changes != 0][0]} on")
-
-
-def _edges(segments: Iterable[tuple[int, int]]) -> np.ndarray:
-    """Start, stop, start, stop, ... int64."""
-    return np.fromiter(itertools.chain.from_iterable(segments), np.int64)
+def _as_segments(spans: np.ndarray) -> Segments:
+    return tuple((start, stop) for start, stop in spans.tolist())
