@@ -46,10 +46,14 @@ class Curve:
     factors: np.ndarray = dataclasses.field(default_factory=lambda: np.ones(1))
     row_bytes: float = 1.0
 
-    def __call__(self, text_bytes: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Predicted output bytes of N rows, float64 [N]."""
+    def __call__(self, text_bytes: np.ndarray, places: np.ndarray | None = None) -> np.ndarray:
+        """Predicted output bytes of N rows, float64 [N]; without `places`, of rows from anywhere."""
         along = np.interp(text_bytes, self.text_bytes, self.output_bytes)
-        return along if len(self.places) == 1 else along * np.interp(places, self.places, self.factors)
+        return along if places is None or len(self.places) == 1 else along * self.factor(places)
+
+    def factor(self, places: np.ndarray) -> np.ndarray:
+        """By how much rows at N places give more than others of their length, float64 [N]."""
+        return np.interp(places, self.places, self.factors)
 
 
 def groups_of_similar(text_bytes: np.ndarray, *, last_rows: int = 1) -> list[np.ndarray]:

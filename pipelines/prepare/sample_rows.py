@@ -1,15 +1,18 @@
-"""The rows of a sample: short runs of neighbours from all along a split, tokenized, or where they are long, weighed.
+"""The rows of a sample: those of a few groups are read, and short runs of neighbours among them are tokenized.
 
-    split     |.......|.......|.......|.......|  equal parts, one for each cluster
-    sample      ==        ==  ==           ==    a few neighbouring rows, at a seeded place in each
+    split     |.......|.......|.......|.......|  groups: at most 256, from all along the split, of 1 % of its bytes or 4 MB
+    read         |===|      |===|   |===|        each of them as a whole, since it is decoded as a whole
+    sample        = =        = =     = =         a few neighbouring rows, at seeded places
 
-Every fourth cluster is tokenized first, and the others only if the rows are not so long that those are enough. Where
-the user's filters leave few rows, there are more clusters, so that about as many rows are measured.
+Every row that is read is weighed, by the bytes of its text. Of a split of no more than 4 MB all rows are read, so that
+nothing has to be guessed from groups. Where the user's functions would have to go over all that is read, only the runs
+are, and where filters leave few rows, there are more runs, so that about as many rows are measured.
 
-Tokenizing every long row would take too long, but without them all rows would seem short. So each usable row counts:
-one that is not tokenized is weighed, by the bytes of its text.
+Every fourth run is tokenized first, and the others only if the rows are not so long that those are enough. Tokenizing
+every long row would take too long, but without them all rows would seem short. So each usable row of a run counts: one
+that is not tokenized is weighed.
 
-    a cluster   |== ==== =====|=========== ==      tokenized as far as its room goes, the rest is weighed
+    a run       |== ==== =====|=========== ==      tokenized as far as its room goes, the rest is weighed
 """
 
 from __future__ import annotations
@@ -17,37 +20,28 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
-import itertools
-import math
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare import unencodable
+from pipelines.prepare import sample_choice, unencodable
 from pipelines.prepare.columns import extract, sizes_of, validate
 from pipelines.prepare.crosscheck import CrossCheck
 from pipelines.prepare.job import Job
 from pipelines.prepare.layouts import Encoded, Tools
-from pipelines.prepare.planning import Segments, split_seed
-from pipelines.prepare.shards import batches
-from pipelines.prepare.opened import SplitSource
-from pipelines.prepare.stepped_files import SteppedFiles
+from pipelines.prepare.sample_choice import Choice
+from pipelines.prepare.sources.reading import SplitSource
 
-__all__ = ["SampledRows", "TokenizedRows", "read"]
+__all__ = ["ReadRows", "SampledRows", "TokenizedRows", "read", "reasons"]
 
-_ROWS = 4096
-_CLUSTER_ROWS = 16
-# A compressed row is smaller behind others like it: rows that stay in their order are measured in longer runs.
-_MOST_CLUSTER_ROWS = 64
 _ROW_BYTES = 1 << 10
-# The first row of a cluster may be longer than its room. All of them together are to have at most so many bytes for
-# each cluster, so that of rows of twice as many only every second is tokenized, and so on.
+# The first row of a run may be longer than its room. All of them together are to have at most so many bytes for each
+# run, so that of rows of twice as many only every second is tokenized, and so on.
 _LONG_ROW_BYTES = 1 << 15
 _FIRST = 4
-# How much larger a sample may become because of filters, and becomes each time that not one row of it is left.
-_MOST_TIMES = 16
-# What the first clusters may hold of text and of positions in records for the others to be read too, and how many
+# What the first runs may hold of text and of positions in records for the others to be tokenized too, and how many
 # positions they may have at all.
 _ENOUGH_BYTES = 2 << 20
 _ENOUGH_POSITIONS = 16 << 20
@@ -57,7 +51,8 @@ _MOST_POSITIONS = 64 << 20
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizedRows:
     """N rows in reading order: their clusters, their places among the rows to be read, the bytes of their text, all
-    their tokens, and the records that can be made of them where each row has its own (int64 [N] each).
+    their tokens, and the records that can be made of them where each row has its own (int64 [N] each). A cluster is a
+    run, or all runs of one group, where these come from few groups.
     """
 
     clusters: np.ndarray
@@ -68,15 +63,36 @@ class TokenizedRows:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class ReadRows:
+    """K rows that were read, tokenized or not, in reading order: their numbers in the split and the bytes of their
+    text, int64 [K], and why they cannot be used ('' where they can, see `columns`), object [K]. `whole` if these are
+    all rows, `in_whole_groups` if they are all rows of their groups that are in the ranges.
+    """
+
+    numbers: np.ndarray
+    text_bytes: np.ndarray
+    reasons: np.ndarray
+    whole: bool
+    in_whole_groups: bool
+
+    @property
+    def usable(self) -> np.ndarray:
+        """Whether each can be used, bool [K]."""
+        return np.asarray(self.reasons == "", bool)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledRows:
-    """A split's sample: N tokenized rows with what became of them, and M rows that were weighed: their places, and the
-    bytes of their text, int64 [M] each.
+    """A split's sample: N tokenized rows with what became of them, M rows of the runs that were only weighed: their
+    places, and the bytes of their text, int64 [M] each; all rows that were read; and the seconds that tokenizing took.
     """
 
     tokenized: TokenizedRows
     encoded: Sequence[Encoded]
     weighed_places: np.ndarray
     weighed_bytes: np.ndarray
+    read: ReadRows
+    seconds: float
 
 
 def read(job: Job, tools: Tools, split: SplitSource) -> SampledRows | None:
@@ -84,20 +100,17 @@ def read(job: Job, tools: Tools, split: SplitSource) -> SampledRows | None:
 
     Raises: EngineDisproved if the engine gives other tokens for one of the rows than the reference.
     """
-    share = split.files.share if isinstance(split.files, SteppedFiles) else 1.0
-    times = min(_MOST_TIMES, math.ceil(1 / share))
-    found = _read_some(job, tools, split, times=times)
-    while found is None and share < 1.0 and times * _ROWS < split.num_rows:
-        times *= _MOST_TIMES
-        found = _read_some(job, tools, split, times=times)
-    return found
+    for choice in sample_choice.choices(job, split):
+        if (found := _read_chosen(job, tools, split, choice)) is not None:
+            return found
+    return None
 
 
 def reasons(job: Job, tools: Tools, split: SplitSource) -> dict[str, int]:
     """Why the first rows of the split cannot be used: how many for each reason."""
     counted: collections.Counter[str] = collections.Counter()
-    first = tuple(_in_ranges((0, min(_ROWS, split.num_rows)), split.ranges))
-    for row, batch in batches(job, split.name, first):
+    first = sample_choice.in_ranges((0, min(sample_choice.ROWS, split.num_rows)), split.ranges)
+    for row, batch in split.read(first, job.columns.names):
         rows, found = extract(batch, job.columns, first=row)
         usable = np.flatnonzero(found == "")
         if len(usable):
@@ -106,76 +119,78 @@ def reasons(job: Job, tools: Tools, split: SplitSource) -> dict[str, int]:
     return dict(sorted(counted.items()))
 
 
-def _read_some(job: Job, tools: Tools, split: SplitSource, *, times: int) -> SampledRows | None:
-    clusters = _clusters(job, split, times=times)
-    positions = min(_ROWS, sum(stop - start for start, stop in clusters)) * job.length
+def _read_chosen(job: Job, tools: Tools, split: SplitSource, choice: Choice) -> SampledRows | None:
+    positions = choice.num_sampled * job.length
     step = _FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))
-    others = [index for index in range(len(clusters)) if index % step]
-    reading = _Reading(job, tools, split, clusters)
-    # The first clusters come from all along the split, and are what an engine has to get right before it makes a shard:
+    reading = _Reading(job, tools, split, choice, step=step)
+    # The first runs come from all along the split, and are what an engine has to get right before it makes a shard:
     # comparing all of them would take longer than the rest of a small job.
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         checks = CrossCheck(tools, pool=beside)
-        reading.tokenize(range(0, len(clusters), step), checks=checks)
-        if reading.text_bytes <= _ENOUGH_BYTES and positions <= _ENOUGH_POSITIONS:
-            reading.tokenize(others)
-        else:
-            reading.weigh(others)
+        reading.read(checks)
+        reading.end(tokenize=reading.text_bytes <= _ENOUGH_BYTES and positions <= _ENOUGH_POSITIONS)
         reading.require_one()
         checks.finish()
     return reading.found()
 
 
-def _clusters(job: Job, split: SplitSource, *, times: int = 1) -> list[tuple[int, int]]:
-    """Short runs of places, one at a seeded place in each of equal parts of the rows to be read; `times` as many."""
-    rng = np.random.default_rng([job.seed, split_seed(split.name), 1])
-    rows, most = _CLUSTER_ROWS, _ROWS
-    if job.compression == "gzip" and not job.shuffle:
-        most = 2 * _ROWS
-        rows = min(max(split.num_rows * _MOST_CLUSTER_ROWS // most, rows), _MOST_CLUSTER_ROWS)
-    if times > 1 and times * most >= split.num_rows:
-        return [(start, min(start + rows, split.num_rows)) for start in range(0, split.num_rows, rows)]
-    count = max(1, min(times * most, split.num_rows) // rows)
-    edges = np.linspace(0, split.num_rows, count + 1).astype(np.int64).tolist()
-    starts = [int(rng.integers(low, max(low + 1, high - rows + 1))) for low, high in itertools.pairwise(edges)]
-    return [(start, min(start + rows, high)) for start, high in zip(starts, edges[1:], strict=True)]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Run:
+    """Rows of a run from `place` on, which is number `first` of the split, with the bytes of their text, int64 [n]."""
+
+    index: int
+    place: int
+    first: int
+    rows: pa.RecordBatch
+    text_bytes: np.ndarray
+
+    def part(self, start: int, stop: int) -> _Run:
+        """Some of the rows."""
+        return dataclasses.replace(
+            self,
+            place=self.place + start,
+            first=self.first + start,
+            rows=self.rows.slice(start, stop - start),
+            text_bytes=self.text_bytes[start:stop],
+        )
+
+    def copied(self) -> _Run:
+        """The same, without the batch that they are a part of."""
+        return dataclasses.replace(self, rows=self.rows.take(pa.array(np.arange(len(self.text_bytes)))))
 
 
 class _Reading:
-    """Reads clusters of a split. `text_bytes` are those of the rows that were tokenized."""
+    """Reads what was chosen of a split. Every `step`-th run is tokenized at once; `text_bytes` are those of the rows
+    that were tokenized.
+    """
 
-    def __init__(self, job: Job, tools: Tools, split: SplitSource, clusters: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, job: Job, tools: Tools, split: SplitSource, choice: Choice, *, step: int) -> None:
         self.text_bytes = 0
         self._job, self._tools, self._split = job, tools, split
-        self._clusters = clusters
+        self._choice, self._step = choice, step
+        self._seconds = 0.0
+        self._waiting: list[_Run] = []
         self._parts: list[tuple[TokenizedRows, Encoded]] = []
         self._weighed: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+        self._read: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
-    def tokenize(self, which: Sequence[int], *, checks: CrossCheck | None = None) -> None:
-        """Tokenizes rows of some clusters as far as there is room, for `checks` to compare, and weighs the others."""
-        places, owners = self._places(which)
-        first = 0
-        for row, batch in batches(self._job, self._split.name, self._segments(which)):
-            cluster, these = int(owners[first]), places[first : first + batch.num_rows]
+    def read(self, checks: CrossCheck) -> None:
+        """Reads and weighs all rows, and tokenizes the first runs as far as there is room, for `checks` to compare."""
+        for place, first, batch in self._batches():
             text_bytes = sizes_of(batch, self._job.columns.content)
-            within = self._within(text_bytes, these[0], cluster=cluster)
-            if within:
-                start = self._clusters[cluster][0]
-                self._tokenize(batch.slice(0, within), row, these, text_bytes, start=start, checks=checks)
-            if within < batch.num_rows:
-                self._weigh(batch.slice(within), these[within:], text_bytes[within:])
-            first += batch.num_rows
+            numbers = np.arange(first, first + batch.num_rows)
+            self._read.append((numbers, text_bytes, validate(batch, self._job.columns)))
+            every = _Run(index=-1, place=place, first=first, rows=batch, text_bytes=text_bytes)
+            for run in self._runs(every):
+                self._take(run, checks)
 
-    def weigh(self, which: Sequence[int]) -> None:
-        """Weighs all rows of some clusters, without reading their texts."""
-        if isinstance(self._split.files, SteppedFiles):
-            return  # the user's functions would have to read them, for longer than all the rest takes
-        places, _ = self._places(which)
-        first = 0
-        columns = self._job.columns
-        for _, batch in self._split.read(self._segments(which), columns.names, unread=columns.texts):
-            self._weigh(batch, places[first : first + batch.num_rows], sizes_of(batch, columns.content))
-            first += batch.num_rows
+    def end(self, *, tokenize: bool) -> None:
+        """Tokenizes what has waited for it, or weighs it."""
+        for run in self._waiting:
+            if tokenize:
+                self._tokenize(run)
+            else:
+                self._weigh(run)
 
     def require_one(self) -> None:
         """Tokenizes the shortest row that was weighed, if there are no others: nothing could be told from none."""
@@ -185,9 +200,10 @@ class _Reading:
         shortest = int(text_bytes.argmin())
         place = int(places[shortest])
         self._weighed = [(np.delete(places, shortest), np.delete(text_bytes, shortest))]
-        segments = tuple(_in_ranges((place, place + 1), self._split.ranges))
-        for row, batch in batches(self._job, self._split.name, segments):
-            self._tokenize(batch, row, np.array([place]), text_bytes[[shortest]], start=place)
+        segments = sample_choice.in_ranges((place, place + 1), self._split.ranges)
+        for row, batch in self._split.read(segments, self._job.columns.names):
+            index = self._choice.run_of(place)
+            self._tokenize(_Run(index=index, place=place, first=row, rows=batch, text_bytes=text_bytes[[shortest]]))
 
     def found(self) -> SampledRows | None:
         """What was read; None if no record can be made of it."""
@@ -196,6 +212,7 @@ class _Reading:
         parts = sorted(self._parts, key=lambda part: int(part[0].places[0]))
         names = [field.name for field in dataclasses.fields(TokenizedRows)]
         places, text_bytes = (np.concatenate(each) for each in zip(*self._weighed, strict=True))
+        numbers, sizes, why = (np.concatenate(each) for each in zip(*self._read, strict=True))
         return SampledRows(
             tokenized=TokenizedRows(
                 **{name: np.concatenate([getattr(rows, name) for rows, _ in parts]) for name in names}
@@ -203,65 +220,76 @@ class _Reading:
             encoded=[encoded for _, encoded in parts],
             weighed_places=places,
             weighed_bytes=text_bytes,
+            read=ReadRows(
+                numbers=numbers,
+                text_bytes=sizes,
+                reasons=why,
+                whole=self._choice.whole,
+                in_whole_groups=self._choice.in_whole_groups,
+            ),
+            seconds=self._seconds,
         )
 
-    def _places(self, which: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """The places of some clusters' rows, and each row's cluster, int64 [n] each."""
-        spans = [self._clusters[index] for index in which]
-        places = np.concatenate([np.zeros(0, np.int64), *(np.arange(*span) for span in spans)])
-        return places, np.repeat(np.asarray(which, np.int64), [stop - start for start, stop in spans])
+    def _batches(self) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+        """(place, number in the split, rows) of successive rows."""
+        spans = self._choice.spans
+        segments = [part for span in spans.tolist() for part in sample_choice.in_ranges(span, self._split.ranges)]
+        ends = np.cumsum(spans[:, 1] - spans[:, 0])
+        done = 0
+        for first, batch in self._split.read(segments, self._job.columns.names):
+            start = 0
+            while start < batch.num_rows:
+                span = int(np.searchsorted(ends, done, "right"))
+                count = min(batch.num_rows - start, int(ends[span]) - done)
+                yield int(spans[span, 1]) - int(ends[span]) + done, first + start, batch.slice(start, count)
+                start, done = start + count, done + count
 
-    def _segments(self, which: Sequence[int]) -> Segments:
-        return tuple(part for index in which for part in _in_ranges(self._clusters[index], self._split.ranges))
+    def _runs(self, every: _Run) -> Iterator[_Run]:
+        """The parts of runs among some rows."""
+        runs, stop = self._choice.runs, every.place + len(every.text_bytes)
+        for index in range(self._choice.run_of(every.place), len(runs)):
+            low, high = max(int(runs[index, 0]), every.place), min(int(runs[index, 1]), stop)
+            if low >= high:
+                return
+            yield dataclasses.replace(every.part(low - every.place, high - every.place), index=index)
 
-    def _within(self, text_bytes: np.ndarray, place: int, *, cluster: int) -> int:
-        """How many rows of a batch from `place` on are tokenized."""
-        start, stop = self._clusters[0]
-        fit = int((np.cumsum(text_bytes) <= (stop - start) * _ROW_BYTES).sum())
-        if fit or place != self._clusters[cluster][0]:
+    def _take(self, run: _Run, checks: CrossCheck) -> None:
+        within = self._within(run)
+        if within and run.index % self._step == 0:
+            self._tokenize(run.part(0, within), checks=checks)
+        elif within:
+            self._waiting.append(run.part(0, within).copied())
+        if within < len(run.text_bytes):
+            self._weigh(run.part(within, len(run.text_bytes)))
+
+    def _within(self, run: _Run) -> int:
+        """How many rows of a run are tokenized."""
+        start, stop = self._choice.runs[0].tolist()
+        fit = int((np.cumsum(run.text_bytes) <= (stop - start) * _ROW_BYTES).sum())
+        if fit or run.place != self._choice.runs[run.index, 0]:
             return fit
-        return int(cluster % -(-int(text_bytes[0]) // _LONG_ROW_BYTES) == 0)
+        return int(run.index % -(-int(run.text_bytes[0]) // _LONG_ROW_BYTES) == 0)
 
-    def _tokenize(
-        self,
-        batch: pa.RecordBatch,
-        row: int,
-        places: np.ndarray,
-        text_bytes: np.ndarray,
-        *,
-        start: int,
-        checks: CrossCheck | None = None,
-    ) -> None:
-        rows, reasons = extract(batch, self._job.columns, first=row)
-        usable = np.flatnonzero(reasons == "")
+    def _tokenize(self, run: _Run, *, checks: CrossCheck | None = None) -> None:
+        rows, why = extract(run.rows, self._job.columns, first=run.first)
+        usable = np.flatnonzero(why == "")
         if not len(usable):
             return
-        encoded = unencodable.encode(self._tools, rows, split=self._split.name, numbers=row + usable)
+        began = time.perf_counter()
+        encoded = unencodable.encode(self._tools, rows, split=self._split.name, numbers=run.first + usable)
+        self._seconds += time.perf_counter() - began
         if checks is not None:
-            checks.add(rows, encoded, numbers=row + usable, which=np.arange(len(usable)))
+            checks.add(rows, encoded, numbers=run.first + usable, which=np.arange(len(usable)))
         tokenized = TokenizedRows(
-            clusters=np.full(len(usable), start),
-            places=places[usable],
-            text_bytes=text_bytes[usable],
+            clusters=np.full(len(usable), self._choice.clusters[run.index]),
+            places=run.place + usable,
+            text_bytes=run.text_bytes[usable],
             tokens=encoded.full_lengths,
             records=encoded.num_runs * (encoded.reasons == ""),
         )
         self._parts.append((tokenized, encoded))
         self.text_bytes += int(tokenized.text_bytes.sum())
 
-    def _weigh(self, batch: pa.RecordBatch, places: np.ndarray, text_bytes: np.ndarray) -> None:
-        usable = validate(batch, self._job.columns) == ""
-        self._weighed.append((places[usable], text_bytes[usable]))
-
-
-def _in_ranges(span: tuple[int, int], ranges: Segments) -> list[tuple[int, int]]:
-    """Places among the rows of `ranges`, as row numbers."""
-    found = []
-    first = 0
-    for start, stop in ranges:
-        last = first + stop - start
-        low, high = max(span[0], first), min(span[1], last)
-        if low < high:
-            found.append((start + low - first, start + high - first))
-        first = last
-    return found
+    def _weigh(self, run: _Run) -> None:
+        usable = np.flatnonzero(validate(run.rows, self._job.columns) == "")
+        self._weighed.append((run.place + usable, run.text_bytes[usable]))

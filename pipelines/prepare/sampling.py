@@ -10,7 +10,7 @@ import dataclasses
 import itertools
 import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -20,9 +20,9 @@ from pipelines.prepare.disproof import Disproof
 from pipelines.prepare.job import Job
 from pipelines.prepare.layouts import Encoded, Family, Tools, families, layout_of
 from pipelines.prepare.prediction import Curve
-from pipelines.prepare.sample_rows import SampledRows, TokenizedRows
+from pipelines.prepare.sample_rows import ReadRows, SampledRows, TokenizedRows
 from pipelines.prepare.shard_files import count_tokens
-from pipelines.prepare.opened import SplitSource
+from pipelines.prepare.sources.reading import SplitSource
 from tfrecord_io import records
 from tfrecord_io.errors import RowsRejectedError
 from tfrecord_io.schema import Role, Schema
@@ -40,7 +40,8 @@ class Sample:
     `num_tokens` are those of them that records hold, which take `output_bytes`. `text_bytes` were tokenized within
     `seconds`; `token_bytes` is what an id takes as a varint. `padding` is the share of positions that hold no token,
     None where rows are joined.
-    `family_shares` are what each length of rows has of the bytes, which go into shards of their own.
+    `family_shares` are what each length of rows has of the bytes, which go into shards of their own. `read` are all
+    rows that were read, most of which are just weighed.
     `disproof` is there if the engine gave other tokens than the reference; the sample is the reference's then.
     """
 
@@ -54,6 +55,7 @@ class Sample:
     text_bytes: int
     token_bytes: float
     seconds: float
+    read: ReadRows
     disproof: Disproof | None = None
     family_shares: tuple[float, ...] = (1.0,)
 
@@ -71,12 +73,12 @@ class _Records:
     family_shares: tuple[float, ...] = (1.0,)
 
 
-def row_lengths(job: Job, tools: Tools) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of sampled rows of all splits, int64 [N], and how many rows each of them stands for, float64 [N].
+def row_lengths(job: Job, tools: Tools, splits: Mapping[str, SplitSource]) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of sampled rows of all `splits`, int64 [N], and how many rows each of them stands for, float64 [N].
 
     Raises: RowsRejectedError if no row of the sample can be used.
     """
-    found = [_lengths_of_split(job, tools, split) for split in job.splits.values()]
+    found = [_lengths_of_split(job, tools, split) for split in splits.values()]
     lengths, weights = (np.concatenate(each) for each in zip(*found, strict=True))
     if not weights.any():
         raise RowsRejectedError(
@@ -110,13 +112,13 @@ def measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
 
 
 def _measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
-    began = time.perf_counter()
     sampled = sample_rows.read(job, tools, split)
-    return _told(job, tools, sampled, began=began) if sampled else None
+    return _told(job, tools, sampled) if sampled else None
 
 
-def _told(job: Job, tools: Tools, sampled: SampledRows, *, began: float) -> Sample:
+def _told(job: Job, tools: Tools, sampled: SampledRows) -> Sample:
     """What a sample shows, once it is laid out and encoded."""
+    began = time.perf_counter()
     rows = sampled.tokenized
     made = _lay_out(job, tools, sampled.encoded, tokens=int(rows.tokens.sum()))
     stored = _stored(job, made)
@@ -138,7 +140,8 @@ def _told(job: Job, tools: Tools, sampled: SampledRows, *, began: float) -> Samp
         padding=padding,
         text_bytes=int(rows.text_bytes.sum()),
         token_bytes=_varint_bytes(sampled.encoded),
-        seconds=time.perf_counter() - began,
+        seconds=sampled.seconds + time.perf_counter() - began,
+        read=sampled.read,
         family_shares=made.family_shares,
     )
 
