@@ -9,18 +9,32 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pipelines import stages
-from pipelines.prepare import disproof, imports, locking, padding, progress, sample_rows, workspace
+from pipelines.prepare import (
+    blocks,
+    disproof,
+    finished,
+    imports,
+    ingesting,
+    locking,
+    padding,
+    plans,
+    progress,
+    resolving,
+    sample_rows,
+    workspace,
+)
+from pipelines.prepare.blocks import Forecast
 from pipelines.prepare.commit import check_error_rate, commit
 from pipelines.prepare.config import PrepareConfig
-from pipelines.prepare.job import WORK_FOLDER, Resolved, resolve
+from pipelines.prepare.job import WORK_FOLDER
 from pipelines.prepare.planning import ShardTask, SplitPlan, block_rows, plan_split
 from pipelines.prepare.receipts import RejectedRow
+from pipelines.prepare.resolving import Resolved
 from pipelines.prepare.sampling import Sample, measure
-from pipelines.prepare.scan import Scan, scan
 from tfrecord_io import manifest
 from tfrecord_io.errors import ConfigError, PrepError, RowsRejectedError
 from tfrecord_io.manifest import Manifest
@@ -34,7 +48,7 @@ class Planned:
 
     plan: SplitPlan
     sample: Sample
-    scan: Scan
+    forecast: Forecast
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,8 +84,8 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
     workspace.check(root, items=items, overwrite=config.overwrite)
     with locking.held(root, work_folder=WORK_FOLDER):
         workspace.check(root, items=items, overwrite=config.overwrite)
-        if items is not None and not config.overwrite and (done := finished.find(begun, items)):
-            return dataclasses.replace(done, seconds=time.perf_counter() - began)
+        if items is not None and not config.overwrite and (found := finished.find(begun, items)):
+            return _kept(*found, seconds=time.perf_counter() - began)
         resolved = ingesting.resolved(begun)
         tasks = _planned_tasks(resolved, config)
         missing = _missing(resolved, tasks)
@@ -85,6 +99,12 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
         shards_kept=every - made,
         seconds=time.perf_counter() - began,
     )
+
+
+def _kept(result: Manifest, splits: Sequence[str], *, seconds: float) -> Built:
+    """A dataset that was there already."""
+    shards = sum(len(result.splits[split].shards) for split in splits)
+    return Built(manifest=result, shards_made=0, shards_kept=shards, seconds=seconds)
 
 
 def _import_soon() -> None:
@@ -109,12 +129,12 @@ def _none_usable(split: str, reasons: Mapping[str, int]) -> RowsRejectedError:
 
 
 def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
-    """Samples, scans and plans one split.
+    """Samples and plans one split.
 
     Raises: RowsRejectedError if no row of the sample can be used; ConfigError if a shard has no room for one record.
     """
     job = resolved.job
-    source = job.splits[split]
+    source = resolved.source.splits[split]
     stages.begin(f"sampling {source.num_rows:,} rows of {split}")
     sample = measure(job, resolved.tools, source)
     if sample is None:
@@ -127,16 +147,17 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     # Of several files that a task makes, the largest is to have the size of a shard.
     task_bytes = round(config.output.shard_bytes / max(sample.family_shares))
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=task_bytes)
-    scanned = scan(job, source, curve=sample.curve, block_rows=rows)
+    forecast = blocks.forecast(job, source, sample, block_rows=rows)
     plan = plan_split(
-        scanned.blocks,
+        forecast.blocks,
         split=split,
+        origin=source.origin,
         ranges=source.ranges,
         shard_bytes=task_bytes,
         seed=config.seed,
         shuffle=config.shuffle,
     )
-    return Planned(plan=plan, sample=sample, scan=scanned)
+    return Planned(plan=plan, sample=sample, forecast=forecast)
 
 
 def warn_of_padding(planned: Iterable[Planned], resolved: Resolved, config: PrepareConfig) -> None:
@@ -152,23 +173,18 @@ def _planned_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]
     What is in the output is touched when all rows are known to do, and not before.
     """
     job = resolved.job
-    workspace.check(resolved, overwrite=config.overwrite)
+    workspace.check(job.root, items=resolved.items, overwrite=config.overwrite)
     known = {split: None if config.overwrite else plans.read_header(job, split) for split in job.splits}
     fresh = {split: plan_one(resolved, split, config) for split, plan in known.items() if plan is None}
     warn_of_padding(fresh.values(), resolved, config)
-    rejected: dict[str, tuple[dict[str, int], tuple[RejectedRow, ...]]] = {
-        split: (planned.scan.rejected, planned.scan.first_rejected) for split, planned in fresh.items()
-    }
-    rows = {split: job.splits[split].num_rows for split in job.splits}
-    check_error_rate(rejected, rows=rows, limit=config.max_error_rate)
     workspace.reserve(resolved, overwrite=config.overwrite)
-    for planned in fresh.values():
-        workspace.write_plan(job, planned.plan)
+    written = {
+        split: plans.write(job, planned.plan, resolved.source.splits[split].groups) for split, planned in fresh.items()
+    }
     for planned in fresh.values():
         if planned.sample.disproof:
             disproof.leave(job, planned.sample.disproof)
-    plans = [known[split] or fresh[split].plan for split in job.splits]
-    return [task for plan in plans for task in plan.tasks()]
+    return [task for split in job.splits for task in plans.all_tasks(known[split] or written[split])]
 
 
 def _missing(resolved: Resolved, tasks: list[ShardTask]) -> list[ShardTask]:

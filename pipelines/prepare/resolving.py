@@ -164,7 +164,10 @@ def finish(begun: Begun, groups: Mapping[str, Groups]) -> Resolved:
         tools=tools,
         tokenizer_files=begun.tokenizer_files,
         items=items,
-        place=source_place(begun.config.source, begun.found, begun.functions),
+        place={
+            **source_place(begun.config.source, begun.found, begun.functions),
+            "rows": {name: each.total_rows for name, each in groups.items()},
+        },
     )
 
 

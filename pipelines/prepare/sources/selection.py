@@ -23,7 +23,7 @@ from pipelines.prepare.sources.reading import RowReader, SplitSource
 from pipelines.prepare.split_options import SPLIT_NAME, SplitOption
 from tfrecord_io.errors import SourceError, SplitNotFoundError
 
-__all__ = ["Selected", "check_names", "choose", "needed", "select"]
+__all__ = ["Selected", "check_names", "choose", "needed", "select", "selected"]
 
 Range = tuple[int, int]
 
@@ -58,8 +58,14 @@ def choose(
     Raises: SplitNotFoundError if a split is not there, a slice has no rows, or two slices have the same name;
         SourceError if there are no rows at all.
     """
-    check_names(tuple(groups), dataset=config.dataset)
-    lengths = {name: each.total_rows for name, each in groups.items()}
+    chosen = selected(config, {name: each.total_rows for name, each in groups.items()})
+    _warn_of_overlaps(tuple(chosen.values()))
+    return select(tuple(chosen.values()), groups, readers)
+
+
+def selected(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, Selected]:
+    """The rows of each split of the output, from the rows that the source's splits have. Raises: as `choose`."""
+    check_names(tuple(lengths), dataset=config.dataset)
     options = [SplitOption.parse(text) for text in config.splits or _with_rows(lengths, dataset=config.dataset)]
     chosen: dict[str, Selected] = {}
     for option in options:
@@ -69,8 +75,7 @@ def choose(
         chosen[found.name] = found
     if config.limit is not None:
         chosen = {name: _first_rows(each, config.limit) for name, each in chosen.items()}
-    _warn_of_overlaps(tuple(chosen.values()))
-    return select(tuple(chosen.values()), groups, readers)
+    return chosen
 
 
 def select(
