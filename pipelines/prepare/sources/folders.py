@@ -69,7 +69,7 @@ def kind_of(found: Mapping[str, Sequence[Found]], *, place: str, config: Config)
 
 def _folder(place: Place, config: Config) -> str:
     folder = posixpath.normpath(config.data_dir) if config.data_dir else ""
-    if posixpath.isabs(folder) or folder.startswith("..") or "://" in folder:
+    if posixpath.isabs(folder) or folder.split("/")[0] == ".." or "://" in folder:
         raise _outside(place, config.data_dir)
     return "" if folder == "." else folder
 
@@ -102,9 +102,9 @@ def _picked(place: Place, config: Config, patterns: Sequence[str]) -> list[str]:
 
 
 def _matching(place: Place, config: Config, pattern: str) -> list[str]:
-    if "://" in pattern or posixpath.isabs(pattern) or ".." in pattern.split("/"):
-        raise _outside(place, pattern)
     whole = posixpath.normpath(posixpath.join(_folder(place, config), pattern))
+    if "://" in pattern or posixpath.isabs(whole) or whole.split("/")[0] == "..":
+        raise _outside(place, pattern)
     try:
         matches = re.compile(glob_translate(whole)).match
     except ValueError as error:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import huggingface_hub
+from huggingface_hub import constants
 from huggingface_hub import errors as hub_errors
 
 from pipelines.prepare import storage_errors
@@ -49,7 +50,7 @@ def repository(name: str, *, revision: str | None) -> Repository:
         raise SourceError(
             f"{name}: no such file or folder", remedy="check the path; a hub dataset has the form USER/NAME or NAME"
         )
-    found = _cached(name, revision=revision) if huggingface_hub.constants.HF_HUB_OFFLINE else _online(name, revision)
+    found = _cached(name, revision=revision) if constants.HF_HUB_OFFLINE else _online(name, revision)
     if f"{name.rpartition('/')[2]}.py" in found.place.files:
         raise SourceError(
             f"{name}: made by a script of its own, and code of datasets is never run",
@@ -87,7 +88,7 @@ def _online(name: str, revision: str | None) -> Repository:
         )
     # Addresses have the full name, where an old short one leads to it.
     root = f"{_SCHEME}datasets/{info.id if '/' in info.id else name}@{commit}"
-    files = {each.path: _found(each, root=root) for each in tree if isinstance(each, huggingface_hub.hf_api.RepoFile)}
+    files = {each.path: _found(each, root=root) for each in tree if hasattr(each, "blob_id")}
     place = Place(
         shown=name, files=places.visible(files, shown=name), fetch=lambda found: _content(found, dataset=name)
     )

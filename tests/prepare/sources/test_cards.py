@@ -38,10 +38,8 @@ CARDS: list[tuple[str, list[str | None]]] = [
     ("configs:\n- config_name: x\n  data_files: 'd?/[01].jsonl'\n", [None]),
     ("configs:\n- config_name: x\n  data_files: deep/**\n", [None]),
     ("configs:\n- config_name: x\n  data_files: '**/[!d]*.jsonl'\n", [None]),
-    ("configs:\n- config_name: x\n  data_files: __odd/*.jsonl\n", [None]),
-    ("configs:\n- config_name: x\n  data_files: '*/y.jsonl'\n", [None]),
     (
-        "configs:\n- config_name: x\n  data_files:\n  - split: test\n    path: b.jsonl\n  - split: train\n    path: a.jsonl\n",
+        "configs:\n- config_name: x\n  data_files: [{split: test, path: b.jsonl}, {split: train, path: a.jsonl}]\n",
         [None],
     ),
     (
@@ -83,8 +81,20 @@ REFUSED = [
     ("configs:\n- config_name: a\n  data_files: 'x*.jsonl'\n", None, r"names x\*.jsonl, but there is no", "glob"),
     ("configs:\n- config_name: a\n  data_files: '**.jsonl'\n", None, r"names \*\*.jsonl: Invalid pattern", "glob"),
     ("configs:\n- config_name: a\n  data_files: [a.jsonl, '*.jsonl']\n", None, "names a.jsonl twice", "mend the card"),
-    ("configs:\n- config_name: a\n  data_files: {split: 'a-b', path: a.jsonl}\n", None, "split 'a-b', expected", "rename"),
-    ("configs:\n- config_name: a\n  encoding: latin-1\n", None, "json files the option encoding", "save_to_disk"),
+    (
+        "configs:\n- config_name: a\n  data_files: {split: 'a-b', path: a.jsonl}\n",
+        None,
+        "split 'a-b', expected",
+        "rename",
+    ),
+    ("configs:\n- config_name: a\n  data_files: '*/y.jsonl'\n", None, "but there is no such data file", "glob"),
+    ("configs:\n- config_name: a\n  data_files: __odd/*.jsonl\n", None, "but there is no such data file", "glob"),
+    (
+        "configs:\n- config_name: a\n  data_files: a.jsonl\n  encoding: latin-1\n",
+        None,
+        "json files the option encoding",
+        "save_to_disk",
+    ),
     ("configs:\n- config_name: a\n  data_dir: none\n", None, "none: no data file", "glob"),
 ]
 
@@ -95,9 +105,7 @@ def _with_card(folder: Path, card: str, names: list[str] = NAMES) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("card", "config"), [(card, config) for card, configs in CARDS for config in configs], ids=str
-)
+@pytest.mark.parametrize(("card", "config"), [(card, config) for card, configs in CARDS for config in configs], ids=str)
 def test_a_card_gives_the_splits_and_rows_of_load_dataset(tmp_path: Path, card: str, config: str | None) -> None:
     names = [name for name in NAMES if "configs:\n" in card or name in ("a.jsonl", "b.jsonl")]
     folder = _with_card(tmp_path, card, names)
@@ -117,12 +125,14 @@ def test_a_card_that_cannot_be_followed_is_refused(
     assert "\n" not in caught.value.cause
 
 
-@pytest.mark.parametrize("path", ["/etc/passwd", "../secret.jsonl", "gs://other/a.jsonl", "a/../../x.jsonl", "~/a.jsonl"])
+@pytest.mark.parametrize(
+    "path", ["/etc/passwd", "../secret.jsonl", "gs://other/a.jsonl", "a/../../x.jsonl", "~/a.jsonl"]
+)
 @pytest.mark.parametrize("key", ["data_files", "data_dir"])
 def test_a_card_names_nothing_but_what_is_below_it(tmp_path: Path, key: str, path: str) -> None:
     (tmp_path / "secret.jsonl").write_text('{"text": "secret"}\n')
     folder = _with_card(tmp_path / "folder", f"configs:\n- config_name: a\n  {key}: {path}\n")
-    with pytest.raises(SourceError, match="expected something below|no such data file|no data file"):
+    with pytest.raises(SourceError, match=r"expected something below|no such data file|no data file"):
         ours(folder)
 
 
@@ -247,9 +257,7 @@ def test_columns_that_are_none_are_refused(tmp_path: Path, columns: Any) -> None
         (TWO, "en", False),
     ],
 )
-def test_the_columns_are_those_of_the_configuration(
-    tmp_path: Path, card: str, config: str | None, found: bool
-) -> None:
+def test_the_columns_are_those_of_the_configuration(tmp_path: Path, card: str, config: str | None, found: bool) -> None:
     folder = _with_card(tmp_path, card, NAMES if config else ["a.jsonl"])
     expected = {"text": {"dtype": "string", "_type": "Value"}} if found else None
     assert resolve(SourceConfig(dataset=str(folder), config=config)).features == expected
