@@ -1,4 +1,4 @@
-"""Ingested files: record batches that can be read by themselves, receipts that are trusted, work that is not done twice."""
+"""Ingested files: record batches that can be read by themselves, receipts, and no work that is done twice."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pickle
 import random
@@ -59,8 +60,6 @@ def test_in_a_part_of_a_file_the_place_is_a_byte(tmp_path: Path) -> None:
     before = json_lines(*ROWS[:70])
     file = written(tmp_path / "a.jsonl", before + json_lines({"text": 1}, *ROWS[70:]))
     (task,) = tasks([file], tmp_path / "rows", TYPES)
-    import dataclasses
-
     part = dataclasses.replace(task, part=1, parts=2, start=500)
     with pytest.raises(SourceError, match=f"the row at byte {len(before):,}: column 'text'"):
         ingest.run(part)
@@ -86,6 +85,15 @@ def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     error = refused([written(tmp_path / "a.txt", b"caf\xe9\n", "text")], tmp_path, pa.schema({"text": pa.string()}))
     assert "a.txt" in error.cause
     assert "not UTF-8" in error.cause
+
+
+@pytest.mark.parametrize(("name", "kind"), [("a.jsonl", "json"), ("a.csv", "csv")])
+def test_a_reader_of_any_kind_says_that_a_file_was_cut_off(name: str, kind: FileKind, tmp_path: Path) -> None:
+    lines = [f'{{"text": "{line}"}}' if kind == "json" else line for line in ["text", *TEXT.decode().split()]]
+    path = tmp_path / f"{name}.zst"
+    path.write_bytes(PACKERS[".zst"]("\n".join(lines).encode())[:-50])
+    error = refused([data_file(path, kind)], tmp_path, pa.schema({"text": pa.string()}))
+    assert error.cause.startswith(f"{path}: cannot be unpacked: it ends in the middle")
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in PACKERS if suffix])
