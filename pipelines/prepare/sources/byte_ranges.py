@@ -22,7 +22,7 @@ from pipelines.prepare.sources.files import DataFile
 from pipelines.prepare.sources.unpacking import Unpacked, suffix_of
 from tfrecord_io.shown import without_access
 
-__all__ = ["open_file", "open_lines", "read_head"]
+__all__ = ["next_line", "open_file", "open_lines", "read_head"]
 
 _BLOCK_BYTES = 8 << 20
 _BUFFER_BYTES = 1 << 16
@@ -49,6 +49,12 @@ def open_lines(file: DataFile, start: int, stop: int, *, addresses: Mapping[str,
         skipped = _skip_line(stream) if start else _skip_mark(stream)
         lines = _Lines(stream, num_bytes=stop - begin - skipped)
         yield io.BufferedReader(lines, buffer_size=_BUFFER_BYTES)
+
+
+def next_line(file: DataFile, start: int, *, addresses: Mapping[str, str]) -> int:
+    """Where the first line of a plain file begins that begins at byte `start` or later. Raises: SourceError."""
+    with _open_bytes(file, start - 1, file.size, addresses=addresses) as stream:
+        return start - 1 + _skip_line(stream)
 
 
 def read_head(file: DataFile, num_bytes: int, *, addresses: Mapping[str, str]) -> bytes:

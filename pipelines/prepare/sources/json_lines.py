@@ -19,7 +19,7 @@ import pyarrow.json
 
 from pipelines.prepare.sources import byte_ranges
 from pipelines.prepare.sources.files import DataFile
-from pipelines.prepare.sources.messages import first_line
+from pipelines.prepare.sources.messages import MisfitError, first_line, unknown_column
 
 __all__ = ["begins", "chunks", "is_line", "misfit", "parse", "serves"]
 
@@ -68,12 +68,13 @@ def parse(chunk: bytes, types: pa.Schema) -> pa.Table:
     return pa.Table.from_arrays([table[name] for name in types.names], schema=types)
 
 
-def misfit(chunk: bytes, types: pa.Schema) -> tuple[int, int, str]:
-    """The first line of a chunk that `parse` does not take: rows before it, bytes before it, and what is wrong."""
+def misfit(chunk: bytes, types: pa.Schema) -> MisfitError:
+    """What is wrong with the first line of a chunk that `parse` does not take."""
     lines = chunk.split(b"\n")
     failing = bisect.bisect_left(range(len(lines)), True, key=lambda last: _fails(lines[: last + 1], types))
     before = b"\n".join([*lines[:failing], b""])
-    return parse(before, types).num_rows, len(before), _difference(lines[min(failing, len(lines) - 1)], types)
+    what = _difference(lines[min(failing, len(lines) - 1)], types)
+    return MisfitError(what, rows=parse(before, types).num_rows, num_bytes=len(before))
 
 
 def _fails(lines: Sequence[bytes], types: pa.Schema) -> bool:
@@ -89,8 +90,8 @@ def _difference(line: bytes, types: pa.Schema) -> str:
         found = pa.json.read_json(pa.BufferReader(line), read_options=pa.json.ReadOptions(block_size=len(line) or 1))
     except pa.ArrowException as error:
         return f"no JSON object ({first_line(error)})"
-    if unknown := [name for name in found.column_names if name not in types.names]:
-        return f"column {unknown[0]!r}, expected only {', '.join(map(repr, types.names))}"
+    if unknown := unknown_column(found.column_names, types.names):
+        return unknown
     for field in found.schema:
         kept = pa.schema([types.field(field.name)])
         if _fails([json.dumps({field.name: json.loads(line)[field.name]}).encode()], kept):

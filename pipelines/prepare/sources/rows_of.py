@@ -10,7 +10,7 @@ import pyarrow as pa
 from pipelines.prepare.hints import to_utf8
 from pipelines.prepare.sources import byte_ranges, json_lines, plain_tables, text_readers
 from pipelines.prepare.sources.ingest_tasks import IngestTask
-from pipelines.prepare.sources.messages import first_line
+from pipelines.prepare.sources.messages import MisfitError, first_line
 from pipelines.prepare.sources.text_readers import ByteSource
 from tfrecord_io.errors import PrepError, SourceError
 
@@ -28,6 +28,10 @@ def tables(task: IngestTask, *, addresses: Mapping[str, str]) -> Iterator[pa.Tab
             rows += table.num_rows
     except (PrepError, MemoryError, GeneratorExit):
         raise
+    except MisfitError as error:
+        raise SourceError(
+            f"{task.shown}, {_place(task, rows, error, addresses)}: {error.what}", remedy=_REMEDY
+        ) from error
     except UnicodeDecodeError as error:
         found = error.object[error.start : error.start + 8]
         raise SourceError(
@@ -40,8 +44,16 @@ def tables(task: IngestTask, *, addresses: Mapping[str, str]) -> Iterator[pa.Tab
         ) from error
 
 
+def _place(task: IngestTask, rows: int, error: MisfitError, addresses: Mapping[str, str]) -> str:
+    """Which row it is. How many come before a part of a file nobody knows, but how many bytes."""
+    if not task.start:
+        return f"row {rows + error.rows:,}"
+    begin = byte_ranges.next_line(task.file, task.start, addresses=addresses)
+    return f"the row at byte {begin + error.num_bytes:,}"
+
+
 def _after(task: IngestTask, rows: int) -> str:
-    return f"after row {rows:,}" if not task.start else f"after row {rows:,} of those from {task.start:,} on"
+    return f"after row {rows:,}" if not task.start else f"after row {rows:,} of those behind {task.start:,}"
 
 
 def _tables(task: IngestTask, *, addresses: Mapping[str, str]) -> Iterator[pa.Table]:
@@ -69,22 +81,19 @@ def _json(task: IngestTask, source: ByteSource) -> Iterator[pa.Table]:
         if first and task.is_whole and not json_lines.is_line(first):
             yield from text_readers.tables("json", source, task.types)
             return
-        rows, num_bytes = 0, task.start
+        num_bytes = 0
         for chunk in itertools.chain([first], chunks):
             try:
-                table = json_lines.parse(chunk, task.types)
+                yield json_lines.parse(chunk, task.types)
             except pa.ArrowException:
-                table = _cast(chunk, task, rows=rows, num_bytes=num_bytes)
-            yield table
-            rows, num_bytes = rows + table.num_rows, num_bytes + len(chunk)
+                yield _cast(chunk, task.types, num_bytes=num_bytes)
+            num_bytes += len(chunk)
 
 
-def _cast(chunk: bytes, task: IngestTask, *, rows: int, num_bytes: int) -> pa.Table:
-    """Rows that `datasets` brings into the types of the source. Raises: SourceError for those that it does not."""
+def _cast(chunk: bytes, types: pa.Schema, *, num_bytes: int) -> pa.Table:
+    """Rows that `datasets` brings into the types of the source. Raises: MisfitError for those that it does not."""
     try:
-        found = list(text_readers.tables("json", lambda: text_readers.in_memory(chunk), task.types))
+        return pa.concat_tables(text_readers.tables("json", lambda: text_readers.in_memory(chunk), types))
     except Exception as error:
-        before, skipped, what = json_lines.misfit(chunk, task.types)
-        place = f"row {rows + before:,}" if task.is_whole else f"the row at byte {num_bytes + skipped:,}"
-        raise SourceError(f"{task.shown}, {place}: {what}", remedy=_REMEDY) from error
-    return pa.concat_tables(found)
+        found = json_lines.misfit(chunk, types)
+        raise MisfitError(found.what, rows=found.rows, num_bytes=num_bytes + found.num_bytes) from error

@@ -9,19 +9,23 @@ address with credentials is passed on.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import dataclasses
 import io
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, BinaryIO
 
 import fsspec
 import pyarrow as pa
 
 from pipelines.prepare.sources.files import FileKind
+from pipelines.prepare.sources.messages import MisfitError, unknown_column
 
 __all__ = ["ByteSource", "described", "tables"]
 
@@ -59,7 +63,37 @@ def tables(kind: FileKind, source: ByteSource, types: pa.Schema) -> Iterator[pa.
     features = None if kind in ("csv", "tsv") else datasets.Features.from_arrow_schema(types)
     with _opened(kind, source, features=features, mixed=False) as dataset:
         for table in _tables(dataset):
-            yield table_cast(table, types)
+            try:
+                yield table_cast(table, types)
+            except (pa.ArrowException, ValueError, TypeError) as error:
+                raise _misfit(table, types) from error
+
+
+def _misfit(table: pa.Table, types: pa.Schema) -> MisfitError:
+    """What is wrong with the first row that cannot be cast."""
+    if unknown := unknown_column(table.column_names, types.names):
+        return MisfitError(unknown, rows=0)
+    for field in types:
+        column = table.select([name for name in table.column_names if name == field.name])
+        if column.num_columns and _fails(column, field):
+            row = bisect.bisect_left(range(len(table)), True, key=partial(_fails_up_to, column, field))
+            found = column.schema.field(0).type
+            return MisfitError(f"column {field.name!r} holds {found}, expected {field.type}", rows=row)
+    return MisfitError("other types than the source", rows=0)
+
+
+def _fails_up_to(column: pa.Table, field: pa.Field, row: int) -> bool:
+    return _fails(column.slice(0, row + 1), field)
+
+
+def _fails(column: pa.Table, field: pa.Field) -> bool:
+    from datasets.table import table_cast
+
+    try:
+        table_cast(column, pa.schema([field]))
+    except (pa.ArrowException, ValueError, TypeError):
+        return True
+    return False
 
 
 def _tables(dataset: Any) -> Iterator[pa.Table]:
@@ -124,6 +158,15 @@ class _OpenSources(fsspec.AbstractFileSystem):
 
 
 fsspec.register_implementation(_PROTOCOL, _OpenSources, clobber=True)
+
+
+def _is_of_others(record: logging.LogRecord) -> bool:
+    return f"{_PROTOCOL}://" not in record.getMessage()
+
+
+# What readers log of our addresses says nothing to a user, and comes as an error as well.
+for _name in ("json.json", "csv.csv"):
+    logging.getLogger(f"datasets.packaged_modules.{_name}").addFilter(_is_of_others)
 
 
 @contextlib.contextmanager

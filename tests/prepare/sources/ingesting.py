@@ -53,9 +53,7 @@ def written(path: Path, content: bytes, kind: FileKind = "json") -> DataFile:
 def data_file(path: Path, kind: FileKind) -> DataFile:
     """A local file as it is in a listing."""
     found = os.stat(path)
-    return DataFile(
-        path=str(path), name=path.name, kind=kind, size=found.st_size, version="", stamp=found.st_mtime_ns
-    )
+    return DataFile(path=str(path), name=path.name, kind=kind, size=found.st_size, version="", stamp=found.st_mtime_ns)
 
 
 def tasks(files: Sequence[DataFile], folder: Path, types: pa.Schema | None = None) -> tuple[IngestTask, ...]:

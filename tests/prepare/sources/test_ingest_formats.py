@@ -21,7 +21,9 @@ JSON = {
     "byte order mark": b"\xef\xbb\xbf" + json_lines({"id": 1}, {"id": 2}),
     "mixed types": json_lines({"a": 1}, {"a": "x"}, {"a": None}, {"a": [1]}),
     "mixed structs": json_lines({"a": {"x": 1}}, {"a": {"y": "z"}}),
-    "nested": json_lines({"m": [{"role": "u", "content": "hi"}, {"content": "b", "role": "x"}]}, {"m": []}, {"m": None}),
+    "nested": json_lines(
+        {"m": [{"role": "u", "content": "hi"}, {"content": "b", "role": "x"}]}, {"m": []}, {"m": None}
+    ),
     "missing keys": json_lines({"a": 1, "b": "x"}, {"a": 2}, {"b": "z"}),
     "nulls only": json_lines({"a": None, "b": 1}, {"a": None, "b": 2}),
     "huge integers": json_lines({"a": 2**63 - 1}, {"a": 2**70}, {"a": 1.5}),
