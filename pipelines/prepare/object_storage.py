@@ -126,12 +126,12 @@ def read(fs: Any, inner: str, *, path: str) -> bytes:
     return content
 
 
-def fetch(fs: Any, inner: str, start: int, stop: int, *, path: str, options: Mapping[str, Any]) -> bytes:
-    """Bytes [start, stop) of a file, all of them; `options` are those of `cat_file`, such as the version.
+def fetch(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
+    """Bytes [start, stop) of a file, all of them, as `get` asks a service for them.
 
-    Raises: whatever the file system raises, to be explained by `reading`.
+    Raises: whatever it raises, to be explained by `reading`.
     """
-    return persist(lambda: _exactly(fs, inner, start, stop, options), path=path)
+    return persist(lambda: _exactly(get, start, stop), path=path)
 
 
 def delete(fs: Any, inner: str, *, path: str) -> None:
@@ -176,16 +176,20 @@ def stream(fs: Any, inner: str, *, path: str) -> Iterator[io.BufferedReader]:
         raise FileNotFoundError(errno.ENOENT, "a folder, expected a file", path)
     version = {"generation": found["generation"]} if _is_gcs(path) else {}
 
-    def fetch(start: int, stop: int) -> bytes:
+    def get(start: int, stop: int) -> bytes:
+        content: bytes = fs.cat_file(inner, start=start, end=stop, **version)
+        return content
+
+    def block(start: int, stop: int) -> bytes:
         try:
             with storage_errors.reading(path):
-                return persist(lambda: _exactly(fs, inner, start, stop, version), path=path)
+                return fetch(get, start, stop, path=path)
         except FileNotFoundError as error:
             raise OutputError(
                 f"{path}: deleted or replaced while it was read", remedy="run the same command again"
             ) from error
 
-    with contextlib.closing(Ranges(fetch, num_bytes=int(found["size"]), block_bytes=BLOCK_BYTES)) as ranges:
+    with contextlib.closing(Ranges(block, num_bytes=int(found["size"]), block_bytes=BLOCK_BYTES)) as ranges:
         yield io.BufferedReader(ranges, buffer_size=1 << 16)
 
 
@@ -287,8 +291,8 @@ def _delete_file(fs: Any, inner: str, *, path: str) -> None:
         persist(lambda: fs.rm_file(inner), path=path)
 
 
-def _exactly(fs: Any, inner: str, start: int, stop: int, version: Mapping[str, Any]) -> bytes:
-    content: bytes = fs.cat_file(inner, start=start, end=stop, **version)
+def _exactly(get: Callable[[int, int], bytes], start: int, stop: int) -> bytes:
+    content = get(start, stop)
     if len(content) > stop - start:
         raise _LongRangeError("the server sends whole files only, expected the range that was asked for")
     if len(content) != stop - start:

@@ -57,7 +57,7 @@ _TRANSIENT = frozenset(
     }
 )
 # Errors of these packages that carry no status are about the connection.
-_CLIENTS = ("aiohttp", "botocore", "requests", "urllib3")
+_CLIENTS = ("aiohttp", "botocore", "httpx", "httpx2", "requests", "urllib3")
 _TOO_OFTEN = 429
 
 _JSON_CODE = re.compile(r"\"code\":\s*(\d{3})\b")
@@ -72,8 +72,8 @@ def bucket_of(path: str) -> str | None:
 
 def status_of(error: BaseException) -> int | None:
     """The HTTP status that an error stands for, or None."""
-    for name in ("status", "code"):
-        if isinstance(found := getattr(error, name, None), int | str) and str(found).isdecimal():
+    for owner, name in ((error, "status"), (error, "code"), (getattr(error, "response", None), "status_code")):
+        if isinstance(found := getattr(owner, name, None), int | str) and str(found).isdecimal():
             return int(found)
     if type(error).__name__ == "ProxyError":
         return 502  # what gcsfs makes of it

@@ -14,12 +14,14 @@ import contextlib
 import functools
 import io
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from pipelines.prepare import object_storage, storage, storage_errors
+from pipelines.prepare.persistence import persist
+from pipelines.prepare.sources import hub_ranges
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
@@ -124,10 +126,7 @@ class _Remote(io.RawIOBase):
         self._address = address
         self._position = 0
         with object_storage.reading(self._shown, SourceError):
-            self._fs, self._inner = storage.file_system(address)
-        self._options = _options(self._fs, file, address)
-        if "generation" not in self._options and "size" not in self._options:
-            _require_same(address, file.size, file.version)
+            self._get = _getter(file, address)
 
     def readable(self) -> bool:
         """It is."""
@@ -158,20 +157,23 @@ class _Remote(io.RawIOBase):
     def _fetch(self, start: int, stop: int) -> bytes:
         try:
             with object_storage.reading(self._shown, SourceError):
-                return object_storage.fetch(self._fs, self._inner, start, stop, path=self._shown, options=self._options)
+                return object_storage.fetch(self._get, start, stop, path=self._shown)
         except FileNotFoundError as error:
-            if "generation" in self._options and storage.exists(self._address):
+            # Of gs:// a generation is asked for, which is gone when another one comes.
+            if storage_errors.bucket_of(self._address) and storage.exists(self._address):
                 raise _changed(self._shown) from error
             raise _gone(self._shown) from error
 
 
-def _options(fs: Any, file: Located, address: str) -> dict[str, Any]:
-    """What `cat_file` is asked for, so that it takes one request and no other version."""
-    if storage_errors.bucket_of(address) is not None:
-        return {"generation": file.version} if file.version.isdecimal() else {}
-    if address.startswith("hf://"):
-        return {"cache_type": "none", "size": file.size}
-    return {}
+def _getter(file: Located, address: str) -> Callable[[int, int], bytes]:
+    """What asks for bytes [start, stop) in one request, and gets no other version's where that can be said."""
+    if address.startswith(hub_ranges.SCHEME) and "@" in address:
+        return functools.partial(hub_ranges.get, address)
+    fs, inner = storage.file_system(address)
+    if storage_errors.bucket_of(address) is not None and file.version.isdecimal():
+        return lambda start, stop: bytes(fs.cat_file(inner, start=start, end=stop, generation=file.version))
+    _require_same(address, file.size, file.version)
+    return lambda start, stop: bytes(fs.cat_file(inner, start=start, end=stop))
 
 
 @functools.lru_cache(maxsize=_KNOWN_FILES)
@@ -180,9 +182,22 @@ def _require_same(address: str, size: int, version: str) -> None:
     shown = without_access(address)
     fs, inner = storage.file_system(address)
     try:
-        found = object_storage.info(fs, inner, path=address)
+        with object_storage.reading(shown, SourceError):
+            found = persist(lambda: _info(fs, inner), path=shown)
     except FileNotFoundError as error:
         raise _gone(shown) from error
     other = version_of(found)
     if found.get("size") not in (None, size) or (version and other and other != version):
         raise _changed(shown)
+
+
+def _info(fs: Any, inner: str) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = fs.info(inner)
+    except FileNotFoundError as error:
+        # What fsspec makes of whatever its client for the web raises.
+        cause = error.__cause__
+        if isinstance(cause, Exception) and storage_errors.status_of(cause) != 404:
+            raise cause from None
+        raise
+    return found

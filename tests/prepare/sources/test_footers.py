@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -34,9 +35,9 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     asked: list[tuple[int, int]] = []
     fetch = object_storage.fetch
 
-    def counted(fs: object, inner: str, start: int, stop: int, **options: object) -> bytes:
+    def counted(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
         asked.append((start, stop))
-        return fetch(fs, inner, start, stop, **options)  # type: ignore[arg-type]
+        return fetch(get, start, stop, path=path)
 
     monkeypatch.setattr(object_storage, "fetch", counted)
     return asked

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import fsspec
@@ -94,9 +94,9 @@ def requests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     asked: list[int] = []
     fetch = object_storage.fetch
 
-    def counted(fs: object, inner: str, start: int, stop: int, **options: object) -> bytes:
+    def counted(get: Callable[[int, int], bytes], start: int, stop: int, *, path: str) -> bytes:
         asked.append(stop - start)
-        return fetch(fs, inner, start, stop, **options)  # type: ignore[arg-type]
+        return fetch(get, start, stop, path=path)
 
     monkeypatch.setattr(object_storage, "fetch", counted)
     return asked

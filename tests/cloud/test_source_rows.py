@@ -1,0 +1,95 @@
+"""Rows of Parquet files on gs://: counted requests, faults on the way, and objects that another one replaced."""
+
+from __future__ import annotations
+
+import io
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.prepare import storage
+from pipelines.prepare.sources import access, rows
+from pipelines.prepare.sources.files import DataFile
+from tests.cloud.disturbed import shorten_pauses, through
+from tests.cloud.emulator import Gcs
+from tests.cloud.faults import Faults
+from tests.prepare.sources.stored import in_place
+from tfrecord_io.errors import PrepError, SourceError
+
+TABLE = pa.table(
+    {"text": [f"row {row} {os.urandom(500).hex()}" for row in range(1_000)], "blob": [os.urandom(5_000)] * 1_000}
+)
+
+
+@pytest.fixture
+def bucket(gcs: Gcs) -> str:
+    return gcs.bucket()
+
+
+def uploaded(gcs: Gcs, bucket: str, name: str, table: pa.Table = TABLE) -> DataFile:
+    content = io.BytesIO()
+    pq.write_table(table, content, row_group_size=100, use_dictionary=False, write_statistics=False)
+    gcs.write(bucket, name, content.getvalue())
+    fs, inner = storage.file_system(path := f"gs://{bucket}/{name}")
+    info = fs.info(inner)
+    return DataFile(path=path, name=name, kind="parquet", size=info["size"], version=access.version_of(info))
+
+
+def texts(file: DataFile, *segments: tuple[int, int]) -> list[str]:
+    read = rows.read(in_place(file, columns=["text"]).pieces(segments), ["text"], types=TABLE.schema, addresses={})
+    return [text for _, batch in read for text in batch.column(0).to_pylist()]
+
+
+def test_a_group_takes_one_request_of_its_columns_bytes(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = uploaded(gcs, bucket, "counted.parquet")
+    with through(gcs, Faults(), monkeypatch) as proxy:
+        assert (
+            texts(file, (250, 260), (940, 950)) == TABLE["text"].take([*range(250, 260), *range(940, 950)]).to_pylist()
+        )
+        counted = proxy.counts()
+    assert counted["requests"] == 4, "a footer for the plan, one for the reader, and two groups"
+
+
+def test_rows_arrive_whole_through_faults(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    shorten_pauses(monkeypatch, ours=0.01, theirs=0.001)
+    file = uploaded(gcs, bucket, "faults.parquet")
+    faults = Faults(seed=1, unavailable=0.3, cut_downloads=0.3)
+    with through(gcs, faults, monkeypatch) as proxy:
+        assert texts(file, (0, 1_000)) == TABLE["text"].to_pylist()
+        assert proxy.counts()["cut_downloads"] > 0
+
+
+def test_an_object_that_another_one_replaced_is_refused(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = uploaded(gcs, bucket, "replaced.parquet")
+    pieces = in_place(file).pieces([(999, 1_000)])
+    fs, _ = storage.file_system(file.path)
+    cat_file = fs.cat_file
+
+    def of_generation(path: str, *, generation: str, **options: object) -> bytes:
+        # The emulator serves every generation with the one that is there.
+        if fs.info(path)["generation"] != generation:
+            raise FileNotFoundError(path)
+        content: bytes = cat_file(path, generation=generation, **options)
+        return content
+
+    monkeypatch.setattr(fs, "cat_file", of_generation)
+    assert len(list(rows.read(pieces, ["text"], types=TABLE.schema, addresses={}))) == 1
+    uploaded(gcs, bucket, "replaced.parquet", TABLE.slice(1))
+    with pytest.raises(SourceError, match=r"replaced.parquet: was changed since the job was planned"):
+        list(rows.read(pieces, ["text"], types=TABLE.schema, addresses={}))
+
+
+def test_an_object_that_is_gone_is_named(gcs: Gcs, bucket: str) -> None:
+    file = uploaded(gcs, bucket, "gone.parquet")
+    gcs.delete(bucket, "gone.parquet")
+    with pytest.raises(SourceError, match=r"gs://.*/gone.parquet: is gone"):
+        texts(file, (0, 1))
+
+
+def test_a_bucket_that_is_not_there_is_named(gcs: Gcs) -> None:
+    file = DataFile(path="gs://no-such-bucket-1/a.parquet", name="a.parquet", kind="parquet", size=500, version="1")
+    with pytest.raises(PrepError) as caught:
+        texts(file, (0, 1))
+    assert "there is no bucket gs://no-such-bucket-1" in str(caught.value)
