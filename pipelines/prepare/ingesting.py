@@ -22,7 +22,7 @@ from pipelines import stages
 from pipelines.prepare import resolving, storage
 from pipelines.prepare.job import WORK_FOLDER
 from pipelines.prepare.resolving import Begun, Resolved
-from pipelines.prepare.sources import ingest, ingest_tasks, opening, relay
+from pipelines.prepare.sources import ingest, ingest_tasks, opening
 from pipelines.prepare.sources.ingest_tasks import IngestTask
 
 __all__ = ["resolved", "resolved_for_looking"]

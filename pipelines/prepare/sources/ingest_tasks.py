@@ -84,13 +84,13 @@ class IngestTask:
         return _digest([*source, self.part, self.parts, self.start, self.stop], self.types)
 
 
-def folder_of(root: str, listing: Listing, types: pa.Schema) -> str:
+def folder_of(root: str, listing: Listing, types: Mapping[str, pa.Schema]) -> str:
     """`ROOT/rows-<digest>`: where the rows of this source go, whatever tokenizer and layout they are for."""
     splits = {
         split: [[file.name, file.kind, file.size, file.version] for file in files]
         for split, files in listing.splits.items()
     }
-    return storage.join(root, f"rows-{_digest([VERSION, listing.kind, listing.identity, splits], types)}")
+    return storage.join(root, f"rows-{_digest([VERSION, listing.kind, listing.identity, splits], *types.values())}")
 
 
 def tasks_of(
@@ -156,6 +156,8 @@ def _has_lines(file: DataFile, *, addresses: Mapping[str, str]) -> bool:
     return file.kind == "text" or json_lines.begins(file, addresses=addresses)
 
 
-def _digest(values: Any, types: pa.Schema) -> str:
-    text = json.dumps(values, sort_keys=True).encode()
-    return hashlib.sha256(text + b"\0" + types.serialize().to_pybytes()).hexdigest()[:_DIGEST_LETTERS]
+def _digest(values: Any, *types: pa.Schema) -> str:
+    total = hashlib.sha256(json.dumps(values, sort_keys=True).encode())
+    for each in types:
+        total.update(b"\0" + each.serialize().to_pybytes())
+    return total.hexdigest()[:_DIGEST_LETTERS]

@@ -6,14 +6,17 @@ import contextlib
 import csv
 import io
 import itertools
+import lzma
 import os
 import posixpath
+import zlib
 from collections.abc import Iterator, Sequence
 from typing import TextIO, cast
 
 import fsspec
+import zstandard
 
-from pipelines.prepare import packed_files, paths
+from pipelines.prepare import paths
 from pipelines.prepare.sources.files import FileKind
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
@@ -34,7 +37,7 @@ _MOST_LETTERS = 1 << 30
 # Whatever has more bytes has rows.
 _MOST_EMPTY_BYTES = 1 << 16
 # What a file says that cannot be unpacked, or is no CSV: opening it for its rows says it better.
-_UNREADABLE = (*packed_files.UNREADABLE, ValueError, csv.Error)
+_UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, ValueError, csv.Error)
 
 
 def one_of(files: Sequence[str], *, dataset: str) -> FileKind:

@@ -91,7 +91,7 @@ def _slots(found: Found, origin: str, *, folder: str) -> list[tuple[DataFile, In
     return [
         (file, task)
         for number, file in enumerate(found.listing.splits[origin])
-        for task in by_number.get(number, [None])  # type: ignore[list-item]
+        for task in by_number.get(number, [None])
     ]
 
 

@@ -121,7 +121,7 @@ def locate(
             [
                 footers.in_place_groups(found.copies.get(file.path, file), found.footers[file.path])
                 if found.is_in_place(file)
-                else groups_of(by_file[name, number], columns or found.types(name).names)
+                else groups_of(by_file[name, number], list(columns or found.types(name).names))
                 for number, file in enumerate(files)
             ]
         )
