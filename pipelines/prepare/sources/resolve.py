@@ -11,12 +11,14 @@ Neither `datasets` nor Beam is needed for it, and the hub's client only where th
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import logging
 import os
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fsspec.utils import glob_translate
 
@@ -36,6 +38,8 @@ __all__ = ["resolve"]
 Splits = Mapping[str, Sequence[Found]]
 
 _HUB = "hf://"
+# Files that the manifest names.
+_MOST_NAMED = 1_000
 
 _log = logging.getLogger(__name__)
 
@@ -177,14 +181,18 @@ def _listing(found: Splits, *, kind: FileKind, place: str, below: bool = False) 
     files = list(dict.fromkeys(each for some in filled.values() for each in some))
     named = files if below else [dataclasses.replace(each, name=posixpath.basename(each.name)) for each in files]
     known = identity.known(named, kind=kind)
-    data = {each: file for each, (file, _) in zip(files, known, strict=True)}
-    splits = {split: [data[each] for each in some] for split, some in filled.items()}
-    said = {
-        "kind": kind,
-        "files": [entry for _, entry in known],
-        "splits": {split: [files.index(each) for each in some] for split, some in filled.items()},
-    }
-    return Listing(kind="files", splits=splits, identity=said)
+    data = dict(zip(files, known, strict=True))
+    splits = {split: [data[each][0] for each in some] for split, some in filled.items()}
+    entries = [{**data[each][1], "split": split} for split, some in filled.items() for each in some]
+    return Listing(kind="files", splits=splits, identity={"kind": kind, "files": _said(entries)})
+
+
+def _said(entries: Sequence[Mapping[str, Any]]) -> Any:
+    """Each file, or where these are very many, all of them by one digest: the manifest is to stay small."""
+    if len(entries) <= _MOST_NAMED:
+        return list(entries)
+    digest = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
+    return {"count": len(entries), "bytes": sum(entry["bytes"] for entry in entries), "sha256": digest}
 
 
 def _filled(found: Splits, *, kind: FileKind, place: str) -> dict[str, list[Found]]:
