@@ -22,7 +22,7 @@ from pipelines.prepare.sources.files import DataFile
 from pipelines.prepare.sources.unpacking import Unpacked, suffix_of
 from tfrecord_io.shown import without_access
 
-__all__ = ["next_line", "open_file", "open_lines", "read_head"]
+__all__ = ["next_line", "open_file", "open_lines", "open_packed", "read_head"]
 
 _BLOCK_BYTES = 8 << 20
 _BUFFER_BYTES = 1 << 16
@@ -49,6 +49,13 @@ def open_lines(file: DataFile, start: int, stop: int, *, addresses: Mapping[str,
         skipped = _skip_line(stream) if start else _skip_mark(stream)
         lines = _Lines(stream, num_bytes=stop - begin - skipped)
         yield io.BufferedReader(lines, buffer_size=_BUFFER_BYTES)
+
+
+@contextlib.contextmanager
+def open_packed(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[io.BufferedReader]:
+    """The file's bytes as they are. Raises: SourceError, while it is read too."""
+    with _open_bytes(file, 0, file.size, addresses=addresses) as stream:
+        yield stream
 
 
 def next_line(file: DataFile, start: int, *, addresses: Mapping[str, str]) -> int:
