@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import http.server
+import itertools
 import pickle
 import re
 import threading
@@ -16,7 +17,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from pipelines.prepare.sources import heads, ingest
+from pipelines.prepare.sources import byte_ranges, heads, ingest
 from pipelines.prepare.sources.files import DataFile, FileKind
 from pipelines.prepare.sources.ingest_receipts import IngestReceipt
 from pipelines.prepare.sources.ingest_tasks import IngestTask, tasks_of
@@ -85,13 +86,20 @@ def test_remote_files_of_every_packing_have_their_rows(packed: str, tmp_path: Pa
     assert rows_of(ingest.ingest_all(made(file, tmp_path), threads=1)).to_pylist() == ROWS
 
 
-def test_parts_of_a_remote_file_have_the_rows_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.prepare.sources.byte_ranges._BLOCK_BYTES", 1000)
+@pytest.mark.parametrize("packed", ["", ".gz"])
+def test_a_remote_file_is_fetched_in_blocks(packed: str) -> None:
+    file = remote(in_memory(f"a.jsonl{packed}", PACKERS[packed](json_lines(*ROWS))))
+    with byte_ranges.open_file(file, addresses={}, block_bytes=1000) as stream:
+        assert stream.read() == json_lines(*ROWS)
+    assert byte_ranges.read_head(file, 100, addresses={}) == json_lines(*ROWS)[:100]
+
+
+def test_parts_of_a_remote_file_have_the_rows_of_the_whole(tmp_path: Path) -> None:
     (task,) = made(remote(in_memory("a.jsonl", json_lines(*ROWS))), tmp_path)
     bounds = [0, 1, 777, 50_000, task.file.size]
     parts = [
         dataclasses.replace(task, part=part, parts=4, start=start, stop=stop)
-        for part, (start, stop) in enumerate(zip(bounds, bounds[1:], strict=False))
+        for part, (start, stop) in enumerate(itertools.pairwise(bounds))
     ]
     assert rows_of([ingest.run(part) for part in parts]).to_pylist() == ROWS
 

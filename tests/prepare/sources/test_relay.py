@@ -82,5 +82,3 @@ def test_a_file_that_has_changed_is_not_sent(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"a\.jsonl"):
         relay([file], folder=str(tmp_path / "rows"), addresses={})
     assert not list((tmp_path / "rows").rglob("*a.jsonl"))
-
-
