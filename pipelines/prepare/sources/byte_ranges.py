@@ -22,17 +22,22 @@ from pipelines.prepare.sources.files import DataFile
 from pipelines.prepare.sources.unpacking import Unpacked, suffix_of
 from tfrecord_io.shown import without_access
 
-__all__ = ["next_line", "open_file", "open_lines", "read_head"]
+__all__ = ["BLOCK_BYTES", "next_line", "open_file", "open_lines", "open_packed", "read_head"]
 
-_BLOCK_BYTES = 8 << 20
+BLOCK_BYTES = 8 << 20
 _BUFFER_BYTES = 1 << 16
 _BYTE_ORDER_MARK = codecs.BOM_UTF8
 
 
 @contextlib.contextmanager
-def open_file(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[io.BufferedReader]:
-    """The file's content from its start, unpacked. Raises: SourceError, while it is read too."""
-    with _open_bytes(file, 0, file.size, addresses=addresses) as stream:
+def open_file(
+    file: DataFile, *, addresses: Mapping[str, str], block_bytes: int = BLOCK_BYTES
+) -> Iterator[io.BufferedReader]:
+    """The file's content from its start, unpacked; a remote one is fetched in blocks.
+
+    Raises: SourceError, while it is read too.
+    """
+    with _open_bytes(file, 0, file.size, addresses=addresses, block_bytes=block_bytes) as stream:
         if suffix := suffix_of(file.path):
             unpacked = Unpacked(stream, suffix, shown=without_access(file.path))
             stream = io.BufferedReader(unpacked, buffer_size=_BUFFER_BYTES)
@@ -51,24 +56,29 @@ def open_lines(file: DataFile, start: int, stop: int, *, addresses: Mapping[str,
         yield io.BufferedReader(lines, buffer_size=_BUFFER_BYTES)
 
 
+@contextlib.contextmanager
+def open_packed(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[io.BufferedReader]:
+    """The file's bytes as they are. Raises: SourceError, while it is read too."""
+    with _open_bytes(file, 0, file.size, addresses=addresses) as stream:
+        yield stream
+
+
 def next_line(file: DataFile, start: int, *, addresses: Mapping[str, str]) -> int:
     """Where the first line of a plain file begins that begins at byte `start` or later. Raises: SourceError."""
-    with _open_bytes(file, start - 1, file.size, addresses=addresses) as stream:
+    with _open_bytes(file, start - 1, file.size, addresses=addresses, block_bytes=_BUFFER_BYTES) as stream:
         return start - 1 + _skip_line(stream)
 
 
 def read_head(file: DataFile, num_bytes: int, *, addresses: Mapping[str, str]) -> bytes:
     """The first bytes of the file's unpacked content. Raises: SourceError."""
-    if suffix_of(file.path):
-        with open_file(file, addresses=addresses) as stream:
-            return stream.read(num_bytes)
-    with _open_bytes(file, 0, min(num_bytes, file.size), addresses=addresses) as stream:
-        _skip_mark(stream)
+    with open_file(file, addresses=addresses, block_bytes=num_bytes) as stream:
         return stream.read(num_bytes)
 
 
 @contextlib.contextmanager
-def _open_bytes(file: DataFile, start: int, stop: int, *, addresses: Mapping[str, str]) -> Iterator[io.BufferedReader]:
+def _open_bytes(
+    file: DataFile, start: int, stop: int, *, addresses: Mapping[str, str], block_bytes: int = BLOCK_BYTES
+) -> Iterator[io.BufferedReader]:
     with access.opened(file, addresses) as handle:
         if not access.is_remote(addresses.get(file.path, file.path)):
             handle.seek(start)
@@ -80,7 +90,7 @@ def _open_bytes(file: DataFile, start: int, stop: int, *, addresses: Mapping[str
             return content
 
         # The next block is on its way while one is used.
-        with contextlib.closing(Ranges(fetch, num_bytes=stop - start, block_bytes=_BLOCK_BYTES)) as ranges:
+        with contextlib.closing(Ranges(fetch, num_bytes=stop - start, block_bytes=block_bytes)) as ranges:
             yield io.BufferedReader(ranges, buffer_size=_BUFFER_BYTES)
 
 

@@ -11,6 +11,7 @@ import csv
 import io
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ __all__ = ["check_header", "text_types"]
 _SEPARATORS = {"csv": ",", "tsv": "\t"}
 # Files that are asked for the type of a column, and how much of each.
 _MOST_HEADS = 8
-_HEAD_BYTES = 1 << 20
+_HEAD_BYTES = 1 << 18
 # By default Python's CSV reader takes fields up to 128 KB.
 _MOST_LETTERS = 1 << 30
 
@@ -68,11 +69,14 @@ def check_header(file: DataFile, *, wanted: Collection[str], addresses: Mapping[
         )
 
 
+open_head = partial(byte_ranges.open_file, block_bytes=_HEAD_BYTES)
+
+
 def _described(file: DataFile, kind: FileKind, *, addresses: Mapping[str, str]) -> pa.Schema | None:
     if kind in _SEPARATORS:
         check_header(file, wanted=(), addresses=addresses)
     with _explained(file):
-        return text_readers.described(kind, lambda: byte_ranges.open_file(file, addresses=addresses))
+        return text_readers.described(kind, lambda: open_head(file, addresses=addresses))
 
 
 def _without_nulls(
@@ -131,7 +135,7 @@ def _header(file: DataFile, *, separator: str, addresses: Mapping[str, str]) -> 
     """The names in the header line, and the number of fields in the first row; none where they cannot be read."""
     limit = csv.field_size_limit(_MOST_LETTERS)
     try:
-        with byte_ranges.open_file(file, addresses=addresses) as stream:
+        with open_head(file, addresses=addresses) as stream:
             text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")
             rows = csv.reader(text, delimiter=separator)
             records = list(itertools.islice((fields for fields in rows if _is_row(fields)), 2))

@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,8 @@ _LEAST_PART_BYTES = 32_000_000
 _MOST_PART_BYTES = 256_000_000
 _MOST_PARTS = 2000
 _DIGEST_LETTERS = 16
+# Looking is a matter of round trips.
+_LOOKERS = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -109,7 +112,7 @@ def tasks_of(
     whether they can be cut. Raises: SourceError if one cannot be read.
     """
     every = [file for files in splits.values() for file in files if file.path not in in_place]
-    most = part_bytes(sum(file.size for file in every))
+    cuts = _all_cuts(every, addresses=addresses or {})
     return tuple(
         IngestTask(
             split=split,
@@ -118,7 +121,7 @@ def tasks_of(
             name=file.name,
             version=file.version,
             part=part,
-            parts=len(cuts),
+            parts=len(cuts[file.path]),
             start=start,
             stop=stop,
             types=types,
@@ -128,14 +131,21 @@ def tasks_of(
         for split, files in splits.items()
         for number, file in enumerate(files)
         if file.path not in in_place
-        for cuts in [list(_cuts(file, most, addresses=addresses or {}))]
-        for part, (start, stop) in enumerate(cuts)
+        for part, (start, stop) in enumerate(cuts[file.path])
     )
 
 
 def part_bytes(total: int) -> int:
     """Most bytes of a part of a large file, in a source of `total` bytes."""
     return max(_LEAST_PART_BYTES, min(_MOST_PART_BYTES, total // _MOST_PARTS))
+
+
+def _all_cuts(files: Sequence[DataFile], *, addresses: Mapping[str, str]) -> dict[str, list[tuple[int, int]]]:
+    """[start, stop) of each part of each file, by its path. Many are looked into at a time."""
+    most = part_bytes(sum(file.size for file in files))
+    with ThreadPoolExecutor(_LOOKERS) as lookers:
+        cuts = lookers.map(lambda file: list(_cuts(file, most, addresses=addresses)), files)
+        return {file.path: found for file, found in zip(files, cuts, strict=True)}
 
 
 def _cuts(file: DataFile, most: int, *, addresses: Mapping[str, str]) -> Iterator[tuple[int, int]]:

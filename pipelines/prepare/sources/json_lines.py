@@ -25,6 +25,8 @@ __all__ = ["begins", "chunks", "is_line", "misfit", "parse", "serves"]
 
 # As `datasets` cuts a file.
 _CHUNK_BYTES = 10 << 20
+# Most first lines are short.
+_HEAD_BYTES = (1 << 16, 1 << 20, _CHUNK_BYTES)
 _FIRST_LINE = re.compile(rb"\S[^\n]*")
 # Features that are nothing more than their Arrow type.
 _PLAIN = frozenset({"Value", "List", "Sequence", "LargeList"})
@@ -44,7 +46,12 @@ def chunks(stream: BinaryIO) -> Iterator[bytes]:
 
 def begins(file: DataFile, *, addresses: Mapping[str, str]) -> bool:
     """Whether a file begins with a line that is a row, as opposed to an array or a row over several lines."""
-    return is_line(byte_ranges.read_head(file, _CHUNK_BYTES, addresses=addresses))
+    head = b""
+    for num_bytes in _HEAD_BYTES:
+        head = byte_ranges.read_head(file, num_bytes, addresses=addresses)
+        if b"\n" in head.lstrip():
+            break
+    return is_line(head)
 
 
 def is_line(head: bytes) -> bool:
