@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pipelines import stages
-from pipelines.prepare import disproof, imports, locking, padding, progress, sample_rows, workspace
-from pipelines.prepare.commit import check_error_rate, commit
+from pipelines.prepare import disproof, early, imports, locking, padding, plans, progress, sample_rows, workspace
+from pipelines.prepare.blocks import forecast
+from pipelines.prepare.commit import commit
 from pipelines.prepare.config import PrepareConfig
+from pipelines.prepare.early import Unusable
 from pipelines.prepare.job import WORK_FOLDER, Resolved, resolve
 from pipelines.prepare.planning import ShardTask, SplitPlan, block_rows, plan_split
-from pipelines.prepare.receipts import RejectedRow
 from pipelines.prepare.sampling import Sample, measure
-from pipelines.prepare.scan import Scan, scan
 from tfrecord_io import manifest
 from tfrecord_io.errors import ConfigError, PrepError, RowsRejectedError
 from tfrecord_io.manifest import Manifest
@@ -34,7 +34,8 @@ class Planned:
 
     plan: SplitPlan
     sample: Sample
-    scan: Scan
+    text_bytes: int
+    unusable: Unusable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -104,12 +105,12 @@ def _none_usable(split: str, reasons: Mapping[str, int]) -> RowsRejectedError:
 
 
 def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
-    """Samples, scans and plans one split.
+    """Samples and plans one split.
 
     Raises: RowsRejectedError if no row of the sample can be used; ConfigError if a shard has no room for one record.
     """
     job = resolved.job
-    source = job.splits[split]
+    source = resolved.source.splits[split]
     stages.begin(f"sampling {source.num_rows:,} rows of {split}")
     sample = measure(job, resolved.tools, source)
     if sample is None:
@@ -122,16 +123,18 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     # Of several files that a task makes, the largest is to have the size of a shard.
     task_bytes = round(config.output.shard_bytes / max(sample.family_shares))
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=task_bytes)
-    scanned = scan(job, source, curve=sample.curve, block_rows=rows)
+    expected = forecast(job, source, sample, block_rows=rows)
     plan = plan_split(
-        scanned.blocks,
+        expected.blocks,
         split=split,
+        origin=source.origin,
         ranges=source.ranges,
         shard_bytes=task_bytes,
         seed=config.seed,
         shuffle=config.shuffle,
     )
-    return Planned(plan=plan, sample=sample, scan=scanned)
+    unusable = early.find(job, source, sample.read)
+    return Planned(plan=plan, sample=sample, text_bytes=expected.text_bytes, unusable=unusable)
 
 
 def warn_of_padding(planned: Iterable[Planned], resolved: Resolved, config: PrepareConfig) -> None:
@@ -148,22 +151,21 @@ def _planned_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]
     """
     job = resolved.job
     workspace.check(resolved, overwrite=config.overwrite)
-    known = {split: None if config.overwrite else workspace.read_plan(job, split) for split in job.splits}
-    fresh = {split: plan_one(resolved, split, config) for split, plan in known.items() if plan is None}
+    known = {split: None if config.overwrite else plans.read_header(job, split) for split in job.splits}
+    for header in known.values():
+        if header is not None:
+            plans.require_whole(job, header)
+    fresh = {split: plan_one(resolved, split, config) for split, header in known.items() if header is None}
     warn_of_padding(fresh.values(), resolved, config)
-    rejected: dict[str, tuple[dict[str, int], tuple[RejectedRow, ...]]] = {
-        split: (planned.scan.rejected, planned.scan.first_rejected) for split, planned in fresh.items()
-    }
     rows = {split: job.splits[split].num_rows for split in job.splits}
-    check_error_rate(rejected, rows=rows, limit=config.max_error_rate)
+    early.check({split: each.unusable for split, each in fresh.items()}, rows=rows, limit=config.max_error_rate)
     workspace.reserve(resolved, overwrite=config.overwrite)
-    for planned in fresh.values():
-        workspace.write_plan(job, planned.plan)
+    for split, planned in fresh.items():
+        known[split] = plans.write(job, planned.plan, resolved.source.splits[split].groups)
     for planned in fresh.values():
         if planned.sample.disproof:
             disproof.leave(job, planned.sample.disproof)
-    plans = [known[split] or fresh[split].plan for split in job.splits]
-    return [task for plan in plans for task in plan.tasks()]
+    return [task for header in known.values() if header for task in plans.all_tasks(header)]
 
 
 def _missing(resolved: Resolved, tasks: list[ShardTask]) -> list[ShardTask]:

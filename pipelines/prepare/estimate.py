@@ -24,7 +24,8 @@ _LONGEST = 8192
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
     """One split. Tokens count special tokens; `seconds` is for this machine, tokenizing alone, without start-up, by
-    `engine`; the `steps` are the user's, as on the command line.
+    `engine`; the `steps` are the user's, as on the command line. Of a split that was not read as a whole,
+    `rows_rejected` are at least so many, and `rows_filtered` as many as the sample lets expect.
     """
 
     split: str
@@ -49,29 +50,31 @@ class Estimate:
 def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimates every split that `build` would make. Nothing is written."""
     resolved = resolve(config)
-    splits = resolved.job.splits
+    splits = resolved.source.splits
     planned = {split: plan_one(resolved, split, config) for split in splits}
     warn_of_padding(planned.values(), resolved, config)
     return [_of_split(planned[split], resolved, config, rows=source.num_rows) for split, source in splits.items()]
 
 
 def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, rows: int) -> Estimate:
-    sample, scan = planned.sample, planned.scan
-    share = scan.text_bytes / max(sample.text_bytes, 1)
+    sample = planned.sample
+    share = planned.text_bytes / max(sample.text_bytes, 1)
+    filtered = round(rows * float((sample.read.reasons == FILTERED).mean()))
     values = np.percentile(sample.row_tokens, _PERCENTILES)
-    usable = rows - sum(scan.rejected.values())
     return Estimate(
         split=planned.plan.split,
         rows=rows,
-        rows_rejected=sum(rows for reason, rows in scan.rejected.items() if reason != FILTERED),
-        rows_filtered=scan.rejected.get(FILTERED, 0),
-        shards=len(planned.plan.shards) * len(sample.family_shares),
+        rows_rejected=planned.unusable.num_rows,
+        rows_filtered=filtered,
+        shards=planned.plan.num_shards * len(sample.family_shares),
         num_bytes=planned.plan.predicted_bytes,
         # Bytes of records, not of texts: of a long text, records may hold little.
         num_tokens=round(sample.num_tokens * planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)),
         seconds=sample.seconds * share,
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
-        layouts=_compared(sample, resolved, shard_bytes=config.output.shard_bytes, rows=usable),
+        layouts=_compared(
+            sample, resolved, shard_bytes=config.output.shard_bytes, rows=rows - filtered - planned.unusable.num_rows
+        ),
         steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.steps),
         engine=engine_of(resolved.tools),
     )
