@@ -14,8 +14,8 @@ from typing import Any
 
 from pipelines import stages
 from pipelines.prepare import (
-    blocks,
     disproof,
+    early,
     finished,
     imports,
     ingesting,
@@ -27,12 +27,12 @@ from pipelines.prepare import (
     sample_rows,
     workspace,
 )
-from pipelines.prepare.blocks import Forecast
-from pipelines.prepare.commit import check_error_rate, commit
+from pipelines.prepare.blocks import forecast
+from pipelines.prepare.commit import commit
 from pipelines.prepare.config import PrepareConfig
+from pipelines.prepare.early import Unusable
 from pipelines.prepare.job import WORK_FOLDER
 from pipelines.prepare.planning import ShardTask, SplitPlan, block_rows, plan_split
-from pipelines.prepare.receipts import RejectedRow
 from pipelines.prepare.resolving import Resolved
 from pipelines.prepare.sampling import Sample, measure
 from tfrecord_io import manifest
@@ -48,7 +48,8 @@ class Planned:
 
     plan: SplitPlan
     sample: Sample
-    forecast: Forecast
+    text_bytes: int
+    unusable: Unusable
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,9 +148,9 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     # Of several files that a task makes, the largest is to have the size of a shard.
     task_bytes = round(config.output.shard_bytes / max(sample.family_shares))
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=task_bytes)
-    forecast = blocks.forecast(job, source, sample, block_rows=rows)
+    expected = forecast(job, source, sample, block_rows=rows)
     plan = plan_split(
-        forecast.blocks,
+        expected.blocks,
         split=split,
         origin=source.origin,
         ranges=source.ranges,
@@ -157,7 +158,8 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
         seed=config.seed,
         shuffle=config.shuffle,
     )
-    return Planned(plan=plan, sample=sample, forecast=forecast)
+    unusable = early.find(job, source, sample.read)
+    return Planned(plan=plan, sample=sample, text_bytes=expected.text_bytes, unusable=unusable)
 
 
 def warn_of_padding(planned: Iterable[Planned], resolved: Resolved, config: PrepareConfig) -> None:
@@ -175,16 +177,20 @@ def _planned_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]
     job = resolved.job
     workspace.check(job.root, items=resolved.items, overwrite=config.overwrite)
     known = {split: None if config.overwrite else plans.read_header(job, split) for split in job.splits}
-    fresh = {split: plan_one(resolved, split, config) for split, plan in known.items() if plan is None}
+    for header in known.values():
+        if header is not None:
+            plans.require_whole(job, header)
+    fresh = {split: plan_one(resolved, split, config) for split, header in known.items() if header is None}
     warn_of_padding(fresh.values(), resolved, config)
+    rows = {split: job.splits[split].num_rows for split in job.splits}
+    early.check({split: each.unusable for split, each in fresh.items()}, rows=rows, limit=config.max_error_rate)
     workspace.reserve(resolved, overwrite=config.overwrite)
-    written = {
-        split: plans.write(job, planned.plan, resolved.source.splits[split].groups) for split, planned in fresh.items()
-    }
+    for split, planned in fresh.items():
+        known[split] = plans.write(job, planned.plan, resolved.source.splits[split].groups)
     for planned in fresh.values():
         if planned.sample.disproof:
             disproof.leave(job, planned.sample.disproof)
-    return [task for split in job.splits for task in plans.all_tasks(known[split] or written[split])]
+    return [task for header in known.values() if header for task in plans.all_tasks(header)]
 
 
 def _missing(resolved: Resolved, tasks: list[ShardTask]) -> list[ShardTask]:

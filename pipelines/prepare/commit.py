@@ -74,10 +74,14 @@ def _remove_copy(job: Job) -> None:
 
 
 def check_error_rate(
-    rejected: Mapping[str, tuple[Mapping[str, int], tuple[RejectedRow, ...]]], *, rows: Mapping[str, int], limit: float
+    rejected: Mapping[str, tuple[Mapping[str, int], tuple[RejectedRow, ...]]],
+    *,
+    rows: Mapping[str, int],
+    limit: float,
+    exact: bool = True,
 ) -> None:
-    """`rejected` is, for each split, the count of rows by reason and the first rows. Rows that are left
-    out on purpose are neither good nor bad.
+    """`rejected` is, for each split, the count of rows by reason and the first rows; there may be more of both unless
+    they are `exact`. Rows that are left out on purpose are neither good nor bad.
 
     Raises: RowsRejectedError if more than `limit` (a fraction) of the rows cannot be used.
     """
@@ -94,7 +98,7 @@ def check_error_rate(
     )
     named = [f"{split}[{row.row}] {row.reason}" for split, (_, first) in sorted(rejected.items()) for row in first]
     raise RowsRejectedError(
-        f"{bad} of {total} rows cannot be used ({reasons}), of which the first are {', '.join(named[:3])}; "
+        f"{'' if exact else 'at least '}{bad} of {total} rows cannot be used ({reasons}), of which the first are {', '.join(named[:3])}; "
         f"--max-error-rate {limit:g} allows {int(limit * total)}",
         remedy="mend or filter these rows, or allow a share of them with --max-error-rate",
     )

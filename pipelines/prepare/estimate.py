@@ -25,8 +25,9 @@ _LONGEST = 8192
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
     """One split. Tokens count special tokens; `seconds` is for this machine, tokenizing alone, without start-up, by
-    `engine`; the `steps` are the user's functions, as on the command line. `rows_in_other_splits` are in
-    another split by --hold-out.
+    `engine`; the `steps` are the user's functions, as on the command line. `rows_in_other_splits` are in another split
+    by --hold-out. Of a split that was not read as a whole, `rows_rejected` are at least so many, and the rows left out on
+    purpose as many as the sample lets expect.
     """
 
     split: str
@@ -59,17 +60,18 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
 
 
 def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, rows: int) -> Estimate:
-    sample, scan = planned.sample, planned.scan
-    share = scan.text_bytes / max(sample.text_bytes, 1)
+    sample = planned.sample
+    share = planned.text_bytes / max(sample.text_bytes, 1)
+    left_out = {reason: round(rows * float((sample.read.reasons == reason).mean())) for reason in LEFT_OUT}
+    usable = rows - sum(left_out.values()) - planned.unusable.num_rows
     values = np.percentile(sample.row_tokens, _PERCENTILES)
-    usable = rows - sum(scan.rejected.values())
     return Estimate(
         split=planned.plan.split,
         rows=rows,
-        rows_rejected=sum(rows for reason, rows in scan.rejected.items() if reason not in LEFT_OUT),
-        rows_filtered=scan.rejected.get(FILTERED, 0),
-        rows_in_other_splits=sum(scan.rejected.get(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT)),
-        shards=len(planned.plan.shards) * len(sample.family_shares),
+        rows_rejected=planned.unusable.num_rows,
+        rows_filtered=left_out.get(FILTERED, 0),
+        rows_in_other_splits=sum(left_out.get(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT)),
+        shards=planned.plan.num_shards * len(sample.family_shares),
         num_bytes=planned.plan.predicted_bytes,
         # Bytes of records, not of texts: of a long text, records may hold little.
         num_tokens=round(sample.num_tokens * planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)),

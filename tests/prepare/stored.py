@@ -1,0 +1,163 @@
+"""Splits whose rows are in Parquet files, jobs that read them, and the sizes that their shards would have."""
+
+from __future__ import annotations
+
+import dataclasses
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.prepare import blocks, layouts, sampling, shards, tokenization
+from pipelines.prepare.columns import ColumnPlan, extract
+from pipelines.prepare.config import LayoutConfig, TokenizerConfig
+from pipelines.prepare.job import Job
+from pipelines.prepare.layouts import Tools, families
+from pipelines.prepare.planning import SplitPlan, block_rows, plan_split
+from pipelines.prepare.sources import footers
+from pipelines.prepare.sources.files import DataFile
+from pipelines.prepare.sources.groups import Groups
+from pipelines.prepare.sources.reading import RowReader, SplitSource
+from tfrecord_io import records
+from tfrecord_io.schema import Schema
+
+__all__ = ["Work", "parquet", "plan", "planned", "shard_sizes", "work"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Work:
+    """A job, what it tokenizes with, and its splits."""
+
+    job: Job
+    tools: Tools
+    splits: Mapping[str, SplitSource]
+
+    def measure(self, split: str = "train") -> sampling.Sample | None:
+        """The split's sample."""
+        return sampling.measure(self.job, self.tools, self.splits[split])
+
+
+def parquet(
+    folder: Path,
+    columns: Mapping[str, Any] | pa.Table,
+    *,
+    group_rows: int = 100,
+    files: int = 1,
+    name: str = "train",
+    ranges: Sequence[tuple[int, int]] | None = None,
+    **options: Any,
+) -> SplitSource:
+    """Writes the columns in row groups of so many rows, in several files; `options` are those of `pq.write_table`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    table = columns if isinstance(columns, pa.Table) else pa.table(columns)
+    found = []
+    for index, rows in enumerate(np.array_split(np.arange(table.num_rows), files)):
+        path = folder / f"{name}-{index}.parquet"
+        pq.write_table(table.slice(rows[0], len(rows)), path, row_group_size=group_rows, **options)
+        found.append(
+            DataFile(
+                path=str(path),
+                name=path.name,
+                kind="parquet",
+                size=path.stat().st_size,
+                version="",
+                stamp=path.stat().st_mtime_ns,
+            )
+        )
+    read = footers.read_footers(found, table.column_names)
+    return SplitSource(
+        name=name,
+        origin=name,
+        groups=Groups.joined([footers.in_place_groups(file, footer) for file, footer in zip(found, read, strict=True)]),
+        ranges=tuple(ranges or ((0, table.num_rows),)),
+        reader=RowReader(split=name, types=table.schema),
+    )
+
+
+def work(
+    tokenizer: Path,
+    *splits: SplitSource,
+    layout: LayoutConfig | None = None,
+    columns: ColumnPlan | None = None,
+    root: str = "",
+    **options: Any,
+) -> Work:
+    """A job of the splits; `options` are fields of the job."""
+    layout, columns = layout or LayoutConfig(max_length=64), columns or ColumnPlan(texts=("text",))
+    opened, files = tokenization.resolve(TokenizerConfig(name=str(tokenizer)))
+    facts = tokenization.facts(opened, name=str(tokenizer), files=files)
+    length = tokenization.resolve_length(opened, layout)
+    opening = layouts.Opening(
+        tokenizer=opened, facts=facts, layout=layout, length=length, columns=columns, engine=options.get("engine", "auto")
+    )
+    tools = layouts.layout_of(layout).open_tools(opening)
+    features = layouts.layout_of(layout).features(opening, tools)
+    label = (columns.label.feature,) if columns.label else ()
+    fields: dict[str, Any] = {"name": "x", "fingerprint": "f", "compression": "none", "seed": 0, "shuffle": True, **options}
+    job = Job(
+        root=root,
+        splits={split.name: split for split in splits},
+        columns=columns,
+        schema=Schema((*features, *label, *columns.kept)),
+        layout=layout,
+        length=length,
+        facts=facts,
+        **fields,
+    )
+    return Work(job=job, tools=tools, splits={split.name: split for split in splits})
+
+
+def plan(work: Work, *, targets: float, split: str = "train") -> tuple[SplitPlan, int]:
+    """The split's plan for shards of a size of which it is predicted to have so many, and that size."""
+    source, sample = work.splits[split], work.measure(split)
+    assert sample is not None
+    total = float(blocks.forecast(work.job, source, sample, block_rows=1000).blocks.predicted_bytes.sum())
+    shard_bytes = round(total / targets)
+    return planned(work, sample, shard_bytes=shard_bytes, split=split), shard_bytes
+
+
+def planned(work: Work, sample: sampling.Sample, *, shard_bytes: int, split: str = "train") -> SplitPlan:
+    """The split's plan for shards of that size."""
+    source = work.splits[split]
+    rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=shard_bytes)
+    found = blocks.forecast(work.job, source, sample, block_rows=rows)
+    return plan_split(
+        found.blocks,
+        split=split,
+        origin=source.origin,
+        ranges=source.ranges,
+        shard_bytes=shard_bytes,
+        seed=work.job.seed,
+        shuffle=work.job.shuffle,
+    )
+
+
+def shard_sizes(work: Work, made: SplitPlan) -> np.ndarray:
+    """What the shards of a plan come to when their rows are tokenized and encoded, int64 [shards]."""
+    return np.array([_shard_size(work, made, index) for index in range(made.num_shards)])
+
+
+def _shard_size(work: Work, made: SplitPlan, index: int) -> int:
+    job, builder = work.job, work.tools.builder()
+    for first, batch in work.splits[made.split].read(made.segments(index), job.columns.names):
+        rows, _ = extract(batch, job.columns, first=first)
+        if len(rows):
+            builder.add(work.tools.encode(rows))
+    task = made.tasks()[index]
+    data = [
+        records.encode_framed(columns, job.schema_of(family.length)).data
+        for family in families(builder)
+        for columns in family.builder.chunks(shards.generator(job, task, length=family.length))
+    ]
+    return sum(_stored(job, data))
+
+
+def _stored(job: Job, data: Sequence[np.ndarray]) -> Iterator[int]:
+    packer = zlib.compressobj(wbits=31)
+    for part in data:
+        yield len(packer.compress(part.data)) if job.compression == "gzip" else part.nbytes
+    yield len(packer.flush()) if job.compression == "gzip" else 0
