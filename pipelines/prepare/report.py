@@ -212,7 +212,7 @@ def estimates(found: list[Estimate]) -> None:
         splits.add_row(
             each.split,
             count(each.rows),
-            *(count(getattr(each, field)) for field in left_out.values()),
+            *(count(sum(getattr(each, field) for field in fields)) for fields in left_out.values()),
             count(each.rows_rejected),
             count(each.num_tokens),
             count(each.shards),
@@ -249,10 +249,14 @@ def _layouts_table(each: Estimate) -> Table:
     return layouts
 
 
-def _left_out(found: Sequence[Estimate] | Sequence[Ledger]) -> dict[str, str]:
-    """The columns for rows that are left out on purpose, each with its field, if any split has such rows."""
+def _left_out(found: Sequence[Estimate] | Sequence[Ledger]) -> dict[str, tuple[str, ...]]:
+    """The column for rows that are left out on purpose, with the fields that it counts, if any split has such rows. For
+    one column each 80 characters are too few.
+    """
     fields = {"filtered": "rows_filtered", "other splits": "rows_in_other_splits"}
-    return {name: field for name, field in fields.items() if any(getattr(each, field) for each in found)}
+    used = {name: field for name, field in fields.items() if any(getattr(each, field) for each in found)}
+    name = "left out" if len(used) > 1 else "".join(used)
+    return {name: tuple(used.values())} if used else {}
 
 
 def _split_table(manifest: Manifest) -> Table:
@@ -263,7 +267,7 @@ def _split_table(manifest: Manifest) -> Table:
         splits.add_row(
             name,
             count(split.ledger.rows_in),
-            *(count(getattr(split.ledger, field)) for field in left_out.values()),
+            *(count(sum(getattr(split.ledger, field) for field in fields)) for fields in left_out.values()),
             count(sum(split.ledger.unusable.values())),
             count(split.num_examples),
             count(split.num_tokens),

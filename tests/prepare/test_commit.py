@@ -218,6 +218,13 @@ def test_the_rate_is_of_all_splits_together() -> None:
         check(rejected, rows={"a": 10, "b": 10}, limit=0.09)
 
 
+def test_rows_left_out_on_purpose_are_not_of_the_rate() -> None:
+    left_out = {"filtered": 40, "held_out": 30, "not_held_out": 20, "text_null": 1}
+    commit.check_error_rate({"train": (left_out, ())}, rows={"train": 100}, limit=0.1)
+    with pytest.raises(RowsRejectedError, match=r"1 of 10 rows cannot be used \(train: 1 text_null\)"):
+        commit.check_error_rate({"train": (left_out, ())}, rows={"train": 100}, limit=0.09)
+
+
 def test_no_more_than_three_rows_are_named() -> None:
     first = tuple(RejectedRow(row=row, reason="label_null") for row in range(receipts.NAMED_ROWS))
     with pytest.raises(RowsRejectedError) as caught:

@@ -153,6 +153,7 @@ class TestAFinishedJob:
             "prep-tfrecords:rows": sum(split.ledger.rows_in for split in splits),
             "prep-tfrecords:rejected": 0,
             "prep-tfrecords:filtered": 0,
+            "prep-tfrecords:in_other_splits": 0,
             "prep-tfrecords:tokens": sum(split.num_tokens for split in splits),
             "prep-tfrecords:bytes": sum(split.num_bytes for split in splits),
             "prep-tfrecords:shards": shards,

@@ -39,7 +39,16 @@ def test_the_plan_is_what_the_build_makes(shard_size: str) -> None:
 def test_the_fields_of_a_plan_are_these() -> None:
     (found,) = planned("--split", "train")
     assert found.keys() == {
-        *("split", "rows", "rows_rejected", "rows_filtered", "shards", "num_bytes", "num_tokens"),
+        *(
+            "split",
+            "rows",
+            "rows_rejected",
+            "rows_filtered",
+            "rows_in_other_splits",
+            "shards",
+            "num_bytes",
+            "num_tokens",
+        ),
         *("seconds", "token_percentiles", "layouts", "steps", "engine"),
     }
     assert list(found["token_percentiles"]) == ["5", "25", "50", "75", "95", "99", "100"]

@@ -63,6 +63,26 @@ def test_numbers_are_written_as_people_do(number: int, text: str) -> None:
     assert report.count(number) == text
 
 
+def _estimate(**changes: Any) -> Estimate:
+    counts = {"rows": 100, "rows_rejected": 0, "rows_filtered": 0, "rows_in_other_splits": 0}
+    sizes: dict[str, Any] = {"shards": 1, "num_bytes": 1, "num_tokens": 1, "seconds": 1.0}
+    return Estimate(split="train", **{**counts, **sizes, **changes}, token_percentiles={50: 3}, layouts=())
+
+
+@pytest.mark.parametrize(
+    ("filtered", "other", "name", "shown"),
+    [(30, 0, "filtered", "30"), (0, 40, "other splits", "40"), (30, 40, "left out", "70"), (0, 0, "", "")],
+)
+def test_rows_left_out_on_purpose_have_a_column_if_there_are_any(
+    filtered: int, other: int, name: str, shown: str
+) -> None:
+    told = printed(report.estimates, [_estimate(rows_filtered=filtered, rows_in_other_splits=other)])
+    head, row = (next(line for line in told.splitlines() if word in line) for word in ("rejected", "train"))
+    found = [each for each in ("filtered", "other splits", "left out") if each in head]
+    assert found == ([name] if name else [])
+    assert shown in row
+
+
 def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "_FILE_COLUMNS", 80)
     lengths = (24, 32, 48, 128, 256)
@@ -78,6 +98,7 @@ def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytes
     big: dict[str, Any] = {
         "rows": 9_999_999,
         "rows_filtered": 9_999_999,
+        "rows_in_other_splits": 9_999_999,
         "rows_rejected": 9_999_999,
         "num_tokens": 987_654_321_000,
     }

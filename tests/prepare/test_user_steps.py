@@ -420,7 +420,7 @@ class TestLater:
         from tfrecord_io.errors import SourceError
 
         ledger = type(first.ledger)(rows_in=first.ledger.rows_in, rows_used=0, rejected={"filtered": 3})
-        with pytest.raises(SourceError, match="leave"):
+        with pytest.raises(SourceError, match="are left out now"):
             lineage._usable_rows(opened, opened.task("train", 0), ledger=ledger)
 
     def test_without_the_stored_text_it_is_said(self, root: Path) -> None:
@@ -430,7 +430,7 @@ class TestLater:
         place["steps"][0]["source"] += "# edited"
         path.write_text(json.dumps(place))
         outcome = building.command("trace", root, "--split", "train", "--shard", 0, "--record", 0)
-        assert f"{path}: has not the steps that the manifest names (--map clean:spaced" in outcome.error[0]
+        assert f"{path}: has not the functions that the manifest names (--map clean:spaced" in outcome.error[0]
 
 
 class TestMistakes:

@@ -15,8 +15,8 @@ from pipelines.prepare import memory, shards, storage, workspace
 from pipelines.prepare.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.job import resolve, source_place, tokenizer_files
-from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.opened import Source
+from pipelines.prepare.planning import ShardTask
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.tokenizers_zoo import Zoo

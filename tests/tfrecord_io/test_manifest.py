@@ -253,6 +253,7 @@ def _both(*changes: Callable[[Document], None]) -> Callable[[Document], None]:
 
 
 SHARD = ("splits", "train", "shards", 0)
+HELD = {"split": "test", "of": "train", "hashes": [0, 1 << 40]}
 LEDGER = ("splits", "train", "ledger")
 
 
@@ -308,6 +309,14 @@ LEDGER = ("splits", "train", "ledger")
         (_change("tokenizer", "name", value=None), "string is expected"),
         (_change("splits", value=[]), "expected the fields of format"),
         (_change("layout", value=None), "expected the fields of format"),
+        (_change("source", "origins", value={"test": "train"}), "an origin of split 'test', which has no rows"),
+        (_change("source", "origins", value={"train": "../up"}), "plain file name"),
+        (_change("source", "origins", value=["train"]), "an object is expected"),
+        (_change("options", value={"hold_out": {}}), "a list is expected"),
+        (_change("options", value={"hold_out": [{**HELD, "split": "a/b"}]}), "plain file name"),
+        (_change("options", value={"hold_out": [{**HELD, "of": None}]}), "string is expected"),
+        (_change("options", value={"hold_out": [{**HELD, "hashes": [5, 5]}]}), r"the hashes \[5, 5\) of the rows"),
+        (_change("options", value={"hold_out": [{**HELD, "hashes": [5]}]}), "not enough values"),
         (_change("options", value={"x": float("nan")}), "not JSON"),
         (_change("options", value={"x": "\ud800"}), "not JSON"),
     ],
@@ -318,6 +327,21 @@ def test_what_contradicts_itself_is_refused(change: Callable[[Document], None], 
     with pytest.raises(ManifestError, match=problem) as caught:
         parsed(content)
     assert caught.value.cause.startswith("manifest.json: ")
+
+
+def test_the_origins_of_renamed_splits_and_what_is_held_out_are_read_back() -> None:
+    source = {"kind": "json", "splits": {"train": [[0, 12]], "test": [[0, 12]]}, "origins": {"test": "train"}}
+    made = make(source=source, options={"seed": 0, "hold_out": [HELD]})
+    assert manifest.parse(manifest.dump(made)) == made
+
+
+def test_rows_left_out_on_purpose_are_neither_used_nor_unusable() -> None:
+    rejected = {"filtered": 5, "held_out": 10, "not_held_out": 20, "text_null": 1}
+    ledger = Ledger(rows_in=40, rows_used=4, rejected=rejected)
+    assert ledger.balanced
+    assert ledger.unusable == {"text_null": 1}
+    assert ledger.left_out == {"filtered": 5, "held_out": 10, "not_held_out": 20}
+    assert (ledger.rows_left_out, ledger.rows_filtered, ledger.rows_in_other_splits) == (35, 5, 30)
 
 
 def test_a_number_that_is_too_large_to_be_one_is_refused() -> None:

@@ -15,8 +15,8 @@ __all__ = ["locate"]
 def locate(groups: Groups, parts: Mapping[int, tuple[str, int]], row: int) -> tuple[str, int]:
     """The path of the data file that holds row `row` of a split, and the row's number there, from 0.
 
-    `parts` gives, by index into `groups.files`, the data file that an ingested file was made of, and the number there of
-    its first row. A file that is not in it is a data file itself.
+    `parts` gives, by index into `groups.files`, the data file that an ingested file was made of, and the number there
+    of its first row. A file that is not in it is a data file itself.
 
     Raises: SourceError if the split has no such row.
     """
