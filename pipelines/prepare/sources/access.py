@@ -75,7 +75,7 @@ def opened(file: Located, addresses: Mapping[str, str]) -> Iterator[pa.NativeFil
         with contextlib.closing(pa.PythonFile(_Remote(file, address), mode="r")) as handle:
             yield handle
         return
-    local = storage.local_path(address) or address
+    local = (storage.local_path(address) or address) if "://" in address else address
     _require_unchanged(local, file)
     try:
         with _local(local) as handle:

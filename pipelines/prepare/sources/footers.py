@@ -29,8 +29,8 @@ __all__ = [
     "Footer",
     "in_place_groups",
     "is_in_place",
+    "parsed",
     "read_footers",
-    "read_metadata",
 ]
 
 # Blocks are what the shuffle permutes, and what is decoded at once.
@@ -73,12 +73,12 @@ def read_footers(
     """
     known = addresses or {}
     remote = any(access.is_remote(known.get(file.path, file.path)) for file in files)
-    leaves = _Leaves(columns)
+    layouts = _Layouts(columns)
 
     def read(file: DataFile) -> Footer:
         with access.opened(file, known) as handle:
-            metadata = read_metadata(file, handle)
-        return _footer(metadata, leaves)
+            opened = parsed(file, handle)
+        return _footer(opened.metadata, layouts.of(opened))
 
     return list(ordered_map(read, files, threads=min(_THREADS, len(files)) if remote else 1))
 
@@ -107,10 +107,11 @@ def in_place_groups(file: DataFile, footer: Footer) -> Groups:
     )
 
 
-def read_metadata(file: Located, handle: pa.NativeFile) -> pq.FileMetaData:
-    """The footer of an open file as pyarrow has it, by one or two reads of its end. Raises: SourceError."""
+def parsed(file: Located, handle: pa.NativeFile) -> pq.ParquetFile:
+    """The footer of an open file, by one or two reads of its end. Raises: SourceError."""
     try:
-        return _parsed(_footer_bytes(handle, file.size))
+        # It says where columns lie from the start of the file on, and nothing of what is there is needed.
+        return pq.ParquetFile(pa.BufferReader(_MAGIC + _footer_bytes(handle, file.size)))
     except (OSError, pa.ArrowException, ValueError) as error:
         raise SourceError(
             f"{without_access(file.path)}: no Parquet file that can be read ({visible_line(str(error))})",
@@ -142,36 +143,45 @@ def _read(handle: pa.NativeFile, start: int, stop: int) -> bytes:
     return content
 
 
-def _parsed(footer: bytes) -> pq.FileMetaData:
-    """A footer says where its columns lie from the start of the file on, and needs nothing of what is there."""
-    return pq.read_metadata(pa.BufferReader(_MAGIC + footer))
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Layout:
+    """Where the columns asked for are in a footer: the indices of all their `leaves`, and the places in there of `flat`
+    ones by column.
+    """
+
+    schema: pa.Schema
+    num_leaves: int
+    leaves: tuple[int, ...]
+    flat: Mapping[str, int]
 
 
-class _Leaves:
-    """Which leaves the columns asked for have in a footer. Files of a dataset have mostly the same columns, and those
-    of wide tables are looked through once.
+class _Layouts:
+    """The layouts of footers. Files of a dataset have mostly the same columns, and those of wide tables are looked
+    through once.
     """
 
     def __init__(self, columns: Collection[str] | None) -> None:
         self._columns = columns
-        self._last: tuple[pq.ParquetSchema, list[int], dict[str, int]] | None = None
+        self._last: _Layout | None = None
 
-    def of(self, metadata: pq.FileMetaData) -> tuple[list[int], dict[str, int]]:
-        """The indices of all leaves of the columns, and those of flat ones by column."""
-        last = self._last
-        if last is None or not last[0].equals(metadata.schema):
-            self._last = last = (metadata.schema, *self._find(metadata.schema))
-        return last[1], last[2]
+    def of(self, opened: pq.ParquetFile) -> _Layout:
+        """The layout of a footer: the same object for files with the same columns, which saves memory too."""
+        schema, last = opened.schema_arrow, self._last
+        num_leaves = opened.metadata.num_columns
+        if last is None or last.num_leaves != num_leaves or not last.schema.equals(schema, check_metadata=True):
+            leaves, flat = self._find(opened.schema)
+            self._last = last = _Layout(schema=schema, num_leaves=num_leaves, leaves=leaves, flat=flat)
+        return last
 
-    def _find(self, schema: pq.ParquetSchema) -> tuple[list[int], dict[str, int]]:
+    def _find(self, schema: pq.ParquetSchema) -> tuple[tuple[int, ...], dict[str, int]]:
         leaves: list[int] = []
         flat: dict[str, int] = {}
         for index, column in enumerate(schema):
             if self._columns is None or any(prefix in self._columns for prefix in _prefixes(column.path)):
-                leaves.append(index)
                 if column.path == column.name:
-                    flat[column.name] = index
-        return leaves, flat
+                    flat[column.name] = len(leaves)
+                leaves.append(index)
+        return tuple(leaves), flat
 
 
 def _prefixes(path: str) -> Iterator[str]:
@@ -180,34 +190,31 @@ def _prefixes(path: str) -> Iterator[str]:
     return (".".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
-def _footer(metadata: pq.FileMetaData, leaves: _Leaves) -> Footer:
-    wanted, flat = leaves.of(metadata)
-    count = metadata.num_row_groups
-    found = np.zeros((4, count), np.int64)
-    nulls = {name: np.zeros(count, np.int64) for name in flat}
-    for index in range(count):
+def _footer(metadata: pq.FileMetaData, layout: _Layout) -> Footer:
+    # Ten million row groups are looked at in a few minutes: lists are faster to fill than arrays.
+    rows: list[int] = []
+    unpacked: list[int] = []
+    stored: list[int] = []
+    total: list[int] = []
+    nulls: dict[str, list[int]] = {name: [] for name in layout.flat}
+    for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
-        chunks = {leaf: group.column(leaf) for leaf in wanted}
-        unpacked = sum(chunk.total_uncompressed_size for chunk in chunks.values())
-        stored = sum(chunk.total_compressed_size for chunk in chunks.values())
-        # Some writers leave the sum of all columns out.
-        found[:, index] = group.num_rows, unpacked, stored, max(group.total_byte_size, unpacked)
-        for name, leaf in list(flat.items()):
-            counted = _nulls(chunks[leaf])
-            if name in nulls and counted is not None:
-                nulls[name][index] = counted
-            else:
-                nulls.pop(name, None)
+        chunks = [group.column(leaf) for leaf in layout.leaves]
+        rows.append(group.num_rows)
+        unpacked.append(sum([chunk.total_uncompressed_size for chunk in chunks]))
+        stored.append(sum([chunk.total_compressed_size for chunk in chunks]))
+        total.append(group.total_byte_size)
+        for name, place in layout.flat.items():
+            statistics = chunks[place].statistics
+            if statistics is not None and statistics.has_null_count:
+                nulls[name].append(statistics.null_count)
+    num_bytes = np.array(unpacked, np.int64)
     return Footer(
-        schema=metadata.schema.to_arrow_schema(),
-        num_rows=found[0],
-        num_bytes=found[1],
-        stored_bytes=found[2],
-        all_bytes=found[3],
-        nulls=nulls,
+        schema=layout.schema,
+        num_rows=np.array(rows, np.int64),
+        num_bytes=num_bytes,
+        stored_bytes=np.array(stored, np.int64),
+        # Some writers leave the sum of all columns out.
+        all_bytes=np.maximum(np.array(total, np.int64), num_bytes),
+        nulls={name: np.array(counted, np.int64) for name, counted in nulls.items() if len(counted) == len(rows)},
     )
-
-
-def _nulls(chunk: pq.ColumnChunkMetaData) -> int | None:
-    statistics = chunk.statistics if chunk.is_stats_set else None
-    return statistics.null_count if statistics is not None and statistics.has_null_count else None

@@ -38,7 +38,7 @@ def read_group(
 
 def _metadata(file: Located, handle: pa.NativeFile) -> pq.FileMetaData:
     def read() -> tuple[pq.FileMetaData, int]:
-        found = footers.read_metadata(file, handle)
+        found = footers.parsed(file, handle).metadata
         return found, found.serialized_size
 
     return _footers.get(file, read)
