@@ -23,7 +23,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from tests import building
 
-__all__ = ["Gcs", "environment", "process", "running"]
+__all__ = ["Gcs", "environment", "process", "running", "settings"]
 
 _START_SECONDS = 30
 _REQUEST_SECONDS = 30
@@ -79,9 +79,13 @@ class Gcs:
 
 def environment(endpoint: str, **changes: str) -> dict[str, str]:
     """For processes that a test starts: gs:// is `endpoint`, and this repository's packages are there."""
-    # The emulator has nothing to say about zonal and hierarchical buckets, which gcsfs asks of another service.
-    ours = {"STORAGE_EMULATOR_HOST": endpoint, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
-    return {**building.environment(), **ours, **changes}
+    return {**building.environment(), **settings(endpoint), **changes}
+
+
+def settings(endpoint: str) -> dict[str, str]:
+    """The environment variables that make gs:// an emulator."""
+    # It has nothing to say about zonal and hierarchical buckets, which gcsfs asks of another service.
+    return {"STORAGE_EMULATOR_HOST": endpoint, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
 
 
 @contextlib.contextmanager
