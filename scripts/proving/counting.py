@@ -22,6 +22,9 @@ __all__ = ["SERVICE", "Tally", "counted"]
 SERVICE = "service"
 _SECONDS = 120
 _KEPT = ("Content-Type", "Content-Range", "Location", "Range", "X-Goog-Hash")
+# The metadata of an object, in front of its content or alone.
+_NAMED = re.compile(rb'"name": ?"([^"]+)"')
+_HEAD_BYTES = 4096
 _OBJECT = re.compile(r"/(?:download/)?storage/v1/b/[^/]+/o/(?P<name>.+)")
 
 
@@ -46,7 +49,7 @@ def counted(upstream: str, *clients: str) -> Iterator[dict[str, Tally]]:
 @contextlib.contextmanager
 def _port(upstream: str, passing_on: threading.Lock) -> Iterator[Tally]:
     tally = Tally(endpoint="")
-    given = {"tally": tally, "upstream": upstream.removeprefix("http://"), "passing_on": passing_on}
+    given = {"tally": tally, "upstream": upstream.removeprefix("http://"), "passing_on": passing_on, "sessions": {}}
     server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), given))
     tally.endpoint = f"http://127.0.0.1:{server.server_port}"
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -70,6 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
     tally: Tally
     upstream: str
     passing_on: threading.Lock
+    sessions: dict[str, str]
 
     def handle_one_request(self) -> None:
         with contextlib.suppress(ConnectionError, TimeoutError):
@@ -81,8 +85,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         with self.passing_on:
             self.tally.requests += 1
-            self.tally.sent[_uploaded_to(self.path, body)] += len(body)
+            self.tally.sent[folder := self._uploaded_to(body)] += len(body)
             status, headers, content = self._pass_on(body)
+            if session := _session(headers.get("Location", "")):
+                self.sessions[session] = folder
             self.tally.received[_downloaded_from(self.path, status)] += len(content)
         self.send_response(status)
         for name, value in {**headers, "Content-Length": str(len(content))}.items():
@@ -91,6 +97,16 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+
+    def _uploaded_to(self, body: bytes) -> str:
+        """The folder of the object whose content the request has, or begins to send."""
+        address = urlsplit(self.path)
+        if not address.path.startswith("/upload/"):
+            return SERVICE
+        if known := self.sessions.get(_session(self.path)):
+            return known
+        named = parse_qs(address.query).get("name") or _NAMED.findall(body[:_HEAD_BYTES])
+        return _folder(named[0] if isinstance(named[0], str) else named[0].decode()) if named else SERVICE
 
     def _pass_on(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         with contextlib.closing(http.client.HTTPConnection(self.upstream, timeout=_SECONDS)) as connection:
@@ -110,15 +126,9 @@ def _downloaded_from(path: str, status: int) -> str:
     return _folder(unquote(found["name"])) if found and is_content and status < 300 else SERVICE
 
 
-def _uploaded_to(path: str, body: bytes) -> str:
-    """The folder of the object whose content the request has."""
-    address = urlsplit(path)
-    if not address.path.startswith("/upload/"):
-        return SERVICE
-    if name := parse_qs(address.query).get("name"):
-        return _folder(name[0])
-    named = re.search(rb'"name": ?"([^"]+)"', body[:4096])
-    return _folder(named[1].decode()) if named else SERVICE
+def _session(address: str) -> str:
+    """What an upload in several requests is known by."""
+    return parse_qs(urlsplit(address).query).get("upload_id", [""])[0]
 
 
 def _folder(name: str) -> str:

@@ -23,7 +23,9 @@ from tests.cloud import emulator
 __all__ = ["Share", "figures", "measure_share", "share_table"]
 
 MOST_SHARE = 0.02
-MOST_DISK_BYTES = 1 << 20
+# What the libraries keep in the home, and all that is written to files: a copy of the tokenizer takes 1.4 MB of it.
+MOST_HOME_BYTES = 1 << 20
+MOST_WRITTEN_BYTES = 4 << 20
 WORKERS = 2
 
 
@@ -130,10 +132,9 @@ def _elsewhere(
 
 def _disk_problem(built: Built) -> str:
     assert built.run is not None
-    most = max(built.home_bytes, built.run.written_bytes)
-    return (
-        "" if most <= MOST_DISK_BYTES else f"{built.home_bytes:,} bytes lay there, {built.run.written_bytes:,} written"
-    )
+    lay, written = built.home_bytes, built.run.written_bytes
+    is_little = lay <= MOST_HOME_BYTES and written <= MOST_WRITTEN_BYTES
+    return "" if is_little else f"{lay:,} bytes lay there, {written:,} written"
 
 
 def _disk(share: Share, client: str) -> str:
