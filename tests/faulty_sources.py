@@ -29,7 +29,7 @@ import zstandard
 from tests.cloud import answering
 from tests.cloud.answering import Answer
 
-__all__ = ["DATASET", "SHA", "Hub", "denied_listing", "hub", "json_lines", "truncated_zst"]
+__all__ = ["DATASET", "SHA", "Hub", "denied_listing", "hub", "json_lines", "truncated_zst", "zst"]
 
 DATASET = "me/data"
 SHA = "a" * 39 + "1"
@@ -104,9 +104,14 @@ def json_lines(rows: Sequence[Mapping[str, Any]]) -> bytes:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
+def zst(rows: Sequence[Mapping[str, Any]]) -> bytes:
+    """The rows as a .jsonl.zst file."""
+    return zstandard.ZstdCompressor().compress(json_lines(rows))
+
+
 def truncated_zst(rows: Sequence[Mapping[str, Any]], *, lost: int = 20) -> bytes:
     """The rows as a .jsonl.zst file of which the last bytes are lost."""
-    whole = zstandard.ZstdCompressor().compress(json_lines(rows))
+    whole = zst(rows)
     if not 0 < lost < len(whole):
         raise ValueError(f"{lost} bytes cannot be lost of {len(whole)}")
     return whole[:-lost]

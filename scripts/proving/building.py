@@ -19,6 +19,7 @@ from scripts.benchmarks import measure, tokenizer_training
 __all__ = ["Built", "Job", "build", "built_digest", "dataset_digest", "home_environment", "local_manifest", "tokenizer"]
 
 _SAMPLE_SECONDS = 0.05
+_SHOWN_LINES = 4
 # What differs between places by itself: how the source and its files are known there, and what follows from that.
 _OF_THE_SOURCE = ("fingerprint", "sha256", "source")
 
@@ -62,7 +63,7 @@ def build(
         try:
             run, failure = measure.run([*before, *job.words(output)], env=environment), ""
         except measure.CommandFailedError as error:
-            run, failure = None, str(error)
+            run, failure = None, "\n".join(str(error).splitlines()[-_SHOWN_LINES:])
     return Built(run=run, failure=failure, home_bytes=most[0])
 
 

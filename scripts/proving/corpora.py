@@ -19,6 +19,7 @@ __all__ = ["FORMS", "Shape", "made", "stored_bytes"]
 ROWS_PER_GROUP = 1_000
 # Bytes of text in a byte of a file.
 _TEXT_PER_BYTE = {"parquet": 1.33, "parquet-large-groups": 1.33, "jsonl": 0.98, "jsonl.gz": 2.05}
+_LARGE_TEXT_BYTES = 1_000_000
 FORMS = tuple(_TEXT_PER_BYTE)
 
 
@@ -65,13 +66,14 @@ def stored_bytes(folder: Path) -> int:
 
 
 def _tables(shape: Shape, *, seed: int) -> Iterator[pa.Table]:
-    """One table a file, each but the last with at least the text of a file."""
+    """One table a file, cut at the document, or the fiftieth of a large one, that fills it."""
     total = shape.text * shape.num_files
+    rows = 50 if shape.text > _LARGE_TEXT_BYTES else 1
     pending: list[pa.Table] = []
     filled, given = 0, 0
     for table in corpus.documents(num_bytes=total, seed=seed):
-        for begin in range(0, len(table), 50):
-            pending.append(table.slice(begin, 50))
+        for begin in range(0, len(table), rows):
+            pending.append(table.slice(begin, rows))
             filled += corpus.text_bytes(pending[-1]["text"])
             if filled >= (given + 1) * shape.text and given < shape.num_files - 1:
                 yield pa.concat_tables(pending).combine_chunks()

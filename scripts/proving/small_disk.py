@@ -22,7 +22,7 @@ from scripts.torturing.figures import Figure
 from tests import faulty_sources
 from tests.cloud import emulator
 
-__all__ = ["PLACES", "Small", "figures", "measure_disk", "small_table"]
+__all__ = ["PLACES", "Small", "figures", "limiting", "measure_disk", "most_bytes", "small_table"]
 
 PLACES = ("gs://", "hub")
 LIMIT_BYTES = 200_000_000
@@ -63,7 +63,7 @@ def measure_disk(workdir: Path, shape: Shape, place: str) -> Small:
     try:
         with _served(place, folder, pattern=f"*{shape.suffix}") as (source, env):
             job = Job(source=source, tokenizer=tokenizer, shard_size="64MB")
-            prefix, log = _limiting(ground)
+            prefix, log = limiting(ground)
             built = building.build(job, ground / "out", home=ground / "home", env=env, before=prefix)
         return Small(
             place=place,
@@ -71,7 +71,7 @@ def measure_disk(workdir: Path, shape: Shape, place: str) -> Small:
             source_bytes=corpora.stored_bytes(folder),
             built=built,
             limited=bool(prefix),
-            most_bytes=_most(log) if prefix else built.home_bytes,
+            most_bytes=most_bytes(log) if prefix else built.home_bytes,
             output_bytes=sum(path.stat().st_size for path in ground.glob("out/*.tfrecord")),
         )
     finally:
@@ -112,7 +112,7 @@ def _served(place: str, folder: Path, *, pattern: str) -> Iterator[tuple[str, di
             yield bucket.address(f"data/{pattern}"), emulator.settings(bucket.gcs.endpoint)
 
 
-def _limiting(ground: Path) -> tuple[list[str], Path]:
+def limiting(ground: Path) -> tuple[list[str], Path]:
     """The words before a command whose home in `ground` is to be small, none if that cannot be done; and the log of
     what lay there.
     """
@@ -131,7 +131,7 @@ def _limiting(ground: Path) -> tuple[list[str], Path]:
     return [*way, "bash", "-c", script, "build"], log
 
 
-def _most(log: Path) -> int:
+def most_bytes(log: Path) -> int:
     """The most bytes in use, of lines of all blocks, free blocks and bytes of a block."""
     most = 0
     for line in log.read_text().splitlines():
