@@ -118,8 +118,8 @@ def job_service(folder: Path) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def worker_pool(folder: Path) -> Iterator[Pool]:
-    """Starts a pool. `folder` gets its log."""
+def worker_pool(folder: Path, **changes: str) -> Iterator[Pool]:
+    """Starts a pool. `folder` gets its log, `changes` are to the environment of its workers."""
     pid_file = folder / "workers.pids"
     pid_file.touch()
     refusal = folder / "no-workers"
@@ -133,7 +133,7 @@ def worker_pool(folder: Path) -> Iterator[Pool]:
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
 
     words = [sys.executable, "-m", "tests.servers", "pool", "--service_port=0"]
-    with server(words, folder / "pool.log", _logged_port, PATH=path) as pool:
+    with server(words, folder / "pool.log", _logged_port, PATH=path, **changes) as pool:
         yield Pool(process=pool.process, address=pool.address, log=pool.log, pid_file=pid_file, refusal=refusal)
 
 

@@ -1,8 +1,12 @@
-"""Runs a command as a process of its own and says how long it took and how much memory its whole tree held.
+"""Runs a command as a process of its own and says how long it took, and what its whole tree held, used and wrote.
 
 Memory has two numbers. `tree_bytes` is the largest sum of resident sets over all processes of the command's session,
 sampled ten times a second from /proc: what the machine must have, pages that processes share counted once for each.
 `process_bytes` is the kernel's own high-water mark of the largest single process, which no sampling can miss.
+
+What was written has two numbers too, both the kernel's. `written_bytes` is what went through `write(2)` to files and
+pipes, on whatever file system, but not to sockets. `stored_bytes` is what was sent towards a disk, mapped pages too.
+Both, and `cpu_seconds`, are of the command and of every process below it that was waited for.
 """
 
 from __future__ import annotations
@@ -35,11 +39,16 @@ class CommandFailedError(Exception):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Run:
-    """One finished command: wall-clock seconds from its start to its end, its peak memory, and what it printed."""
+    """One finished command: wall-clock seconds from its start to its end, CPU seconds, its peak memory, what it
+    wrote to files, and what it printed.
+    """
 
     seconds: float
+    cpu_seconds: float
     tree_bytes: int
     process_bytes: int
+    written_bytes: int
+    stored_bytes: int
     stdout: str
 
     @property
@@ -48,8 +57,14 @@ class Run:
         return dict(json.loads(self.stdout.strip().splitlines()[-1]))
 
 
-def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, cores: int = 0) -> Run:
-    """Runs the command in the repository's root, on so many of the cores, or on all of them.
+def run(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cores: int = 0,
+    checkout: pathlib.Path = REPOSITORY,
+) -> Run:
+    """Runs the command in the root of a checkout, this one by default, on so many of the cores, or on all of them.
 
     Raises: CommandFailedError if its exit status is not 0.
     """
@@ -60,19 +75,37 @@ def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, cores: 
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
-            cwd=REPOSITORY,
-            env={**_environment(), "PYTHONPATH": str(REPOSITORY), **(env or {})},
+            cwd=checkout,
+            env={**_environment(), "PYTHONPATH": str(checkout), **(env or {})},
             start_new_session=True,
         )
         with _sampled(process.pid) as peak, _ended_with_us(process.pid):
-            _, status, usage = os.wait4(process.pid, 0)
+            # Until it is waited for, what it wrote can still be asked for.
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
             seconds = time.perf_counter() - started
+            written, stored = _written(process.pid)
+            _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode != 0:
             raise CommandFailedError(_failure(command, process.returncode, _text(stderr)))
         process_bytes = usage.ru_maxrss * 1024
         tree_bytes = max(peak[0], process_bytes)
-        return Run(seconds=seconds, tree_bytes=tree_bytes, process_bytes=process_bytes, stdout=_text(stdout))
+        return Run(
+            seconds=seconds,
+            cpu_seconds=usage.ru_utime + usage.ru_stime,
+            tree_bytes=tree_bytes,
+            process_bytes=process_bytes,
+            written_bytes=written,
+            stored_bytes=stored,
+            stdout=_text(stdout),
+        )
+
+
+def _written(pid: int) -> tuple[int, int]:
+    """Bytes that went through `write`, and towards a disk, by a process that has ended, and its children."""  # proc(5)
+    lines = pathlib.Path(f"/proc/{pid}/io").read_text().splitlines()
+    found = {name: int(value) for name, _, value in (line.partition(": ") for line in lines)}
+    return found["wchar"], found["write_bytes"] - found["cancelled_write_bytes"]
 
 
 def _environment() -> dict[str, str]:

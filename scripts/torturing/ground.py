@@ -17,12 +17,16 @@ import itertools
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from scripts.torturing import processes
 from scripts.torturing.processes import Outcome
@@ -37,6 +41,8 @@ __all__ = [
     "difference",
     "early_manifest",
     "ended",
+    "ingested",
+    "num_ingested",
     "num_receipts",
     "strangers",
 ]
@@ -45,6 +51,9 @@ REVIEWS = processes.REPOSITORY / "examples" / "reviews"
 NAME = "torture"
 _LOCK = ".prep/lock"
 _PARTIAL = ".partial-"
+_ROWS_PER_GROUP = 20
+# Rows of other formats than Parquet, as Arrow files; they go with the commit.
+_INGESTED = re.compile(r"\.prep/rows-[^/]+/")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -89,18 +98,31 @@ class Ground:
             subprocess.run([sys.executable, str(script), str(folder)], check=True, capture_output=True)
         return folder
 
-    def recipe(self, *, rows: int, shard_size: str, max_length: int = 32, workers: int = 2) -> Recipe:
-        """A build of two splits with labels and a few rows that have to be rejected."""
+    def recipe(
+        self,
+        *,
+        rows: int,
+        shard_size: str,
+        max_length: int = 32,
+        workers: int = 2,
+        form: str = "jsonl",
+        files: int = 1,
+    ) -> Recipe:
+        """A build of two splits with labels and a few rows that have to be rejected, from so many files each."""
         options = ["--tokenizer", self.tokenizer, "--label-column", "label", "--max-length", max_length]
         options += ["--shard-size", shard_size, "--max-error-rate", "0.1", "--name", NAME, "--workers", workers]
-        return Recipe(dataset=self.corpus(rows), options=tuple(map(str, options)))
+        return Recipe(dataset=self.corpus(rows, form=form, files=files), options=tuple(map(str, options)))
 
-    def corpus(self, rows: int) -> Path:
-        """JSON lines with `rows` rows to train on and a fifth of that to validate."""
-        folder = self.workdir / f"corpus-{rows}"
+    def corpus(self, rows: int, *, form: str = "jsonl", files: int = 1) -> Path:
+        """JSON lines or Parquet with `rows` rows to train on and a fifth of that to validate, in so many files each."""
+        folder = self.workdir / f"corpus-{rows}-{form}-{files}"
         folder.mkdir(exist_ok=True)
         for split, count in (("train", rows), ("validation", rows // 5)):
-            (folder / f"{split}.jsonl").write_text(_lines(count, seed=f"{split} {rows}"), encoding="utf-8")
+            lines = _lines(count, seed=f"{split} {rows}")
+            for number in range(files):
+                name = split if files == 1 else f"{split}-{number:05d}"
+                part = lines[number * count // files : (number + 1) * count // files]
+                _write(part, folder / f"{name}.{form}")
         return folder
 
     def clean(self, recipe: Recipe) -> Clean:
@@ -155,10 +177,10 @@ def difference(folder: Path, clean: Clean) -> str:
 
 def strangers(folder: Path, clean: Clean) -> str:
     """Files under their final names that a clean build does not have, or not with these bytes: what a process that
-    stopped in the middle must never leave.
+    stopped in the middle must never leave. Ingested rows are another matter, see `ingested`.
     """
     found = {name: digest for name, digest in contents(folder).items() if _PARTIAL not in name}
-    wrong = [name for name, digest in found.items() if clean.files.get(name) != digest]
+    wrong = [name for name, digest in found.items() if clean.files.get(name) != digest and not _INGESTED.match(name)]
     return f"{len(wrong)} files half-written or unknown: {', '.join(wrong[:3])}" if wrong else ""
 
 
@@ -189,7 +211,25 @@ def num_receipts(folder: Path) -> int:
     return len(list(folder.glob(".prep/*/*/receipt-*")))
 
 
-def _lines(rows: int, *, seed: str) -> str:
+def ingested(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file of ingested rows that is there under its final name, and of every receipt of one."""
+    return {name: digest for name, digest in contents(folder).items() if _INGESTED.match(name) and _PARTIAL not in name}
+
+
+def num_ingested(folder: Path) -> int:
+    """How many tasks of ingest are finished."""
+    return len([path for path in folder.glob(".prep/rows-*/*.json") if _PARTIAL not in path.name])
+
+
+def _write(lines: list[str], path: Path) -> None:
+    if path.suffix == ".parquet":
+        table = pa.Table.from_pylist([json.loads(line) for line in lines])
+        pq.write_table(table, path, row_group_size=_ROWS_PER_GROUP)
+    else:
+        path.write_text("".join(lines), encoding="utf-8")
+
+
+def _lines(rows: int, *, seed: str) -> list[str]:
     draw = random.Random(seed)
     texts = [json.loads(line)["text"] for line in (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()]
     words = sorted({word for text in texts for word in text.split()})
@@ -197,4 +237,4 @@ def _lines(rows: int, *, seed: str) -> str:
     for row in range(rows):
         text = None if row % 40 == 39 else " ".join(draw.choices(words, k=draw.randint(3, 60)))
         lines.append(json.dumps({"text": text, "label": draw.choice(["negative", "positive"])}) + "\n")
-    return "".join(lines)
+    return lines

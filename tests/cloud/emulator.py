@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 from tests import building
 
-__all__ = ["Gcs", "environment", "process", "running"]
+__all__ = ["Gcs", "client", "environment", "process", "running", "settings"]
 
 _START_SECONDS = 30
 _REQUEST_SECONDS = 30
@@ -79,9 +80,26 @@ class Gcs:
 
 def environment(endpoint: str, **changes: str) -> dict[str, str]:
     """For processes that a test starts: gs:// is `endpoint`, and this repository's packages are there."""
-    # The emulator has nothing to say about zonal and hierarchical buckets, which gcsfs asks of another service.
-    ours = {"STORAGE_EMULATOR_HOST": endpoint, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
-    return {**building.environment(), **ours, **changes}
+    return {**building.environment(), **settings(endpoint), **changes}
+
+
+def settings(endpoint: str) -> dict[str, str]:
+    """The environment variables that make gs:// an emulator."""
+    # It has nothing to say about zonal and hierarchical buckets, which gcsfs asks of another service.
+    return {"STORAGE_EMULATOR_HOST": endpoint, "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+
+
+def client(endpoint: str) -> Any:
+    """A new gcsfs file system whose service is `endpoint`, whatever the environment says."""
+    # Which file system gcsfs has is decided by the environment when it is imported, for the whole process.
+    before = dict(os.environ)
+    os.environ.update(settings(endpoint))
+    try:
+        import gcsfs
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return gcsfs.GCSFileSystem(token="anon", endpoint_url=endpoint, skip_instance_cache=True, use_listings_cache=False)
 
 
 @contextlib.contextmanager
