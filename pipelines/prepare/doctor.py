@@ -19,8 +19,9 @@ from collections.abc import Iterator
 
 from pipelines.prepare import bucket_diagnosis, storage, storage_errors
 from pipelines.prepare.diagnosis import PROBE, Check, HopelessError, tried, until_hopeless
+from pipelines.prepare.sources import addresses, places
+from pipelines.prepare.sources.places import Found
 from tfrecord_io.errors import PrepError
-from tfrecord_io.shown import is_web
 
 __all__ = ["Check", "diagnose"]
 
@@ -95,6 +96,15 @@ def _lock_check(probe: str) -> Check:
     return Check(name="locks", ok=True, found="supported")
 
 
+def _files(dataset: str) -> list[Found]:
+    """What is at a path or an address: files by name or glob, or all files of a folder."""
+    path = addresses.local_path(dataset)
+    if path is not None and os.path.isdir(path):
+        return list(places.local(path).files.values())
+    place = addresses.folder(dataset) if path is None else None
+    return addresses.files(dataset) if place is None else list(place.files.values())
+
+
 def _dataset_check(dataset: str) -> Check:
     """Whether the source's files are there, and the first of them can be read."""
     name = "dataset"
@@ -103,16 +113,11 @@ def _dataset_check(dataset: str) -> Check:
             name=name, ok=None, found=f"{dataset} is no local file or folder: a name on the hub, not looked up"
         )
     try:
-        with storage.source_explained(dataset):
-            fs, inner = storage.file_system(dataset)
-            if is_web(dataset):
-                from pipelines.prepare import hub  # with its client, which takes its time to import
-
-                files = hub.expand_url(dataset)
-            else:
-                files = sorted(fs.glob(inner) if {"*", "?"} & set(inner) else fs.find(inner))
-            if files:
-                fs.cat_file(files[0], start=0, end=1)
+        files = _files(dataset)
+        if files:
+            with storage.source_explained(dataset):
+                fs, inner = storage.file_system(files[0].path)
+                fs.cat_file(inner, start=0, end=1)
     except FileNotFoundError:
         files = []
     except PrepError as error:

@@ -22,7 +22,7 @@ from pipelines import stages
 from pipelines.prepare import resolving, storage
 from pipelines.prepare.job import WORK_FOLDER
 from pipelines.prepare.resolving import Begun, Resolved
-from pipelines.prepare.sources import ingest, ingest_tasks, opening
+from pipelines.prepare.sources import ingest, ingest_tasks, opening, relay
 from pipelines.prepare.sources.ingest_tasks import IngestTask
 
 __all__ = ["resolved", "resolved_for_looking"]
@@ -34,7 +34,9 @@ def resolved(begun: Begun) -> Resolved:
     Raises: as `resolving.finish`; SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
     config = begun.config
-    place = _Place.of(begun, home=config.keep_ingested or storage.join(config.output.root, WORK_FOLDER))
+    root = config.output.root
+    home = config.keep_ingested or storage.join(root, WORK_FOLDER)
+    place = _Place.of(begun, home=home, inside=None if config.keep_ingested else root)
     begun = _with_copies(begun, place)
     found = _finish(begun, place, run=lambda tasks: _ingest(tasks, begun, place))
     goes = place.folder if config.keep_ingested is None else None
@@ -51,16 +53,16 @@ def resolved_for_looking(begun: Begun) -> Iterator[Resolved]:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Place:
-    """Where the copy of a source goes: a `folder` of its own below `home`."""
+    """Where the copy of a source goes: a `folder` of its own, `inside` of one that must be there when it is written."""
 
-    home: str
     folder: str
+    inside: str | None
 
     @classmethod
-    def of(cls, begun: Begun, *, home: str) -> _Place:
+    def of(cls, begun: Begun, *, home: str, inside: str | None = None) -> _Place:
         listing = begun.found.listing
         types = {name: begun.found.types(name) for name in listing.splits}
-        return cls(home=home, folder=ingest_tasks.folder_of(home, listing, types))
+        return cls(folder=ingest_tasks.folder_of(home, listing, types), inside=inside)
 
 
 def _finish(begun: Begun, place: _Place, *, run: opening.Ingest) -> Resolved:
@@ -68,7 +70,7 @@ def _finish(begun: Begun, place: _Place, *, run: opening.Ingest) -> Resolved:
         begun.found,
         resolving.needed_splits(begun),
         folder=place.folder,
-        inside=None if begun.config.keep_ingested else place.home,
+        inside=place.inside,
         columns=resolving.columns_read(begun.config),
         run=run,
     )
@@ -80,19 +82,17 @@ def _with_copies(begun: Begun, place: _Place) -> Begun:
     if _works_here(begun):
         return begun
     found, root = begun.found, begun.config.output.root
-    shared = storage.local_path(root) is not None
-    files = [
-        file
-        for name in resolving.needed_splits(begun)
-        for file in found.listing.splits[name]
-        if not relay.readable_by_workers(file, needs_token=found.listing.needs_token, shared_disk=shared)
-    ]
+    every = [file for name in resolving.needed_splits(begun) for file in found.listing.splits[name]]
+    if storage.local_path(root) is not None:  # workers that share the output's disk have the source's too
+        every = [file for file in every if "://" in file.path]
+    needs_token = found.listing.needs_token
+    files = [file for file in every if not relay.readable_by_workers(file, needs_token=needs_token)]
     if not files:
         return begun
     stages.begin(
         f"passing {len(files):,} files on to where workers read them, {sum(f.size for f in files) / 1e6:,.1f} MB"
     )
-    copies = relay.relay(files, folder=place.folder, addresses=found.addresses)
+    copies = relay.relay(files, folder=place.folder, addresses=found.addresses, inside=place.inside)
     return dataclasses.replace(begun, found=dataclasses.replace(found, copies=copies))
 
 
