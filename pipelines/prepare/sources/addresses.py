@@ -80,7 +80,7 @@ def _matching(address: str) -> Mapping[str, Any]:
     fs, inner = storage.file_system(address)
     found: Mapping[str, Any] = {}
     with contextlib.suppress(FileNotFoundError), storage.source_explained(address):
-        found = persist(lambda: fs.glob(inner, detail=True), path=address)
+        found = persist(lambda: fs.glob(inner, detail=True), path=address, passes=_passes)
     return found
 
 
@@ -100,9 +100,16 @@ def _info(address: str) -> Mapping[str, Any] | None:
 
     try:
         with storage.source_explained(address):
-            return persist(ask, path=address)
+            return persist(ask, path=address, passes=_passes)
     except FileNotFoundError:
         return None
+
+
+def _passes(error: BaseException) -> bool:
+    """Whether a server that answers may answer otherwise a little later. One that cannot be reached is most often
+    misspelt.
+    """
+    return storage_errors.status_of(error) is not None and storage_errors.is_transient(error)
 
 
 def _is_glob(address: str) -> bool:
