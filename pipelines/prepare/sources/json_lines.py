@@ -9,10 +9,11 @@ accepted than there; only a value that `datasets` would change without a word is
 from __future__ import annotations
 
 import bisect
+import io
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.json
@@ -38,10 +39,20 @@ def serves(types: pa.Schema) -> bool:
     return described is None or _feature_types(json.loads(described)) <= _PLAIN
 
 
-def chunks(stream: BinaryIO) -> Iterator[bytes]:
-    """The lines of a stream, about 10 MB at a time."""
-    while chunk := stream.read(_CHUNK_BYTES):
-        yield chunk + stream.readline()
+def chunks(stream: io.BufferedReader) -> Iterator[memoryview]:
+    """The lines of a stream, about 10 MB at a time. A chunk is good until the next one is asked for."""
+    buffer, held = bytearray(_CHUNK_BYTES), 0
+    while taken := stream.readinto(memoryview(buffer)[held:]):
+        filled = held + taken
+        end = buffer.rfind(b"\n", held, filled) + 1
+        if end:
+            yield memoryview(buffer)[:end]
+        rest = memoryview(buffer)[end:filled]
+        # Whoever has read a chunk may hold it still: what is left of it goes elsewhere, if a line needs more room.
+        target = buffer if end else bytearray(2 * len(buffer))
+        target[: len(rest)], buffer, held = bytes(rest), target, len(rest)
+    if held:
+        yield memoryview(buffer)[:held]
 
 
 def begins(file: DataFile, *, addresses: Mapping[str, str]) -> bool:
@@ -54,7 +65,7 @@ def begins(file: DataFile, *, addresses: Mapping[str, str]) -> bool:
     return is_line(head)
 
 
-def is_line(head: bytes) -> bool:
+def is_line(head: bytes | memoryview) -> bool:
     """Whether the first line that is not blank is a JSON object."""
     line = _FIRST_LINE.search(head)
     try:
@@ -63,12 +74,12 @@ def is_line(head: bytes) -> bool:
         return False
 
 
-def parse(chunk: bytes, types: pa.Schema) -> pa.Table:
+def parse(chunk: bytes | memoryview, types: pa.Schema) -> pa.Table:
     """The rows of a chunk. Raises: pa.ArrowInvalid, pa.ArrowNotImplementedError if they do not have these types."""
-    if not chunk or chunk.isspace():
+    if not _FIRST_LINE.search(chunk):
         return types.empty_table()
     table = pa.json.read_json(
-        pa.BufferReader(chunk),
+        pa.BufferReader(pa.py_buffer(chunk)),
         read_options=pa.json.ReadOptions(block_size=len(chunk), use_threads=False),
         parse_options=pa.json.ParseOptions(explicit_schema=types, unexpected_field_behavior="error"),
     )

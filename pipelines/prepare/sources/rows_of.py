@@ -77,8 +77,9 @@ def source_of(task: IngestTask, *, addresses: Mapping[str, str]) -> ByteSource:
 def _json(task: IngestTask, source: ByteSource) -> Iterator[pa.Table]:
     with source() as stream:
         chunks = json_lines.chunks(stream)
-        first = next(chunks, b"")
-        if first and task.is_whole and not json_lines.is_line(first):
+        is_array = stream.peek(1).lstrip().startswith(b"[")  # which may be one line, and long
+        first = memoryview(b"") if is_array else next(chunks, memoryview(b""))
+        if task.is_whole and (is_array or (first and not json_lines.is_line(first))):
             yield from text_readers.tables("json", source, task.types)
             return
         num_bytes = 0
@@ -86,7 +87,7 @@ def _json(task: IngestTask, source: ByteSource) -> Iterator[pa.Table]:
             try:
                 yield json_lines.parse(chunk, task.types)
             except pa.ArrowException:
-                yield _cast(chunk, task.types, num_bytes=num_bytes)
+                yield _cast(bytes(chunk), task.types, num_bytes=num_bytes)
             num_bytes += len(chunk)
 
 

@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, BinaryIO
+from typing import Any, cast
 
 import fsspec
 import pyarrow as pa
@@ -29,7 +29,7 @@ from pipelines.prepare.sources.messages import MisfitError, unknown_column
 
 __all__ = ["ByteSource", "described", "tables"]
 
-ByteSource = Callable[[], AbstractContextManager[BinaryIO]]
+ByteSource = Callable[[], AbstractContextManager[io.BufferedReader]]
 
 _PROTOCOL = "ingest"
 _BUILDERS = {"json": ("json", "jsonl"), "csv": ("csv", "csv"), "tsv": ("csv", "csv"), "text": ("text", "txt")}
@@ -57,16 +57,22 @@ def described(kind: FileKind, source: ByteSource) -> pa.Schema | None:
 def tables(kind: FileKind, source: ByteSource, types: pa.Schema) -> Iterator[pa.Table]:
     """The rows of a file with these types. Raises: whatever the reader, pandas and pyarrow raise."""
     import datasets
-    from datasets.table import table_cast
 
     # Told the features beforehand, the reader of CSV would refuse a number that is missing in a later chunk.
     features = None if kind in ("csv", "tsv") else datasets.Features.from_arrow_schema(types)
     with _opened(kind, source, features=features, mixed=False) as dataset:
         for table in _tables(dataset):
-            try:
-                yield table_cast(table, types)
-            except (pa.ArrowException, ValueError, TypeError) as error:
-                raise _misfit(table, types) from error
+            yield _cast(table, types)
+
+
+def _cast(table: pa.Table, types: pa.Schema) -> pa.Table:
+    """As `datasets` casts what it reads. Raises: MisfitError for a row that has other types."""
+    from datasets.table import table_cast
+
+    try:
+        return table_cast(table, types)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise _misfit(table, types) from error
 
 
 def _misfit(table: pa.Table, types: pa.Schema) -> MisfitError:
@@ -170,7 +176,7 @@ for _name in ("json.json", "csv.csv"):
 
 
 @contextlib.contextmanager
-def in_memory(content: bytes) -> Iterator[BinaryIO]:
+def in_memory(content: bytes) -> Iterator[io.BufferedReader]:
     """Bytes as a source."""
     with io.BytesIO(content) as stream:
-        yield stream
+        yield io.BufferedReader(cast("io.RawIOBase", stream))

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.sources import byte_ranges, ingest, ingest_tasks
+from pipelines.prepare.sources import byte_ranges, ingest, ingest_tasks, text_readers
+from pipelines.prepare.sources import json_lines as json_lines_module
 from pipelines.prepare.sources.files import DataFile, FileKind
 from pipelines.prepare.sources.ingest_tasks import IngestTask
 from tests.prepare.sources.ingesting import ingested, json_lines, rows_of, tasks, written
@@ -61,6 +62,16 @@ def test_every_line_belongs_to_the_part_that_it_begins_in(tmp_path: Path) -> Non
     for at in range(file.size):
         with byte_ranges.open_lines(file, at, at + 1, addresses={}) as stream:
             assert stream.read() == expected.get(at, b"")
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 1000])
+def test_lines_longer_than_a_chunk_are_read_whole(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json_lines_module, "_CHUNK_BYTES", size)
+    lines = [b"x" * length + b"\n" for length in (0, 5, 63, 64, 65, 300, 1, 2)] + [b"end"]
+    with text_readers.in_memory(b"".join(lines)) as stream:
+        chunks = [bytes(chunk) for chunk in json_lines_module.chunks(stream)]
+    assert b"".join(chunks) == b"".join(lines)
+    assert all(chunk.endswith(b"\n") for chunk in chunks[:-1])
 
 
 @pytest.mark.parametrize(
