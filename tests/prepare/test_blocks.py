@@ -95,7 +95,7 @@ def test_blocks_are_parts_of_groups_and_cover_the_ranges(tmp_path: Path, zoo: Zo
     assert not next(sample_choice.choices(work.job, source)).whole
     rows = [row for span in spans_of(found) for row in range(*span)]
     assert rows == [*range(4000, 7777), *range(100, 2345)]
-    assert max(stop - start for start, stop in spans_of(found)) <= 20
+    assert max(stop - start for start, stop in spans_of(found)) <= 30
     assert all(start // 50 == (stop - 1) // 50 for start, stop in spans_of(found))
 
 
@@ -215,3 +215,9 @@ def test_a_million_groups_are_cut_in_seconds() -> None:
     cut = blocks._cut(found, np.full(1_000_000, 1e5), rows=400, row_bytes=100.0)
     assert time.perf_counter() - began < 10  # 0.3 s when nothing else runs
     assert len(cut) == 3_000_000
+
+
+def test_a_group_that_is_a_little_larger_than_a_block_stays_whole() -> None:
+    found = blocks.Cover(np.arange(3), np.array([0, 1024, 2474]), np.array([1024, 1450, 1550]))
+    cut = blocks._cut(found, np.full(3, 1.0), rows=1000, row_bytes=100.0)
+    assert (cut.stops - cut.starts).tolist() == [1024, 1450, 775, 775]
