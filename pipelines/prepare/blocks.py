@@ -32,7 +32,7 @@ class Forecast:
 
 
 def forecast(job: Job, split: SplitSource, sample: Sample, *, block_rows: int) -> Forecast:
-    """Cuts the split into blocks of at most `block_rows` rows."""
+    """Cuts the split into blocks of about `block_rows` rows, or fewer."""
     curve, read = sample.curve, sample.read
     if read.whole:
         predicted = np.where(read.usable, curve(read.text_bytes, np.arange(len(read.numbers))), 0.0)
@@ -65,9 +65,14 @@ def _of_groups(job: Job, split: SplitSource, sample: Sample) -> tuple[GroupRows,
 
 
 def _cut(found: Cover, predicted: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:
-    """Parts of groups as blocks; what has more rows than a block, or about twice its bytes, as several equal ones."""
+    """Parts of groups as blocks; what has the rows of several blocks, or their bytes, as so many equal ones.
+
+    A group that is a little larger than a block stays whole: it would be decoded twice.
+    """
     by_bytes = np.ceil(predicted / max(ROOM * rows * row_bytes, 1.0)).astype(np.int64)
-    times = np.minimum(np.maximum(-(-found.counts // rows), by_bytes), found.counts)
+    times = np.minimum(np.maximum((2 * found.counts + rows) // (2 * rows), by_bytes), found.counts)
+    if (times <= 1).all():
+        return Blocks(found.starts, found.starts + found.counts, predicted)
     owner = np.repeat(np.arange(len(found)), times)
     turn = np.arange(len(owner)) - (np.cumsum(times) - times)[owner]
     starts, counts, times = found.starts[owner], found.counts[owner], times[owner]

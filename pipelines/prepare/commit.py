@@ -97,8 +97,9 @@ def check_error_rate(
         if by_reason.keys() - set(LEFT_OUT)
     )
     named = [f"{split}[{row.row}] {row.reason}" for split, (_, first) in sorted(rejected.items()) for row in first]
+    least = "" if exact else "at least "
     raise RowsRejectedError(
-        f"{'' if exact else 'at least '}{bad} of {total} rows cannot be used ({reasons}), of which the first are {', '.join(named[:3])}; "
+        f"{least}{bad} of {total} rows cannot be used ({reasons}), of which the first are {', '.join(named[:3])}; "
         f"--max-error-rate {limit:g} allows {int(limit * total)}",
         remedy="mend or filter these rows, or allow a share of them with --max-error-rate",
     )

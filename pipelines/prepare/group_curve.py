@@ -24,8 +24,10 @@ from pipelines.prepare.sources.groups import Groups
 
 __all__ = ["GroupCurve", "GroupRows", "fit"]
 
-# The relation between the bytes of groups and of texts is followed through so many points, of so many rows each.
+# The relation between the bytes of groups and of texts is followed through so many points, of so many rows each; beyond
+# them it is taken for a proportion.
 _MOST_POINTS = 8
+_BEYOND = 1e6
 _POINT_ROWS = 1000
 _QUANTILES = 512
 _LENGTHS = 256
@@ -54,20 +56,20 @@ class GroupRows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GroupCurve:
-    """Of groups with `row_bytes` (increasing) a row, the bytes of text for each of them, `ratios`. Of groups whose rows
-    have `lengths` (increasing) bytes of text in the mean, the bytes of output, `output_bytes`. A factor along the split
-    is that of the `curve` of single rows.
+    """Of groups with `row_bytes` (increasing) a row, the mean bytes of their `texts`. Of groups whose rows have
+    `lengths` (increasing) bytes of text in the mean, the bytes of output, `output_bytes`. A factor along the split is
+    that of the `curve` of single rows.
     """
 
     row_bytes: np.ndarray
-    ratios: np.ndarray
+    texts: np.ndarray
     lengths: np.ndarray
     output_bytes: np.ndarray
     curve: Curve
 
     def text_bytes(self, row_bytes: np.ndarray) -> np.ndarray:
         """Bytes of text of a row in groups with so many bytes a row, float64 [N]."""
-        return np.asarray(row_bytes * np.interp(row_bytes, self.row_bytes, self.ratios))
+        return np.interp(row_bytes, self.row_bytes, self.texts)
 
     def __call__(self, row_bytes: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Bytes of output of a row in groups with so many bytes a row, at `places` of the split, float64 [N]."""
@@ -82,24 +84,24 @@ def fit(curve: Curve, *, text_bytes: np.ndarray, groups: np.ndarray, row_bytes: 
     read, owner = np.unique(groups, return_inverse=True)
     rows = np.bincount(owner)
     means = np.bincount(owner, weights=text_bytes) / rows
-    points, ratios = _ratios(row_bytes[read], means, rows)
-    found = row_bytes * np.interp(row_bytes, points, ratios)
+    points, texts = _texts(row_bytes[read], means, rows)
+    found = np.interp(row_bytes, points, texts)
     expected = means if exact else found[read]
     relative = _quantiles(text_bytes / np.maximum(expected, 1e-9)[owner], weights=1.0 / rows[owner])
     lengths = np.unique(np.geomspace(max(float(found.min()), 1e-3), max(float(found.max()), 1e-3), _LENGTHS))
     lengths = np.concatenate([[0.0], lengths])
     heights = curve(np.outer(lengths, relative).ravel()).reshape(len(lengths), -1).mean(axis=1)
-    return GroupCurve(row_bytes=points, ratios=ratios, lengths=lengths, output_bytes=heights, curve=curve)
+    return GroupCurve(row_bytes=points, texts=texts, lengths=lengths, output_bytes=heights, curve=curve)
 
 
-def _ratios(row_bytes: np.ndarray, means: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Text for each byte of a group, through groups of similar bytes a row: their bytes a row, increasing, and ratios."""
+def _texts(row_bytes: np.ndarray, means: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Through groups of similar bytes a row: these bytes, increasing, and the mean bytes of text."""
     count = max(1, min(_MOST_POINTS, len(rows) // 2, int(rows.sum()) // _POINT_ROWS))
     parts = np.array_split(np.argsort(row_bytes, kind="stable"), count)
     centres = np.array([row_bytes[part].mean() for part in parts])
-    ratios = np.array([means[part].sum() / max(float(row_bytes[part].sum()), 1e-9) for part in parts])
-    distinct, where = np.unique(centres, return_inverse=True)
-    return distinct, np.bincount(where, weights=ratios) / np.bincount(where)
+    distinct, where = np.unique(np.maximum(centres, 1e-9), return_inverse=True)
+    texts = np.bincount(where, weights=[means[part].mean() for part in parts]) / np.bincount(where)
+    return np.array([0.0, *distinct, distinct[-1] * _BEYOND]), np.array([0.0, *texts, texts[-1] * _BEYOND])
 
 
 def _quantiles(values: np.ndarray, *, weights: np.ndarray) -> np.ndarray:

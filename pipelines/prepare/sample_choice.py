@@ -97,7 +97,7 @@ def _choose(job: Job, split: SplitSource, found: Cover, *, times: int, larger: i
     chosen = _groups(found, stored, limit=limit, most=larger * _MOST_GROUPS, seed=(job.seed, split_seed(split.name)))
     stops = found.ends[chosen]
     spans = np.stack([stops - found.counts[chosen], stops], axis=1)
-    runs = _runs(spans, -(-most // len(spans)), rows=rows, all_of_it=False, rng=rng)
+    runs = _runs(spans, max(1, round(most / len(spans) / rows)) * rows, rows=rows, all_of_it=False, rng=rng)
     clusters = spans[np.searchsorted(spans[:, 1], runs[:, 0], "right"), 0]
     # Of what the user's functions would have to go over, no more than is needed.
     if _is_changed(split):

@@ -92,12 +92,24 @@ def work(
     facts = tokenization.facts(opened, name=str(tokenizer), files=files)
     length = tokenization.resolve_length(opened, layout)
     opening = layouts.Opening(
-        tokenizer=opened, facts=facts, layout=layout, length=length, columns=columns, engine=options.get("engine", "auto")
+        tokenizer=opened,
+        facts=facts,
+        layout=layout,
+        length=length,
+        columns=columns,
+        engine=options.get("engine", "auto"),
     )
     tools = layouts.layout_of(layout).open_tools(opening)
     features = layouts.layout_of(layout).features(opening, tools)
     label = (columns.label.feature,) if columns.label else ()
-    fields: dict[str, Any] = {"name": "x", "fingerprint": "f", "compression": "none", "seed": 0, "shuffle": True, **options}
+    fields: dict[str, Any] = {
+        "name": "x",
+        "fingerprint": "f",
+        "compression": "none",
+        "seed": 0,
+        "shuffle": True,
+        **options,
+    }
     job = Job(
         root=root,
         splits={split.name: split for split in splits},

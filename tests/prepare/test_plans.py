@@ -1,4 +1,4 @@
-"""Tasks travel by name: what a worker looks up is what was planned, in a part of the plan, and nothing that is stale."""
+"""Tasks travel by name: a worker looks up what was planned, in a part of the plan, and nothing that is stale."""
 
 from __future__ import annotations
 
@@ -218,8 +218,8 @@ def test_a_plan_for_other_rows_is_refused(planned: Any, tmp_path: Path, now: dic
 
 
 GOOD = {
-    **{"split": "train", "origin": "train", "ranges": [[0, 10]], "predicted_bytes": 5, "rows": [4, 6]},
-    **{"part_shards": 64, "parts": ["0" * 64]},
+    "split": "train", "origin": "train", "ranges": [[0, 10]], "predicted_bytes": 5, "rows": [4, 6],
+    "part_shards": 64, "parts": ["0" * 64],
 }
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import datasets
 import numpy as np
 import pytest
 
-from pipelines.prepare import build, prediction, sampling
-from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.job import resolve
+from pipelines.prepare import prediction, sampling
+from pipelines.prepare.config import LayoutConfig
 from pipelines.prepare.prediction import Curve
 from tests import texts
+from tests.prepare import stored
+from tests.prepare.stored import Work
 from tests.tokenizers_zoo import Zoo
-from tfrecord_io.errors import OutputError
 
 ROWS = 2000
 _WORDS = " ".join(texts.sentences(100, seed=7)).split()
@@ -61,40 +59,24 @@ def _alternating(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
 Corpus = Callable[[np.random.Generator, int], list[str]]
 
 
-def _request(folder: Path, zoo: Zoo, made: list[str], *, layout: LayoutConfig, **options: Any) -> PrepareConfig:
-    datasets.Dataset.from_dict({"text": made}).save_to_disk(folder / "data")
-    output = OutputConfig(root=str(folder / "out"), name="x", compression=options.pop("compression", "none"))
-    return PrepareConfig(
-        source=SourceConfig(dataset=str(folder / "data")),
-        tokenizer=TokenizerConfig(name=str(zoo.path("wordpiece_uncased"))),
-        output=output,
-        layout=layout,
-        workers=1,
-        overwrite=True,
-        **options,
-    )
+def _work(folder: Path, zoo: Zoo, made: Sequence[str | None], *, group_rows: int = 1000, **options: Any) -> Work:
+    source = stored.parquet(folder, {"text": list(made)}, group_rows=group_rows)
+    return stored.work(zoo.path("wordpiece_uncased"), source, **options)
 
 
-def _with_targets(request: PrepareConfig, targets: float) -> PrepareConfig:
-    """The request with a shard size of which the dataset is predicted to be so many."""
-    total = build.plan_one(resolve(request), "train", request).plan.predicted_bytes
-    return dataclasses.replace(request, output=dataclasses.replace(request.output, shard_bytes=round(total / targets)))
-
-
-def _deviations(request: PrepareConfig) -> np.ndarray:
-    """Builds, and gives each shard's size relative to the target, less 1."""
-    shards = build.build(request).manifest.splits["train"].shards
-    return np.array([shard.num_bytes for shard in shards]) / request.output.shard_bytes - 1
+def _deviations(work: Work, *, targets: float) -> np.ndarray:
+    """Each shard's size relative to the target, less 1, where there are so many targets."""
+    plan, shard_bytes = stored.plan(work, targets=targets)
+    assert plan.num_shards in (int(targets), int(targets) + 1)
+    return stored.shard_sizes(work, plan) / shard_bytes - 1
 
 
 def _check(
     folder: Path, zoo: Zoo, corpus: Corpus, *, targets: float, name: Any, rows: int = ROWS, **options: Any
 ) -> None:
     made = corpus(np.random.default_rng(1), rows)
-    request = _request(folder, zoo, made, layout=LayoutConfig(name=name, max_length=64), **options)
-    deviations = _deviations(_with_targets(request, targets))
-    assert len(deviations) in (int(targets), int(targets) + 1)
-    assert np.abs(deviations).max() < 0.1
+    work = _work(folder, zoo, made, layout=LayoutConfig(name=name, max_length=64), **options)
+    assert np.abs(_deviations(work, targets=targets)).max() < 0.1
 
 
 @pytest.mark.parametrize(
@@ -139,28 +121,24 @@ def test_every_compressed_shard_is_within_a_tenth(tmp_path: Path, zoo: Zoo, corp
 def test_rows_that_cannot_become_records_are_not_counted_on(tmp_path: Path, zoo: Zoo) -> None:
     made = _lognormal(np.random.default_rng(0))
     layout = LayoutConfig(max_length=32, truncation="do_not_truncate")
-    request = _with_targets(_request(tmp_path, zoo, made, layout=layout, max_error_rate=1.0), 6.0)
-    manifest = build.build(request).manifest.splits["train"]
-    assert manifest.ledger.rejected["too_long"] > ROWS / 4
-    sizes = np.array([shard.num_bytes for shard in manifest.shards])
-    assert np.abs(sizes / request.output.shard_bytes - 1).max() < 0.1
+    work = _work(tmp_path, zoo, made, layout=layout)
+    assert np.abs(_deviations(work, targets=6.0)).max() < 0.1
 
 
 @pytest.mark.slow
 def test_the_prediction_of_the_whole_is_within_two_percent(tmp_path: Path, zoo: Zoo) -> None:
     layout = LayoutConfig(name="concat", max_length=64)
-    request = _request(tmp_path, zoo, _lognormal(np.random.default_rng(2)), layout=layout)
-    predicted = build.plan_one(resolve(request), "train", request).plan.predicted_bytes
-    assert build.build(request).manifest.splits["train"].num_bytes == pytest.approx(predicted, rel=0.02)
+    work = _work(tmp_path, zoo, _lognormal(np.random.default_rng(2)), layout=layout)
+    plan, _ = stored.plan(work, targets=5.0)
+    assert stored.shard_sizes(work, plan).sum() == pytest.approx(plan.predicted_bytes, rel=0.02)
 
 
-def _measure(request: PrepareConfig) -> sampling.Sample | None:
-    resolved = resolve(request)
-    return sampling.measure(resolved.job, resolved.tools, resolved.job.splits["train"])
+def _measure(work: Work) -> sampling.Sample | None:
+    return work.measure()
 
 
-def test_a_small_split_is_read_almost_whole(tmp_path: Path, zoo: Zoo) -> None:
-    sample = _measure(_request(tmp_path, zoo, ["one two", "three"] * 50, layout=LayoutConfig(max_length=16)))
+def test_a_small_split_is_sampled_almost_whole(tmp_path: Path, zoo: Zoo) -> None:
+    sample = _measure(_work(tmp_path, zoo, ["one two", "three"] * 50, layout=LayoutConfig(max_length=16)))
     assert sample is not None
     assert len(sample.row_tokens) == 96  # six clusters of sixteen
     assert sample.text_bytes == 48 * len("one twothree")
@@ -168,21 +146,20 @@ def test_a_small_split_is_read_almost_whole(tmp_path: Path, zoo: Zoo) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2, 17])
 def test_a_tiny_split_is_read_whole(tmp_path: Path, zoo: Zoo, rows: int) -> None:
-    sample = _measure(_request(tmp_path, zoo, ["a text"] * rows, layout=LayoutConfig(max_length=16)))
+    sample = _measure(_work(tmp_path, zoo, ["a text"] * rows, layout=LayoutConfig(max_length=16)))
     assert sample is not None
     assert len(sample.row_tokens) in (rows, 16)
 
 
 def test_a_sample_without_a_usable_row_is_none(tmp_path: Path, zoo: Zoo) -> None:
     layout = LayoutConfig(max_length=4, truncation="do_not_truncate")
-    assert _measure(_request(tmp_path, zoo, ["far too long for four tokens"] * 20, layout=layout)) is None
+    assert _measure(_work(tmp_path, zoo, ["far too long for four tokens"] * 20, layout=layout)) is None
 
 
 def test_long_texts_are_sampled_in_fewer_places(tmp_path: Path, zoo: Zoo) -> None:
     rng = np.random.default_rng(0)
     page = _english(4000, rng)
-    request = _request(tmp_path, zoo, [page] * 600, layout=LayoutConfig(name="concat", max_length=512))
-    sample = _measure(request)
+    sample = _measure(_work(tmp_path, zoo, [page] * 600, layout=LayoutConfig(name="concat", max_length=512)))
     assert sample is not None
     assert sample.text_bytes <= 75 * len(page)
     assert len(sample.row_tokens) == 592  # 37 clusters of sixteen
@@ -190,27 +167,24 @@ def test_long_texts_are_sampled_in_fewer_places(tmp_path: Path, zoo: Zoo) -> Non
 
 def test_a_sample_too_short_for_one_row_still_foretells_its_size(tmp_path: Path, zoo: Zoo) -> None:
     layout = LayoutConfig(name="concat", max_length=512, remainder="drop")
-    request = _request(tmp_path, zoo, ["a few words", "and some more"], layout=layout)
-    sample = _measure(request)
+    sample = _measure(_work(tmp_path, zoo, ["a few words", "and some more"], layout=layout))
     assert sample is not None
     assert 600 < sample.record_bytes < 2000
-    with pytest.raises(OutputError, match="no row of this shard gives an example"):
-        build.build(request)
 
 
 @pytest.mark.slow
 def test_the_sample_depends_on_the_seed_alone(tmp_path: Path, zoo: Zoo) -> None:
-    request = _request(tmp_path, zoo, _lognormal(np.random.default_rng(0)) * 4, layout=LayoutConfig(max_length=32))
-    samples = [_measure(dataclasses.replace(request, seed=seed)) for seed in (0, 0, 1)]
+    made = _lognormal(np.random.default_rng(0)) * 4
+    layout = LayoutConfig(max_length=32)
+    samples = [_measure(_work(tmp_path, zoo, made, layout=layout, seed=seed)) for seed in (0, 0, 1)]
     tokens = [sample.row_tokens.tolist() for sample in samples if sample]
     assert tokens[0] == tokens[1] != tokens[2]
 
 
 def test_parts_of_a_split_are_sampled_where_they_lie(tmp_path: Path, zoo: Zoo) -> None:
     made = ["short"] * 500 + ["x " * 40] * 500
-    request = _request(tmp_path, zoo, made, layout=LayoutConfig(max_length=64))
-    source = dataclasses.replace(request.source, splits=("train[900:]+train[600:700]",))
-    sample = _measure(dataclasses.replace(request, source=source))
+    source = stored.parquet(tmp_path, {"text": made}, ranges=[(900, 1000), (600, 700)])
+    sample = _measure(stored.work(zoo.path("wordpiece_uncased"), source))
     assert sample is not None
     assert len(sample.row_tokens) > 150
     assert set(sample.row_tokens.tolist()) == {42}
@@ -249,7 +223,7 @@ def _measured(folder: Path, zoo: Zoo, words: np.ndarray, **options: Any) -> samp
     """The sample of rows of so many words, each of which is a token of two bytes."""
     made = ["x " * int(count) for count in words]
     options.setdefault("layout", LayoutConfig(max_length=64))
-    sample = _measure(_request(folder, zoo, made, **options))
+    sample = _measure(_work(folder, zoo, made, **options))
     assert sample is not None
     return sample
 
@@ -268,7 +242,7 @@ def test_rows_with_more_bytes_for_a_token_are_told_from_those_with_fewer_in_the_
     made = [
         ("of " if foreign else "x ") * int(count) for foreign, count in zip(rng.random(2000) < 0.3, words, strict=True)
     ]
-    sample = _measure(_request(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
+    sample = _measure(_work(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
     assert sample is not None
     assert sample.row_tokens.mean() == pytest.approx(words.mean(), rel=0.04)
 
@@ -276,15 +250,15 @@ def test_rows_with_more_bytes_for_a_token_are_told_from_those_with_fewer_in_the_
 def test_a_change_of_language_is_followed_where_rows_are_long(tmp_path: Path, zoo: Zoo) -> None:
     words = _long(np.random.default_rng(5), 1.0)
     made = [("the " if row < 1000 else "x ") * int(count) for row, count in enumerate(words)]
-    sample = _measure(_request(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
+    sample = _measure(_work(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
     assert sample is not None
     assert sample.row_tokens.mean() == pytest.approx(words.mean(), rel=0.03)
 
 
 def test_samples_of_many_rows_are_right_in_the_mean(tmp_path: Path, zoo: Zoo) -> None:
     words = np.random.default_rng(6).lognormal(np.log(600), 0.8, 6000).astype(int)
-    request = _request(tmp_path, zoo, ["x " * int(count) for count in words], layout=LayoutConfig(max_length=64))
-    samples = [_measure(dataclasses.replace(request, seed=seed)) for seed in (0, 1)]
+    made = ["x " * int(count) for count in words]
+    samples = [_measure(_work(tmp_path, zoo, made, seed=seed)) for seed in (0, 1)]
     means = [sample.row_tokens.mean() - 2 for sample in samples if sample]
     assert means[0] != means[1]
     assert np.mean(means) == pytest.approx(words.mean(), rel=0.015)
@@ -307,7 +281,7 @@ def test_rows_that_are_weighed_have_lengths_of_their_own(tmp_path: Path, zoo: Zo
 
 def test_one_row_is_tokenized_where_every_row_is_long(tmp_path: Path, zoo: Zoo) -> None:
     made: list[Any] = [None, "x " * 30_000, "x " * 20_000]
-    sample = _measure(_request(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
+    sample = _measure(_work(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
     assert sample is not None
     assert sorted(sample.row_tokens) == pytest.approx([20_002, 30_003], abs=1)
 
@@ -323,8 +297,8 @@ def test_the_tokens_of_long_rows_are_counted_as_far_as_records_hold_them(tmp_pat
 def test_lengths_of_rows_are_chosen_by_long_rows_too(tmp_path: Path, zoo: Zoo) -> None:
     words = _two_kinds(np.random.default_rng(0))
     made = ["x " * int(count) for count in words]
-    resolved = resolve(_request(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
-    row_tokens, weights = sampling.row_lengths(resolved.job, resolved.tools)
+    work = _work(tmp_path, zoo, made)
+    row_tokens, weights = sampling.row_lengths(work.job, work.tools, work.splits)
     assert weights.sum() == pytest.approx(len(words))
     assert np.average(row_tokens, weights=weights) == pytest.approx(words.mean(), rel=0.03)
 

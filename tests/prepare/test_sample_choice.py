@@ -1,0 +1,144 @@
+"""What is read for a sample is little, comes from all along the split, and depends on nothing but groups and seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.prepare import sample_choice
+from pipelines.prepare.covers import cover
+from pipelines.prepare.sample_choice import Choice
+from pipelines.prepare.sources.groups import Groups, StoredFile
+
+KB, MB = 1 << 10, 1 << 20
+
+
+def split_of(
+    *, groups: int, rows: int = 1000, stored: int = 100 * KB, ranges: Any = None, **reader: Any
+) -> SimpleNamespace:
+    total = groups * rows
+    ranges = ranges or ((0, total),)
+    return SimpleNamespace(
+        name="train",
+        groups=Groups(
+            files=(StoredFile(path="a", format="ipc", size=1),),
+            num_rows=np.full(groups, rows),
+            file=np.zeros(groups, np.int32),
+            at=np.arange(groups),
+            length=np.ones(groups, np.int64),
+            num_bytes=np.full(groups, 3 * stored),
+            stored_bytes=np.full(groups, stored),
+        ),
+        ranges=ranges,
+        num_rows=sum(stop - start for start, stop in ranges),
+        reader=SimpleNamespace(**reader),
+    )
+
+
+def job_of(**options: Any) -> Any:
+    return SimpleNamespace(**{"seed": 0, "compression": "none", "shuffle": True, **options})
+
+
+def chosen(split: Any, **options: Any) -> Choice:
+    return next(sample_choice.choices(job_of(**options), split))
+
+
+def groups_read(split: Any, choice: Choice) -> np.ndarray:
+    """The groups that hold rows of the spans."""
+    found = cover(split.groups, split.ranges)
+    return np.unique(np.concatenate([found.groups[_overlapping(found.ends, span)] for span in choice.spans]))
+
+
+def _overlapping(ends: np.ndarray, span: np.ndarray) -> slice:
+    return slice(np.searchsorted(ends, span[0], "right"), np.searchsorted(ends, span[1] - 1, "right") + 1)
+
+
+@pytest.mark.parametrize(
+    ("split", "most_bytes"),
+    [
+        (split_of(groups=100), 4 * MB),
+        (split_of(groups=10_000), 0.01 * 10_000 * 100 * KB),
+        (split_of(groups=300, stored=MB), 4 * MB),
+        (split_of(groups=100_000, stored=10 * KB), 256 * 10 * KB),
+    ],
+)
+def test_few_bytes_of_few_groups_are_read(split: Any, most_bytes: float) -> None:
+    choice = chosen(split)
+    read = groups_read(split, choice)
+    assert split.groups.stored_bytes[read].sum() <= most_bytes
+    assert len(read) <= 256
+    assert not choice.whole
+    assert split.groups.stored_bytes[read].sum() > 0.5 * most_bytes
+
+
+def test_of_huge_groups_one_is_read() -> None:
+    assert len(groups_read(split_of(groups=5), chosen(split_of(groups=5, stored=9 * MB)))) == 1
+
+
+def test_a_split_of_few_bytes_is_read_whole() -> None:
+    choice = chosen(split_of(groups=40))
+    assert choice.whole
+    assert choice.spans.tolist() == [[0, 40_000]]
+    assert choice.num_sampled == 4096
+
+
+def test_groups_come_from_all_along_the_split() -> None:
+    split = split_of(groups=4000, ranges=((1_000_000, 3_000_000),))
+    read = groups_read(split, chosen(split))
+    assert read.min() >= 1000
+    assert read.max() < 3000
+    assert np.abs(np.diff(read)).max() < 3 * 2000 / len(read)
+
+
+def test_runs_are_short_spread_over_their_groups_and_enough() -> None:
+    split = split_of(groups=100)
+    choice = chosen(split)
+    assert choice.num_sampled == pytest.approx(4096, rel=0.1)
+    assert set((choice.runs[:, 1] - choice.runs[:, 0]).tolist()) == {16}
+    assert (choice.runs[1:, 0] >= choice.runs[:-1, 1]).all()
+    for span in choice.spans:
+        inside = choice.runs[(choice.runs[:, 0] >= span[0]) & (choice.runs[:, 1] <= span[1])]
+        assert len(inside) == pytest.approx(len(choice.runs) / len(choice.spans), abs=1)
+        assert inside[0, 0] < span[0] + 200
+        assert inside[-1, 1] > span[1] - 200
+    assert sorted(set(choice.clusters.tolist())) == choice.spans[:, 0].tolist()
+
+
+def test_the_choice_depends_on_seed_and_split_alone() -> None:
+    split, other = split_of(groups=100), split_of(groups=100)
+    other.groups = dataclasses.replace(
+        other.groups, files=(StoredFile(path="gs://elsewhere", format="parquet", size=2),)
+    )
+    runs = [chosen(each, seed=seed).runs.tolist() for each, seed in ((split, 0), (other, 0), (split, 1))]
+    assert runs[0] == runs[1] != runs[2]
+
+
+def test_of_rows_that_functions_change_only_runs_are_read() -> None:
+    choice = chosen(split_of(groups=100, changes="a map"))
+    assert choice.spans.tolist() == choice.runs.tolist()
+    assert not choice.in_whole_groups
+
+
+def test_where_filters_leave_few_rows_more_are_read() -> None:
+    plain, filtered = (chosen(split_of(groups=1000, share=share, changes="a filter")) for share in (1.0, 0.1))
+    assert filtered.num_sampled == pytest.approx(10 * plain.num_sampled, rel=0.1)
+
+
+def test_where_filters_leave_no_row_larger_and_larger_samples_are_read() -> None:
+    split = split_of(groups=10_000, share=0.001, changes="a filter")
+    sizes = [choice.num_sampled for choice in itertools.islice(sample_choice.choices(job_of(), split), 3)]
+    assert sizes[0] < sizes[1] / 4
+    assert [choice.whole for choice in sample_choice.choices(job_of(), split)] == [False, False, True]
+
+
+def test_without_filters_there_is_one_choice() -> None:
+    assert len(list(sample_choice.choices(job_of(), split_of(groups=100)))) == 1
+
+
+def test_joined_slices_are_counted_on() -> None:
+    assert sample_choice.in_ranges((5, 25), [(100, 110), (0, 10), (50, 60)]) == [(105, 110), (0, 10), (50, 55)]
