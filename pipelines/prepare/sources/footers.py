@@ -8,6 +8,7 @@ A footer is parsed by pyarrow, and only arrays are kept of it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -27,6 +28,7 @@ __all__ = [
     "MOST_BYTES_IN_PLACE",
     "MOST_ROWS_IN_PLACE",
     "Footer",
+    "fetched",
     "in_place_groups",
     "is_in_place",
     "parsed",
@@ -77,7 +79,7 @@ def read_footers(
 
     def read(file: DataFile) -> Footer:
         with access.opened(file, known) as handle:
-            opened = parsed(file, handle)
+            opened = parsed(file, fetched(file, handle))
         return _footer(opened.metadata, layouts.of(opened))
 
     return list(ordered_map(read, files, threads=min(_THREADS, len(files)) if remote else 1))
@@ -107,11 +109,23 @@ def in_place_groups(file: DataFile, footer: Footer) -> Groups:
     )
 
 
-def parsed(file: Located, handle: pa.NativeFile) -> pq.ParquetFile:
-    """The footer of an open file, by one or two reads of its end. Raises: SourceError."""
-    try:
+def fetched(file: Located, handle: pa.NativeFile) -> bytes:
+    """The footer of an open file as it lies there, by one or two reads of its end. Raises: SourceError."""
+    with _explained(file):
+        return _footer_bytes(handle, file.size)
+
+
+def parsed(file: Located, footer: bytes) -> pq.ParquetFile:
+    """The footer of a file. Raises: SourceError."""
+    with _explained(file):
         # It says where columns lie from the start of the file on, and nothing of what is there is needed.
-        return pq.ParquetFile(pa.BufferReader(_MAGIC + _footer_bytes(handle, file.size)))
+        return pq.ParquetFile(pa.BufferReader(_MAGIC + footer))
+
+
+@contextlib.contextmanager
+def _explained(file: Located) -> Iterator[None]:
+    try:
+        yield
     except (OSError, pa.ArrowException, ValueError) as error:
         raise SourceError(
             f"{without_access(file.path)}: no Parquet file that can be read ({visible_line(str(error))})",

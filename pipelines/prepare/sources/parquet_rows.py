@@ -15,17 +15,21 @@ from tfrecord_io.shown import without_access
 
 __all__ = ["read_group"]
 
-# As they lie in files; in memory they take a few times as much.
-_MOST_KEPT_BYTES = 16 << 20
+# Of footers ready to be used, which take about eight times their bytes in the file.
+_MOST_PARSED_BYTES = 64 << 20
+_PARSED_SHARE = 8
+# Of those as they lie in files far away: parsing one again is faster than asking for it again.
+_MOST_FETCHED_BYTES = 32 << 20
 
-_footers: Kept[pq.FileMetaData] = Kept(_MOST_KEPT_BYTES)
+_parsed: Kept[pq.FileMetaData] = Kept(_MOST_PARSED_BYTES)
+_fetched: Kept[bytes] = Kept(_MOST_FETCHED_BYTES)
 
 
 def read_group(
     file: Located, handle: pa.NativeFile, index: int, columns: Sequence[str], *, remote: bool
 ) -> pa.RecordBatch:
     """A row group's `columns`, as they are stored. Raises: SourceError; what pyarrow raises if they are damaged."""
-    metadata = _metadata(file, handle)
+    metadata = _metadata(file, handle, remote=remote)
     if index >= metadata.num_row_groups:
         raise ValueError(f"the file has {metadata.num_row_groups} row groups")
     reader = pq.ParquetFile(handle, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
@@ -36,12 +40,16 @@ def read_group(
     return _one_batch(table)
 
 
-def _metadata(file: Located, handle: pa.NativeFile) -> pq.FileMetaData:
-    def read() -> tuple[pq.FileMetaData, int]:
-        found = footers.parsed(file, handle).metadata
-        return found, found.serialized_size
+def _metadata(file: Located, handle: pa.NativeFile, *, remote: bool) -> pq.FileMetaData:
+    def fetch() -> tuple[bytes, int]:
+        footer = footers.fetched(file, handle)
+        return footer, len(footer)
 
-    return _footers.get(file, read)
+    def parse() -> tuple[pq.FileMetaData, int]:
+        footer = _fetched.get(file, fetch) if remote else fetch()[0]
+        return footers.parsed(file, footer).metadata, _PARSED_SHARE * len(footer)
+
+    return _parsed.get(file, parse)
 
 
 def _require_one(name: str, schema: pa.Schema, file: Located) -> None:
