@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.prepare.overlap import ordered_map
-from pipelines.prepare.sources import access
+from pipelines.prepare.sources import access, casting
 from pipelines.prepare.sources.access import Located
 from pipelines.prepare.sources.files import DataFile
 from pipelines.prepare.sources.groups import Groups, StoredFile
@@ -33,6 +33,7 @@ __all__ = [
     "is_in_place",
     "parsed",
     "read_footers",
+    "require_columns",
 ]
 
 # Blocks are what the shuffle permutes, and what is decoded at once.
@@ -83,6 +84,18 @@ def read_footers(
         return _footer(opened.metadata, layouts.of(opened))
 
     return list(ordered_map(read, files, threads=min(_THREADS, len(files)) if remote else 1))
+
+
+def require_columns(files: Sequence[DataFile], found: Sequence[Footer], types: pa.Schema) -> None:
+    """Raises: SourceError if a file, which it names, lacks one of the columns, or has it in a type that can't become
+    that of `types` without another value. Other columns don't matter.
+    """
+    # Files with the same columns share the schema.
+    last: pa.Schema | None = None
+    for file, footer in zip(files, found, strict=True):
+        if footer.schema is not last:
+            casting.require(footer.schema, types, place=without_access(file.path))
+            last = footer.schema
 
 
 def is_in_place(footer: Footer) -> bool:
