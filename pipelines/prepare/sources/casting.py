@@ -12,7 +12,23 @@ import pyarrow as pa
 
 from tfrecord_io.errors import SourceError
 
-__all__ = ["cast"]
+__all__ = ["cast", "is_list", "require"]
+
+_ELSEWHERE = "the first file or the dataset card has it"
+
+
+def require(schema: pa.Schema, types: pa.Schema, *, place: str) -> None:
+    """Raises: SourceError, which names `place`, if a file with this schema can't be read as `types`."""
+    for field in types:
+        count = len(schema.get_all_field_indices(field.name))
+        if count != 1:
+            raise SourceError(
+                f"{place}: {'several columns' if count else 'no column'} {field.name!r}, expected one, as {_ELSEWHERE}",
+                remedy="bring all files into the same columns, or name only some of them by a glob",
+            )
+        held = schema.field(field.name).type
+        if not _keeps_values(held, field.type):
+            raise _refused(held, field, place=place)
 
 
 def cast(batch: pa.RecordBatch, types: pa.Schema, *, place: str) -> pa.RecordBatch:
@@ -26,14 +42,17 @@ def cast(batch: pa.RecordBatch, types: pa.Schema, *, place: str) -> pa.RecordBat
 def _column(column: pa.Array, field: pa.Field, *, place: str) -> pa.Array:
     if column.type == field.type:
         return column
-    cause = ""
-    if _keeps_values(column.type, field.type):
-        try:
-            return _as(column, field.type)
-        except (pa.ArrowException, ValueError) as error:
-            cause = f" ({str(error).splitlines()[0]})"
-    raise SourceError(
-        f"{place}: column {field.name!r} holds {column.type}, expected {field.type} as in the other files{cause}",
+    if not _keeps_values(column.type, field.type):
+        raise _refused(column.type, field, place=place)
+    try:
+        return _as(column, field.type)
+    except (pa.ArrowException, ValueError) as error:
+        raise _refused(column.type, field, place=place, cause=f" ({str(error).splitlines()[0]})") from error
+
+
+def _refused(held: pa.DataType, field: pa.Field, *, place: str, cause: str = "") -> SourceError:
+    return SourceError(
+        f"{place}: column {field.name!r} holds {held}, expected {field.type}, as {_ELSEWHERE}{cause}",
         remedy="bring all files into the same types, or name only some of them by a glob",
     )
 

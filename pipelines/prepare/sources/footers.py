@@ -8,6 +8,7 @@ A footer is parsed by pyarrow, and only arrays are kept of it.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.prepare.overlap import ordered_map
-from pipelines.prepare.sources import access
+from pipelines.prepare.sources import access, casting
 from pipelines.prepare.sources.access import Located
 from pipelines.prepare.sources.files import DataFile
 from pipelines.prepare.sources.groups import Groups, StoredFile
@@ -27,10 +28,12 @@ __all__ = [
     "MOST_BYTES_IN_PLACE",
     "MOST_ROWS_IN_PLACE",
     "Footer",
+    "fetched",
     "in_place_groups",
     "is_in_place",
     "parsed",
     "read_footers",
+    "require_columns",
 ]
 
 # Blocks are what the shuffle permutes, and what is decoded at once.
@@ -77,10 +80,22 @@ def read_footers(
 
     def read(file: DataFile) -> Footer:
         with access.opened(file, known) as handle:
-            opened = parsed(file, handle)
+            opened = parsed(file, fetched(file, handle))
         return _footer(opened.metadata, layouts.of(opened))
 
     return list(ordered_map(read, files, threads=min(_THREADS, len(files)) if remote else 1))
+
+
+def require_columns(files: Sequence[DataFile], found: Sequence[Footer], types: pa.Schema) -> None:
+    """Raises: SourceError if a file, which it names, lacks one of the columns, or has it in a type that can't become
+    that of `types` without another value. Other columns don't matter.
+    """
+    # Files with the same columns share the schema.
+    last: pa.Schema | None = None
+    for file, footer in zip(files, found, strict=True):
+        if footer.schema is not last:
+            casting.require(footer.schema, types, place=without_access(file.path))
+            last = footer.schema
 
 
 def is_in_place(footer: Footer) -> bool:
@@ -107,11 +122,23 @@ def in_place_groups(file: DataFile, footer: Footer) -> Groups:
     )
 
 
-def parsed(file: Located, handle: pa.NativeFile) -> pq.ParquetFile:
-    """The footer of an open file, by one or two reads of its end. Raises: SourceError."""
-    try:
+def fetched(file: Located, handle: pa.NativeFile) -> bytes:
+    """The footer of an open file as it lies there, by one or two reads of its end. Raises: SourceError."""
+    with _explained(file):
+        return _footer_bytes(handle, file.size)
+
+
+def parsed(file: Located, footer: bytes) -> pq.ParquetFile:
+    """The footer of a file. Raises: SourceError."""
+    with _explained(file):
         # It says where columns lie from the start of the file on, and nothing of what is there is needed.
-        return pq.ParquetFile(pa.BufferReader(_MAGIC + _footer_bytes(handle, file.size)))
+        return pq.ParquetFile(pa.BufferReader(_MAGIC + footer))
+
+
+@contextlib.contextmanager
+def _explained(file: Located) -> Iterator[None]:
+    try:
+        yield
     except (OSError, pa.ArrowException, ValueError) as error:
         raise SourceError(
             f"{without_access(file.path)}: no Parquet file that can be read ({visible_line(str(error))})",

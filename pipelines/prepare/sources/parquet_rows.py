@@ -2,55 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.prepare.sources import footers
 from pipelines.prepare.sources.access import Located
+from pipelines.prepare.sources.casting import require
 from pipelines.prepare.sources.kept import Kept
-from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
 __all__ = ["read_group"]
 
-# As they lie in files; in memory they take a few times as much.
-_MOST_KEPT_BYTES = 16 << 20
+# Of footers ready to be used, which take about eight times their bytes in the file.
+_MOST_PARSED_BYTES = 64 << 20
+_PARSED_SHARE = 8
+# Of those as they lie in files far away: parsing one again is faster than asking for it again.
+_MOST_FETCHED_BYTES = 32 << 20
 
-_footers: Kept[pq.FileMetaData] = Kept(_MOST_KEPT_BYTES)
+_parsed: Kept[pq.FileMetaData] = Kept(_MOST_PARSED_BYTES)
+_fetched: Kept[bytes] = Kept(_MOST_FETCHED_BYTES)
 
 
-def read_group(
-    file: Located, handle: pa.NativeFile, index: int, columns: Sequence[str], *, remote: bool
-) -> pa.RecordBatch:
-    """A row group's `columns`, as they are stored. Raises: SourceError; what pyarrow raises if they are damaged."""
-    metadata = _metadata(file, handle)
+def read_group(file: Located, handle: pa.NativeFile, index: int, types: pa.Schema, *, remote: bool) -> pa.RecordBatch:
+    """The columns of `types` of a row group, as they are stored.
+
+    Raises: SourceError if the file doesn't have such columns; what pyarrow raises if they are damaged.
+    """
+    metadata = _metadata(file, handle, remote=remote)
     if index >= metadata.num_row_groups:
         raise ValueError(f"the file has {metadata.num_row_groups} row groups")
     reader = pq.ParquetFile(handle, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
-    schema = reader.schema_arrow
-    for name in columns:
-        _require_one(name, schema, file)
-    table = reader.read_row_group(index, columns=list(columns), use_threads=False).select(columns)
+    require(reader.schema_arrow, types, place=without_access(file.path))
+    table = reader.read_row_group(index, columns=types.names, use_threads=False).select(types.names)
     return _one_batch(table)
 
 
-def _metadata(file: Located, handle: pa.NativeFile) -> pq.FileMetaData:
-    def read() -> tuple[pq.FileMetaData, int]:
-        found = footers.parsed(file, handle).metadata
-        return found, found.serialized_size
+def _metadata(file: Located, handle: pa.NativeFile, *, remote: bool) -> pq.FileMetaData:
+    def fetch() -> tuple[bytes, int]:
+        footer = footers.fetched(file, handle)
+        return footer, len(footer)
 
-    return _footers.get(file, read)
+    def parse() -> tuple[pq.FileMetaData, int]:
+        footer = _fetched.get(file, fetch) if remote else fetch()[0]
+        return footers.parsed(file, footer).metadata, _PARSED_SHARE * len(footer)
 
-
-def _require_one(name: str, schema: pa.Schema, file: Located) -> None:
-    if (count := len(schema.get_all_field_indices(name))) != 1:
-        raise SourceError(
-            f"{without_access(file.path)}: {'several columns' if count else 'no column'} {name!r}, expected one as in "
-            "the other files",
-            remedy="bring all files into the same columns, or name only some of them by a glob",
-        )
+    return _parsed.get(file, parse)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:

@@ -27,6 +27,11 @@ _THREADS = 8
 # Messages that lie side by side are fetched together up to this size.
 _MOST_FETCHED_BYTES = 8 << 20
 
+_REMEDIES = {
+    "parquet": "copy the file again from where it was made, or leave it out",
+    "ipc": "delete that file, and run the same command again, which makes it again",
+}
+
 # What comes of bytes that are not what they were or should be: names that are no UTF-8, a column or a batch that is
 # not there.
 _UNREADABLE = (OSError, EOFError, pa.ArrowException, UnicodeDecodeError, KeyError, ValueError, StopIteration)
@@ -89,15 +94,17 @@ def _load(
 ) -> list[tuple[int, pa.RecordBatch]]:
     shown = without_access(fetch.file.path)
     try:
-        tables = _tables(fetch, handle, types.names, remote=remote)
-        found = [_cut(table, pieces, *run) for table, run in zip(tables, fetch.pieces, strict=True)]
+        tables = _tables(fetch, handle, types, remote=remote)
+        found: list[tuple[int, pa.RecordBatch]] = []
+        for table, run in zip(tables, fetch.pieces, strict=True):
+            found += _cut(cast(table, types, place=shown), pieces, *run)
     except _UNREADABLE as error:
         first = int(pieces.starts[fetch.pieces[0][0]])
         raise SourceError(
             f"{shown}: {_named(fetch)}, row {first} of the split, cannot be decoded ({visible_line(str(error))})",
-            remedy="copy the file again from where it was made, or leave it out",
+            remedy=_REMEDIES[fetch.file.format],
         ) from error
-    return [(first, cast(batch, types, place=shown)) for run in found for first, batch in run]
+    return found
 
 
 def _named(fetch: _Fetch) -> str:
@@ -105,10 +112,10 @@ def _named(fetch: _Fetch) -> str:
     return f"the record batches at byte {at}" if length else f"row group {at}"
 
 
-def _tables(fetch: _Fetch, handle: pa.NativeFile, columns: Sequence[str], *, remote: bool) -> Iterator[pa.RecordBatch]:
+def _tables(fetch: _Fetch, handle: pa.NativeFile, types: pa.Schema, *, remote: bool) -> Iterator[pa.RecordBatch]:
     if fetch.file.format == "parquet":
-        return (parquet_rows.read_group(fetch.file, handle, at, columns, remote=remote) for at, _ in fetch.groups)
-    return ingested_rows.read_batches(fetch.file, handle, fetch.groups, columns)
+        return (parquet_rows.read_group(fetch.file, handle, at, types, remote=remote) for at, _ in fetch.groups)
+    return ingested_rows.read_batches(fetch.file, handle, fetch.groups, types.names)
 
 
 def _cut(batch: pa.RecordBatch, pieces: Pieces, first: int, last: int) -> list[tuple[int, pa.RecordBatch]]:

@@ -192,3 +192,29 @@ def test_groups_have_no_credentials_and_are_read_by_their_address() -> None:
     [found] = footers.read_footers([known], ["text"], addresses={known.path: file.path})
     [at] = footers.in_place_groups(known, found).files
     assert at.path == "https://host/secret.parquet"
+
+
+def test_files_with_other_columns_are_found_from_their_footers(tmp_path: Path) -> None:
+    tables = {
+        "a": pa.table({"text": ["x"], "number": [1]}),
+        "more": pa.table({"number": pa.array([1], pa.int8()), "text": ["x"], "more": [1]}),
+        "missing": pa.table({"number": [1]}),
+        "other": pa.table({"text": [3], "number": [1]}),
+    }
+    files = {name: parquet(tmp_path / f"{name}.parquet", table) for name, table in tables.items()}
+
+    def require(*names: str) -> None:
+        named = [files[name] for name in names]
+        footers.require_columns(named, footers.read_footers(named, ["text"]), tables["a"].schema)
+
+    require("a", "a", "more")
+    with pytest.raises(SourceError, match=r"missing.parquet: no column 'text'"):
+        require("a", "more", "missing")
+    with pytest.raises(SourceError, match=r"other.parquet: column 'text' holds int64, expected string"):
+        require("a", "other", "a")
+
+
+def test_files_with_the_same_columns_share_their_schema(tmp_path: Path) -> None:
+    files = [parquet(tmp_path / f"{index}.parquet", TABLE) for index in range(3)]
+    read = footers.read_footers(files, None)
+    assert read[0].schema is read[1].schema is read[2].schema
