@@ -111,7 +111,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--forms", nargs="+", choices=FORMS, metavar="FORM", help=f"of the source: {', '.join(FORMS)}")
     parser.add_argument(
-        "--engines", nargs="+", choices=places.ENGINES, default=["portable"], metavar="NAME", help="portable, flink"
+        "--engines", nargs="*", choices=places.ENGINES, default=["portable"], metavar="NAME", help="portable, flink"
     )
     parser.add_argument("--shard-size", default="4MB", metavar="SIZE", help="default %(default)s")
     arguments.add_output(parser)

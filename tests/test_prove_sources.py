@@ -196,12 +196,12 @@ def test_workers_elsewhere_read_the_rows_and_make_a_local_builds_dataset(tmp_pat
 @pytest.mark.slow
 def test_the_script_tells_what_held(tmp_path: Path) -> None:
     words = ["--same-digests", "--small-disk", "--scale=0.01", "--gb=0.002", "--forms=parquet", "--shard-size=50kB"]
-    command = [sys.executable, str(SCRIPT), *words, "--engines=portable", "--workdir", str(tmp_path), "--json"]
+    command = [sys.executable, str(SCRIPT), *words, "--engines", "--workdir", str(tmp_path), "--json"]
     ended = subprocess.run(command, env=test_building.environment(), capture_output=True, text=True, timeout=280)
     assert ended.returncode == 0, ended.stderr
     figures = json.loads(ended.stdout)
     assert [(figure["section"], figure["tried"], figure["failed"]) for figure in figures] == [
         ("disk", 1, 0),
         ("disk", 1, 0),
-        ("digests", 6, 0),
+        ("digests", 3, 0),
     ]
