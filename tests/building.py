@@ -23,7 +23,9 @@ from typing import Any
 import numpy as np
 
 from pipelines import cli
-from pipelines.prepare import storage
+from pipelines.prepare import ingesting, resolving, storage
+from pipelines.prepare.config import PrepareConfig
+from pipelines.prepare.resolving import Resolved
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.manifest import Manifest
 
@@ -39,6 +41,7 @@ __all__ = [
     "program",
     "read_manifest",
     "read_rows",
+    "resolved",
     "reviews",
     "shard_bytes",
     "source",
@@ -127,6 +130,12 @@ def built(dataset: Path, **changes: object) -> Path:
 def reviews(**changes: object) -> Path:
     """A finished build of the reviews with their labels."""
     return built(REVIEWS, **{"label_column": "label", **changes})
+
+
+def resolved(config: PrepareConfig) -> Resolved:
+    """The job that a build of this request would do, with what has to be ingested in its output."""
+    Path(config.output.root).mkdir(parents=True, exist_ok=True)
+    return ingesting.resolved(resolving.begin(config))
 
 
 def source(folder: Path, **splits: Sequence[Mapping[str, Any]]) -> Path:

@@ -15,6 +15,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -131,6 +132,7 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> PlanHeader:
     Raises: OutputError if another job has left another plan meanwhile; on a local disk the lock keeps it away.
     """
     rows = plan.shard_rows
+    groups = dataclasses.replace(groups, files=tuple(_below(job.root, file) for file in groups.files))
     part_shards = _part_shards(plan, groups)
 
     def write_part(at: int) -> str:
@@ -248,7 +250,20 @@ def pieces_of(job: Job, key: TaskKey, *, moved: Mapping[int, StoredFile] | None 
         )
     with _lock:  # threads that come together for one part wait for the one that reads it
         part = _part(job, header, index // header.part_shards, read=_cached_part)
-    return part.shard(index, moved=moved or {})
+    pieces = part.shard(index, moved=moved or {})
+    return dataclasses.replace(pieces, files=tuple(_from(job.root, file) for file in pieces.files))
+
+
+def _below(root: str, file: StoredFile) -> StoredFile:
+    """With its path from the output on, if it is in there: a plan says the same wherever the output is."""
+    inside = storage.join(root, "")
+    path = file.path.removeprefix(inside)
+    return file if path == file.path else dataclasses.replace(file, path=path)
+
+
+def _from(root: str, file: StoredFile) -> StoredFile:
+    is_whole = "://" in file.path or os.path.isabs(file.path)
+    return file if is_whole else dataclasses.replace(file, path=storage.join(root, file.path))
 
 
 def _part_shards(plan: SplitPlan, groups: Groups) -> int:

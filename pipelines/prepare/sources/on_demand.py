@@ -10,7 +10,9 @@ What has to be ingested for that is ingested again, part by part, into a tempora
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Sequence
 
 import numpy as np
@@ -34,8 +36,9 @@ class RowsOnDemand:
 
     def __init__(self, found: Found, origin: str, stored_rows: np.ndarray) -> None:
         self._found = found
-        self._folder = tempfile.TemporaryDirectory(prefix="prep-tfrecords-")
-        self._slots = _slots(found, origin, folder=self._folder.name)
+        self._folder = tempfile.mkdtemp(prefix="prep-tfrecords-")
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._slots = _slots(found, origin, folder=self._folder)
         if len(self._slots) != len(stored_rows):
             raise FingerprintMismatchError(
                 f"split {origin!r}: {len(self._slots)} files or parts of files, expected {len(stored_rows)}",
