@@ -32,7 +32,7 @@ def read_batches(
     """
     head = _schema_of(file, handle)
     schema = pa.ipc.read_schema(pa.py_buffer(head))
-    options = pa.ipc.IpcReadOptions(included_fields=sorted(_index(schema, name) for name in columns))
+    options = pa.ipc.IpcReadOptions(included_fields=sorted(_index(schema, name) for name in columns), use_threads=False)
     begin, end = messages[0][0], sum(messages[-1])
     content = memoryview(handle.read_at(end - begin, begin))
     for offset, length in messages:

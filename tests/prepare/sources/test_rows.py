@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datasets.table import table_cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -188,10 +189,12 @@ def test_a_type_that_can_become_the_splits_keeps_its_values(name: str, tmp_path:
     column, kind = CASTS[name]
     groups = in_place(parquet(tmp_path / "a.parquet", pa.table({"column": column})))
     [(_, batch)] = read(groups, [(0, 2)], ["column"], types=pa.schema([("column", kind)]))
-    assert batch.schema.field("column").type == kind
-    expected = [value | {"b": None} if value else None for value in column.to_pylist()] if name == "missing" else None
-    assert batch.column(0).to_pylist() == (expected or column.to_pylist())
     batch.validate(full=True)
+    # As `datasets` casts a file whose types are not those of the first one.
+    expected = table_cast(pa.table({"column": column}), pa.schema([("column", kind)]))
+    assert pa.Table.from_batches([batch]).equals(expected)
+    if name != "missing":
+        assert batch.column(0).to_pylist() == column.to_pylist()
 
 
 OTHERS: dict[str, tuple[pa.Array, pa.DataType]] = {
@@ -364,7 +367,7 @@ def test_damage_anywhere_is_an_error_or_rows_and_never_a_crash(kind: str, tmp_pa
     [file] = groups.files
     groups = dataclasses.replace(groups, files=(dataclasses.replace(file, stamp=None),))
     rng = np.random.default_rng(0)
-    for place in rng.integers(0, len(whole), 300).tolist():
+    for place in rng.integers(0, len(whole), 150).tolist():
         damaged = bytearray(whole)
         damaged[place] ^= int(rng.integers(1, 256))
         path.write_bytes(damaged)
