@@ -1,13 +1,15 @@
 """Proof that rows are read where they lie, by counting: what the launcher receives and writes, and equal digests.
 
-    python scripts/prove_sources.py [--launcher-share] [--small-disk] [--same-digests] [options]; all three if none
+    python scripts/prove_sources.py [--launcher-share] [--relayed] [--small-disk] [--same-digests] [options]
 
     --launcher-share   200 files of 2 MB in a bucket, built by worker processes: what the launcher receives of them
+    --relayed          a dataset of a hub that workers have no token for: nothing of it on the launcher's disk either
     --small-disk       2 GB from a bucket and from a hub, with cache, temporary and home folders in 200 MB
     --same-digests     one dataset on threads, on worker processes and on Flink: the same shards
 
-The bucket is an emulator and the hub a server of this process, both on loopback. It makes its own corpus and
-tokenizer, and needs Linux; --small-disk needs root or a user namespace, Flink needs scripts/get_flink_job_server.py.
+Without any of these all are shown. The bucket is an emulator and the hub a server of this process, both on loopback. It
+makes its own corpus and tokenizer, and needs Linux; --small-disk needs root or a user namespace, Flink needs
+scripts/get_flink_job_server.py.
 Exit status: 0 if every claim held, 1 if one did not, 2 usage.
 """
 
@@ -22,12 +24,12 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from scripts import arguments
-from scripts.proving import launcher_share, places, same_digests, small_disk
+from scripts.proving import launcher_share, places, relayed, same_digests, small_disk
 from scripts.proving.corpora import FORMS, Shape
 from scripts.torturing import figures
 from scripts.torturing.figures import Figure
 
-SECTIONS = ("launcher_share", "small_disk", "same_digests")
+SECTIONS = ("launcher_share", "relayed", "small_disk", "same_digests")
 _FILES = 200
 _FILE_BYTES = 2_000_000
 _LARGE_FILE_BYTES = 20_000_000
@@ -69,6 +71,14 @@ def _launcher_share(options: argparse.Namespace, workdir: pathlib.Path) -> tuple
     return launcher_share.share_table(shares), found
 
 
+def _relayed(options: argparse.Namespace, workdir: pathlib.Path) -> tuple[str, list[Figure]]:
+    relays = []
+    for form in options.forms or ("parquet", "jsonl.gz"):
+        shape = _shape(form, num_files=_FILES, file_bytes=_FILE_BYTES, scale=options.scale)
+        relays.append(relayed.measure_relay(workdir, shape, "portable", shard_size=options.shard_size))
+    return relayed.relays_table(relays), [figure for relay in relays for figure in relayed.figures(relay)]
+
+
 def _small_disk(options: argparse.Namespace, workdir: pathlib.Path) -> tuple[str, list[Figure]]:
     found = []
     for form in options.forms or ("parquet", "jsonl"):
@@ -90,7 +100,12 @@ def _same_digests(options: argparse.Namespace, workdir: pathlib.Path) -> tuple[s
     return same_digests.digests_table(made), found
 
 
-_SECTIONS = {"launcher_share": _launcher_share, "small_disk": _small_disk, "same_digests": _same_digests}
+_SECTIONS = {
+    "launcher_share": _launcher_share,
+    "relayed": _relayed,
+    "small_disk": _small_disk,
+    "same_digests": _same_digests,
+}
 
 
 def _shape(form: str, *, num_files: int, file_bytes: int, scale: float) -> Shape:

@@ -20,7 +20,7 @@ from scripts.proving.places import Bucket
 from scripts.torturing.figures import Figure
 from tests.cloud import emulator
 
-__all__ = ["Share", "figures", "measure_share", "share_table"]
+__all__ = ["Share", "build_elsewhere", "disk_problem", "figures", "measure_share", "share_table"]
 
 MOST_SHARE = 0.02
 # What the libraries keep in the home, and all that is written to files: a copy of the tokenizer takes 1.4 MB of it.
@@ -60,7 +60,8 @@ def measure_share(workdir: Path, shape: Shape, engine: str, *, shard_size: str) 
             places.filled_bucket(folder) as bucket,
             counting.counted(bucket.gcs.endpoint, "launcher", "workers") as tallies,
         ):
-            built = _elsewhere(job, bucket, tallies, engine, ground, pattern=f"*{shape.suffix}")
+            remote = dataclasses.replace(job, source=bucket.address(f"data/*{shape.suffix}"))
+            built = build_elsewhere(remote, bucket, tallies, engine, ground)
             digest = "" if built.failure else building.dataset_digest(bucket.manifest("out"))
     finally:
         shutil.rmtree(ground, ignore_errors=True)
@@ -87,7 +88,7 @@ def figures(share: Share) -> list[Figure]:
         "the launcher receives less than 2 % of the source": (
             "" if share.share < MOST_SHARE else f"{share.launcher.received.total():,} bytes, {share.share:.2%}"
         ),
-        "the launcher writes none of it to its disk": _disk_problem(share.built),
+        "the launcher writes none of it to its disk": disk_problem(share.built),
         "the dataset is that of a local build": "" if share.digest == share.expected else "another dataset",
     }
     found = [ended]
@@ -110,31 +111,38 @@ def share_table(shares: list[Share]) -> str:
     return table([*head, "its disk"], rows)
 
 
-def _folders(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} {count / 1e6:,.2f}" for name, count in sorted(counts.items()))
-
-
-def _elsewhere(
-    job: Job, bucket: Bucket, tallies: dict[str, Tally], engine: str, ground: Path, *, pattern: str
+def build_elsewhere(
+    job: Job,
+    bucket: Bucket,
+    tallies: Mapping[str, Tally],
+    engine: str,
+    ground: Path,
+    *,
+    launcher: Mapping[str, str] | None = None,
+    workers: Mapping[str, str] | None = None,
 ) -> Built:
-    """Builds from the bucket into the bucket, with worker processes."""
+    """Builds into the folder `out` of the bucket, with worker processes. `launcher` and `workers` are further
+    environment variables of theirs.
+    """
     settings = {client: emulator.settings(tally.endpoint) for client, tally in tallies.items()}
-    workers = {**settings["workers"], **building.home_environment(ground / "worker-home")}
-    with places.cluster(engine, ground / "servers", **workers) as cluster:
-        remote = dataclasses.replace(
-            job,
-            source=bucket.address(f"data/{pattern}"),
-            options=("--workers", str(WORKERS)),
-            beam=places.beam_args(engine, cluster, workers=WORKERS),
-        )
-        return building.build(remote, bucket.address("out"), home=ground / "home", env=settings["launcher"])
+    of_workers = {**settings["workers"], **building.home_environment(ground / "worker-home"), **(workers or {})}
+    with places.cluster(engine, ground / "servers", **of_workers) as cluster:
+        beam = places.beam_args(engine, cluster, workers=WORKERS)
+        remote = dataclasses.replace(job, options=("--workers", str(WORKERS)), beam=beam)
+        env = {**settings["launcher"], **(launcher or {})}
+        return building.build(remote, bucket.address("out"), home=ground / "home", env=env)
 
 
-def _disk_problem(built: Built) -> str:
+def disk_problem(built: Built) -> str:
+    """What says that a launcher kept rows on its disk; empty if nothing does."""
     assert built.run is not None
     lay, written = built.home_bytes, built.run.written_bytes
     is_little = lay <= MOST_HOME_BYTES and written <= MOST_WRITTEN_BYTES
     return "" if is_little else f"{lay:,} bytes lay there, {written:,} written"
+
+
+def _folders(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count / 1e6:,.2f}" for name, count in sorted(counts.items()))
 
 
 def _disk(share: Share, client: str) -> str:

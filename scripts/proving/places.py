@@ -40,11 +40,11 @@ class Bucket:
 
 
 @contextlib.contextmanager
-def filled_bucket(folder: Path) -> Iterator[Bucket]:
-    """An emulator with one bucket, which has the files of `folder` in `data/`."""
+def filled_bucket(folder: Path | None) -> Iterator[Bucket]:
+    """An emulator with one bucket, which has the files of `folder` in `data/`, or nothing."""
     with emulator.running() as gcs:
         name = gcs.bucket()
-        for path in sorted(folder.iterdir()):
+        for path in sorted(folder.iterdir()) if folder else ():
             gcs.write(name, f"data/{path.name}", path.read_bytes())
         yield Bucket(gcs=gcs, name=name)
 
