@@ -37,6 +37,7 @@ from pipelines.prepare.resolving import Resolved
 from pipelines.prepare.sampling import Sample, measure
 from tfrecord_io import manifest
 from tfrecord_io.errors import ConfigError, PrepError, RowsRejectedError
+from tfrecord_io.ledger import HELD_OUT, NOT_HELD_OUT
 from tfrecord_io.manifest import Manifest
 
 __all__ = ["Built", "Planned", "build", "plan_one", "warn_of_padding"]
@@ -124,6 +125,8 @@ def _none_usable(split: str, reasons: Mapping[str, int]) -> RowsRejectedError:
     remedy = "check --text-column, --label-column and what a --filter leaves, or choose another --split"
     if reasons and all(reason.startswith("label_") for reason in reasons):
         remedy = "choose the splits that have labels with --split, and build this one by itself without --label-column"
+    if reasons and set(reasons) <= {HELD_OUT, NOT_HELD_OUT}:
+        remedy = "hold out more rows, or fewer: none of the sampled ones is in this split"
     return RowsRejectedError(
         f"split {split!r}: none of the sampled rows can be used{f' ({said})' if said else ''}", remedy=remedy
     )
