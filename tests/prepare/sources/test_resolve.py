@@ -325,6 +325,25 @@ def test_a_remote_glob_is_resolved_in_order(memory: MemoryFileSystem) -> None:
     assert _paths(_resolve("memory://bucket/data/*.jsonl")) == found
 
 
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_a_glob_finds_what_is_hidden_or_special_only_where_it_says_so(
+    tmp_path: Path, memory: MemoryFileSystem, where: str
+) -> None:
+    names = ["__a.jsonl", ".b.jsonl", "__c/d.jsonl", ".e/f.jsonl", "g/h.jsonl"]
+    _write(tmp_path, *names)
+    for name in names:
+        memory.pipe(f"/data/{name}", ROW)
+    root = str(tmp_path) if where == "local" else "memory://data"
+
+    def found(pattern: str) -> list[str]:
+        return [file.path.rpartition("/")[2] for file in _resolve(f"{root}/{pattern}").splits["train"]]
+
+    assert found("**/*.jsonl") == ["__a.jsonl", "h.jsonl"]
+    assert found("__c/*.jsonl") == ["d.jsonl"]
+    assert found(".e/*.jsonl") == ["f.jsonl"]
+    assert found(".*.jsonl") == [".b.jsonl"]
+
+
 def test_an_address_without_a_file_is_an_error(memory: MemoryFileSystem) -> None:
     memory.pipe("/bucket/data/a.jsonl", ROW)
     for address in ("memory://bucket/data/none.jsonl", "memory://bucket/none/*.jsonl", "memory://bucket/none"):
