@@ -177,12 +177,12 @@ def _listing(found: Splits, *, kind: FileKind, place: str, below: bool = False) 
     files = list(dict.fromkeys(each for some in filled.values() for each in some))
     named = files if below else [dataclasses.replace(each, name=posixpath.basename(each.name)) for each in files]
     known = identity.known(named, kind=kind)
-    numbers = {each: number for number, each in enumerate(files)}
-    splits = {split: [known[numbers[each]][0] for each in some] for split, some in filled.items()}
+    data = {each: file for each, (file, _) in zip(files, known, strict=True)}
+    splits = {split: [data[each] for each in some] for split, some in filled.items()}
     said = {
         "kind": kind,
         "files": [entry for _, entry in known],
-        "splits": {split: [numbers[each] for each in some] for split, some in filled.items()},
+        "splits": {split: [files.index(each) for each in some] for split, some in filled.items()},
     }
     return Listing(kind="files", splits=splits, identity=said)
 
