@@ -9,10 +9,10 @@ import contextlib
 import glob
 import os
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.prepare import storage, storage_errors
+from pipelines.prepare import gcs, storage, storage_errors
 from pipelines.prepare.persistence import persist
 from pipelines.prepare.sources import places
 from pipelines.prepare.sources.places import Found, Place
@@ -49,7 +49,8 @@ def files(dataset: str) -> list[Found]:
 
 def _local(path: str) -> list[Found]:
     # A name that is there is that file, whatever signs are in it.
-    found = [path] if os.path.isfile(path) else glob.glob(path, recursive=True)
+    matching = (each for each in glob.iglob(path, recursive=True) if _is_meant(each, path))
+    found = [path] if os.path.isfile(path) else list(matching)
     if not found:
         raise SourceError(f"{path}: no such file or folder", remedy="check the path")
     if not (some := sorted({os.path.abspath(each) for each in found if os.path.isfile(each)})):
@@ -59,10 +60,10 @@ def _local(path: str) -> list[Found]:
 
 
 def _remote(address: str) -> list[Found]:
-    fs, _ = storage.file_system(address)
+    fs, inner = storage.file_system(address)
     infos = _matching(address) if _is_glob(address) else {}
     if not _is_glob(address) and (info := _info(address)) is not None:
-        infos = {str(info.get("name") or address): info}
+        infos = {str(inner): info}
     # A folder has no rows; objects that stand for one end with a slash.
     some = {path: info for path, info in infos.items() if info.get("type") != "directory" and not path.endswith("/")}
     if not some:
@@ -78,31 +79,46 @@ def _remote(address: str) -> list[Found]:
 
 def _matching(address: str) -> Mapping[str, Any]:
     fs, inner = storage.file_system(address)
-    found: Mapping[str, Any] = {}
     with contextlib.suppress(FileNotFoundError), storage.source_explained(address):
-        found = persist(lambda: fs.glob(inner, detail=True), path=address, passes=_passes)
-    return found
+        infos: Mapping[str, Any] = persist(lambda: fs.glob(inner, detail=True), path=address, passes=_passes)
+        if found := {path: info for path, info in infos.items() if _is_meant(path, inner)}:
+            return found
+        raise FileNotFoundError(address)  # of which there may be more to say: there may be no such bucket
+    return {}
 
 
 def _info(address: str) -> Mapping[str, Any] | None:
     fs, inner = storage.file_system(address)
+    # What gcsfs says of a folder with an object that stands for it, it says of that object.
+    ask = gcs.info if storage_errors.bucket_of(address) else fs.info
 
-    def ask() -> Mapping[str, Any] | None:
+    def told() -> Mapping[str, Any]:
         try:
-            found: Mapping[str, Any] = fs.info(inner)
+            found: Mapping[str, Any] = ask(inner)
             return found
         except FileNotFoundError as error:
             cause = error.__cause__
-        # FileNotFoundError is what fsspec makes of whatever its client for the web raises.
-        if isinstance(cause, Exception) and storage_errors.status_of(cause) != 404:
-            raise cause
-        return None
+            # It is what fsspec makes of whatever its client for the web raises.
+            if isinstance(cause, Exception) and storage_errors.status_of(cause) != 404:
+                raise cause from None
+            raise
 
-    try:
-        with storage.source_explained(address):
-            return persist(ask, path=address, passes=_passes)
-    except FileNotFoundError:
-        return None
+    with contextlib.suppress(FileNotFoundError), storage.source_explained(address):
+        return persist(told, path=address, passes=_passes)
+    return None
+
+
+def _is_meant(path: str, pattern: str) -> bool:
+    """False for what is hidden, or in a hidden or a special folder, unless the glob says so. As `datasets` has it."""
+    *folders, name = path.split("/")
+    *asked_folders, asked_name = pattern.split("/")
+    return _count(folders, "__") <= _count(asked_folders, "__") and _count([*folders, name], ".") <= _count(
+        [*asked_folders, asked_name], "."
+    )
+
+
+def _count(parts: Sequence[str], sign: str) -> int:
+    return sum(part.startswith(sign) for part in parts)
 
 
 def _passes(error: BaseException) -> bool:

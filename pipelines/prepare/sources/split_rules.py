@@ -115,9 +115,9 @@ def _require_one_split_each(names: Sequence[str], found: Mapping[str, Sequence[s
         for name in files:
             of[name].append(split)
     for name, splits in of.items():
-        if len(set(splits)) > 1:
+        if len(several := dict.fromkeys(splits)) > 1:
             raise SourceError(
-                f"{place}: {name} belongs to the splits {' and '.join(dict.fromkeys(splits))} by its name, expected one of them",
+                f"{place}: {name} belongs to the splits {' and '.join(several)} by its name, expected one of them",
                 remedy="rename the file or its folder so that its name has the word of one split only",
             )
         if len(splits) > 1:

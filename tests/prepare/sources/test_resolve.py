@@ -289,7 +289,6 @@ def test_identity_is_the_content_wherever_it_lies(tmp_path: Path, saved: bool) -
 def test_identity_says_which_files_are_of_which_split(tmp_path: Path) -> None:
     _write(tmp_path, "train/0.jsonl", "test/0.jsonl")
     before = _resolve(tmp_path).identity
-    assert before["splits"] == {"train": [0], "test": [1]}
     (tmp_path / "test").rename(tmp_path / "valid")
     assert _resolve(tmp_path).identity != before
 
@@ -323,6 +322,25 @@ def test_a_remote_glob_is_resolved_in_order(memory: MemoryFileSystem) -> None:
         memory.pipe(f"/bucket/data/{name}", ROW)
     found = {"train": ["memory:///bucket/data/a.jsonl", "memory:///bucket/data/b.jsonl"]}
     assert _paths(_resolve("memory://bucket/data/*.jsonl")) == found
+
+
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_a_glob_finds_what_is_hidden_or_special_only_where_it_says_so(
+    tmp_path: Path, memory: MemoryFileSystem, where: str
+) -> None:
+    names = ["__a.jsonl", ".b.jsonl", "__c/d.jsonl", ".e/f.jsonl", "g/h.jsonl"]
+    _write(tmp_path, *names)
+    for name in names:
+        memory.pipe(f"/data/{name}", ROW)
+    root = str(tmp_path) if where == "local" else "memory://data"
+
+    def found(pattern: str) -> list[str]:
+        return [file.path.rpartition("/")[2] for file in _resolve(f"{root}/{pattern}").splits["train"]]
+
+    assert found("**/*.jsonl") == ["__a.jsonl", "h.jsonl"]
+    assert found("__c/*.jsonl") == ["d.jsonl"]
+    assert found(".e/*.jsonl") == ["f.jsonl"]
+    assert found(".*.jsonl") == [".b.jsonl"]
 
 
 def test_an_address_without_a_file_is_an_error(memory: MemoryFileSystem) -> None:
