@@ -15,6 +15,7 @@ import dataclasses
 import io
 import itertools
 import logging
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -34,6 +35,9 @@ ByteSource = Callable[[], AbstractContextManager[io.BufferedReader]]
 _PROTOCOL = "ingest"
 _BUILDERS = {"json": ("json", "jsonl"), "csv": ("csv", "csv"), "tsv": ("csv", "csv"), "text": ("text", "txt")}
 
+# A file that begins with as many blanks is damaged.
+_HEAD_BYTES = 1 << 16
+
 _numbers = itertools.count()
 _being_read: dict[str, tuple[ByteSource, contextlib.ExitStack]] = {}
 # The first use of a reader changes its module, and looks for whether that is done already.
@@ -44,14 +48,15 @@ def described(kind: FileKind, source: ByteSource) -> pa.Schema | None:
     """The columns of a file as `datasets` decides them by its head, with its features as metadata; None of a file
     without rows.
     """
-    with _opened(kind, source, features=None, mixed=True) as dataset:
-        import datasets
+    import datasets
 
-        found = dataset.features
-        if found is None:
-            first = next(_tables(dataset), None)
-            found = None if first is None else datasets.Features.from_arrow_schema(first.schema)
-        return None if found is None else found.arrow_schema
+    if _is_blank(kind, source):
+        return None
+    with _opened(kind, source, features=None, mixed=True) as dataset:
+        if dataset.features is not None:
+            return dataset.features.arrow_schema
+        first = next(_tables(dataset), None)
+        return datasets.Features.from_arrow_schema(first.schema).arrow_schema if first else None
 
 
 def tables(kind: FileKind, source: ByteSource, types: pa.Schema) -> Iterator[pa.Table]:
@@ -60,9 +65,22 @@ def tables(kind: FileKind, source: ByteSource, types: pa.Schema) -> Iterator[pa.
 
     # Told the features beforehand, the reader of CSV would refuse a number that is missing in a later chunk.
     features = None if kind in ("csv", "tsv") else datasets.Features.from_arrow_schema(types)
-    with _opened(kind, source, features=features, mixed=False) as dataset:
-        for table in _tables(dataset):
-            yield _cast(table, types)
+    begun = False
+    try:
+        with _opened(kind, source, features=features, mixed=False) as dataset:
+            for table in _tables(dataset):
+                begun = True
+                yield _cast(table, types)
+    except Exception:
+        if begun or not _is_blank(kind, source):
+            raise
+
+
+def _is_blank(kind: FileKind, source: ByteSource) -> bool:
+    """Whether a file has no row, which some readers take for an error. Of text, a blank line is a row."""
+    with source() as stream:
+        head = stream.read(_HEAD_BYTES)
+    return not head if kind == "text" else not head.strip()
 
 
 def _cast(table: pa.Table, types: pa.Schema) -> pa.Table:
@@ -116,6 +134,8 @@ def _opened(kind: FileKind, source: ByteSource, *, features: Any, mixed: bool) -
     with contextlib.ExitStack() as opened:
         _being_read[key] = source, opened
         opened.callback(_being_read.pop, key)
+        # A lock is all that is written there; the user's own cache may not be there, or not be writable.
+        cache = opened.enter_context(tempfile.TemporaryDirectory(prefix="prep-tfrecords-"))
         with _first_use:
             dataset = datasets.load_dataset(
                 reader,
@@ -123,6 +143,7 @@ def _opened(kind: FileKind, source: ByteSource, *, features: Any, mixed: bool) -
                 split="train",
                 streaming=True,
                 features=features,
+                cache_dir=cache,
                 **_options(kind, mixed=mixed),
             )
         yield dataset

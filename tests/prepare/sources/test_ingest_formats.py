@@ -143,3 +143,13 @@ def test_parquet_with_large_row_groups_is_cut_into_runs_of_them(
     found = ingested([file], tmp_path / "rows", table.schema)
     assert found.equals(table)
     assert len(list((tmp_path / "rows").glob("*.arrow"))) > 2
+
+
+@pytest.mark.parametrize(("name", "blank"), [("csv", b""), ("csv", b"a,t\n"), ("json", b"\n\n"), ("tsv", b"")])
+def test_files_without_rows_are_no_matter(name: FileKind, blank: bytes, tmp_path: Path) -> None:
+    content = {"csv": b"a,t\n1,x\n", "tsv": b"a\tt\n1\tx\n", "json": json_lines({"a": 1, "t": "x"})}[name]
+    files = [
+        written(tmp_path / f"{number}{SUFFIXES[name]}", each, name)
+        for number, each in enumerate([blank, content, blank, content, blank])
+    ]
+    assert ingested(files, tmp_path / "rows").to_pylist() == [{"a": 1, "t": "x"}] * 2
