@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from scripts.rehearsing import planned
 from tests import building
 
 SCRIPT = building.REPOSITORY / "scripts" / "rehearse_scale.py"
-SMALL = ("--blocks=5000", "--shards=60", "--files=12", "--worker-shards=4")
+SMALL = ("--groups=5000", "--shards=60", "--files=12", "--finished-shards=60", "--worker-shards=4")
 
 
 @pytest.mark.slow
@@ -27,17 +26,17 @@ def test_every_bar_is_reached_in_small_numbers(tmp_path: Path) -> None:
     found = json.loads(ended.stdout)
     assert all(figure["ok"] and figure["measured"] > 0 for figure in found)
     assert {figure["name"].partition(" ")[0].partition(":")[0] for figure in found} == {
-        *("plan", "plan.json", "graph", "commit", "manifest", "reader.open,", "worker"),
+        *("plan", "parts", "task", "graph", "commit", "manifest", "reader.open,", "worker"),
     }
 
 
-def test_the_plan_that_is_rehearsed_has_every_block_once() -> None:
-    plan = planned.make_plan(blocks=3_000, shards=40)
-    assert len(plan.shards) == 40
-    rows = sorted(span for shard in plan.shards for span in shard)
-    assert rows[0][0] == 0
-    assert rows[-1][1] == 3_000 * planned.ROWS
-    assert all(before[1] == after[0] for before, after in itertools.pairwise(rows))
+def test_the_plan_that_is_rehearsed_has_every_row_once(tmp_path: Path) -> None:
+    made = planned._make(tmp_path, groups=3_000, files=30, shards=40)
+    assert made["shards"] == 40
+    assert made["rows"] == 3_000 * planned.ROWS
+    found = planned._read(tmp_path, groups=3_000)
+    assert found["shards"] == 40
+    assert found["task_bytes"] < 100_000
 
 
 def test_a_bar_that_is_missed_gives_exit_status_1() -> None:
@@ -50,7 +49,8 @@ def test_a_bar_that_is_missed_gives_exit_status_1() -> None:
 def test_a_part_that_fails_gives_exit_status_1_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "plan.json").mkdir()
-    monkeypatch.setattr(sys, "argv", ["x", "--only", "plan", "--blocks=10", "--shards=2", "--workdir", str(tmp_path)])
+    (tmp_path / "plan").write_text("no folder")
+    words = ["--only", "plan", "--groups=10", "--files=1", "--shards=2", "--workdir", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["x", *words])
     assert rehearse_scale.main() == 1
-    assert "IsADirectoryError" in capsys.readouterr().err
+    assert "OutputError" in capsys.readouterr().err

@@ -12,7 +12,9 @@ import sys
 import time
 from collections.abc import Callable
 
-from pipelines.prepare import job, receipts, workspace
+import numpy as np
+
+from pipelines.prepare import job, plans, receipts, workspace
 from pipelines.prepare.commit import commit
 from pipelines.prepare.planning import ShardTask, SplitPlan
 from pipelines.prepare.receipts import Receipt
@@ -26,12 +28,19 @@ _TIMES = 3
 
 def _commit(folder: pathlib.Path, *, num_shards: int) -> dict[str, float]:
     """Leaves what workers would have left, one row in each shard, and commits."""
-    resolved = job.resolve(small_job.config(folder, rows=num_shards))
-    workspace.reserve(resolved, overwrite=True)
-    (split,) = resolved.job.splits.values()
-    segments = tuple(((row, row + 1),) for row in range(num_shards))
-    plan = SplitPlan(split=split.name, ranges=split.ranges, predicted_bytes=num_shards, shards=segments)
-    workspace.write_plan(resolved.job, plan)
+    resolved = small_job.resolved(small_job.config(folder, rows=num_shards))
+    workspace.reserve(resolved, overwrite=False)
+    (split,) = resolved.source.splits.values()
+    plan = SplitPlan(
+        split=split.name,
+        origin=split.origin,
+        ranges=split.ranges,
+        predicted_bytes=num_shards,
+        starts=np.arange(num_shards),
+        stops=np.arange(num_shards) + 1,
+        offsets=np.arange(num_shards + 1),
+    )
+    plans.write(resolved.job, plan, split.groups)
     for task in plan.tasks():
         _leave(resolved.job, task)
     started = time.perf_counter()

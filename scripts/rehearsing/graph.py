@@ -5,7 +5,6 @@ python -m scripts.rehearsing.graph FOLDER TASKS FILES
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import pathlib
@@ -13,50 +12,39 @@ import sys
 
 import apache_beam as beam
 
-from pipelines.prepare import job, pipeline
-from pipelines.prepare.arrow_files import ArrowFiles
-from pipelines.prepare.job import Resolved
+from pipelines.prepare import pipeline
 from pipelines.prepare.planning import ShardTask
-from pipelines.prepare.opened import SplitSource
+from pipelines.prepare.resolving import Resolved
 from scripts.rehearsing import small_job
 
 # As file names of a long history of exports are.
-_FILE = "/mnt/datasets/a-corpus-of-the-web/2024-06-01/documents/part-{index:05d}-of-{count:05d}.arrow"
+_FILE = "documents/part-{index:05d}-of-{count:05d}.parquet"
 
 
 def graph_bytes(resolved: Resolved, *, num_tasks: int, num_files: int) -> int:
     """The size of the graph of so many tasks, with that many files in the source."""
-    (split,) = resolved.job.splits.values()
-    assert isinstance(split.files, ArrowFiles)
-    paths = tuple(_FILE.format(index=index, count=num_files) for index in range(num_files))
-    files = ArrowFiles(paths, tuple(split.files.stamps[0] for _ in paths))
-    huge = dataclasses.replace(
-        resolved.job, splits={split.name: SplitSource(name=split.name, files=files, ranges=split.ranges)}
-    )
+    (split,) = resolved.job.splits
     entries = [  # digests are what no compression makes smaller
         {
-            "name": pathlib.PurePath(path).name,
+            "name": (name := _FILE.format(index=index, count=num_files)),
             "bytes": 500_000_000 + index,
-            "xxh3": hashlib.md5(path.encode()).hexdigest(),
+            "xxh3": hashlib.md5(name.encode()).hexdigest(),
         }
-        for index, path in enumerate(paths)
+        for index in range(num_files)
     ]
     identity = {**resolved.source.identity, "files": entries}
     arguments = pipeline.CommitArguments(
         items={**resolved.items, "source": identity}, identity=identity, max_error_rate=0.0
     )
-    tasks = [
-        ShardTask(split=split.name, index=index, count=num_tasks, segments=((index, index + 1),))
-        for index in range(num_tasks)
-    ]
+    tasks = [ShardTask(split=split, index=index, count=num_tasks, num_rows=1) for index in range(num_tasks)]
     graph = beam.Pipeline(runner="FnApiRunner")
-    pipeline._add_steps(graph, huge, tasks, arguments, give_sign=True)
+    pipeline._add_shards(graph, resolved.job, tasks, arguments, threads=None, sign="sign")
     return len(graph.to_runner_api().SerializeToString())
 
 
 def main(words: list[str]) -> None:
     """Prints what was measured as JSON."""
-    resolved = job.resolve(small_job.config(pathlib.Path(words[0]), rows=100))
+    resolved = small_job.resolved(small_job.config(pathlib.Path(words[0]), rows=100))
     num_tasks, num_files = int(words[1]), int(words[2])
     print(
         json.dumps(

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from pipelines.prepare import blocks, plans, sample_choice, storage, workspace
 from pipelines.prepare.columns import ColumnPlan
-from pipelines.prepare.job import Job
+from pipelines.prepare.job import Job, JobSplit
 from pipelines.prepare.planning import SplitPlan, block_rows, plan_split
 from pipelines.prepare.prediction import Curve
 from pipelines.prepare.sample_rows import ReadRows
@@ -90,7 +90,7 @@ def _sample(job: Job, source: SplitSource) -> Sample:
     choice = next(sample_choice.choices(job, source))
     numbers = np.concatenate([np.arange(*span) for span in choice.spans.tolist()])
     means = (source.groups.num_bytes / source.groups.num_rows)[numbers // ROWS]
-    text_bytes = (np.random.default_rng(1).lognormal(-_SPREAD**2 / 2, _SPREAD, len(numbers)) * means).astype(np.int64)
+    text_bytes = (np.random.default_rng(1).lognormal(-(_SPREAD**2) / 2, _SPREAD, len(numbers)) * means).astype(np.int64)
     read = ReadRows(
         numbers=numbers,
         text_bytes=text_bytes,
@@ -119,7 +119,7 @@ class _Job:
     def __init__(self, root: pathlib.Path, split: SplitSource) -> None:
         self.root, self.seed, self.shuffle, self.compression = str(root), 0, True, "none"
         self.columns = ColumnPlan(texts=("text",))
-        self.splits = {split.name: split}
+        self.splits = {split.name: JobSplit(origin=split.origin, ranges=split.ranges, reader=split.reader)}
 
     def work_path(self, *parts: str) -> str:
         """A path in the job's own folder."""
@@ -158,7 +158,7 @@ def _read(folder: pathlib.Path, *, groups: int) -> dict[str, float]:
     header = plans.read_header(job, "train")
     assert header is not None
     read_bytes: list[int] = []
-    storage.read_bytes = _counted(storage.read_bytes, read_bytes)  # type: ignore[assignment]
+    storage.read_bytes = _counted(storage.read_bytes, read_bytes)
     started = time.perf_counter()
     task = plans.task_of(job, ("train", header.num_shards // 2, header.num_shards))
     found = time.perf_counter()

@@ -7,9 +7,11 @@ import pathlib
 import subprocess
 import sys
 
+from pipelines.prepare import ingesting, resolving, storage
 from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.resolving import Resolved
 
-__all__ = ["config"]
+__all__ = ["config", "resolved"]
 
 _REVIEWS = pathlib.Path(__file__).resolve().parents[2] / "examples" / "reviews"
 # Records are long and texts short, so that large shards are made in little time.
@@ -32,3 +34,9 @@ def config(folder: pathlib.Path, *, rows: int, shard_bytes: int = 100_000_000) -
         layout=LayoutConfig(max_length=LENGTH),
         output=OutputConfig(root=str(folder / f"out-{rows}"), name="rehearsal", shard_bytes=shard_bytes),
     )
+
+
+def resolved(config: PrepareConfig) -> Resolved:
+    """The job of a request, with its rows located."""
+    storage.make_folder(config.output.root)
+    return ingesting.resolved(resolving.begin(config))

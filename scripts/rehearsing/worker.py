@@ -10,7 +10,7 @@ import os
 import pathlib
 import sys
 
-from pipelines.prepare import build, job, shards, workspace
+from pipelines.prepare import build, plans, shards, workspace
 from scripts.rehearsing import small_job
 
 # Of a record, for the number of rows that fills the shards: its positions, a byte or two in each of two features, and
@@ -28,14 +28,15 @@ def main(words: list[str]) -> None:
     num_shards, shard_bytes = int(words[1]), int(words[2])
     rows = num_shards * (shard_bytes // _RECORD_BYTES)
     config = small_job.config(pathlib.Path(words[0]), rows=rows, shard_bytes=shard_bytes)
-    resolved = job.resolve(config)
+    resolved = small_job.resolved(config)
     (split,) = resolved.job.splits
     plan = build.plan_one(resolved, split, config).plan
-    workspace.reserve(resolved, overwrite=True)
-    workspace.write_plan(resolved.job, plan)
+    workspace.reserve(resolved, overwrite=False)
+    plans.write(resolved.job, plan, resolved.source.splits[split].groups)
     resident, num_bytes = [], []
     for task in plan.tasks():
-        receipt = shards.write(task, resolved.job, resolved.tools)
+        looked_up = plans.task_of(resolved.job, plans.key_of(task))
+        receipt = shards.write(looked_up, resolved.job, resolved.tools)
         num_bytes += [shard.num_bytes for shard in receipt.shards]
         resident.append(resident_bytes())
     print(json.dumps({"resident_bytes": resident, "shard_bytes": sum(num_bytes) / len(num_bytes)}))
