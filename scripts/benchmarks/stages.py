@@ -71,9 +71,8 @@ class _Clock:
 
 
 def _measure(options: argparse.Namespace, folder: Path) -> tuple[_Clock, int]:
-    from pipelines.prepare import build, crosscheck, shards
+    from pipelines.prepare import build, crosscheck, ingesting, resolving, shards
     from pipelines.prepare import config as configs
-    from pipelines.prepare import job as jobs
     from pipelines.prepare.columns import extract, sizes_of
 
     clock = _Clock()
@@ -84,12 +83,14 @@ def _measure(options: argparse.Namespace, folder: Path) -> tuple[_Clock, int]:
         layout=configs.LayoutConfig(name=options.layout, max_length=options.max_length),
     )
     with clock.stage("open source and tokenizer", once=True):
-        resolved = jobs.resolve(config)
-    with clock.stage("sample, scan and plan", once=True):
-        planned = build.plan_one(resolved, next(iter(resolved.job.splits)), config)
-    job, tools, (task, *_) = resolved.job, resolved.tools, planned.plan.tasks()
+        resolved = ingesting.resolved(resolving.begin(config))
+    with clock.stage("sample and plan", once=True):
+        split = next(iter(resolved.job.splits))
+        plan = build.plan_one(resolved, split, config).plan
+    job, tools = resolved.job, resolved.tools
+    pieces = resolved.source.splits[split].groups.pieces(plan.segments(0))
     checks, builder, text_bytes = crosscheck.CrossCheck(tools), tools.builder(), 0
-    for first, batch in clock.each("read", shards.batches(job, task.split, task.segments)):
+    for first, batch in clock.each("read", shards.batches(job, split, pieces)):
         text_bytes += int(sizes_of(batch, job.columns.content).sum())
         with clock.stage("validate"):
             rows, reasons = extract(batch, job.columns, first=first)
