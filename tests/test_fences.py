@@ -79,6 +79,7 @@ def test_a_build_of_parquet_files_needs_no_datasets_and_no_cache(
 ) -> None:
     rows = {"text": [f"row {index} of some" for index in range(50)], "label": ["yes", "no"] * 25}
     pq.write_table(pa.table(rows), tmp_path / "a.parquet", row_group_size=20)
+    arguments = building.options(tmp_path / "out", label_column="label", workers=2)
     (tmp_path / "cache").mkdir()
     monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
     for name in ("HF_DATASETS_CACHE", "HF_HUB_CACHE", "HF_MODULES_CACHE"):
@@ -91,7 +92,6 @@ def test_a_build_of_parquet_files_needs_no_datasets_and_no_cache(
         "except SystemExit as ended:\n"
         "    assert not ended.code\n"
     )
-    arguments = building.options(tmp_path / "out", label_column="label", workers=2)
     found = imported_by(program, tmp_path / "a.parquet", *arguments)
     assert (tmp_path / "out" / "manifest.json").exists()
     assert "datasets" not in found
