@@ -24,8 +24,11 @@ import numpy as np
 
 from pipelines import cli
 from pipelines.prepare import ingesting, resolving, storage
-from pipelines.prepare.config import PrepareConfig
+from pipelines.prepare.config import PrepareConfig, SourceConfig
 from pipelines.prepare.resolving import Resolved
+from pipelines.prepare.sources import ingest, opening, selection
+from pipelines.prepare.sources.ingest_tasks import IngestTask
+from pipelines.prepare.sources.reading import Source
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.manifest import Manifest
 
@@ -37,6 +40,7 @@ __all__ = [
     "command",
     "environment",
     "files",
+    "opened",
     "options",
     "program",
     "read_manifest",
@@ -136,6 +140,24 @@ def resolved(config: PrepareConfig) -> Resolved:
     """The job that a build of this request would do, with what has to be ingested in its output."""
     Path(config.output.root).mkdir(parents=True, exist_ok=True)
     return ingesting.resolved(resolving.begin(config))
+
+
+def opened(config: SourceConfig) -> Source:
+    """The dataset with its rows, as builds open it; what has to be ingested is kept as long as the session lasts."""
+    found = opening.find(config, columns=None)
+    every = list(found.listing.splits)
+
+    def run(tasks: Sequence[IngestTask]) -> None:
+        ingest.ingest_all(tasks, threads=1, addresses=found.addresses)
+
+    groups = opening.locate(found, every, folder=str(_new_folder()), inside=None, columns=None, run=run)
+    readers, columns = resolving.changed_readers(found, groups, (), asked=every)
+    return Source(
+        splits=selection.choose(config, groups, readers),
+        all_splits={name: resolving.whole_split(name, groups[name], reader) for name, reader in readers.items()},
+        columns=columns,
+        identity=found.listing.identity,
+    )
 
 
 def source(folder: Path, **splits: Sequence[Mapping[str, Any]]) -> Path:

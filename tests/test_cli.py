@@ -46,6 +46,7 @@ REQUEST = [
     "--input-prefix",
     "--json",
     "--keep-column",
+    "--keep-ingested",
     "--label-all-tokens",
     "--label-column",
     "--layout",
@@ -707,7 +708,7 @@ BUILD_INTERRUPTED = (
 @pytest.mark.parametrize(
     ("where", "arguments", "said"),
     [
-        ("build.resolve", ["build", "D", "--tokenizer=t", "--output=o"], BUILD_INTERRUPTED),
+        ("resolving.begin", ["build", "D", "--tokenizer=t", "--output=o"], BUILD_INTERRUPTED),
         ("estimate.estimate", ["plan", "D", "--tokenizer=t"], ("interrupted", "run the same command again")),
         *(
             ("workspace.require_manifest", arguments, ("interrupted", "run the same command again"))
@@ -734,7 +735,7 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
 ) -> None:
     """Of each command, where it begins."""
     wrong = RuntimeError(f"no\x1b[2J way to open {SECRET_PLACE}")
-    for where in ("build.resolve", "estimate.estimate", "workspace.require_manifest", "doctor.diagnose"):
+    for where in ("resolving.begin", "estimate.estimate", "workspace.require_manifest", "doctor.diagnose"):
         monkeypatch.setattr(f"pipelines.prepare.{where}", raising(wrong))
     arguments = {
         "build": ["D", "--tokenizer=t", "--output=o"],
@@ -756,13 +757,13 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
 def test_a_warning_shows_no_secret_and_does_nothing_to_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines.prepare import build as building_module
+    from pipelines.prepare import resolving
 
     def warn(*args: object, **kwargs: object) -> None:
         logging.getLogger("pipelines.prepare.build").warning("%s: column %r is\x1b[2J gone", SECRET_PLACE, "a\u202eb")
         raise OutputError("x", remedy="y")
 
-    monkeypatch.setattr(building_module, "resolve", warn)
+    monkeypatch.setattr(resolving, "begin", warn)
     outcome = build(tmp_path / "out")
     assert outcome.err.splitlines()[0] == (
         r"warning: https://...@host/file.parquet?...: column 'a\u202eb' is\x1b[2J gone"

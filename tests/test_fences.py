@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests import building
@@ -19,6 +21,7 @@ def _modules(package: str) -> list[str]:
 
 
 PREPARE = _modules("pipelines/prepare")
+SOURCES = _modules("pipelines/prepare/sources")
 FORMAT = _modules("tfrecord_io")
 TRAIN = _modules("pipelines/train")
 LIGHT_FORMAT = ["errors", "schema", "manifest", "examples", "records"]
@@ -60,6 +63,39 @@ def test_a_whole_build_imports_no_tensorflow(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "manifest.json").exists()
     assert "apache_beam" in found
     assert not found & {"tensorflow", "keras", "tensorflow_datasets", "torch", "jax"}
+
+
+@pytest.mark.slow
+def test_reading_sources_imports_neither_beam_nor_tensorflow() -> None:
+    assert {"pipelines.prepare.sources.rows", "pipelines.prepare.sources.hub"} <= set(SOURCES)
+    found = importing(SOURCES)
+    assert "pyarrow" in found
+    assert not found & {"apache_beam", "tensorflow", "keras", "transformers"}
+
+
+@pytest.mark.slow
+def test_a_build_of_parquet_files_needs_no_datasets_and_no_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {"text": [f"row {index} of some" for index in range(50)], "label": ["yes", "no"] * 25}
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet", row_group_size=20)
+    arguments = building.options(tmp_path / "out", label_column="label", workers=2)
+    (tmp_path / "cache").mkdir()
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "cache"))
+    for name in ("HF_DATASETS_CACHE", "HF_HUB_CACHE", "HF_MODULES_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    program = (
+        "import sys\n"
+        "from pipelines import cli\n"
+        "try:\n"
+        "    cli.main.main(['build', *sys.argv[1:]])\n"
+        "except SystemExit as ended:\n"
+        "    assert not ended.code\n"
+    )
+    found = imported_by(program, tmp_path / "a.parquet", *arguments)
+    assert (tmp_path / "out" / "manifest.json").exists()
+    assert "datasets" not in found
+    assert not list((tmp_path / "cache").iterdir())
 
 
 @pytest.mark.slow

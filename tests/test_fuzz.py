@@ -13,6 +13,7 @@ import collections
 import copy
 import dataclasses
 import gzip
+import hashlib
 import io
 import itertools
 import json
@@ -25,13 +26,15 @@ from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare import receipts, workspace
-from pipelines.prepare.planning import SplitPlan
+from pipelines.prepare import plan_parts, plans, receipts, storage, workspace
+from pipelines.prepare.planning import require_partition
 from pipelines.prepare.receipts import Receipt, RejectedRow
+from pipelines.prepare.sources.groups import Pieces, StoredFile
 from tests.tfrecord_io.test_manifest import JSON, make, make_shard, places
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.errors import CorruptRecordError, PrepError
@@ -161,39 +164,86 @@ def test_any_receipt_is_refused_or_fit_for_a_manifest(text: bytes) -> None:
 
 # Plans
 
-PLAN_DOCUMENT = {
+RANGES = ((0, 40), (60, 90))
+HEADER_DOCUMENT = {
     "split": "train",
-    "ranges": [[0, 40], [60, 90]],
+    "origin": "train",
+    "ranges": [list(span) for span in RANGES],
     "predicted_bytes": 900,
-    "shards": [[[0, 10], [70, 90]], [[10, 40]], [[60, 70]]],
+    "rows": [30, 30, 10],
+    "part_shards": 64,
+    "parts": ["a" * 64],
 }
 
 
 @FUZZ
-@given(texts_like(PLAN_DOCUMENT))
-@example(json.dumps(PLAN_DOCUMENT).encode())
+@given(texts_like(HEADER_DOCUMENT))
+@example(json.dumps(HEADER_DOCUMENT).encode())
 @example(DEEP)
 @example(MANY_DIGITS)
-def test_any_plan_is_refused_or_can_be_carried_out(tmp_path: Path, text: bytes) -> None:
-    job = job_in(tmp_path, ranges=((0, 40), (60, 90)))
-    path = tmp_path / "train" / "plan.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_bytes(text)
-    plan = refused_or(lambda: workspace.read_plan(job, "train"))
-    if plan is None:
+def test_any_plan_is_refused_or_says_the_rows_of_each_shard(tmp_path: Path, text: bytes) -> None:
+    job = job_in(tmp_path)
+    storage.write_bytes(job.work_path("train", "plan.json"), text)
+    header = refused_or(lambda: plans.read_header(job, "train"))
+    if header is None:
         return
-    rows = collections.Counter(row for task in plan.tasks() for row in rows_of(task.segments))
-    assert rows == collections.Counter(rows_of(((0, 40), (60, 90))))
-    assert SplitPlan.from_json(json.loads(json.dumps(plan.to_json())), place="") == plan
+    tasks = plans.all_tasks(header)
+    assert sum(task.num_rows for task in tasks) == 70
+    assert min(task.num_rows for task in tasks) > 0
+    assert plans.PlanHeader.from_json(json.loads(json.dumps(header.to_json())), place="") == header
 
 
-def job_in(folder: Path, *, ranges: tuple[tuple[int, int], ...]) -> Any:
-    """As much of a job as reading its plan takes."""
-    return SimpleNamespace(
+def job_in(folder: Path) -> Any:
+    """As much of a job as its plan takes, with the file that says that it is there."""
+    job = SimpleNamespace(
         root=str(folder),
-        splits={"train": SimpleNamespace(ranges=ranges)},
-        work_path=lambda *parts: str(folder.joinpath(*parts)),
+        splits={"train": SimpleNamespace(ranges=RANGES, origin="train")},
+        work_path=lambda *parts: str(folder.joinpath(".prep", "f", *parts)),
     )
+    storage.write_bytes(job.work_path(workspace.JOB_FILE), b"{}")
+    return job
+
+
+def part_stream() -> bytes:
+    """The only part of a plan, as it is before it is packed."""
+    spans = np.array([(0, 10), (70, 90), (10, 40), (60, 70)])
+    files = (StoredFile(path="a.parquet", format="parquet", size=9), StoredFile(path="b.arrow", format="ipc", size=5))
+    pieces = Pieces(
+        files=files,
+        starts=spans[:, 0],
+        counts=spans[:, 1] - spans[:, 0],
+        skips=np.zeros(4, np.int64),
+        file=np.array([0, 1, 0, 1], np.int32),
+        at=np.arange(4),
+        length=np.zeros(4, np.int64),
+    )
+    content = plan_parts.encode(pieces, first=0, rows=np.array(HEADER_DOCUMENT["rows"]))
+    with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as unpacked:
+        stream: bytes = unpacked.read()
+    return stream
+
+
+PART = part_stream()
+
+
+@FUZZ
+@given(st.binary(max_size=100) | edited_bytes(PART))
+@example(PART)
+@example(b"")
+def test_any_part_of_a_plan_is_refused_or_has_the_rows_of_its_shards(tmp_path: Path, stream: bytes) -> None:
+    """With the digest that plan.json would have of it."""
+    job, content = job_in(tmp_path), pa.compress(stream, codec="zstd", asbytes=True)
+    digest = hashlib.sha256(content).hexdigest()
+    storage.write_bytes(job.work_path("train", f"tasks-00000-{digest[:16]}.arrow.zst"), content)
+    header = plans.PlanHeader.from_json({**HEADER_DOCUMENT, "parts": [digest]}, place="")
+    storage.write_bytes(job.work_path("train", "plan.json"), json.dumps(header.to_json()).encode())
+    if refused_or(lambda: (plans.require_whole(job, header), True)) is None:
+        return
+    tasks = [plans.task_of(job, ("train", index, 3)) for index in range(3)]
+    assert [task.num_rows for task in tasks] == HEADER_DOCUMENT["rows"]
+    rows = collections.Counter(row for task in tasks for row in rows_of(task.segments))
+    assert rows == collections.Counter(rows_of(RANGES))
+    assert all(max(task.found.file) < len(task.found.files) for task in tasks)
 
 
 def rows_of(segments: Any) -> Iterator[int]:
@@ -233,15 +283,23 @@ def test_a_plan_is_taken_exactly_if_its_shards_have_the_rows_of_its_ranges(
     made: tuple[list[list[int]], list[list[list[int]]]],
 ) -> None:
     ranges, shards = made
-    document = {"split": "train", "ranges": ranges, "predicted_bytes": 1, "shards": shards}
-    plan = refused_or(lambda: SplitPlan.from_json(document, place="plan.json"))
-    planned = collections.Counter(rows_of(itertools.chain.from_iterable(shards)))
-    assert (plan is not None) == (planned == collections.Counter(rows_of(ranges)))
+    spans = list(itertools.chain.from_iterable(shards))
+    is_taken = True
+    try:
+        require_partition([(start, stop) for start, stop in ranges], np.array(spans, np.int64).reshape(-1, 2))
+    except ValueError:
+        is_taken = False
+    assert is_taken == (collections.Counter(rows_of(spans)) == collections.Counter(rows_of(ranges)))
 
 
 def test_a_plan_of_many_rows_takes_no_room_for_them() -> None:
-    document = {**PLAN_DOCUMENT, "ranges": [[0, 2**60]], "shards": [[[0, 2**59]], [[2**59, 2**60]]]}
-    assert peak_bytes_of(lambda: SplitPlan.from_json(document, place="plan.json")) < 100_000
+    document = {**HEADER_DOCUMENT, "ranges": [[0, 2**60]], "rows": [2**59, 2**59]}
+
+    def check() -> None:
+        header = plans.PlanHeader.from_json(document, place="plan.json")
+        require_partition(header.ranges, np.array([(0, 2**59), (2**59, 2**60)]))
+
+    assert peak_bytes_of(check) < 100_000
 
 
 # The other files of the work folder

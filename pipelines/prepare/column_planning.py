@@ -170,13 +170,13 @@ def _labels(column: str | None, *, columns: Mapping[str, Columns], lists: bool =
 
 
 def _kept_type(name: str, schema: pa.Schema) -> Feature:
-    """A kept column by its type; the length of its vectors is 0 where it is not part of the type."""
+    """A kept column by its type; where the length of its vectors is not part of the type, 1 stands for it."""
     kind = schema.field(name).type
     shape: tuple[int, ...] = ()
     if pa.types.is_fixed_size_list(kind):
         kind, shape = kind.value_type, (kind.list_size,)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        kind, shape = kind.value_type, (0,)
+        kind, shape = kind.value_type, (1,)
     if pa.types.is_floating(kind):
         return Feature(name=name, dtype="float32", shape=shape, role="column", meaning="column of the source")
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
@@ -189,7 +189,8 @@ def _kept_type(name: str, schema: pa.Schema) -> Feature:
 
 def _with_length(feature: Feature, *, source: Source) -> Feature:
     """With the length of its vectors, which has to be the same in every split."""
-    if feature.shape != (0,):
+    kinds = [source.columns_of(split)[feature.name].kind for split in source.splits.values()]
+    if not any(pa.types.is_list(kind) or pa.types.is_large_list(kind) for kind in kinds):
         return feature
     found = {name: _first_length(feature.name, split=split) for name, split in source.splits.items()}
     (first, length), *others = found.items()

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from pipelines.prepare.column_planning import plan_columns
 from pipelines.prepare.columns import MAX_LABEL_NAMES, ColumnPlan, Inputs, LabelPlan, extract, sizes_of, validate
 from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.loading import open_source
-from pipelines.prepare.opened import Source
+from pipelines.prepare.sources.reading import Source
+from tests.building import opened
 from tfrecord_io.errors import ColumnError, SourceError
 from tfrecord_io.schema import Feature
 
@@ -53,7 +53,7 @@ def _run(plan: ColumnPlan, **columns: pa.Array) -> tuple[list[str], dict[str, li
 def _source(folder: Path, made: dict[str, datasets.Dataset], **options: Any) -> tuple[SourceConfig, Source]:
     datasets.DatasetDict(made).save_to_disk(folder)
     config = SourceConfig(dataset=str(folder), **options)
-    return config, open_source(config)
+    return config, opened(config)
 
 
 def _dataset(features: dict[str, Any] | None = None, **columns: Sequence[Any]) -> datasets.Dataset:
@@ -131,7 +131,7 @@ def test_a_missing_column_of_a_csv_file_says_what_may_be_wrong(
     (tmp_path / "a.csv").write_text(content)
     config = SourceConfig(dataset=str(tmp_path / "a.csv"), text_columns=(column,))
     with pytest.raises(ColumnError) as raised:
-        plan_columns(config, open_source(config))
+        plan_columns(config, opened(config))
     assert advice in raised.value.remedy
 
 
@@ -139,7 +139,7 @@ def test_rows_inside_of_one_json_value_are_explained(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"version": "1", "data": [{"text": "a"}]}')
     config = SourceConfig(dataset=str(tmp_path / "a.json"))
     with pytest.raises(ColumnError) as raised:
-        plan_columns(config, open_source(config))
+        plan_columns(config, opened(config))
     assert "the rows seem to be inside of 'data'" in raised.value.remedy
 
 
@@ -162,7 +162,7 @@ def test_two_columns_of_one_name_are_refused_when_the_dataset_is_opened(tmp_path
     with pa.ipc.new_stream(str(tmp_path / "a.arrow"), table.schema) as writer:
         writer.write_table(table)
     with pytest.raises(SourceError, match=r'Field "text" exists 2 times'):
-        open_source(SourceConfig(dataset=str(tmp_path / "a.arrow")))
+        opened(SourceConfig(dataset=str(tmp_path / "a.arrow")))
 
 
 # Labels
@@ -206,7 +206,9 @@ def test_labels_of_the_splits_must_mean_the_same(tmp_path: Path) -> None:
         "test": _dataset({"label": datasets.ClassLabel(names=["yes", "no"])}, label=[0]),
     }
     config, source = _source(tmp_path / "d", splits, label_column="label")
-    with pytest.raises(ColumnError, match=r"in split 'train' is ClassLabel.*in 'test' ClassLabel.*expected the same"):
+    with pytest.raises(
+        ColumnError, match=r"in split 'train' is ClassLabel.*in split 'test' ClassLabel.*expected the same"
+    ):
         plan_columns(config, source)
 
 
@@ -289,7 +291,7 @@ def test_what_is_no_number_or_vector_cannot_be_kept(tmp_path: Path, values: Sequ
 
 def test_kept_columns_of_the_splits_must_have_one_form(tmp_path: Path) -> None:
     splits = {"train": _dataset(kept=[1]), "test": _dataset(kept=[0.5])}
-    with pytest.raises(ColumnError, match=r"column 'kept' in split 'train' is .*int64.*in 'test' .*float64"):
+    with pytest.raises(ColumnError, match=r"column 'kept' in split 'train' is .*int64.*in split 'test' .*float64"):
         plan_columns(*_source(tmp_path / "d", splits, keep_columns=("kept",)))
 
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare import early_source
 from pipelines.prepare.config import SourceConfig
 from pipelines.prepare.consent import NONE, source_to_open
+from pipelines.prepare.sources import opening
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews, shard_bytes
 from tfrecord_io.errors import SourceError
@@ -160,11 +160,11 @@ class TestSource:
         """What is opened as a source."""
         found: list[str] = []
 
-        def spy(config: SourceConfig) -> Any:
+        def spy(config: SourceConfig, **_: Any) -> Any:
             found.append(config.dataset)
             raise SourceError("not here", remedy="none")
 
-        monkeypatch.setattr(early_source, "awaited", spy)
+        monkeypatch.setattr(opening, "find", spy)
         return found
 
     @pytest.fixture

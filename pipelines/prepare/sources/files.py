@@ -38,11 +38,17 @@ class Listing:
 
     `identity` is what the fingerprint and the manifest say of the source: no path and no secret is in it. `features` are
     the columns as a dataset card or `dataset_info.json` describes them (JSON, as `datasets` writes it), None where none
-    does. `needs_token` is true if the files can be read only with the launcher's credentials for the hub.
+    does, and `own_features` those of splits that have others. `needs_token` is true if the files can be read only with
+    the launcher's credentials for the hub.
     """
 
     kind: Literal["files", "hub", "save_to_disk"]
     splits: Mapping[str, Sequence[DataFile]]
     identity: Mapping[str, Any]
     features: Any = None
+    own_features: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     needs_token: bool = False
+
+    def features_of(self, split: str) -> Any:
+        """The columns of a split as they are described, None if nothing does."""
+        return self.own_features.get(split, self.features)

@@ -75,7 +75,7 @@ def find(config: SourceConfig, *, columns: Collection[str] | None) -> Found:
     else:
         by_path = {}
         schemas = dict.fromkeys(listing.splits, heads.text_types(listing.splits, kind, addresses=addresses))
-    described = {name: features.described(schema, listing.features) for name, schema in schemas.items()}
+    described = {name: features.described(schema, listing.features_of(name)) for name, schema in schemas.items()}
     return Found(listing=listing, columns=described, footers=by_path, addresses=addresses)
 
 

@@ -117,7 +117,7 @@ def _of_saved(place: Place, config: SourceConfig) -> Listing:
         split_rules.require_split_name(split, place=place.shown, saved=True)
     listing = _listing(found, kind="arrow", place=place.shown, below=True)
     said = {**listing.identity, "kind": "save_to_disk"}
-    return dataclasses.replace(listing, kind="save_to_disk", identity=said, features=saved.features(place, found))
+    return dataclasses.replace(listing, kind="save_to_disk", identity=said, own_features=saved.features(place, found))
 
 
 def _of_hub(config: SourceConfig) -> Listing:

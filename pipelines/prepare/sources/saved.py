@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pipelines.prepare.sources.places import Found, Place
@@ -38,13 +38,11 @@ def splits(place: Place) -> dict[str, list[Found]]:
     return {name: _files(place, name, _said(place, posixpath.join(name, _STATE))) for name in names}
 
 
-def features(place: Place, found: Mapping[str, Sequence[Found]]) -> Any:
-    """The columns of the first split that has rows: `save_to_disk` wrote the same for all, or for each its own, of
-    which its files speak too.
-    """
-    folder = next((name for name, files in found.items() if files), "") if _DICT in place.files else ""
-    info = place.read(posixpath.join(folder, _INFO))
-    return None if info is None else _said(place, posixpath.join(folder, _INFO)).get("features")
+def features(place: Place, found: Collection[str]) -> dict[str, Any]:
+    """The columns of each split, which has its own; nothing of one of which nothing is said."""
+    paths = {name: posixpath.join(name if _DICT in place.files else "", _INFO) for name in found}
+    said = {name: _said(place, path).get("features") for name, path in paths.items() if path in place.files}
+    return {name: each for name, each in said.items() if each is not None}
 
 
 def _files(place: Place, folder: str, state: Mapping[str, Any]) -> list[Found]:

@@ -75,7 +75,7 @@ def test_the_columns_are_those_of_the_dataset(tmp_path: Path) -> None:
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
     made = datasets.Dataset.from_dict({"text": ["a"], "label": [1]}, features=features)
     datasets.DatasetDict({"train": made}).save_to_disk(tmp_path / "saved")
-    assert datasets.Features.from_dict(_resolve(tmp_path / "saved").features) == features
+    assert datasets.Features.from_dict(_resolve(tmp_path / "saved").features_of("train")) == features
 
 
 def test_an_empty_split_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
