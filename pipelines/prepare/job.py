@@ -44,7 +44,8 @@ class JobSplit:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
     """Everything that decides the bytes, and where they go. `length` is L. `engine` decides how fast they come.
-    `ingested` is the folder of the ingested copy of the source that the commit deletes, if there is one.
+    `ingested` is the folder of the ingested copy of the source that the commit deletes, if there is one. A job that is
+    `strict` ends at the first row that cannot be used.
     """
 
     root: str
@@ -61,6 +62,7 @@ class Job:
     shuffle: bool
     engine: EngineName = "auto"
     ingested: str | None = None
+    strict: bool = False
 
     @property
     def index_stride(self) -> int | None:

@@ -25,7 +25,7 @@ def reasons_of(columns: ColumnPlan) -> dict[str, str]:
 
 def count_says(split: SplitSource) -> bool:
     """Whether nulls in the source say something about rows: a user's function may fill them in, or leave them out."""
-    return getattr(split.reader, "changes", None) is None and getattr(split.reader, "side", None) is None
+    return split.reader.changes is None and split.reader.side is None
 
 
 def by_column(groups: Groups, columns: ColumnPlan) -> dict[str, np.ndarray]:

@@ -19,7 +19,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, cast
+from typing import Any
 
 import numpy as np
 
@@ -109,16 +109,6 @@ class PlanHeader:
             raise ValueError(f"shards of {sum(self.rows)} rows, expected the {rows} of the ranges")
         if not self.part_shards or len(self.parts) != -(-len(self.rows) // self.part_shards):
             raise ValueError(f"{len(self.parts)} parts of {self.part_shards} shards for {len(self.rows)} shards")
-
-
-class _Asked(Protocol):
-    """As much of a job's split as its plan depends on."""
-
-    @property
-    def origin(self) -> str: ...
-
-    @property
-    def ranges(self) -> tuple[tuple[int, int], ...]: ...
 
 
 def key_of(task: ShardTask) -> TaskKey:

@@ -259,6 +259,7 @@ def _job(begun: Begun, columns: ColumnPlan, tools: layouts.Tools, *, source: Sou
         seed=config.seed,
         shuffle=config.shuffle,
         engine=config.engine,
+        strict=config.max_error_rate == 0,
     )
 
 

@@ -138,8 +138,8 @@ def _runs(spans: np.ndarray, most: int, *, rows: int, all_of_it: bool, rng: np.r
 
 
 def _share_left(split: SplitSource) -> float:
-    return float(getattr(split.reader, "share", 1.0))
+    return split.reader.share
 
 
 def _is_changed(split: SplitSource) -> bool:
-    return getattr(split.reader, "changes", None) is not None
+    return split.reader.changes is not None

@@ -20,6 +20,7 @@ import pyarrow as pa
 from pipelines.prepare import (
     crosscheck,
     disproof,
+    early,
     memory,
     progress,
     receipts,
@@ -66,7 +67,8 @@ def write(
     not changed. `clock` is told of the stages read, tokenize and write.
 
     Raises: OutputError if a shard cannot be written, would be empty, is not as expected or was written by another job
-        meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on some.
+        meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on some;
+        RowsRejectedError if the job is strict, and a row cannot be used.
     """
     seen = storage.generations(_paths(task, job))
     workspace.require_own(job)
@@ -169,6 +171,7 @@ def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Ga
             gathered.builder.add(encoded)
             if batch.source is not None:
                 gathered.rejects.add(batch.source, encoded.reasons, batch.numbers, details=encoded.details)
+                _require_usable(task, job, gathered.rejects)
             progress.add(rows=len(batch.numbers), tokens=encoded.num_tokens)
         checks.finish()
     gathered.rows_checked = checks.rows_checked
@@ -181,10 +184,17 @@ def _usable(task: ShardTask, job: Job, tools: Tools, gathered: _Gathered, *, clo
         gathered.rows_in += batch.num_rows
         rows, reasons = extract(batch, job.columns, first=first)
         gathered.rejects.add(batch, reasons, np.arange(first, first + batch.num_rows))
+        _require_usable(task, job, gathered.rejects)
         unused = np.flatnonzero(reasons == "")
         source = _rows_of(batch, unused) if tools.may_reject else None
         progress.add(rows=batch.num_rows - len(unused))
         yield _Batch(rows=rows, numbers=first + unused, source=source)
+
+
+def _require_usable(task: ShardTask, job: Job, rejects: Rejects) -> None:
+    """Raises: RowsRejectedError if a row was rejected that no shard may be without."""
+    if job.strict and rejects.first:
+        raise early.unusable_row(rejects.first[0], task)
 
 
 def _rows_of(batch: pa.RecordBatch, which: np.ndarray) -> pa.RecordBatch:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.prepare import blocks, layouts, sampling, shards, tokenization
+from pipelines.prepare import blocks, layouts, resolving, sampling, shards, tokenization
 from pipelines.prepare.columns import ColumnPlan, extract
 from pipelines.prepare.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.job import Job
@@ -112,7 +112,7 @@ def work(
     }
     job = Job(
         root=root,
-        splits={split.name: split for split in splits},
+        splits={split.name: resolving.job_split(split) for split in splits},
         columns=columns,
         schema=Schema((*features, *label, *columns.kept)),
         layout=layout,

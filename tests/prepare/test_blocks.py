@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from pipelines.prepare import blocks, group_curve, sample_choice
 from pipelines.prepare.blocks import Forecast
 from pipelines.prepare.config import LayoutConfig
+from pipelines.prepare.covers import Cover
 from pipelines.prepare.prediction import Curve
 from pipelines.prepare.sources.reading import SplitSource
 from tests import texts
@@ -153,19 +155,14 @@ def test_nulls_of_groups_give_no_bytes(tmp_path: Path, zoo: Zoo) -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_a_sample_of_few_groups_reads_no_others(tmp_path: Path, zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sample_of_few_groups_reads_no_others(tmp_path: Path, zoo: Zoo) -> None:
     work = made(tmp_path, zoo, uniform(np.random.default_rng(0)))
-    read: list[np.ndarray] = []
-    monkeypatch.setattr(
-        SplitSource, "read", lambda self, spans, names: read.append(np.array(spans)) or _read(self, spans, names)
-    )
-    forecast(work)
+    with mock.patch.object(SplitSource, "read", autospec=True, side_effect=SplitSource.read) as reads:
+        forecast(work)
+    read = np.concatenate([call.args[1] for call in reads.call_args_list])
     groups = work.splits["train"].groups
-    touched = np.unique(np.searchsorted(groups.ends, np.concatenate(read)[:, 0], "right"))
+    touched = np.unique(np.searchsorted(groups.ends, read[:, 0], "right"))
     assert groups.stored_bytes[touched].sum() <= 80_000
-
-
-_read = SplitSource.read
 
 
 # The curve of groups
@@ -210,7 +207,7 @@ def test_groups_without_bytes_give_nothing_that_breaks() -> None:
 
 
 def test_a_million_groups_are_cut_in_seconds() -> None:
-    found = blocks.Cover(np.arange(1_000_000), np.arange(1_000_000) * 1000, np.full(1_000_000, 1000))
+    found = Cover(np.arange(1_000_000), np.arange(1_000_000) * 1000, np.full(1_000_000, 1000))
     began = time.perf_counter()
     cut = blocks._cut(found, np.full(1_000_000, 1e5), rows=400, row_bytes=100.0)
     assert time.perf_counter() - began < 10  # 0.3 s when nothing else runs
@@ -218,6 +215,6 @@ def test_a_million_groups_are_cut_in_seconds() -> None:
 
 
 def test_a_group_that_is_a_little_larger_than_a_block_stays_whole() -> None:
-    found = blocks.Cover(np.arange(3), np.array([0, 1024, 2474]), np.array([1024, 1450, 1550]))
+    found = Cover(np.arange(3), np.array([0, 1024, 2474]), np.array([1024, 1450, 1550]))
     cut = blocks._cut(found, np.full(3, 1.0), rows=1000, row_bytes=100.0)
     assert (cut.stops - cut.starts).tolist() == [1024, 1450, 775, 775]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -88,17 +89,15 @@ def test_where_nothing_is_null_nothing_more_is_read(tmp_path: Path, zoo: Zoo, mo
 
 
 @pytest.mark.usefixtures("few")
-def test_three_groups_are_read_at_most_to_name_rows(tmp_path: Path, zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_three_groups_are_read_at_most_to_name_rows(tmp_path: Path, zoo: Zoo) -> None:
     work = made(tmp_path, zoo, texts=range(0, ROWS, 20))
     sample = work.measure()
     assert sample is not None
-    reads: list[Any] = []
-    read = SplitSource.read
-    monkeypatch.setattr(SplitSource, "read", lambda self, *given: reads.append(given) or read(self, *given))
-    unusable = early.find(work.job, work.splits["train"], sample.read)
+    with mock.patch.object(SplitSource, "read", autospec=True, side_effect=SplitSource.read) as reads:
+        unusable = early.find(work.job, work.splits["train"], sample.read)
     assert unusable.by_reason == {"text_null": 100}
     assert len(unusable.first) == 3
-    assert len(reads) <= 3
+    assert reads.call_count <= 3
 
 
 @pytest.mark.parametrize(("exact", "said"), [(True, "^3 of 10 rows"), (False, "^at least 3 of 10 rows")])

@@ -117,13 +117,24 @@ def test_files_that_have_moved_are_read_where_they_are_now(planned: Any) -> None
     assert second.files == (GROUPS.files[0],)
 
 
+def noted(read: Any, paths: list[str]) -> Any:
+    """The same function, which notes what it reads."""
+
+    def read_and_note(path: str) -> bytes:
+        paths.append(path)
+        content: bytes = read(path)
+        return content
+
+    return read_and_note
+
+
 def test_a_part_is_of_64_shards_and_a_worker_reads_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_in(tmp_path, rows=300)
     plans.write(job, plan_of([[(row, row + 2)] for row in range(0, 300, 2)], rows=300), groups_of([10] * 30))
     assert [len(plan.parts) for plan in [plans.read_header(job, "train")] if plan] == [3]
     reads: list[str] = []
     read = storage.read_bytes
-    monkeypatch.setattr(storage, "read_bytes", lambda path: reads.append(path) or read(path))
+    monkeypatch.setattr(storage, "read_bytes", noted(read, reads))
     for index in range(64, 128):
         assert plans.task_of(job, ("train", index, 150)).segments == ((2 * index, 2 * index + 2),)
     assert [path for path in reads if "tasks-" in path] == [str(part_of(job, 1))]
@@ -132,7 +143,7 @@ def test_a_part_is_of_64_shards_and_a_worker_reads_one(tmp_path: Path, monkeypat
 def test_a_part_is_read_once_by_threads_that_come_together(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[str] = []
     read = storage.read_bytes
-    monkeypatch.setattr(storage, "read_bytes", lambda path: reads.append(path) or read(path))
+    monkeypatch.setattr(storage, "read_bytes", noted(read, reads))
     threads = [threading.Thread(target=plans.task_of, args=(planned, key)) for key in keys_of(planned) * 5]
     for thread in threads:
         thread.start()
@@ -218,8 +229,13 @@ def test_a_plan_for_other_rows_is_refused(planned: Any, tmp_path: Path, now: dic
 
 
 GOOD = {
-    "split": "train", "origin": "train", "ranges": [[0, 10]], "predicted_bytes": 5, "rows": [4, 6],
-    "part_shards": 64, "parts": ["0" * 64],
+    "split": "train",
+    "origin": "train",
+    "ranges": [[0, 10]],
+    "predicted_bytes": 5,
+    "rows": [4, 6],
+    "part_shards": 64,
+    "parts": ["0" * 64],
 }
 
 

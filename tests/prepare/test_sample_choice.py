@@ -18,9 +18,7 @@ from pipelines.prepare.sources.groups import Groups, StoredFile
 KB, MB = 1 << 10, 1 << 20
 
 
-def split_of(
-    *, groups: int, rows: int = 1000, stored: int = 100 * KB, ranges: Any = None, **reader: Any
-) -> SimpleNamespace:
+def split_of(*, groups: int, rows: int = 1000, stored: int = 100 * KB, ranges: Any = None, **reader: Any) -> Any:
     total = groups * rows
     ranges = ranges or ((0, total),)
     return SimpleNamespace(
@@ -36,7 +34,7 @@ def split_of(
         ),
         ranges=ranges,
         num_rows=sum(stop - start for start, stop in ranges),
-        reader=SimpleNamespace(**reader),
+        reader=SimpleNamespace(**{"share": 1.0, "changes": None, "side": None, **reader}),
     )
 
 
