@@ -1,6 +1,6 @@
 """Refusing a job before its shards are made, because of rows that cannot be used.
 
-    all rows were read for the sample     how many, and for which reasons, is known
+    all rows were read for the sample     how many, and for which reasons, is known, but for what only tokenizing tells
     else                                  nulls by group, and the rows of the sample: at least so many
 
 Where the user's functions, or a hold-out, come between the source and the rows, nulls in the source say nothing. What
@@ -37,7 +37,7 @@ _READ_PARTS = 3
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Unusable:
     """Rows of a split that cannot be used: how many by reason, the first ones that are known, and whether these are
-    all. If so, rows that are left out on purpose are counted too.
+    all. Where every row was read, rows that are left out on purpose are counted too.
     """
 
     by_reason: Mapping[str, int]
@@ -81,9 +81,10 @@ def find(job: Job, split: SplitSource, read: ReadRows) -> Unusable:
     Raises: SourceError if they cannot be read.
     """
     counted = collections.Counter(read.reasons[read.reasons != ""].tolist())
-    known = _first(read.numbers, read.reasons)
+    counted.update(row.reason for row in read.refused)
+    known = _earliest(_first(read.numbers, read.reasons), read.refused)
     if read.whole:
-        return Unusable(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=True)
+        return Unusable(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=not read.refused)
     for reason in LEFT_OUT:
         del counted[reason]
     if not nulls.count_says(split):
@@ -133,7 +134,11 @@ def _with_others(
         for row, batch in split.read([(start, start + int(found.counts[part]))], job.columns.names):
             numbers = np.arange(row, row + batch.num_rows)
             every += _first(numbers, validate(batch, job.columns))
-    return sorted(set(every), key=lambda row: row.row)[:NAMED_ROWS]
+    return _earliest(every)
+
+
+def _earliest(*rows: Sequence[RejectedRow]) -> list[RejectedRow]:
+    return sorted({row for each in rows for row in each}, key=lambda row: row.row)[:NAMED_ROWS]
 
 
 def _first(numbers: np.ndarray, reasons: np.ndarray) -> list[RejectedRow]:

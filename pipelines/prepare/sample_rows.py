@@ -31,6 +31,7 @@ from pipelines.prepare.columns import extract, sizes_of, validate
 from pipelines.prepare.crosscheck import CrossCheck
 from pipelines.prepare.job import Job
 from pipelines.prepare.layouts import Encoded, Tools
+from pipelines.prepare.receipts import RejectedRow
 from pipelines.prepare.sample_choice import Choice
 from pipelines.prepare.sources.reading import SplitSource
 
@@ -66,7 +67,8 @@ class TokenizedRows:
 class ReadRows:
     """K rows that were read, tokenized or not, in reading order: their numbers in the split and the bytes of their
     text, int64 [K], and why they cannot be used ('' where they can, see `columns`), object [K]. `whole` if these are
-    all rows, `in_whole_groups` if they are all rows of their groups that are in the ranges.
+    all rows, `in_whole_groups` if they are all rows of their groups that are in the ranges. `refused` are rows that
+    turned out when they were tokenized to be of no use, such as too long ones.
     """
 
     numbers: np.ndarray
@@ -74,6 +76,7 @@ class ReadRows:
     reasons: np.ndarray
     whole: bool
     in_whole_groups: bool
+    refused: tuple[RejectedRow, ...] = ()
 
     @property
     def usable(self) -> np.ndarray:
@@ -173,6 +176,7 @@ class _Reading:
         self._parts: list[tuple[TokenizedRows, Encoded]] = []
         self._weighed: list[tuple[np.ndarray, np.ndarray]] = [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
         self._read: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self._refused: list[RejectedRow] = []
 
     def read(self, checks: CrossCheck) -> None:
         """Reads and weighs all rows, and tokenizes the first runs as far as there is room, for `checks` to compare."""
@@ -226,6 +230,7 @@ class _Reading:
                 reasons=why,
                 whole=self._choice.whole,
                 in_whole_groups=self._choice.in_whole_groups,
+                refused=tuple(sorted(self._refused, key=lambda row: row.row)),
             ),
             seconds=self._seconds,
         )
@@ -280,6 +285,10 @@ class _Reading:
         self._seconds += time.perf_counter() - began
         if checks is not None:
             checks.add(rows, encoded, numbers=run.first + usable, which=np.arange(len(usable)))
+        self._refused += [
+            RejectedRow(row=run.first + int(usable[index]), reason=str(encoded.reasons[index]))
+            for index in np.flatnonzero(encoded.reasons != "").tolist()
+        ]
         tokenized = TokenizedRows(
             clusters=np.full(len(usable), self._choice.clusters[run.index]),
             places=run.place + usable,

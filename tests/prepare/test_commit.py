@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare import commit, job, receipts, tfds, workspace
+from pipelines.prepare import commit, job, receipts, sample_choice, tfds, workspace
 from pipelines.prepare.config import (
     LayoutConfig,
     OutputConfig,
@@ -105,18 +105,32 @@ def test_a_row_that_is_too_long_not_to_be_cut_is_rejected_while_tokenizing(tmp_p
     data = building.source(tmp_path / "data", train=rows)
     options = building.options(tmp_path / "out", truncation="do_not_truncate", no_shuffle=True)
     cause, _ = building.command("build", data, *options).error
-    assert cause.startswith("5 of 20 rows cannot be used (train: 5 too_long)")
-    assert "train[1] too_long, train[5] too_long, train[9] too_long" in cause
+    assert cause.startswith("at least 4 of 20 rows cannot be used (train: 4 too_long)")  # sixteen rows are sampled
+    assert "train[5] too_long, train[9] too_long, train[13] too_long" in cause
     assert not (tmp_path / "out" / "manifest.json").exists()
 
     outcome = building.command("build", data, *options, "--max-error-rate", 0.25, "--json")
     assert outcome.status == 0, outcome.err
-    assert json.loads(outcome.out)["shards_made"] == 0, "finished shards are kept when the rate is raised"
     split = read_manifest(tmp_path / "out").splits["train"]
     assert split.ledger.rejected == {"too_long": 5}
     assert split.num_examples == 15
     (path,) = (tmp_path / "out" / "rejected").iterdir()
     assert [json.loads(line)["row"] for line in path.read_text().splitlines()] == [1, 5, 9, 13, 17]
+
+
+def test_what_only_a_shard_can_find_stops_the_job_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sample_choice, "ROWS", 16)
+    rows = [{"text": "word " * (50 if row == 199 else 5)} for row in range(200)]
+    data = building.source(tmp_path / "data", train=rows)
+    options = building.options(tmp_path / "out", truncation="do_not_truncate", no_shuffle=True, shard_size="2kB")
+    cause, remedy = building.command("build", data, *options).error
+    assert cause == "train[199] cannot be used (too_long); --max-error-rate 0 allows no such row"
+    assert "--max-error-rate" in remedy
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+    outcome = building.command("build", data, *options, "--max-error-rate", 0.25, "--json")
+    assert outcome.status == 0, outcome.err
+    assert 0 < json.loads(outcome.out)["shards_made"] < len(read_manifest(tmp_path / "out").splits["train"].shards)
 
 
 def test_a_build_without_a_usable_row_says_so(tmp_path: Path) -> None:
