@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import datasets
@@ -11,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from pipelines.prepare.sources.files import DataFile, FileKind
-from tests.prepare.sources.ingesting import PACKERS, as_datasets, data_file, ingested, json_lines, written
+from tests.prepare.sources.ingesting import PACKERS, as_datasets, data_file, ingested, json_lines, tasks, written
 
 JSON = {
     "plain": json_lines({"id": 1, "text": "x"}, {"id": 2, "text": "a\u2028b\x85c"}),
@@ -153,3 +156,19 @@ def test_files_without_rows_are_no_matter(name: FileKind, blank: bytes, tmp_path
         for number, each in enumerate([blank, content, blank, content, blank])
     ]
     assert ingested(files, tmp_path / "rows").to_pylist() == [{"a": 1, "t": "x"}] * 2
+
+
+@pytest.mark.slow
+def test_files_with_types_of_their_own_are_read_without_datasets(tmp_path: Path) -> None:
+    table = pa.table({"text": ["x", "y"]})
+    with pa.ipc.new_stream(tmp_path / "a.arrow", table.schema) as opened:
+        opened.write_table(table)
+    (task,) = tasks([data_file(tmp_path / "a.arrow", "arrow")], tmp_path / "rows", table.schema)
+    (tmp_path / "task").write_bytes(pickle.dumps(task))
+    program = (
+        "import pickle, sys; from pipelines.prepare.sources import ingest; "
+        "receipt = ingest.run(pickle.load(open(sys.argv[1], 'rb'))); "
+        "print(receipt.num_rows, 'datasets' in sys.modules, 'pandas' in sys.modules)"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "task")]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "2 False False\n"
