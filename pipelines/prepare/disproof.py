@@ -14,7 +14,7 @@ from pipelines.prepare import storage
 from tfrecord_io import json_fields
 from tfrecord_io.json_fields import NAME, WRONG, count, mapping, text
 
-__all__ = ["Disproof", "leave", "read"]
+__all__ = ["Disproof", "leave", "read", "read_in"]
 
 _FILE = "disproof.json"
 
@@ -47,8 +47,13 @@ def leave(job: _Placed, disproof: Disproof) -> None:
 
 def read(job: _Placed) -> Disproof | None:
     """What somebody has left. A damaged file says no less, only not of whom."""
+    return read_in(job.work_path())
+
+
+def read_in(folder: str) -> Disproof | None:
+    """The same, from the job's own folder."""
     try:
-        fields = mapping(json_fields.load(storage.read_bytes(job.work_path(_FILE))))
+        fields = mapping(json_fields.load(storage.read_bytes(storage.join(folder, _FILE))))
         return Disproof(engine=text(fields["engine"]), split=text(fields["split"], NAME), row=count(fields["row"]))
     except FileNotFoundError:
         return None

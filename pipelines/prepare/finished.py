@@ -2,37 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.prepare import storage, workspace
+from pipelines.prepare import disproof, engines, storage, tfds, workspace
+from pipelines.prepare.job import WORK_FOLDER
 from pipelines.prepare.resolving import Begun
 from pipelines.prepare.sources import selection
 from tfrecord_io.errors import FormatError
 from tfrecord_io.json_fields import WRONG, count, mapping
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import Manifest, Split
 
 __all__ = ["find"]
 
 
 def find(begun: Begun, items: Mapping[str, Any]) -> tuple[Manifest, list[str]] | None:
-    """The dataset in the output and the splits that are asked for, if all of their shards are there; else None.
+    """The dataset in the output and the splits that are asked for, if nothing is left to do for them; else None.
 
     `items` are what the fingerprint covers. Raises: ManifestError if the manifest is damaged.
     """
-    root = begun.config.output.root
+    config = begun.config
+    root = config.output.root
     manifest = workspace.read_manifest(root)
     if manifest is None or manifest.fingerprint != workspace.fingerprint_of(items):
         return None
     rows = _rows(root, manifest.fingerprint)
-    if rows is None or set(rows) < set(selection.needed(begun.config.source, list(begun.found.listing.splits))):
+    if rows is None or not set(selection.needed(config.source, list(begun.found.listing.splits))) <= set(rows):
         return None
-    chosen = selection.selected(begun.config.source, rows)
+    chosen = selection.selected(config.source, rows)
     if not all(name in manifest.splits and _is_same(manifest, each) for name, each in chosen.items()):
         return None
+    splits = [manifest.splits[name] for name in chosen]
+    allowed = _are_few(splits, limit=config.max_error_rate)
+    done = allowed and _is_trusted(root, manifest) and _is_whole(root, manifest, splits)
+    return (manifest, list(chosen)) if done else None
+
+
+def _are_few(splits: Sequence[Split], *, limit: float) -> bool:
+    """Whether as few rows were rejected as this run allows. The commit says which ones they are."""
+    ledgers = [split.ledger for split in splits]
+    bad = sum(sum(ledger.unusable.values()) for ledger in ledgers)
+    return bad <= limit * sum(ledger.rows_in - ledger.rows_left_out for ledger in ledgers)
+
+
+def _is_trusted(root: str, manifest: Manifest) -> bool:
+    """Whether no engine that made some of it has been disproved."""
+    made_by = {name for names in manifest.engines.get("splits", {}).values() for name in names}
+    folder = storage.join(root, WORK_FOLDER, manifest.fingerprint)
+    return all(map(engines.is_reference, made_by)) or disproof.read_in(folder) is None
+
+
+def _is_whole(root: str, manifest: Manifest, splits: Sequence[Split]) -> bool:
+    """Whether the shards are there, and what a commit writes beside them."""
     sizes = storage.sizes(root)
-    shards = [shard for name in chosen for shard in manifest.splits[name].shards]
-    return (manifest, list(chosen)) if all(sizes.get(shard.name) == shard.num_bytes for shard in shards) else None
+    shards = [shard for split in splits for shard in split.shards]
+    return (
+        all(sizes.get(shard.name) == shard.num_bytes for shard in shards)
+        and tfds.files(manifest).keys() <= sizes.keys()
+        and bool(storage.list_names(storage.join(root, "tokenizer")))
+    )
 
 
 def _rows(root: str, fingerprint: str) -> dict[str, int] | None:

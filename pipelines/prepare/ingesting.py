@@ -108,6 +108,7 @@ def _ingest(tasks: Sequence[IngestTask], begun: Begun, place: _Place) -> None:
         folder=place.folder,
         root=begun.config.output.root,
         name=begun.config.output.name,
+        workers=begun.config.workers,
         beam_args=begun.config.beam_args,
     )
 

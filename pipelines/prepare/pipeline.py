@@ -272,7 +272,15 @@ def is_embedded(beam_args: Sequence[str]) -> bool:
     return _is_embedded(_options(beam_args))
 
 
-def run_ingest(tasks: Sequence[IngestTask], *, folder: str, root: str, name: str, beam_args: Sequence[str]) -> None:
+def run_ingest(
+    tasks: Sequence[IngestTask],
+    *,
+    folder: str,
+    root: str,
+    name: str,
+    workers: int | None,
+    beam_args: Sequence[str],
+) -> None:
     """Ingests on the runner's workers what `tasks` name, into `folder`; they find their tasks in lists there.
 
     Raises: as `run`.
@@ -288,7 +296,8 @@ def run_ingest(tasks: Sequence[IngestTask], *, folder: str, root: str, name: str
             | "Ingest" >> beam.ParDo(Ingest(root=root, versions=packaging.versions(), sign=sign))
         )
 
-    _run(_options(beam_args), add, work=_Work(root=root, folder=folder, name=f"{name}-ingest"))
+    options = _options(beam_args, workers=workers)
+    _run(options, add, work=_Work(root=root, folder=folder, name=f"{name}-ingest"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

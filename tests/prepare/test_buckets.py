@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import shutil
@@ -12,11 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare import job, reopening, sampling, shards, storage
+from pipelines.prepare import plans, reopening, sampling, shards, storage
 from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.inspection import load_tokenizer
 from pipelines.prepare.lineage import Tracer
 from pipelines.prepare.planning import ShardTask
+from pipelines.prepare.sources.groups import Pieces
 from tests import building
 from tests.building import REVIEWS, read_manifest
 from tests.tokenizers_zoo import Zoo
@@ -279,13 +281,15 @@ def test_what_is_damaged_there_is_made_again(sparse: Path) -> None:
 def test_a_file_of_an_empty_family_that_an_earlier_try_left_goes_away(sparse: Path) -> None:
     opened = reopening.reopen(str(sparse), read_manifest(sparse))
     task = next(
-        task for task in opened.plans["train"].tasks() if not (sparse / opened.job.shard_name(task, length=32)).exists()
+        task
+        for task in plans.all_tasks(opened.plans["train"])
+        if not (sparse / opened.job.shard_name(task, length=32)).exists()
     )
     stale = opened.job.shard_name(task, length=32)
     before = building.files(sparse)
     (sparse / stale).write_bytes(b"by an engine that is not trusted any more")
     (sparse / record_index.file_name(stale)).write_bytes(b"its index")
-    shards.write(task, opened.job, opened.job.open_tools())
+    shards.write(opened.task("train", task.index), opened.job, opened.job.open_tools())
     assert changed_by(sparse, before) == set()
 
 
@@ -318,9 +322,9 @@ def test_a_repair_that_would_put_rows_into_other_lengths_changes_nothing(
     write = shards.write
 
     def other_rows(task: ShardTask, *args: Any, **kwargs: Any) -> Any:
-        return write(
-            ShardTask(split=task.split, index=task.index, count=task.count, segments=((0, 1),)), *args, **kwargs
-        )
+        one = {field.name: getattr(task.found, field.name)[:1] for field in dataclasses.fields(Pieces)[1:]}
+        pieces = Pieces(files=task.found.files, **{**one, "counts": np.array([1])})
+        return write(dataclasses.replace(task, num_rows=1, pieces=pieces), *args, **kwargs)
 
     monkeypatch.setattr(shards, "write", other_rows)
     cause, remedy = building.command("verify", root, "--repair").error
@@ -406,9 +410,9 @@ def request(output: Path, **layout: Any) -> PrepareConfig:
 @pytest.mark.slow
 @pytest.mark.parametrize("max_length", [None, 64])
 def test_the_lengths_that_are_chosen_waste_least_of_all(tmp_path: Path, max_length: int | None) -> None:
-    found = job.resolve(request(tmp_path, bucket_lengths="auto:3", max_length=max_length))
-    plain = job.resolve(request(tmp_path, max_length=max_length))
-    tokens, _ = sampling.row_lengths(plain.job, plain.tools)
+    found = building.resolved(request(tmp_path, bucket_lengths="auto:3", max_length=max_length))
+    plain = building.resolved(request(tmp_path, max_length=max_length))
+    tokens, _ = sampling.row_lengths(plain.job, plain.tools, plain.source.splits)
     assert len(tokens) == len(ROWS["train"]), "so small a split is sampled as a whole"
     chosen = found.job.layout.buckets
     assert chosen[-1] == found.job.length == (max_length or -(-int(tokens.max()) // 8) * 8)

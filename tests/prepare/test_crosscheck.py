@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare import crosscheck, workspace
+from pipelines.prepare import crosscheck, plans
 from pipelines.prepare.engines import choice
+from pipelines.prepare.plans import PlanHeader
 from tests import building
 from tests.prepare import lying_engine
 
@@ -41,13 +42,13 @@ def lies(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
 def lies_when_planned(lies: set[str], monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The texts for which it lies as soon as the sample is taken."""
     later: set[str] = set()
-    write_plan = workspace.write_plan
+    write_plan = plans.write
 
-    def arm(*arguments: Any) -> None:
-        write_plan(*arguments)
+    def arm(*arguments: Any) -> PlanHeader:
         lies.update(later)
+        return write_plan(*arguments)
 
-    monkeypatch.setattr(workspace, "write_plan", arm)
+    monkeypatch.setattr(plans, "write", arm)
     return later
 
 

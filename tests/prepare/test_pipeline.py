@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,11 +22,14 @@ from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.prepare import commit, failures, job, pipeline, plans, shards, waiting, workspace
+from pipelines.prepare import commit, failures, pipeline, plans, shards, waiting, workspace
 from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.failures import Failures, Reported
+from pipelines.prepare.job import Job
 from pipelines.prepare.planning import ShardTask
+from pipelines.prepare.plans import TaskKey
+from pipelines.prepare.resolving import Resolved
 from tests import building, servers
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
 from tfrecord_io import errors, manifest
@@ -37,8 +41,8 @@ def build(output: object, *beam_args: str, **changes: object) -> Outcome:
     return building.command("build", REVIEWS, "--json", *options, "--", *beam_args)
 
 
-def resolved(output: Path) -> job.Resolved:
-    return job.resolve(
+def resolved(output: Path) -> Resolved:
+    return building.resolved(
         PrepareConfig(
             source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
             tokenizer=TokenizerConfig(name=str(building.tokenizer())),
@@ -89,16 +93,20 @@ PICKLERS: list[Callable[[Any], Any]] = [
 ]
 
 
+def planned(job: Job, split: str) -> list[TaskKey]:
+    """The keys of a split's tasks, after the plan of `reviews()`."""
+    (folder,) = reviews().glob(f".prep/*/{split}")
+    shutil.copytree(folder, job.work_path(split), ignore=shutil.ignore_patterns("receipt-*"))
+    header = plans.read_header(job, split)
+    assert header is not None
+    return [plans.key_of(task) for task in plans.all_tasks(header)]
+
+
 @pytest.mark.parametrize("travel", PICKLERS, ids=["pickle", "beam"])
 def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[Any], Any]) -> None:
     found = resolved(tmp_path / "out")
     workspace.reserve(found, overwrite=False)
-    for split in found.job.splits:
-        (plan_file,) = reviews().glob(f".prep/*/{split}/plan.json")
-        Path(found.job.work_path(split)).mkdir()
-        Path(found.job.work_path(split, "plan.json")).write_bytes(plan_file.read_bytes())
-    planned = [workspace.read_plan(found.job, split) for split in found.job.splits]
-    keys = [plans.key_of(task) for plan in planned if plan for task in plan.tasks()]
+    keys = [key for split in found.job.splits for key in planned(found.job, split)]
 
     write = travel(pipeline.WriteShard(found.job))
     write.setup()
@@ -116,12 +124,7 @@ def test_a_travelled_function_needs_nothing_of_the_process_that_sent_it(tmp_path
     """No main-session state: a fresh process unpickles the function and makes a shard, without importing TensorFlow."""
     found = resolved(tmp_path / "out")
     workspace.reserve(found, overwrite=False)
-    (plan_file,) = reviews().glob(".prep/*/validation/plan.json")
-    Path(found.job.work_path("validation")).mkdir()
-    Path(found.job.work_path("validation", "plan.json")).write_bytes(plan_file.read_bytes())
-    plan = workspace.read_plan(found.job, "validation")
-    assert plan is not None
-    keys = [plans.key_of(task) for task in plan.tasks()]
+    keys = planned(found.job, "validation")
     (tmp_path / "sent").write_bytes(pickle.dumps((pickler.dumps(pipeline.WriteShard(found.job)), keys)))
     program = (
         "import pickle, sys\n"

@@ -68,5 +68,6 @@ def test_threads_change_no_byte(tmp_path: Path, layout: str, workers: int) -> No
 def test_the_portable_runner_changes_no_byte(tmp_path: Path, cluster: Cluster, workers: int, layout: str) -> None:
     before = cluster.worker_pids()
     check_same(tmp_path / "out", *cluster.beam_args, layout=layout, workers=workers)
-    assert len(set(cluster.worker_pids()) - set(before)) == workers, "each in a process of its own"
+    # The source is ingested by workers of a job of its own.
+    assert len(set(cluster.worker_pids()) - set(before)) == 2 * workers, "each in a process of its own"
     assert "with state DONE" in cluster.service.log.read_text()
