@@ -122,10 +122,19 @@ def reserve(resolved: Resolved, *, overwrite: bool) -> None:
             storage.delete(folder, inside=job.root)  # of a job that was given up
     for name, content in resolved.tokenizer_files.items():
         storage.write_bytes(job.work_path("tokenizer", name), content, inside=job.root)
-    storage.write_bytes(job.work_path(SOURCE_FILE), _dump(dict(resolved.place)), inside=job.root)
+    place = {**resolved.place, "rows": {**_rows_known(job), **resolved.place["rows"]}}
+    storage.write_bytes(job.work_path(SOURCE_FILE), _dump(place), inside=job.root)
     storage.write_bytes(job.work_path(JOB_FILE), _dump(dict(resolved.items)), inside=job.root)
     # Where no lock keeps jobs apart, another one may have come at the same time: one of the two sees the other.
     _refuse_another(job.root, resolved.items)
+
+
+def _rows_known(job: Job) -> Mapping[str, Any]:
+    """The rows of splits that an earlier run of the same job has looked into."""
+    try:
+        return mapping(read_place(job.root, job.fingerprint)["rows"])
+    except (FormatError, *WRONG):
+        return {}
 
 
 def require_own(job: Job) -> None:

@@ -18,14 +18,12 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from pipelines.prepare import reopening, tokenization, verify
-from pipelines.prepare.column_planning import plan_columns
 from pipelines.prepare.columns import ColumnPlan, Rows, extract
-from pipelines.prepare.config import LayoutConfig, SourceConfig
+from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.inspection import load_tokenizer
 from pipelines.prepare.labels import LabelPlan
 from pipelines.prepare.layouts import LAYOUTS, Opening, Tools
 from pipelines.prepare.lineage import Tracer
-from pipelines.prepare.loading import open_source
 from pipelines.prepare.word_rows import ReferenceWords, TemplateWords, open_words
 from tests import building, texts
 from tests.building import built, read_manifest, read_rows
@@ -319,18 +317,27 @@ def test_names_of_tags_come_from_the_feature_or_from_all_splits(
         "test": datasets.Dataset.from_dict({"tokens": [["c"]], "tags": others}, features=features),
     }
     datasets.DatasetDict(made).save_to_disk(tmp_path / "d")
-    config = SourceConfig(dataset=str(tmp_path / "d"), splits=("train",))
-    plan = plan_columns(config, open_source(config), inputs=LAYOUTS["tokens"].inputs(config))
+    plan = _planned(tmp_path, splits=("train",))
     assert plan.tags == LabelPlan(column="tags", kind=kind, names=names)  # type: ignore[arg-type]
     assert plan.label_names == names
 
 
 @pytest.mark.parametrize("tags", [["O"], [[0.5]], [[["O"]]]])
 def test_what_are_no_lists_of_tags_is_refused(tmp_path: Path, tags: list[Any]) -> None:
-    data = building.source(tmp_path / "d", train=[{"tokens": ["a"], "tags": tags[0]}])
-    config = SourceConfig(dataset=str(data))
+    building.source(tmp_path / "d", train=[{"tokens": ["a"], "tags": tags[0]}])
     with pytest.raises(ColumnError, match="expected lists of class ids or strings"):
-        plan_columns(config, open_source(config), inputs=LAYOUTS["tokens"].inputs(config))
+        _planned(tmp_path)
+
+
+def _planned(folder: Path, **options: Any) -> ColumnPlan:
+    """What a build of the dataset `d` in `folder` takes its columns for."""
+    config = PrepareConfig(
+        source=SourceConfig(dataset=str(folder / "d"), **options),
+        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
+        output=OutputConfig(root=str(folder / "out"), name="d"),
+        layout=LayoutConfig(name="tokens", max_length=LENGTH),
+    )
+    return building.resolved(config).job.columns
 
 
 # --- through every command ------------------------------------------------------------------------------------------

@@ -1,0 +1,74 @@
+"""An output that holds what is asked for is taken as it is, and one that lacks anything is not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipelines.prepare import ingesting
+from tests import building
+from tests.building import REVIEWS, Outcome, read_manifest, reviews
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(reviews(), tmp_path / "out"))
+
+
+def again(output: Path, **changes: object) -> Outcome:
+    """The build of `reviews()`, once more."""
+    options = building.options(output, **{"label_column": "label", **changes})
+    return building.command("build", REVIEWS, "--json", *options)
+
+
+def refuse_to_ingest(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("rows were looked for")
+
+    monkeypatch.setattr(ingesting, "resolved", fail)
+
+
+def test_nothing_is_read_or_changed_when_all_is_there(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_to_ingest(monkeypatch)
+    before = building.files(finished)
+    outcome = again(finished)
+    assert outcome.status == 0, outcome.err
+    assert json.loads(outcome.out)["shards_made"] == 0
+    assert building.files(finished) == before
+
+
+@pytest.mark.parametrize("gone", ["dataset_info.json", "tokenizer"])
+def test_what_lies_beside_the_shards_is_written_again(finished: Path, gone: str) -> None:
+    before = building.files(finished)
+    path = finished / gone
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    outcome = again(finished)
+    assert outcome.status == 0, outcome.err
+    assert json.loads(outcome.out)["shards_made"] == 0
+    assert building.files(finished) == before
+
+
+def test_a_lower_error_rate_than_the_dataset_has_is_refused(tmp_path: Path) -> None:
+    rows = [{"text": None if row % 4 == 1 else f"row {row}"} for row in range(20)]
+    data = building.source(tmp_path / "data", train=rows)
+    options = building.options(tmp_path / "out")
+    assert building.command("build", data, *options, "--max-error-rate", 0.25).status == 0
+    cause, _ = building.command("build", data, *options, "--max-error-rate", 0.2).error
+    assert cause.startswith("5 of 20 rows cannot be used")
+    assert building.command("build", data, *options, "--max-error-rate", 0.25).status == 0
+
+
+def test_a_split_may_be_asked_for_after_another_and_then_each_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for split in ("train", "validation"):
+        outcome = again(tmp_path / "out", split=split, label_column=None)
+        assert outcome.status == 0, outcome.err
+    assert set(read_manifest(tmp_path / "out").splits) == {"train", "validation"}
+    refuse_to_ingest(monkeypatch)
+    for asked in (("train",), ("validation",), ("train", "validation")):
+        outcome = again(tmp_path / "out", split=asked, label_column=None)
+        assert outcome.status == 0, outcome.err
