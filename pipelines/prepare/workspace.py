@@ -45,6 +45,7 @@ __all__ = [
     "require_own",
     "reserve",
     "source_path",
+    "sweep",
 ]
 
 JOB_FILE = "job.json"
@@ -114,18 +115,25 @@ def reserve(resolved: Resolved, *, overwrite: bool) -> None:
     if overwrite:
         clear(job.root)
     storage.make_folder(job.root)
-    storage.sweep(job.root)
-    for folder in (WORK_FOLDER, *_FOLDERS):
-        storage.sweep(storage.join(job.root, folder), inside=job.root, below=True)
-    for name in _ingested(job.root):
-        if (folder := storage.join(job.root, WORK_FOLDER, name)) != job.ingested:
-            storage.delete(folder, inside=job.root)  # of a job that was given up
+    sweep(job.root, ingested=job.ingested)
     for name, content in resolved.tokenizer_files.items():
         storage.write_bytes(job.work_path("tokenizer", name), content, inside=job.root)
     storage.write_bytes(job.work_path(SOURCE_FILE), _dump(dict(resolved.place)), inside=job.root)
     storage.write_bytes(job.work_path(JOB_FILE), _dump(dict(resolved.items)), inside=job.root)
     # Where no lock keeps jobs apart, another one may have come at the same time: one of the two sees the other.
     _refuse_another(job.root, resolved.items)
+
+
+def sweep(root: str, *, ingested: str | None = None) -> None:
+    """Deletes what jobs that were killed or given up have left: files half written, and copies of sources other than
+    `ingested`.
+    """
+    storage.sweep(root)
+    for folder in (WORK_FOLDER, *_FOLDERS):
+        storage.sweep(storage.join(root, folder), inside=root, below=True)
+    for name in _ingested(root):
+        if (folder := storage.join(root, WORK_FOLDER, name)) != ingested:
+            storage.delete(folder, inside=root)
 
 
 def require_own(job: Job) -> None:
