@@ -423,7 +423,8 @@ class TestBadInput:
             ({"truncation": "only_second"}, 2, "only_second with one text column", "twice"),
             ({"add_bos": True}, 2, "with --layout pad", "--layout concat"),
             ({"layout": "concat", "add_bos": True}, 1, "has no BOS token", "leave --add-bos out"),
-            ({"config": "plain_text"}, 1, "belong to hub datasets", "leave them out"),
+            ({"config": "plain_text"}, 1, "no configuration 'plain_text', expected default", "leave --config out"),
+            ({"revision": "main"}, 1, "--revision belongs to hub datasets", "leave it out"),
         ],
     )
     def test_a_wrong_option_is_named(

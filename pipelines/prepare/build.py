@@ -87,6 +87,7 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
     with locking.held(root, work_folder=WORK_FOLDER):
         workspace.check(root, items=items, overwrite=config.overwrite)
         if items is not None and not config.overwrite and (found := finished.find(begun, items)):
+            workspace.sweep(root)
             return _kept(*found, seconds=time.perf_counter() - began)
         resolved = ingesting.resolved(begun)
         tasks = _planned_tasks(resolved, config)

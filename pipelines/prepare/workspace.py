@@ -45,6 +45,7 @@ __all__ = [
     "require_own",
     "reserve",
     "source_path",
+    "sweep",
 ]
 
 JOB_FILE = "job.json"
@@ -114,12 +115,7 @@ def reserve(resolved: Resolved, *, overwrite: bool) -> None:
     if overwrite:
         clear(job.root)
     storage.make_folder(job.root)
-    storage.sweep(job.root)
-    for folder in (WORK_FOLDER, *_FOLDERS):
-        storage.sweep(storage.join(job.root, folder), inside=job.root, below=True)
-    for name in _ingested(job.root):
-        if (folder := storage.join(job.root, WORK_FOLDER, name)) != job.ingested:
-            storage.delete(folder, inside=job.root)  # of a job that was given up
+    sweep(job.root, ingested=job.ingested)
     for name, content in resolved.tokenizer_files.items():
         storage.write_bytes(job.work_path("tokenizer", name), content, inside=job.root)
     place = {**resolved.place, "rows": {**_rows_known(job), **resolved.place["rows"]}}
@@ -135,6 +131,18 @@ def _rows_known(job: Job) -> Mapping[str, Any]:
         return mapping(read_place(job.root, job.fingerprint)["rows"])
     except (FormatError, *WRONG):
         return {}
+
+
+def sweep(root: str, *, ingested: str | None = None) -> None:
+    """Deletes what jobs that were killed or given up have left: files half written, and copies of sources other than
+    `ingested`.
+    """
+    storage.sweep(root)
+    for folder in (WORK_FOLDER, *_FOLDERS):
+        storage.sweep(storage.join(root, folder), inside=root, below=True)
+    for name in _ingested(root):
+        if (folder := storage.join(root, WORK_FOLDER, name)) != ingested:
+            storage.delete(folder, inside=root)
 
 
 def require_own(job: Job) -> None:

@@ -19,11 +19,11 @@ from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.dataflow import dataflow_runner
 
-from pipelines.prepare import dataflow, gcs, job, packaging, pipeline, progress, waiting
+from pipelines.prepare import dataflow, gcs, ingesting, packaging, pipeline, progress, resolving, waiting
 from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.failures import AGAIN, Reported
 from pipelines.prepare.planning import ShardTask
-from pipelines.prepare.staged_files import StagedFiles
+from pipelines.prepare.resolving import Resolved
 from tests import building, dataflow_service
 from tests.building import REVIEWS, Outcome, reviews
 from tests.cloud import emulator
@@ -317,9 +317,9 @@ def test_without_googles_libraries_the_error_says_what_to_install(
 
 
 @pytest.fixture(scope="module")
-def resolved() -> job.Resolved:
-    """The reviews, as if they were staged: what travels does not depend on where the rows are."""
-    found = job.resolve(
+def resolved() -> Iterator[Resolved]:
+    """The reviews: what travels does not depend on where the rows are."""
+    begun = resolving.begin(
         PrepareConfig(
             source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
             tokenizer=TokenizerConfig(name=str(building.tokenizer())),
@@ -327,27 +327,24 @@ def resolved() -> job.Resolved:
             layout=LayoutConfig(max_length=32),
         )
     )
-    splits = {
-        name: dataclasses.replace(split, files=StagedFiles(found.job.work_path("source"), name, "0" * 64))
-        for name, split in found.job.splits.items()
-    }
-    return dataclasses.replace(found, job=dataclasses.replace(found.job, splits=splits))
+    with ingesting.resolved_for_looking(begun) as found:
+        yield found
 
 
-def test_the_graph_of_ten_thousand_shards_is_small(resolved: job.Resolved) -> None:
+def test_the_graph_of_ten_thousand_shards_is_small(resolved: Resolved) -> None:
     arguments = pipeline.CommitArguments(items=resolved.items, identity=resolved.source.identity, max_error_rate=0.0)
-    tasks = [ShardTask(split="train", index=index, count=10_000, segments=((0, 1),)) for index in range(10_000)]
+    tasks = [ShardTask(split="train", index=index, count=10_000, num_rows=1) for index in range(10_000)]
     graph = beam.Pipeline(runner="DirectRunner")
     pipeline._add_steps(graph, resolved.job, tasks, arguments, give_sign=False)
     assert len(graph.to_runner_api().SerializeToString()) < 100_000
 
 
-def test_functions_are_small(resolved: job.Resolved) -> None:
+def test_functions_are_small(resolved: Resolved) -> None:
     assert len(pickler.dumps(pipeline.WriteShard(resolved.job, versions=packaging.versions()))) < 5_000
 
 
 def test_the_jobs_name_is_one_of_its_work_and_of_a_form_that_dataflow_takes(
-    resolved: job.Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    resolved: Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def name_of(**changes: Any) -> str:
         options = PipelineOptions([])
@@ -368,7 +365,7 @@ def test_the_jobs_name_is_one_of_its_work_and_of_a_form_that_dataflow_takes(
 
 @pytest.mark.slow
 def test_what_the_user_says_of_processes_is_left_alone(
-    resolved: job.Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    resolved: Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packaging, "ship", lambda *_: None)
     options = PipelineOptions(["--experiments=use_multiple_sdk_containers", "--job_name=mine"])

@@ -31,7 +31,7 @@ from pipelines.prepare.planning import ShardTask
 from tests import building
 from tests.building import REVIEWS, reviews
 
-TASKS = [ShardTask(split="train", index=index, count=2, segments=((50 * index, 50 * index + 50),)) for index in (0, 1)]
+TASKS = [ShardTask(split="train", index=index, count=2, num_rows=50) for index in (0, 1)]
 
 
 @pytest.fixture(autouse=True)
@@ -212,7 +212,11 @@ def test_on_a_terminal_there_is_a_bar_that_goes_away(tmp_path: Path) -> None:
     assert "shards made, 0 kept" in text
     lines = text.splitlines()
     assert lines[0] == f"opening {REVIEWS} and the tokenizer {building.tokenizer()}"
-    assert lines[1:3] == ["sampling 320 rows of train", "sampling 80 rows of validation"]
+    assert lines[1:4] == [
+        "ingesting 2 files of 0.1 MB",
+        "sampling 320 rows of train",
+        "sampling 80 rows of validation",
+    ]
 
 
 # What names and texts may hold: markup, emoji codes, escape sequences, directions, halves of surrogate pairs.

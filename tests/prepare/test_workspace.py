@@ -9,14 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare import memory, shards, storage, workspace
 from pipelines.prepare.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.content import bytes_digest
-from pipelines.prepare.job import resolve, source_place, tokenizer_files
-from pipelines.prepare.opened import Source
+from pipelines.prepare.job import tokenizer_files
 from pipelines.prepare.planning import ShardTask
+from pipelines.prepare.resolving import source_place
+from pipelines.prepare.sources.files import Listing
+from pipelines.prepare.sources.opening import Found
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.tokenizers_zoo import Zoo
@@ -68,6 +72,8 @@ def test_a_finished_dataset_is_not_made_again(finished: Path, num_shards: int) -
     ["shard gone", "receipt gone", "receipt damaged", "shard cut off", "wrong receipt", "another shard's receipt"],
 )
 def test_only_what_is_missing_is_made_again_with_the_same_bytes(finished: Path, num_shards: int, damage: str) -> None:
+    if "receipt" in damage:  # which nobody needs any more once there is a manifest
+        (finished / "manifest.json").unlink()
     shard, receipt = sorted(finished.glob("*-train-*.tfrecord"))[1], receipts(finished)[1]
     if damage == "shard gone":
         shard.unlink()
@@ -93,11 +99,15 @@ def test_an_unfinished_dataset_is_completed(finished: Path, num_shards: int) -> 
     assert building.files(finished) == building.files(reviews())
 
 
-def test_what_a_killed_process_left_half_written_is_swept_away(finished: Path) -> None:
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_what_a_killed_process_left_half_written_is_swept_away(finished: Path, is_whole: bool) -> None:
     for name in (".partial-1-reviews-train", "rejected/.partial-2", "tokenizer/.partial-3"):
         storage.write_bytes(str(finished / "x"), b"x")
         (finished / name).parent.mkdir(exist_ok=True)
         (finished / "x").rename(finished / name)
+    storage.write_bytes(str(finished / ".prep" / f"rows-{'0' * 16}" / "train-00000-00000.arrow"), b"x")
+    if not is_whole:
+        (finished / "manifest.json").unlink()
     result(build(finished))
     assert building.files(finished) == building.files(reviews())
 
@@ -179,30 +189,52 @@ def test_a_build_that_fails_leaves_what_is_to_be_overwritten_as_it_is(finished: 
     options = building.options(finished, label_column="label", overwrite=True)
     cause, _ = building.command("build", data, *options).error
     assert cause.startswith("1 of 2 rows cannot be used")
-    assert building.files(finished) == building.files(reviews())
+    assert without_rows(finished) == building.files(reviews())
+
+
+def without_rows(root: Path) -> dict[str, bytes]:
+    """All files but those of an ingested copy of the source, which serves the next attempt."""
+    return {name: content for name, content in building.files(root).items() if not name.startswith(".prep/rows-")}
 
 
 def test_a_build_that_fails_before_it_has_made_anything_leaves_no_folder(tmp_path: Path) -> None:
-    data = building.source(tmp_path / "data", train=[{"text": None}, {"text": "a"}])
-    assert building.command("build", data, *building.options(tmp_path / "out" / "deep")).status == 1
+    pq.write_table(pa.table({"text": [None, "a"]}), tmp_path / "a.parquet")
+    outcome = building.command("build", tmp_path / "a.parquet", *building.options(tmp_path / "out" / "deep"))
+    assert outcome.error[0].startswith("1 of 2 rows cannot be used")
     assert not (tmp_path / "out" / "deep").exists()
+
+
+def test_a_build_that_fails_leaves_nothing_but_the_rows_that_it_has_ingested(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": None}, {"text": "a"}])
+    assert building.command("build", data, *building.options(tmp_path / "out")).status == 1
+    assert building.files(tmp_path / "out")
+    assert not without_rows(tmp_path / "out")
+    result(building.command("build", data, "--json", *building.options(tmp_path / "out", max_error_rate=0.5)))
+    assert not list(tmp_path.glob("out/.prep/rows-*"))
 
 
 def test_where_the_source_was_is_written_down_without_credentials(tmp_path: Path) -> None:
     config = SourceConfig(dataset="s3://key:secret@host/data/*.parquet?token=secret#x", config="c")
-    identity = {"kind": "parquet"}
-    source = Source(splits={}, all_splits={}, columns={}, identity=identity)
-    place = source_place(config, source)
+    place = source_place(config, found_with({"kind": "parquet"}))
     assert place == {"dataset": "s3://host/data/*.parquet", "config": "c", "revision": None}
+
+
+def found_with(identity: dict[str, Any]) -> Found:
+    """A dataset that is known by this alone."""
+    listing = Listing(kind="files", splits={}, identity=identity)
+    return Found(listing=listing, columns={}, footers={}, addresses={})
 
 
 def test_where_the_source_was_is_an_absolute_path_or_a_pinned_hub_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
-    source = Source(splits={}, all_splits={}, columns={}, identity={"kind": "json"})
-    assert source_place(SourceConfig(dataset="a/*.jsonl"), source)["dataset"] == "/a/*.jsonl"
-    source = Source(splits={}, all_splits={}, columns={}, identity={"kind": "hub", "revision": "abc"})
-    found = source_place(SourceConfig(dataset="user/name", revision="main"), source)
-    assert found == {"dataset": "user/name", "config": None, "revision": "abc"}
+    place = source_place(SourceConfig(dataset="a/*.jsonl"), found_with({"kind": "json"}))
+    assert place["dataset"] == "/a/*.jsonl"
+    hub = found_with({"kind": "hub", "revision": "abc"})
+    assert source_place(SourceConfig(dataset="user/name", revision="main"), hub) == {
+        "dataset": "user/name",
+        "config": None,
+        "revision": "abc",
+    }
 
 
 def test_a_worker_whose_job_was_cleared_away_stops(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,13 +255,14 @@ def test_a_worker_whose_job_was_cleared_away_stops(finished: Path, monkeypatch: 
 def test_a_worker_whose_job_was_cleared_away_while_it_tokenized_leaves_no_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resolved = resolve(request(tmp_path / "out", seed=0))
+    resolved = building.resolved(request(tmp_path / "out", seed=0))
     workspace.reserve(resolved, overwrite=False)
     monkeypatch.setattr(memory, "give_back", lambda: workspace.clear(resolved.job.root))
-    task = ShardTask(split="train", index=0, count=1, segments=((0, 10),))
+    pieces = resolved.source.splits["train"].groups.pieces([(0, 10)])
+    task = ShardTask(split="train", index=0, count=1, num_rows=10, pieces=pieces)
     with pytest.raises(OutputError, match="the files of this job are gone: another job has started over"):
         shards.write(task, resolved.job, resolved.tools)
-    assert building.files(tmp_path / "out") == {}
+    assert without_rows(tmp_path / "out") == {}
 
 
 def flip(folder: Path) -> None:
@@ -247,7 +280,7 @@ MEDDLED: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("meddled", sorted(MEDDLED))
 def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path: Path, meddled: str) -> None:
-    resolved = resolve(request(tmp_path / "out", seed=0))
+    resolved = building.resolved(request(tmp_path / "out", seed=0))
     workspace.reserve(resolved, overwrite=False)
     job, folder = resolved.job, tmp_path / "out" / ".prep" / resolved.job.fingerprint / "tokenizer"
     MEDDLED[meddled](folder)
@@ -268,7 +301,7 @@ def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path:
 @pytest.mark.parametrize("name", ["..", "a\\b", "a\0b"])
 def test_a_file_of_a_tokenizer_has_a_plain_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """An object's name may be anything."""
-    job = resolve(request(tmp_path / "out", seed=0)).job
+    job = building.resolved(request(tmp_path / "out", seed=0)).job
     monkeypatch.setattr(storage, "list_files", lambda folder: [name])
     with pytest.raises(FormatError, match=r"tokenizer: .* is no name of a tokenizer's file") as caught:
         tokenizer_files(job)
@@ -277,13 +310,13 @@ def test_a_file_of_a_tokenizer_has_a_plain_name(tmp_path: Path, monkeypatch: pyt
 
 def test_of_two_jobs_without_a_lock_one_sees_the_other(tmp_path: Path) -> None:
     """As on an object store: both have found the folder free before either has written."""
-    first, second = (resolve(request(tmp_path / "out", seed=seed)) for seed in (0, 1))
+    first, second = (building.resolved(request(tmp_path / "out", seed=seed)) for seed in (0, 1))
     for each in (first, second):
-        workspace.check(each, overwrite=False)
+        workspace.check(each.job.root, items=each.items, overwrite=False)
     workspace.reserve(first, overwrite=False)
     with pytest.raises(FingerprintMismatchError, match="seed: was 0, now 1"):
         workspace.reserve(second, overwrite=False)
-    workspace.check(first, overwrite=False)
+    workspace.check(first.job.root, items=first.items, overwrite=False)
 
 
 def request(output: Path, *, seed: int) -> PrepareConfig:
@@ -297,7 +330,7 @@ def request(output: Path, *, seed: int) -> PrepareConfig:
 
 def test_other_rows_of_a_split_are_refused(finished: Path) -> None:
     cause, _ = build(finished, split="train[:10]").error
-    assert "split 'train' was planned for the rows [0:320], but now the rows [0:10] are asked for" in cause
+    assert "split 'train' was planned for the rows train[0:320], but now the rows train[0:10] are asked for" in cause
 
 
 @pytest.mark.parametrize("job", [b"", b"[1]", b"{", None])
@@ -312,6 +345,7 @@ def test_an_unknown_job_in_the_work_folder_is_refused(tmp_path: Path, job: bytes
 
 @pytest.mark.parametrize("plan", [b"", b"[]", b'{"split": 1}', b"\xff"])
 def test_a_damaged_plan_is_named(finished: Path, plan: bytes) -> None:
+    (finished / "manifest.json").unlink()
     (path,) = finished.glob(".prep/*/train/plan.json")
     path.write_bytes(plan)
     cause, remedy = build(finished).error

@@ -16,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from pipelines import stages
 from pipelines.prepare import storage
 from pipelines.prepare.sources import ingest_receipts, rows_of
 from pipelines.prepare.sources.ingest_receipts import IngestReceipt
@@ -55,8 +54,6 @@ def ingest_all(
     """
     found = ingest_receipts.find_receipts(tasks)
     missing = [number for number, receipt in enumerate(found) if receipt is None]
-    if missing:
-        stages.begin(f"ingesting {len(missing):,} files and parts of files")
     stop = threading.Event()
     with ThreadPoolExecutor(max(1, min(threads, len(missing)))) as pool:
         made = {pool.submit(run, tasks[number], addresses=addresses, stop=stop): number for number in missing}
