@@ -191,8 +191,7 @@ def test_the_source_may_be_in_a_bucket_too(gcs: Gcs, bucket: str) -> None:
     )
     ended = subprocess.run(
         [sys.executable, "-c", program, json.dumps(commands, default=str)],
-        # `datasets` takes what is behind an address for out of reach while HF_HUB_OFFLINE is set.
-        env=gcs.environment(HF_HUB_OFFLINE="0"),
+        env=gcs.environment(),
         capture_output=True,
         text=True,
         timeout=_SECONDS,
