@@ -271,7 +271,10 @@ def _part(job: Job, header: PlanHeader, at: int, *, read: Callable[..., Part]) -
 
 def _gone(job: Job, split: str) -> OutputError:
     workspace.require_own(job)
-    return OutputError(f"{job.work_path(split)}: the plan is gone", remedy=_START_OVER)
+    return OutputError(
+        f"{job.work_path(split)}: the plan is gone",
+        remedy=f"copy .prep/ again from where the dataset was made, or {_START_OVER}",
+    )
 
 
 @functools.lru_cache(maxsize=_PARTS_HELD)
