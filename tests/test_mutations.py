@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipelines.prepare import disproof, receipts, workspace
-from pipelines.prepare.planning import SplitPlan
+from pipelines.prepare import disproof, plans, receipts, workspace
 from tests import building
 from tests.building import REVIEWS, built
 from tfrecord_io import json_fields, manifest
@@ -125,7 +124,8 @@ def parser_of(file: str, folder: Path) -> Callable[[bytes], object]:
     parsers: dict[str, Callable[[bytes], object]] = {
         "manifest.json": lambda text: manifest.parse(text, place=file),
         "receipt": lambda text: receipts.parse(text, place=file),
-        "plan.json": lambda text: SplitPlan.from_json(workspace._load(text, place=file, any_depth=True), place=file),
+        "plan.json": lambda text: plans._parsed(text, file),
+        "files.json": lambda text: placed(text) and plans.read_file_rows(str(folder / ".prep" / "f")),
         "source.json": lambda text: placed(text) and workspace.read_place(str(folder), "f"),
         "job.json": lambda text: placed(text) and workspace._own_shards(str(folder)),
         "disproof.json": lambda text: disproof.read(placed(text)),

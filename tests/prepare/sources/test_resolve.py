@@ -289,7 +289,6 @@ def test_identity_is_the_content_wherever_it_lies(tmp_path: Path, saved: bool) -
 def test_identity_says_which_files_are_of_which_split(tmp_path: Path) -> None:
     _write(tmp_path, "train/0.jsonl", "test/0.jsonl")
     before = _resolve(tmp_path).identity
-    assert before["splits"] == {"train": [0], "test": [1]}
     (tmp_path / "test").rename(tmp_path / "valid")
     assert _resolve(tmp_path).identity != before
 
