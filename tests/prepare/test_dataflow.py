@@ -335,7 +335,7 @@ def test_the_graph_of_ten_thousand_shards_is_small(resolved: Resolved) -> None:
     arguments = pipeline.CommitArguments(items=resolved.items, identity=resolved.source.identity, max_error_rate=0.0)
     tasks = [ShardTask(split="train", index=index, count=10_000, num_rows=1) for index in range(10_000)]
     graph = beam.Pipeline(runner="DirectRunner")
-    pipeline._add_steps(graph, resolved.job, tasks, arguments, give_sign=False)
+    pipeline._add_shards(graph, resolved.job, tasks, arguments, threads=None, sign=None)
     assert len(graph.to_runner_api().SerializeToString()) < 100_000
 
 
@@ -344,17 +344,17 @@ def test_functions_are_small(resolved: Resolved) -> None:
 
 
 def test_the_jobs_name_is_one_of_its_work_and_of_a_form_that_dataflow_takes(
-    resolved: Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def name_of(**changes: Any) -> str:
+    def name_of(name: str = "reviews", work: str = "gs://bucket/folder/out f") -> str:
         options = PipelineOptions([])
-        dataflow.prepare(options, dataclasses.replace(resolved.job, **changes), folder=str(tmp_path))
-        name: str = options.view_as(GoogleCloudOptions).job_name
-        return name
+        dataflow.prepare(options, name=name, work=work, folder=str(tmp_path))
+        found: str = options.view_as(GoogleCloudOptions).job_name
+        return found
 
     monkeypatch.setattr(packaging, "ship", lambda *_: None)
-    assert name_of() == name_of(root="gs://bucket/folder/out/")
-    names = [name_of(), name_of(root="gs://bucket/other"), name_of(fingerprint="f" * 32)]
+    assert name_of() == name_of()
+    names = [name_of(), name_of(work="gs://bucket/other f"), name_of("reviews-ingest"), name_of(work="x")]
     names += [name_of(name="Ä_B..c" * 30), name_of(name="___")]
     assert len(set(names)) == len(names)
     for name in names:
@@ -364,11 +364,9 @@ def test_the_jobs_name_is_one_of_its_work_and_of_a_form_that_dataflow_takes(
 
 
 @pytest.mark.slow
-def test_what_the_user_says_of_processes_is_left_alone(
-    resolved: Resolved, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_user_says_of_processes_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packaging, "ship", lambda *_: None)
     options = PipelineOptions(["--experiments=use_multiple_sdk_containers", "--job_name=mine"])
-    dataflow.prepare(options, resolved.job, folder=str(tmp_path))
+    dataflow.prepare(options, name="reviews", work="x", folder=str(tmp_path))
     assert "no_use_multiple_sdk_containers" not in options.view_as(DebugOptions).experiments
     assert options.view_as(GoogleCloudOptions).job_name == "mine"

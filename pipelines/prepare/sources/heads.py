@@ -33,13 +33,21 @@ _HEAD_BYTES = 1 << 18
 _MOST_LETTERS = 1 << 30
 
 
-def text_types(splits: Mapping[str, Sequence[DataFile]], kind: FileKind, *, addresses: Mapping[str, str]) -> pa.Schema:
+def text_types(
+    splits: Mapping[str, Sequence[DataFile]],
+    kind: FileKind,
+    *,
+    addresses: Mapping[str, str],
+    wanted: Collection[str] = (),
+) -> pa.Schema:
     """The columns of the source, with the description of `datasets` as metadata. Files have rows, or are left out.
+    `wanted` are columns that will be read.
 
-    Raises: SourceError if a head cannot be read, or no file has a row.
+    Raises: SourceError if a head cannot be read, or no file has a row; ColumnError if a header line names a wanted
+        column twice.
     """
     files = [file for some in splits.values() for file in some]
-    heads = ((number, _described(file, kind, addresses=addresses)) for number, file in enumerate(files))
+    heads = ((number, _described(file, kind, addresses=addresses, wanted=wanted)) for number, file in enumerate(files))
     number, types = next(((number, found) for number, found in heads if found is not None), (0, None))
     if types is None:
         raise SourceError(
@@ -72,9 +80,11 @@ def check_header(file: DataFile, *, wanted: Collection[str], addresses: Mapping[
 open_head = partial(byte_ranges.open_file, block_bytes=_HEAD_BYTES)
 
 
-def _described(file: DataFile, kind: FileKind, *, addresses: Mapping[str, str]) -> pa.Schema | None:
+def _described(
+    file: DataFile, kind: FileKind, *, addresses: Mapping[str, str], wanted: Collection[str]
+) -> pa.Schema | None:
     if kind in _SEPARATORS:
-        check_header(file, wanted=(), addresses=addresses)
+        check_header(file, wanted=wanted, addresses=addresses)
     with _explained(file):
         return text_readers.described(kind, lambda: open_head(file, addresses=addresses))
 

@@ -182,13 +182,13 @@ def listing(**changes: object) -> Listing:
 
 
 def test_the_folder_is_that_of_the_content_wherever_it_lies() -> None:
-    types = pa.schema({"text": pa.string()})
+    types = {"train": pa.schema({"text": pa.string()})}
     folder = ingest_tasks.folder_of("/out/.prep", listing(), types)
     assert folder.startswith("/out/.prep/rows-")
     assert len(folder) == len("/out/.prep/rows-") + 16
     assert ingest_tasks.folder_of("/out/.prep", listing(path="gs://bucket/b.jsonl", stamp=None), types) == folder
     assert ingest_tasks.folder_of("/out/.prep", listing(version="xxh3:2"), types) != folder
-    assert ingest_tasks.folder_of("/out/.prep", listing(), pa.schema({"text": pa.int64()})) != folder
+    assert ingest_tasks.folder_of("/out/.prep", listing(), {"train": pa.schema({"text": pa.int64()})}) != folder
 
 
 def test_a_receipt_is_short_json(tmp_path: Path) -> None:
