@@ -9,10 +9,21 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare import commit, object_storage, receipts, shard_files, shards, storage, workspace
+from pipelines.prepare import (
+    build,
+    commit,
+    ingesting,
+    object_storage,
+    plans,
+    receipts,
+    resolving,
+    shard_files,
+    shards,
+    storage,
+)
 from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.job import Resolved, resolve
-from pipelines.prepare.planning import ShardTask
+from pipelines.prepare.planning import ShardTask, SplitPlan
+from pipelines.prepare.resolving import Resolved
 from tests import building
 from tests.cloud.disturbed import shorten_pauses, through
 from tests.cloud.emulator import Gcs
@@ -96,18 +107,23 @@ def test_elsewhere_nothing_is_asked_and_the_last_one_wins(tmp_path: Any) -> None
 
 
 @pytest.fixture
-def job(gcs: Gcs, bucket: str) -> Resolved:
-    """A job in a bucket that has made every shard, and has not committed."""
-    for name, content in building.files(building.reviews()).items():
-        if name != manifest.FILE_NAME:
-            gcs.write(bucket, f"out/{name}", content)
-    config = PrepareConfig(
+def config(bucket: str) -> PrepareConfig:
+    """The request of `building.reviews()`, with its output in a bucket."""
+    return PrepareConfig(
         source=SourceConfig(dataset=str(building.REVIEWS), label_column="label"),
         tokenizer=TokenizerConfig(name=str(building.tokenizer())),
         output=OutputConfig(root=f"gs://{bucket}/out", name="reviews", shard_bytes=20_000),
         layout=LayoutConfig(max_length=32),
     )
-    return resolve(config)
+
+
+@pytest.fixture
+def job(gcs: Gcs, bucket: str, config: PrepareConfig) -> Resolved:
+    """A job in a bucket that has made every shard, and has not committed."""
+    for name, content in building.files(building.reviews()).items():
+        if name != manifest.FILE_NAME:
+            gcs.write(bucket, f"out/{name}", content)
+    return ingesting.resolved(resolving.begin(config))
 
 
 def newer_manifest() -> bytes:
@@ -177,14 +193,16 @@ class TestJobs:
         committed(job)
         assert gcs.objects(bucket, "out/") == building.files(building.reviews())
 
-    def test_a_plan_for_other_rows_that_came_meanwhile_stays(self, gcs: Gcs, bucket: str, job: Resolved) -> None:
-        plan = workspace.read_plan(job.job, "train")
-        assert plan is not None
+    def test_a_plan_for_other_rows_that_came_meanwhile_stays(
+        self, gcs: Gcs, bucket: str, job: Resolved, config: PrepareConfig
+    ) -> None:
+        plan = build.plan_one(job, "train", config).plan
         before = gcs.objects(bucket)
-        workspace.write_plan(job.job, plan)
-        with pytest.raises(OutputError, match=r"train/plan\.json: not written, since another job"):
-            workspace.write_plan(job.job, dataclasses.replace(plan, shards=plan.shards[:1]))
+        write_plan(job, plan)
         assert gcs.objects(bucket) == before
+        with pytest.raises(OutputError, match=r"train/plan\.json: not written, since another job"):
+            write_plan(job, first_shards(plan, 1))
+        assert gcs.objects(bucket).items() >= before.items(), "the plan that was there, and every part of it"
 
     @pytest.mark.parametrize("part", ["shard", "index", "receipt"])
     def test_a_delayed_worker_does_not_replace_what_a_newer_job_has_made(
@@ -232,7 +250,19 @@ class TestJobs:
         assert receipts.parse(storage.read_bytes(job.job.receipt_path(task)), place="receipt") == receipt
 
 
+def write_plan(job: Resolved, plan: SplitPlan) -> None:
+    plans.write(job.job, plan, job.source.splits["train"].groups)
+
+
+def first_shards(plan: SplitPlan, count: int) -> SplitPlan:
+    """A plan of the first shards only."""
+    stop = int(plan.offsets[count])
+    return dataclasses.replace(
+        plan, starts=plan.starts[:stop], stops=plan.stops[:stop], offsets=plan.offsets[: count + 1]
+    )
+
+
 def first_task(job: Resolved) -> ShardTask:
-    plan = workspace.read_plan(job.job, "train")
-    assert plan is not None
-    return plan.tasks()[0]
+    header = plans.read_header(job.job, "train")
+    assert header is not None
+    return plans.task_of(job.job, plans.key_of(plans.all_tasks(header)[0]))
