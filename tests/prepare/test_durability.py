@@ -43,6 +43,9 @@ class Disk:
         self, source: Any, target: Any, *, src_dir_fd: int | None = None, dst_dir_fd: int | None = None
     ) -> None:
         source, target = whole(source, src_dir_fd), whole(target, dst_dir_fd)
+        if not target.startswith(self.top):  # a library's own cache, such as Numba's
+            self._replace(source, target)
+            return
         assert os.stat(source).st_ino in self._synced_files, f"{target} appears before its content is on the disk"
         self.moments.append((target, {path for path in self._lasting if self.would_be_found(path)}))
         self._replace(source, target)

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Features, LargeList, List, Value
 
-from pipelines.prepare import loading
-from pipelines.prepare.sources.features import Columns, described
+from pipelines.prepare.sources.features import Column, Columns, described
 from tfrecord_io.errors import SourceError
 
 CHAT = [[{"role": "user", "content": "hi"}], []]
@@ -66,10 +65,28 @@ OF_DATASETS: dict[str, Any] = {
 }
 
 
+def columns_of(features: Features) -> Columns:
+    """The columns that have these features, as the library itself says them."""
+    return Columns(
+        (name, Column(kind=field.type, text=str(held), names=names_of(held), item_names=item_names_of(held)))
+        for (name, held), field in zip(features.items(), features.arrow_schema, strict=True)
+    )
+
+
+def names_of(feature: Any) -> tuple[str, ...] | None:
+    names = getattr(feature, "names", None)
+    return None if names is None else tuple(names)
+
+
+def item_names_of(feature: Any) -> tuple[str, ...] | None:
+    """Of a feature that is a list: releases have written it in three ways."""
+    return names_of(feature[0] if isinstance(feature, list) else getattr(feature, "feature", None))
+
+
 def of_datasets(kind: str, path: Path) -> Columns:
-    """What the features of the opened files come to, as builds have taken them so far."""
+    """The columns of a file that `datasets` has opened."""
     loaded = datasets.load_dataset(kind, data_files=str(path), split="train", cache_dir=str(path.parent / "cache"))
-    return loading.described(loaded.features)
+    return columns_of(loaded.features)
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -89,20 +106,20 @@ def test_an_arrow_column_is_what_datasets_says(name: str, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", OF_DATASETS)
 def test_a_feature_in_the_metadata_is_found(name: str) -> None:
     features = Features({"column": OF_DATASETS[name]})
-    assert described(features.arrow_schema) == loading.described(Features.from_arrow_schema(features.arrow_schema))
+    assert described(features.arrow_schema) == columns_of(Features.from_arrow_schema(features.arrow_schema))
 
 
 @pytest.mark.parametrize("name", OF_DATASETS)
 def test_a_card_says_what_datasets_makes_of_it(name: str) -> None:
     features = Features({"column": OF_DATASETS[name]})
     schema = pa.schema([("column", pa.string())])
-    assert described(schema, features.to_dict()) == loading.described(features)
+    assert described(schema, features.to_dict()) == columns_of(features)
 
 
 def test_metadata_of_another_type_than_the_column_counts_for_nothing() -> None:
     schema = Features({"label": ClassLabel(names=["a", "b"])}).arrow_schema
     schema = pa.schema([("label", pa.string())], metadata=schema.metadata)
-    assert described(schema) == loading.described(Features.from_arrow_schema(schema))
+    assert described(schema) == columns_of(Features.from_arrow_schema(schema))
     assert described(schema)["label"].names is None
 
 
@@ -126,7 +143,7 @@ def test_a_card_wins_over_the_metadata_as_it_does_in_datasets(tmp_path: Path) ->
         "text": {"dtype": "large_string", "_type": "Value"},
     }
     found = described(table.schema, said)
-    assert found == loading.described(loaded.features)
+    assert found == columns_of(loaded.features)
     assert found["label"].names == ("bad", "good")
     assert list(found) == list(loaded.features)
 
