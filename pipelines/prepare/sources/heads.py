@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.prepare.hints import to_utf8
-from pipelines.prepare.sources import byte_ranges, text_readers
+from pipelines.prepare.sources import byte_ranges, json_lines, text_readers
 from pipelines.prepare.sources.files import DataFile, FileKind
 from pipelines.prepare.sources.messages import first_line
 from tfrecord_io.errors import ColumnError, PrepError, SourceError
@@ -85,7 +85,7 @@ def _described(
 ) -> pa.Schema | None:
     if kind in _SEPARATORS:
         check_header(file, wanted=wanted, addresses=addresses)
-    with _explained(file):
+    with _explained(file, addresses=addresses):
         return text_readers.described(kind, lambda: open_head(file, addresses=addresses))
 
 
@@ -124,7 +124,7 @@ def _is_unknown(kind: pa.DataType) -> bool:
 
 
 @contextlib.contextmanager
-def _explained(file: DataFile) -> Iterator[None]:
+def _explained(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except PrepError:
@@ -135,10 +135,19 @@ def _explained(file: DataFile) -> Iterator[None]:
             f"{_shown([file])}: cannot be read: not UTF-8, {error.reason} at {found!r}", remedy=to_utf8(error.object)
         ) from error
     except Exception as error:  # of each reader others
+        broken = _broken_row(file, addresses=addresses)
         raise SourceError(
-            f"{_shown([file])}: cannot be read: {first_line(error)}",
+            f"{_shown([file])}{f', {broken}' if broken else f': cannot be read: {first_line(error)}'}",
             remedy="mend the file or leave it out, or name another config or format",
         ) from error
+
+
+def _broken_row(file: DataFile, *, addresses: Mapping[str, str]) -> str | None:
+    """Which row of JSON lines cannot be read. Readers count rows from where they began to parse."""
+    if file.kind != "json":
+        return None
+    with open_head(file, addresses=addresses) as stream:
+        return json_lines.broken_row(stream)
 
 
 def _header(file: DataFile, *, separator: str, addresses: Mapping[str, str]) -> tuple[list[str], int]:
