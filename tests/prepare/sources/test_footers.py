@@ -15,8 +15,8 @@ import pytest
 from pipelines.prepare import object_storage
 from pipelines.prepare.sources import footers
 from pipelines.prepare.sources.files import DataFile
-from tests.prepare.sources import stored_files as stored
-from tests.prepare.sources.stored_files import data_file, parquet
+from tests.prepare.sources import stored
+from tests.prepare.sources.stored import data_file, parquet
 from tfrecord_io.errors import SourceError
 
 TABLE = pa.table(
