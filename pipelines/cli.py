@@ -78,8 +78,8 @@ def _begin(config: Any) -> None:
 
 
 def _own_process() -> None:
-    """Numba loads what other packages teach it before the first kernel, and no kernel here needs any of it; Arrow has an
-    allocator of its own that keeps what was freed.
+    """Spares a process that is ours what libraries do for others: Numba loads what other packages teach it before the
+    first kernel, and Arrow keeps memory that was freed.
     """
     if main.owns_process:
         from pipelines.prepare import memory

@@ -2,7 +2,7 @@
 
     output            workers                  the copy goes to                       made by
     any               threads of this process  OUT/.prep/rows-DIGEST                  threads
-    any               a Beam runner's          the same                               a Beam job of its own, on that runner
+    any               a Beam runner's          the same                               a Beam job of its own
     --keep-ingested F either                   F/rows-DIGEST, which stays             either
     none (`plan`)     this process             a temporary folder                     threads
 

@@ -77,10 +77,6 @@ def find(config: SourceConfig, *, columns: Collection[str] | None) -> Found:
         types = heads.text_types(listing.splits, kind, addresses=addresses, wanted=columns or ())
         schemas = dict.fromkeys(listing.splits, types)
     described = {name: features.described(schema, listing.features_of(name)) for name, schema in schemas.items()}
-    if by_path and columns is not None:
-        for name, some in listing.splits.items():
-            wanted = pa.schema([field for field in described[name].arrow_schema if field.name in columns])
-            footers.require_columns(some, [by_path[file.path] for file in some], wanted)
     return Found(listing=listing, columns=described, footers=by_path, addresses=addresses)
 
 

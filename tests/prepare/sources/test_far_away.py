@@ -23,7 +23,7 @@ from pipelines.prepare.sources import rows
 from pipelines.prepare.sources.files import DataFile
 from tests import building
 from tests.prepare.sources import stored_files
-from tests.prepare.sources.stored_files import in_place
+from tests.prepare.sources.stored import in_place
 from tfrecord_io.errors import SourceError
 
 SHA = "a" * 40
