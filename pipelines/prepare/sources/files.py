@@ -20,7 +20,7 @@ class DataFile:
 
     `path` is an absolute local path or an address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`), which may
     hold credentials and is shown by `shown.without_access` only. `name` is what the manifest calls it. `version` is
-    what its content is known by: `xxh3:...` of a local file, the service's generation or etag of a remote one, and empty where
+    what its content is known by: `xxh3:...` of a local file, generation or etag of a remote one, and empty where
     the address pins it (a commit of the hub). `stamp` is the time of the last change of a local file, in nanoseconds.
     """
 
