@@ -63,7 +63,7 @@ def build(
             from pipelines.prepare import report
             from tfrecord_io import manifest
 
-            _own_kernels()
+            _own_process()
             built = building.build(config, watch=report.watch)
         report.summary(built)
         if as_json:
@@ -77,12 +77,16 @@ def _begin(config: Any) -> None:
     stages.begin(f"opening {config.source.dataset} and the tokenizer {config.tokenizer.name}")
 
 
-def _own_kernels() -> None:
-    """Numba loads what other packages teach it before the first kernel, and no kernel here needs any of it."""
+def _own_process() -> None:
+    """Spares a process that is ours what libraries do for others: Numba loads what other packages teach it before the
+    first kernel, and Arrow keeps memory that was freed.
+    """
     if main.owns_process:
+        from pipelines.prepare import memory
         from tfrecord_io import _kernels
 
         _kernels.leave_out_extensions()
+        memory.own_process()
 
 
 @main.command(cls=WithBeam)
@@ -104,7 +108,7 @@ def _plan(request: dict[str, Any], *, output: str | None, workers: int | None, a
             _begin(config)
             from pipelines.prepare import estimate, report
 
-            _own_kernels()
+            _own_process()
             found = estimate.estimate(config)
         report.estimates(found)
         if as_json:

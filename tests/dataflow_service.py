@@ -26,9 +26,10 @@ from typing import Any
 
 from tests.cloud.emulator import Gcs
 
-__all__ = ["JOB_ID", "End", "Service", "running", "worker_in_new_environment"]
+__all__ = ["JOB_IDS", "End", "Service", "running", "worker_in_new_environment"]
 
-JOB_ID = "2030-01-01_00_00_00-4711"
+# In the order in which jobs come: where a source is ingested, that is one of its own.
+JOB_IDS = ("2030-01-01_00_00_00-4711", "2030-01-01_00_00_01-4712")
 
 _WORKER = Path(__file__).with_name("dataflow_worker.py")
 _WORKER_SECONDS = 120
@@ -55,7 +56,7 @@ class Service:
         self.counters: dict[str, int] = {}
         self.refusal = ""
         self._work = work
-        self._end: End | None = None
+        self._ends: dict[str, End] = {}
 
     @property
     def beam_args(self) -> list[str]:
@@ -75,43 +76,47 @@ class Service:
             if self.refusal:
                 return 409, {"error": {"code": 409, "message": self.refusal, "status": "ALREADY_EXISTS"}}
             self._begin(json.loads(body))
-        elif "/messages" in path:
-            return 200, {"jobMessages": self._messages()}
-        elif "/metrics" in path:
+        number = next((at for at, each in enumerate(JOB_IDS) if each in path), len(self.requests) - 1)
+        end = self._ends.get(JOB_IDS[number])
+        if "/messages" in path:
+            return 200, {"jobMessages": _messages(end)}
+        if "/metrics" in path:
             return 200, {"metrics": [each for name, number in self.counters.items() for each in _metrics(name, number)]}
         job = {
-            "id": JOB_ID,
+            "id": JOB_IDS[number],
             "projectId": "some-project",
             "location": "us-central1",
-            "name": self.requests[0]["name"],
-            "clientRequestId": self.requests[0]["clientRequestId"],
+            "name": self.requests[number]["name"],
+            "clientRequestId": self.requests[number]["clientRequestId"],
         }
         if method == "GET":
-            job["currentState"] = self._end.state if self._end else "JOB_STATE_RUNNING"
+            job["currentState"] = end.state if end else "JOB_STATE_RUNNING"
         return 200, job
 
     def _begin(self, request: dict[str, Any]) -> None:
+        job = JOB_IDS[len(self.requests)]
         self.requests.append(request)
 
         def work() -> None:
             try:
-                self._end = self._work(request)
+                self._ends[job] = self._work(request)
             except Exception as error:
-                self._end = End(state="JOB_STATE_FAILED", message=f"the test's own worker: {error!r}")
+                self._ends[job] = End(state="JOB_STATE_FAILED", message=f"the test's own worker: {error!r}")
 
         threading.Thread(target=work, daemon=True).start()
 
-    def _messages(self) -> list[dict[str, Any]]:
-        if not self._end or not self._end.message:
-            return []
-        return [
-            {
-                "id": "1",
-                "time": "2030-01-01T00:00:01.500Z",
-                "messageText": self._end.message,
-                "messageImportance": "JOB_MESSAGE_ERROR",
-            }
-        ]
+
+def _messages(end: End | None) -> list[dict[str, Any]]:
+    if not end or not end.message:
+        return []
+    return [
+        {
+            "id": "1",
+            "time": "2030-01-01T00:00:01.500Z",
+            "messageText": end.message,
+            "messageImportance": "JOB_MESSAGE_ERROR",
+        }
+    ]
 
 
 def _metrics(name: str, number: int) -> list[dict[str, Any]]:

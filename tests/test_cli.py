@@ -813,3 +813,20 @@ def test_any_tokenizer_of_the_zoo_builds(tmp_path: Path, zoo: Zoo) -> None:
         outcome = build(tmp_path / kind, tokenizer=zoo.path(kind), split="validation")
         assert outcome.status == 0, outcome.err
         assert building.command("verify", tmp_path / kind).status == 0
+
+
+def test_the_ingested_copy_is_kept_where_a_relative_path_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
+    monkeypatch.chdir(tmp_path)
+    for output in ("first", "second"):
+        ran = building.command("build", "source", *building.options(output, keep_ingested="kept"))
+        assert ran.status == 0, ran.err
+    assert len(list((tmp_path / "kept").glob("rows-*/*.arrow"))) == 1
+
+
+@pytest.mark.parametrize("folder", ["source", "source/kept"])
+def test_the_ingested_copy_is_not_kept_among_the_files_of_its_source(folder: str, tmp_path: Path) -> None:
+    rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
+    ran = building.command("build", rows, *building.options(tmp_path / "out", keep_ingested=tmp_path / folder))
+    assert ran.error[0] == f"--keep-ingested {tmp_path / folder}: in the dataset's folder, expected one outside of it"
+    assert [file.name for file in rows.iterdir()] == ["train.jsonl"]

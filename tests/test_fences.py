@@ -43,7 +43,7 @@ def importing(modules: list[str]) -> set[str]:
 @pytest.mark.slow
 def test_the_prepare_side_never_imports_tensorflow() -> None:
     found = importing([*PREPARE, "pipelines.cli"])
-    assert {"apache_beam", "datasets", "pyarrow"} <= found, "the fence is looked at in earnest"
+    assert {"apache_beam", "pyarrow"} <= found, "the fence is looked at in earnest"
     assert not found & {"tensorflow", "keras", "tensorflow_datasets", "torch", "jax"}
 
 
@@ -70,7 +70,8 @@ def test_reading_sources_imports_neither_beam_nor_tensorflow() -> None:
     assert {"pipelines.prepare.sources.rows", "pipelines.prepare.sources.hub"} <= set(SOURCES)
     found = importing(SOURCES)
     assert "pyarrow" in found
-    assert not found & {"apache_beam", "tensorflow", "keras", "transformers"}
+    # `datasets` is imported by what reads text formats, when it does.
+    assert not found & {"apache_beam", "datasets", "tensorflow", "keras", "transformers"}
 
 
 @pytest.mark.slow

@@ -156,7 +156,8 @@ def _same(plans: Mapping[str, Plan], *, column: str, columns: Mapping[str, Colum
         if other != plan:
             held, otherwise = (columns[name][column].text for name in (first, split))
             raise ColumnError(
-                f"column {column!r} in split {first!r} is {held}, in split {split!r} {otherwise}, expected the same in both",
+                f"column {column!r} in split {first!r} is {held}, in split {split!r} {otherwise}, expected the same in "
+                "both",
                 remedy="build them one at a time with --split and --output, or bring the column into one form",
             )
     return plan
@@ -197,8 +198,8 @@ def _with_length(feature: Feature, *, source: Source) -> Feature:
     for split, other in others:
         if other != length:
             raise ColumnError(
-                f"column {feature.name!r} holds vectors of {length} values in split {first!r}, of {other} in {split!r}, "
-                "expected the same in both",
+                f"column {feature.name!r} holds vectors of {length} values in split {first!r}, of {other} in split "
+                f"{split!r}, expected the same in both",
                 remedy="build them one at a time with --split and --output, or bring the column into one form",
             )
     return dataclasses.replace(feature, shape=(length,))

@@ -106,9 +106,10 @@ def _job_name(name: str, *, work: str) -> str:
 
 
 class Monitor:
-    """A job from its submission on."""
+    """A job from its submission on. `completes` says whether it makes the dataset, or only what that is made from."""
 
-    def __init__(self, options: PipelineOptions) -> None:
+    def __init__(self, options: PipelineOptions, *, completes: bool) -> None:
+        self._completes = completes
         cloud = options.view_as(GoogleCloudOptions)
         self._project, self._region = cloud.project, cloud.region
         self._job_id: str | None = None
@@ -133,10 +134,15 @@ class Monitor:
         """What to say of an interrupt; None if there was no job yet."""
         if self._job_id is None:
             return None
+        does, kept = (
+            ("completes the dataset", "finished shards are")
+            if self._completes
+            else ("ingests the source", "what is ingested is")
+        )
         return PrepError(
-            f"interrupted, but the Dataflow job {self._job_id} goes on, and completes the dataset without this process",
+            f"interrupted, but the Dataflow job {self._job_id} goes on, and {does} without this process",
             remedy=f"to end it: gcloud dataflow jobs cancel {self._job_id} --region={self._region} "
-            f"--project={self._project}; finished shards are kept, and the same command goes on from there",
+            f"--project={self._project}; {kept} kept, and the same command goes on from there",
         )
 
     def _follow(self, result: Any) -> None:

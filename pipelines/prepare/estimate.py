@@ -26,8 +26,8 @@ _LONGEST = 8192
 class Estimate:
     """One split. Tokens count special tokens; `seconds` is for this machine, tokenizing alone, without start-up, by
     `engine`; the `steps` are the user's functions, as on the command line. `rows_in_other_splits` are in another split
-    by --hold-out. Of a split that was not read as a whole, `rows_rejected` are at least so many, and the rows left out on
-    purpose as many as the sample lets expect.
+    by --hold-out. Of a split that was not read as a whole, `rows_rejected` are at least so many, and the rows left out
+    on purpose as many as the sample lets expect.
     """
 
     split: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.prepare import disproof, engines, storage, tfds, workspace
+from pipelines.prepare import disproof, engines, resolving, storage, tfds, workspace
 from pipelines.prepare.job import WORK_FOLDER
 from pipelines.prepare.resolving import Begun
 from pipelines.prepare.sources import selection
@@ -26,7 +26,7 @@ def find(begun: Begun, items: Mapping[str, Any]) -> tuple[Manifest, list[str]] |
     manifest = workspace.read_manifest(root)
     if manifest is None or manifest.fingerprint != workspace.fingerprint_of(items):
         return None
-    rows = _rows(root, manifest.fingerprint)
+    rows = _rows(begun, manifest)
     if rows is None or not set(selection.needed(config.source, list(begun.found.listing.splits))) <= set(rows):
         return None
     chosen = selection.selected(config.source, rows)
@@ -63,11 +63,15 @@ def _is_whole(root: str, manifest: Manifest, splits: Sequence[Split]) -> bool:
     )
 
 
-def _rows(root: str, fingerprint: str) -> dict[str, int] | None:
-    """The rows of the source's splits, as the job found them; None if that is not known."""
+def _rows(begun: Begun, manifest: Manifest) -> dict[str, int] | None:
+    """The rows of the source's splits, as the job found them; None if that is not known, or the source has moved since,
+    which is to be written down for `verify --repair` and `trace`.
+    """
+    here = resolving.source_place(begun.config.source, begun.found, begun.functions)
     try:
-        place = workspace.read_place(root, fingerprint)
-        return {name: count(rows) for name, rows in mapping(place["rows"]).items()}
+        place = dict(workspace.read_place(begun.config.output.root, manifest.fingerprint))
+        rows = {name: count(rows) for name, rows in mapping(place.pop("rows")).items()}
+        return rows if place == {"more": [], **here} else None
     except (FormatError, *WRONG):
         return None
 

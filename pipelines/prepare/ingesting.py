@@ -2,7 +2,7 @@
 
     output            workers                  the copy goes to                       made by
     any               threads of this process  OUT/.prep/rows-DIGEST                  threads
-    any               a Beam runner's          the same                               a Beam job of its own, on that runner
+    any               a Beam runner's          the same                               a Beam job of its own
     --keep-ingested F either                   F/rows-DIGEST, which stays             either
     none (`plan`)     this process             a temporary folder                     threads
 
@@ -20,10 +20,12 @@ from collections.abc import Iterator, Sequence
 
 from pipelines import stages
 from pipelines.prepare import resolving, storage
+from pipelines.prepare.config import PrepareConfig
 from pipelines.prepare.job import WORK_FOLDER
 from pipelines.prepare.resolving import Begun, Resolved
 from pipelines.prepare.sources import ingest, ingest_tasks, opening, relay
 from pipelines.prepare.sources.ingest_tasks import IngestTask
+from tfrecord_io.errors import ConfigError
 
 __all__ = ["resolved", "resolved_for_looking"]
 
@@ -35,11 +37,11 @@ def resolved(begun: Begun) -> Resolved:
     """
     config = begun.config
     root = config.output.root
-    home = config.keep_ingested or storage.join(root, WORK_FOLDER)
-    place = _Place.of(begun, home=home, inside=None if config.keep_ingested else root)
+    keep = _kept_at(config)
+    place = _Place.of(begun, home=keep or storage.join(root, WORK_FOLDER), inside=None if keep else root)
     begun = _with_copies(begun, place)
     found = _finish(begun, place, run=lambda tasks: _ingest(tasks, begun, place))
-    goes = place.folder if config.keep_ingested is None else None
+    goes = place.folder if keep is None else None
     return dataclasses.replace(found, job=dataclasses.replace(found.job, ingested=goes))
 
 
@@ -47,8 +49,26 @@ def resolved(begun: Begun) -> Resolved:
 def resolved_for_looking(begun: Begun) -> Iterator[Resolved]:
     """The job of a build that is not made: what has to be ingested is in a temporary folder while the context lasts."""
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
-        place = _Place.of(begun, home=begun.config.keep_ingested or folder)
+        place = _Place.of(begun, home=_kept_at(begun.config) or folder)
         yield _finish(begun, place, run=lambda tasks: _ingest_here(tasks, begun))
+
+
+def _kept_at(config: PrepareConfig) -> str | None:
+    """Where the copy stays, if it does. Plans take a path that is not absolute for one inside of the output.
+
+    Raises: ConfigError if it would be read with the source next time.
+    """
+    keep = config.keep_ingested
+    if keep is None or "://" in keep:
+        return keep
+    folder = os.path.abspath(keep)
+    for dataset in map(os.path.abspath, (config.source.dataset, *config.source.more)):
+        if os.path.isdir(dataset) and os.path.commonpath([dataset, folder]) == dataset:
+            raise ConfigError(
+                f"--keep-ingested {keep}: in the dataset's folder, expected one outside of it",
+                remedy="choose another folder: what is in there would be read with the dataset",
+            )
+    return folder
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """A job: everything that decides the bytes of a dataset, and where they go, in the form that travels to workers.
 
-There is no tokenizer object in it, no open file, no secret and no list of files: names, numbers and column types. Workers
-load the tokenizer from the job's own folder in the output, so that all of them use the launcher's.
+There is no tokenizer object in it, no open file, no secret and no list of files: names, numbers and column types.
+Workers load the tokenizer from the job's own folder in the output, so that all of them use the launcher's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NOT_IN_NAMES = frozenset("\\\0")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobSplit:
-    """One split of the output: [start, stop) `ranges` of the rows of the source's split `origin`, and how to read them."""
+    """One split of the output: [start, stop) `ranges` of rows of the source's split `origin`, and how to read them."""
 
     origin: str
     ranges: Segments

@@ -259,7 +259,7 @@ def run(
     def add(pipeline: beam.Pipeline, sign: str | None) -> None:
         _add_shards(pipeline, job, tasks, arguments, threads=threads, sign=sign)
 
-    _run(options, add, work=_Work(root=job.root, folder=job.work_path(), name=job.name))
+    _run(options, add, work=_Work(root=job.root, folder=job.work_path(), name=job.name, completes=True))
     if workspace.read_manifest(job.root) is None:
         raise OutputError(
             f"{job.root}: the job is done, but there is no manifest.json here",
@@ -296,17 +296,20 @@ def run_ingest(
             | "Ingest" >> beam.ParDo(Ingest(root=root, versions=packaging.versions(), sign=sign))
         )
 
-    options = _options(beam_args, workers=workers)
-    _run(options, add, work=_Work(root=root, folder=folder, name=f"{name}-ingest"))
+    work = _Work(root=root, folder=folder, name=f"{name}-ingest", completes=False)
+    _run(_options(beam_args, workers=workers), add, work=work)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Work:
-    """What a Beam job works at: a folder of its own in the output `root`, and a name for people."""
+    """What a Beam job works at: a folder of its own in the output `root`, and a name for people. Whether it `completes`
+    the dataset.
+    """
 
     root: str
     folder: str
     name: str
+    completes: bool
 
 
 def _run(options: PipelineOptions, add_steps: Callable[[beam.Pipeline, str | None], None], *, work: _Work) -> None:
@@ -318,11 +321,11 @@ def _run(options: PipelineOptions, add_steps: Callable[[beam.Pipeline, str | Non
         sign = storage.join(work.folder, _FIRST_SIGN) if _runner_name(options) == _PORTABLE else None
         pipeline = _pipeline(options)
         add_steps(pipeline, sign)
-        _run_to_end(pipeline, options, sign=sign, root=work.root)
+        _run_to_end(pipeline, options, sign=sign, work=work)
 
 
-def _run_to_end(pipeline: beam.Pipeline, options: PipelineOptions, *, sign: str | None, root: str) -> None:
-    monitor = dataflow.Monitor(options) if dataflow.is_chosen(options) else None
+def _run_to_end(pipeline: beam.Pipeline, options: PipelineOptions, *, sign: str | None, work: _Work) -> None:
+    monitor = dataflow.Monitor(options, completes=work.completes) if dataflow.is_chosen(options) else None
     try:
         with (
             waiting.held_back(),
@@ -342,7 +345,7 @@ def _run_to_end(pipeline: beam.Pipeline, options: PipelineOptions, *, sign: str 
         if monitor:
             monitor.close()
         if sign:
-            storage.delete(sign, inside=root)
+            storage.delete(sign, inside=work.root)
 
 
 def _add_shards(

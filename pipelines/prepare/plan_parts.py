@@ -43,13 +43,10 @@ _TYPES = pa.schema(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-    """The pieces of successive shards: those of shard `first` + i are from offsets[i] to offsets[i + 1]. `numbers`
-    int64 are the indices of `pieces.files` among the files of the whole split.
-    """
+    """The pieces of successive shards: those of shard `first` + i are from offsets[i] to offsets[i + 1]."""
 
     first: int
     pieces: Pieces
-    numbers: np.ndarray
     offsets: np.ndarray
 
     @property
@@ -57,13 +54,13 @@ class Part:
         """The row ranges of all pieces, int64 [P, 2]."""
         return np.stack([self.pieces.starts, self.pieces.starts + self.pieces.counts], axis=1)
 
-    def shard(self, index: int, *, moved: Mapping[int, StoredFile]) -> Pieces:
-        """The pieces of one shard. `moved` are files that are elsewhere now, by their index in the split."""
+    def shard(self, index: int) -> Pieces:
+        """The pieces of one shard."""
         inside = slice(int(self.offsets[index - self.first]), int(self.offsets[index - self.first + 1]))
         every = self.pieces
         used, file = np.unique(every.file[inside], return_inverse=True)
         return Pieces(
-            files=tuple(moved.get(int(self.numbers[each]), every.files[each]) for each in used.tolist()),
+            files=tuple(every.files[each] for each in used.tolist()),
             starts=every.starts[inside],
             counts=every.counts[inside],
             skips=every.skips[inside],
@@ -101,7 +98,7 @@ def decode(content: bytes, *, first: int, rows: Sequence[int]) -> Part:
         **{name: columns[name] for name in ("starts", "counts", "skips", "at", "length")},
         file=local.astype(np.int32),
     )
-    return Part(first=first, pieces=pieces, numbers=numbers, offsets=_offsets(columns, first=first, rows=rows))
+    return Part(first=first, pieces=pieces, offsets=_offsets(columns, first=first, rows=rows))
 
 
 def _unpacked(content: bytes) -> tuple[pa.Schema, dict[str, np.ndarray]]:

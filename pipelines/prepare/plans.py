@@ -17,7 +17,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -218,14 +218,14 @@ def require_whole(job: Job, header: PlanHeader) -> None:
         raise FormatError(f"{place}: not a plan ({error})", remedy=_START_OVER) from error
 
 
-def task_of(job: Job, key: TaskKey, *, moved: Mapping[int, StoredFile] | None = None) -> ShardTask:
+def task_of(job: Job, key: TaskKey) -> ShardTask:
     """The task with its pieces. Raises: as `pieces_of`."""
-    pieces = pieces_of(job, key, moved=moved)
+    pieces = pieces_of(job, key)
     return ShardTask(split=key[0], index=key[1], count=key[2], num_rows=pieces.num_rows, pieces=pieces)
 
 
-def pieces_of(job: Job, key: TaskKey, *, moved: Mapping[int, StoredFile] | None = None) -> Pieces:
-    """The rows of a task, and where they are. `moved` are files of the split that are elsewhere now, by their index.
+def pieces_of(job: Job, key: TaskKey) -> Pieces:
+    """The rows of a task, and where they are.
 
     Raises: OutputError if there is no plan; FormatError if it is damaged, or another one.
     """
@@ -240,7 +240,7 @@ def pieces_of(job: Job, key: TaskKey, *, moved: Mapping[int, StoredFile] | None 
         )
     with _lock:  # threads that come together for one part wait for the one that reads it
         part = _part(job, header, index // header.part_shards, read=_cached_part)
-    pieces = part.shard(index, moved=moved or {})
+    pieces = part.shard(index)
     return dataclasses.replace(pieces, files=tuple(_from(job.root, file) for file in pieces.files))
 
 
@@ -271,7 +271,10 @@ def _part(job: Job, header: PlanHeader, at: int, *, read: Callable[..., Part]) -
 
 def _gone(job: Job, split: str) -> OutputError:
     workspace.require_own(job)
-    return OutputError(f"{job.work_path(split)}: the plan is gone", remedy=_START_OVER)
+    return OutputError(
+        f"{job.work_path(split)}: the plan is gone",
+        remedy=f"copy .prep/ again from where the dataset was made, or {_START_OVER}",
+    )
 
 
 @functools.lru_cache(maxsize=_PARTS_HELD)

@@ -20,7 +20,7 @@ from pipelines.prepare import engines, plans, resolving, storage, workspace
 from pipelines.prepare.column_planning import plan_types
 from pipelines.prepare.columns import ColumnPlan
 from pipelines.prepare.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, EngineName, LayoutConfig, SourceConfig
-from pipelines.prepare.consent import NONE, Consent, steps_to_run, source_to_open
+from pipelines.prepare.consent import NONE, Consent, source_to_open, steps_to_run
 from pipelines.prepare.job import Job, JobSplit
 from pipelines.prepare.labels import LabelPlan
 from pipelines.prepare.layouts import Tools, layout_of
@@ -53,7 +53,7 @@ _NO_PLAN = "copy .prep/ again from where the dataset was made, or build it anew 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Reopened:
-    """A finished dataset, the job that made it, its plans by split, and the rows of its source by the source's split."""
+    """A finished dataset, the job that made it, its plans by split, and the source's rows by the source's split."""
 
     manifest: Manifest
     job: Job

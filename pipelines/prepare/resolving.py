@@ -187,7 +187,7 @@ def _source_of(begun: Begun, groups: Mapping[str, Groups]) -> tuple[Source, Colu
 def changed_readers(
     found: Found, groups: Mapping[str, Groups], functions: Sequence[UserFunction], *, asked: Collection[str]
 ) -> Changed:
-    """What reads the rows of each of the source's splits through the user's functions, and the columns they then have."""
+    """What reads the rows of the source's splits through the user's functions, and the columns that they then have."""
     readers = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
     columns = {name: found.columns[name] for name in groups}
     return with_functions(readers, groups, columns, functions, asked=asked)

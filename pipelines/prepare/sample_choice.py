@@ -57,7 +57,7 @@ class Choice:
 
 def choices(job: Job, split: SplitSource) -> Iterator[Choice]:
     """What to read; and, as long as no row of that is left by filters, what to read instead."""
-    share = _share_left(split)
+    share = split.reader.share
     times, larger = min(_MOST_TIMES, math.ceil(1 / share)), 1
     found = cover(split.groups, split.ranges)
     while True:
@@ -101,7 +101,7 @@ def _choose(job: Job, split: SplitSource, found: Cover, *, times: int, larger: i
     runs = _runs(spans, max(1, round(most / len(spans) / rows)) * rows, rows=rows, all_of_it=False, rng=rng)
     clusters = spans[np.searchsorted(spans[:, 1], runs[:, 0], "right"), 0]
     # Of what the user's functions would have to go over, no more than is needed.
-    if _is_changed(split):
+    if split.reader.changes is not None:
         return Choice(spans=runs, runs=runs, clusters=clusters, in_whole_groups=False)
     return Choice(spans=spans, runs=runs, clusters=clusters)
 
@@ -136,11 +136,3 @@ def _runs(spans: np.ndarray, most: int, *, rows: int, all_of_it: bool, rng: np.r
         starts = [int(rng.integers(low, max(low + 1, high - rows + 1))) for low, high in itertools.pairwise(edges)]
         found += [(start, min(start + rows, high)) for start, high in zip(starts, edges[1:], strict=True)]
     return np.array(found, np.int64)
-
-
-def _share_left(split: SplitSource) -> float:
-    return split.reader.share
-
-
-def _is_changed(split: SplitSource) -> bool:
-    return split.reader.changes is not None

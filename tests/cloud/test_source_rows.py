@@ -15,7 +15,7 @@ from pipelines.prepare.sources.files import DataFile
 from tests.cloud.disturbed import shorten_pauses, through
 from tests.cloud.emulator import Gcs
 from tests.cloud.faults import Faults
-from tests.prepare.sources.stored_files import in_place
+from tests.prepare.sources.stored import in_place
 from tfrecord_io.errors import PrepError, SourceError
 
 TABLE = pa.table(

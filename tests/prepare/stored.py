@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from pipelines.prepare import blocks, layouts, resolving, sampling, shards, tokenization
 from pipelines.prepare.columns import ColumnPlan, extract
@@ -18,10 +17,8 @@ from pipelines.prepare.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.job import Job
 from pipelines.prepare.layouts import Tools, families
 from pipelines.prepare.planning import SplitPlan, block_rows, plan_split
-from pipelines.prepare.sources import footers
-from pipelines.prepare.sources.files import DataFile
-from pipelines.prepare.sources.groups import Groups
 from pipelines.prepare.sources.reading import RowReader, SplitSource
+from tests.prepare.sources import stored
 from tfrecord_io import records
 from tfrecord_io.schema import Schema
 
@@ -57,22 +54,12 @@ def parquet(
     found = []
     for index, rows in enumerate(np.array_split(np.arange(table.num_rows), files)):
         path = folder / f"{name}-{index}.parquet"
-        pq.write_table(table.slice(rows[0], len(rows)), path, row_group_size=group_rows, **options)
-        found.append(
-            DataFile(
-                path=str(path),
-                name=path.name,
-                kind="parquet",
-                size=path.stat().st_size,
-                version="",
-                stamp=path.stat().st_mtime_ns,
-            )
-        )
-    read = footers.read_footers(found, table.column_names)
+        part = table.slice(rows[0], len(rows))
+        found.append(stored.parquet(path, part, rows=group_rows, **options))
     return SplitSource(
         name=name,
         origin=name,
-        groups=Groups.joined([footers.in_place_groups(file, footer) for file, footer in zip(found, read, strict=True)]),
+        groups=stored.in_place(*found, columns=table.column_names),
         ranges=tuple(ranges or ((0, table.num_rows),)),
         reader=RowReader(split=name, types=table.schema),
     )

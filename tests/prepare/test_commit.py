@@ -9,6 +9,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare import commit, receipts, sample_choice, tfds, workspace
@@ -68,6 +70,14 @@ def test_rows_without_text_stop_the_build_with_their_number_and_the_first_three(
     assert "--max-error-rate" in remedy
     left = [name for name in building.files(tmp_path / "out") if not name.startswith(".prep/rows-")]
     assert left == [], "no plan and no manifest, but what was ingested: the next run goes on with it"
+
+
+def test_a_refused_build_of_rows_that_are_read_where_they_lie_leaves_nothing(tmp_path: Path) -> None:
+    table = pa.table({"text": [None if row in NULLS else f"this is row {row}" for row in range(20)]})
+    pq.write_table(table, tmp_path / "data.parquet")
+    cause, _ = building.command("build", tmp_path / "data.parquet", *building.options(tmp_path / "out")).error
+    assert cause.startswith("4 of 20 rows cannot be used")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("rate", "status"), [("0.2", 0), ("0.5", 0), ("0.19", 1)])

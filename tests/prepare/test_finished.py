@@ -72,3 +72,28 @@ def test_a_split_may_be_asked_for_after_another_and_then_each_again(
     for asked in (("train",), ("validation",), ("train", "validation")):
         outcome = again(tmp_path / "out", split=asked, label_column=None)
         assert outcome.status == 0, outcome.err
+
+
+def test_a_source_that_has_moved_is_looked_for_at_its_new_place_from_then_on(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": f"row {row}"} for row in range(20)])
+    options = building.options(tmp_path / "out", name="rows")
+    assert building.command("build", data, *options).status == 0
+    moved = data.rename(tmp_path / "moved")
+    outcome = building.command("build", moved, "--json", *options)
+    assert outcome.status == 0, outcome.err
+    assert json.loads(outcome.out)["shards_made"] == 0
+    traced = building.command("trace", tmp_path / "out", "--split", "train", "--shard", 0, "--record", 0)
+    assert traced.status == 0, traced.err
+
+
+def test_nothing_is_read_of_a_source_that_goes_through_the_users_functions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_steps.py").write_text("def same(table):\n    return table\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    data = building.source(tmp_path / "data", train=[{"text": f"Row {row}"} for row in range(20)])
+    options = building.options(tmp_path / "out", map="own_steps:same")
+    outcome = building.command("build", data, *options)
+    assert outcome.status == 0, outcome.err
+    refuse_to_ingest(monkeypatch)
+    assert building.command("build", data, *options).status == 0

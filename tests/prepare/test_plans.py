@@ -110,13 +110,6 @@ def test_a_shard_names_no_files_of_others(planned: Any) -> None:
     assert [len(plans.pieces_of(planned, key).files) for key in keys_of(planned)] == [2, 1, 1]
 
 
-def test_files_that_have_moved_are_read_where_they_are_now(planned: Any) -> None:
-    moved = StoredFile(path="/elsewhere", format="parquet", size=9)
-    first, second, _ = (plans.pieces_of(planned, key, moved={1: moved}) for key in keys_of(planned))
-    assert first.files == (GROUPS.files[0], moved)
-    assert second.files == (GROUPS.files[0],)
-
-
 def noted(read: Any, paths: list[str]) -> Any:
     """The same function, which notes what it reads."""
 
@@ -308,7 +301,7 @@ def test_no_damaged_byte_is_taken_for_another_plan(planned: Any) -> None:
             part = plan_parts.decode(bytes(harmed), first=0, rows=ROWS.tolist())
         except plan_parts.DAMAGED:
             continue
-        taken.append(segments_of(part.shard(0, moved={})))
+        taken.append(segments_of(part.shard(0)))
     # Of the rest the digest knows: the rows may be others, but never more than there are.
     assert all(sum(stop - start for start, stop in segments) == 60 for segments in taken)
 

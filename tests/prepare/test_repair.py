@@ -238,7 +238,10 @@ def test_a_shard_that_does_not_come_out_as_it_was_is_not_written(
     assert building.files(finished) == before
 
 
-@pytest.mark.parametrize("gone", [".prep", ".prep/*/source.json", ".prep/*/train/plan.json"])
+@pytest.mark.parametrize(
+    "gone",
+    [".prep", *(f".prep/*/{name}" for name in ("source.json", "train/plan.json", "train/files.json", "train/tasks-*"))],
+)
 def test_without_the_work_folder_there_is_no_repair(finished: Path, gone: str) -> None:
     (path,) = finished.glob(gone)
     shutil.rmtree(path) if path.is_dir() else path.unlink()

@@ -12,15 +12,17 @@ from typing import Any, Literal
 
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from examples.steps import clean
-from pipelines.prepare import pipeline, reopening, shards, staging, storage
+from pipelines.prepare import pipeline, reopening, shards
 from pipelines.prepare.config import OutputConfig, PrepareConfig, SourceConfig, StepConfig, TokenizerConfig
 from pipelines.prepare.consent import Consent
-from pipelines.prepare.job import Job, resolve
 from pipelines.prepare.lineage import Tracer
-from pipelines.prepare.staged_files import StagedFiles
+from pipelines.prepare.resolving import Resolved
+from pipelines.prepare.sources.left_out import staying
 from tests import building, servers
 from tests.building import Outcome, read_manifest, read_rows, shard_bytes
 from tests.test_cli import OPTIONS
@@ -197,7 +199,7 @@ class TestRecords:
         records = sorted_records(root)
         assert records["label"] == [n % 2 for n in records["n"]]
         left = resolved(folder, ("map", "named:named"), ("filter", "named:odd"), label_column="name")
-        assert left.columns.label_names == ("odd",)
+        assert left.job.columns.label_names == ("odd",)
 
     def test_empty_cells_of_rows_that_are_left_out_are_no_gaps(self, folder: Path) -> None:
         (folder / "x.csv").write_text("text,n\n" + "".join(f"row {n},{n if n % 2 else ''}\n" for n in range(50)))
@@ -247,26 +249,25 @@ class TestSameBytes:
         assert begun
         assert shard_bytes(root) == shard_bytes(stepped)
 
-    def test_rows_that_were_put_elsewhere_are_taken_through_the_steps_there(self, folder: Path) -> None:
-        job = resolved(folder, ("map", "clean:spaced"), ("filter", "clean:some"))
-        storage.make_folder(job.root)
-        staged = staging.stage(job)
-        plain, copied = job.splits["train"], staged.splits["train"]
-        assert isinstance(getattr(copied.files, "files", None), StagedFiles)
-        names = job.columns.names
-        segments = [(300, 400), (0, 120)]
-        one, other = (
-            [row for _, b in split.read(segments, names) for row in b.to_pylist()] for split in (plain, copied)
-        )
-        assert one == other
-        assert {row["text"] for row in one} > {None, MAPPED[0]["text"]}
-        assert staging.stage(job) == staged
+    def test_rows_are_taken_through_the_steps_wherever_they_lie(self, folder: Path) -> None:
+        pq.write_table(pa.Table.from_pylist(ROWS), folder / "train.parquet", row_group_size=70)
+        for dataset in (data(folder), folder / "train.parquet"):
+            found = resolved(folder, ("map", "clean:spaced"), ("filter", "clean:some"), dataset=dataset)
+            batches = found.source.splits["train"].read([(300, 400), (0, 120)], found.job.columns.names)
+            rows = [row for _, batch in batches for row in staying(batch).to_pylist()]
+            expected = [{"text": row["text"], "n": row["n"]} for row in [*MAPPED[300:], *MAPPED[:120]] if row in LEFT]
+            assert rows == expected
 
 
-def resolved(folder: Path, *chosen: tuple[Literal["map", "filter"], str], label_column: str | None = None) -> Job:
+def resolved(
+    folder: Path,
+    *chosen: tuple[Literal["map", "filter"], str],
+    label_column: str | None = None,
+    dataset: Path | None = None,
+) -> Resolved:
     config = PrepareConfig(
         source=SourceConfig(
-            dataset=str(data(folder)),
+            dataset=str(dataset or data(folder)),
             label_column=label_column,
             keep_columns=("n",),
             steps=tuple(StepConfig(kind=kind, spec=spec) for kind, spec in chosen),
@@ -274,7 +275,7 @@ def resolved(folder: Path, *chosen: tuple[Literal["map", "filter"], str], label_
         tokenizer=TokenizerConfig(name=str(building.tokenizer())),
         output=OutputConfig(root=str(folder / "out"), name="x"),
     )
-    return resolve(config).job
+    return building.resolved(config)
 
 
 class TestLedger:
@@ -345,10 +346,10 @@ class TestPinning:
         assert "--overwrite" in outcome.error[1]
 
     def test_an_edit_of_the_module_makes_another_dataset(self, folder: Path) -> None:
-        before = resolved(folder, ("map", "clean:spaced")).fingerprint
-        assert resolved(folder, ("map", "clean:spaced")).fingerprint == before
+        before = resolved(folder, ("map", "clean:spaced")).job.fingerprint
+        assert resolved(folder, ("map", "clean:spaced")).job.fingerprint == before
         (folder / "clean.py").write_text(MODULE + "# edited\n", encoding="utf-8")
-        assert resolved(folder, ("map", "clean:spaced")).fingerprint != before
+        assert resolved(folder, ("map", "clean:spaced")).job.fingerprint != before
 
     def test_the_manifest_names_the_steps_in_their_order(self, stepped: Path) -> None:
         steps = read_manifest(stepped).options["steps"]
@@ -357,14 +358,14 @@ class TestPinning:
     def test_the_order_of_steps_is_pinned(self, folder: Path) -> None:
         one = resolved(folder, ("map", "clean:spaced"), ("map", "clean:tripled"))
         other = resolved(folder, ("map", "clean:tripled"), ("map", "clean:spaced"))
-        assert one.fingerprint != other.fingerprint
+        assert one.job.fingerprint != other.job.fingerprint
 
     @pytest.mark.slow
     def test_without_steps_nothing_is_said_of_them(self, folder: Path) -> None:
         facts = read_manifest(done(data(folder), folder / "out"))
         assert "steps" not in facts.options
         place = json.loads((folder / "out" / ".prep" / facts.fingerprint / "source.json").read_text())
-        assert place.keys() == {"dataset", "config", "revision"}
+        assert place.keys() == {"dataset", "config", "revision", "rows"}
 
     def test_a_stopped_build_goes_on(self, folder: Path, stepped: Path) -> None:
         root = folder / "out"
@@ -449,7 +450,8 @@ class TestMistakes:
         ],
     )
     def test_it_is_refused_before_any_work(self, folder: Path, changes: Any, said: str, status: int) -> None:
-        outcome = build(data(folder), folder / "out", **changes)
+        pq.write_table(pa.Table.from_pylist(ROWS), folder / "train.parquet")
+        outcome = build(folder / "train.parquet", folder / "out", **changes)
         assert said in outcome.error[0]
         assert outcome.status == status
         assert not (folder / "out").exists()

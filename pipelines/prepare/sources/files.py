@@ -18,9 +18,9 @@ FileKind = Literal["parquet", "arrow", "json", "csv", "tsv", "text"]
 class DataFile:
     """One data file.
 
-    `path` is an absolute local path or an address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`), which may hold
-    credentials and is shown by `shown.without_access` only. `name` is what the manifest calls it. `version` is what its
-    content is known by: `xxh3:...` of a local file, the service's generation or etag of a remote one, and empty where
+    `path` is an absolute local path or an address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`), which may
+    hold credentials and is shown by `shown.without_access` only. `name` is what the manifest calls it. `version` is
+    what its content is known by: `xxh3:...` of a local file, generation or etag of a remote one, and empty where
     the address pins it (a commit of the hub). `stamp` is the time of the last change of a local file, in nanoseconds.
     """
 
@@ -36,8 +36,8 @@ class DataFile:
 class Listing:
     """The splits of a dataset and the files of each, both in the order in which `datasets` reads them.
 
-    `identity` is what the fingerprint and the manifest say of the source: no path and no secret is in it. `features` are
-    the columns as a dataset card or `dataset_info.json` describes them (JSON, as `datasets` writes it), None where none
+    `identity` is what the fingerprint and the manifest say of the source, without paths and secrets. `features` are the
+    columns as a dataset card or `dataset_info.json` describes them (JSON, as `datasets` writes it), None where none
     does, and `own_features` those of splits that have others. `needs_token` is true if the files can be read only with
     the launcher's credentials for the hub.
     """

@@ -66,20 +66,17 @@ class Footer:
     nulls: Mapping[str, np.ndarray]
 
 
-def read_footers(
-    files: Sequence[DataFile], columns: Collection[str] | None, *, addresses: Mapping[str, str] | None = None
-) -> list[Footer]:
+def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
     """The footers of Parquet files, in their order, with the bytes of `columns` (None: all of them). A column that a
     file doesn't have counts no bytes.
 
     Raises: SourceError if a file cannot be read, is damaged, or has changed.
     """
-    known = addresses or {}
-    remote = any(access.is_remote(known.get(file.path, file.path)) for file in files)
+    remote = any(access.is_remote(file.path) for file in files)
     layouts = _Layouts(columns)
 
     def read(file: DataFile) -> Footer:
-        with access.opened(file, known) as handle:
+        with access.opened(file, {}) as handle:
             opened = parsed(file, fetched(file, handle))
         return _footer(opened.metadata, layouts.of(opened))
 

@@ -1,4 +1,4 @@
-"""Where the rows of a split lie: groups of rows that can be read by themselves, and the pieces of them that a task reads.
+"""Where the rows of a split lie: groups of rows that can be read by themselves, and the pieces of them for a task.
 
     split rows   0 ............................... 4,200
     groups       a.parquet 0, 1, 2        b.arrow 0, 1        row groups of Parquet, record batches of ingested files
@@ -66,9 +66,9 @@ class Pieces:
 class Groups:
     """N groups of a split in row order, without a gap. All arrays are [N].
 
-    `num_rows` int64; `file` int32, `at` int64 and `length` int64 as in `Pieces`. `num_bytes` int64: bytes of the columns
-    that the job reads, uncompressed; `stored_bytes` int64: the same as they lie in the file, compressed. `nulls` int64 by
-    column: how many of its values are null, where that is known.
+    `num_rows` int64; `file` int32, `at` int64 and `length` int64 as in `Pieces`. `num_bytes` int64: bytes of the
+    columns that the job reads, uncompressed; `stored_bytes` int64: the same as they lie in the file, compressed.
+    `nulls` int64 by column: how many of its values are null, where that is known.
     """
 
     files: tuple[StoredFile, ...]

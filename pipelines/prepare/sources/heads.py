@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.prepare.hints import to_utf8
-from pipelines.prepare.sources import byte_ranges, text_readers
+from pipelines.prepare.sources import byte_ranges, json_lines, text_readers
 from pipelines.prepare.sources.files import DataFile, FileKind
 from pipelines.prepare.sources.messages import first_line
 from tfrecord_io.errors import ColumnError, PrepError, SourceError
@@ -33,13 +33,21 @@ _HEAD_BYTES = 1 << 18
 _MOST_LETTERS = 1 << 30
 
 
-def text_types(splits: Mapping[str, Sequence[DataFile]], kind: FileKind, *, addresses: Mapping[str, str]) -> pa.Schema:
+def text_types(
+    splits: Mapping[str, Sequence[DataFile]],
+    kind: FileKind,
+    *,
+    addresses: Mapping[str, str],
+    wanted: Collection[str] = (),
+) -> pa.Schema:
     """The columns of the source, with the description of `datasets` as metadata. Files have rows, or are left out.
+    `wanted` are columns that will be read.
 
-    Raises: SourceError if a head cannot be read, or no file has a row.
+    Raises: SourceError if a head cannot be read, or no file has a row; ColumnError if a header line names a wanted
+        column twice.
     """
     files = [file for some in splits.values() for file in some]
-    heads = ((number, _described(file, kind, addresses=addresses)) for number, file in enumerate(files))
+    heads = ((number, _described(file, kind, addresses=addresses, wanted=wanted)) for number, file in enumerate(files))
     number, types = next(((number, found) for number, found in heads if found is not None), (0, None))
     if types is None:
         raise SourceError(
@@ -72,10 +80,12 @@ def check_header(file: DataFile, *, wanted: Collection[str], addresses: Mapping[
 open_head = partial(byte_ranges.open_file, block_bytes=_HEAD_BYTES)
 
 
-def _described(file: DataFile, kind: FileKind, *, addresses: Mapping[str, str]) -> pa.Schema | None:
+def _described(
+    file: DataFile, kind: FileKind, *, addresses: Mapping[str, str], wanted: Collection[str]
+) -> pa.Schema | None:
     if kind in _SEPARATORS:
-        check_header(file, wanted=(), addresses=addresses)
-    with _explained(file):
+        check_header(file, wanted=wanted, addresses=addresses)
+    with _explained(file, addresses=addresses):
         return text_readers.described(kind, lambda: open_head(file, addresses=addresses))
 
 
@@ -114,7 +124,7 @@ def _is_unknown(kind: pa.DataType) -> bool:
 
 
 @contextlib.contextmanager
-def _explained(file: DataFile) -> Iterator[None]:
+def _explained(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except PrepError:
@@ -125,10 +135,19 @@ def _explained(file: DataFile) -> Iterator[None]:
             f"{_shown([file])}: cannot be read: not UTF-8, {error.reason} at {found!r}", remedy=to_utf8(error.object)
         ) from error
     except Exception as error:  # of each reader others
+        broken = _broken_row(file, addresses=addresses)
         raise SourceError(
-            f"{_shown([file])}: cannot be read: {first_line(error)}",
+            f"{_shown([file])}{f', {broken}' if broken else f': cannot be read: {first_line(error)}'}",
             remedy="mend the file or leave it out, or name another config or format",
         ) from error
+
+
+def _broken_row(file: DataFile, *, addresses: Mapping[str, str]) -> str | None:
+    """Which row of JSON lines cannot be read. Readers count rows from where they began to parse."""
+    if file.kind != "json":
+        return None
+    with open_head(file, addresses=addresses) as stream:
+        return json_lines.broken_row(stream)
 
 
 def _header(file: DataFile, *, separator: str, addresses: Mapping[str, str]) -> tuple[list[str], int]:

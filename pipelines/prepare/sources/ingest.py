@@ -8,7 +8,6 @@ the file as large as that says, need not run it.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
@@ -21,11 +20,8 @@ from pipelines.prepare.sources import ingest_receipts, rows_of
 from pipelines.prepare.sources.ingest_receipts import IngestReceipt
 from pipelines.prepare.sources.ingest_tasks import IngestTask
 from pipelines.prepare.sources.row_files import RowFile, even_batches
-from tfrecord_io.errors import PrepError
 
-__all__ = ["ingest_all", "remove", "run"]
-
-_log = logging.getLogger(__name__)
+__all__ = ["ingest_all", "run"]
 
 
 def run(
@@ -64,14 +60,6 @@ def ingest_all(
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
     return [receipt for receipt in found if receipt is not None]
-
-
-def remove(folder: str, *, inside: str | None = None) -> None:
-    """Deletes ingested rows that nobody needs any more. What cannot be deleted does no harm there."""
-    try:
-        storage.delete(folder, inside=inside)
-    except PrepError as error:
-        _log.warning("%s is of no more use, but could not be deleted: %s", folder, error.cause)
 
 
 def _until(stop: threading.Event | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -22,7 +22,7 @@ from pipelines.prepare.sources import byte_ranges
 from pipelines.prepare.sources.files import DataFile
 from pipelines.prepare.sources.messages import MisfitError, first_line, unknown_column
 
-__all__ = ["begins", "chunks", "is_line", "misfit", "parse", "serves"]
+__all__ = ["begins", "broken_row", "chunks", "is_line", "misfit", "parse", "serves"]
 
 # As `datasets` cuts a file.
 _CHUNK_BYTES = 10 << 20
@@ -93,6 +93,24 @@ def misfit(chunk: bytes, types: pa.Schema) -> MisfitError:
     before = b"\n".join([*lines[:failing], b""])
     what = _difference(lines[min(failing, len(lines) - 1)], types)
     return MisfitError(what, rows=parse(before, types).num_rows, num_bytes=len(before))
+
+
+def broken_row(stream: io.BufferedReader) -> str | None:
+    """Where the first line is that is no JSON, and why; None if the first chunk has none, or holds no rows in lines."""
+    chunk = bytes(next(chunks(stream), b""))
+    if not is_line(chunk):
+        return None
+    lines = (line for line in chunk.split(b"\n") if line.strip())
+    reasons = ((row, _why_broken(line)) for row, line in enumerate(lines))
+    return next((f"row {row:,}: no JSON object ({reason})" for row, reason in reasons if reason), None)
+
+
+def _why_broken(line: bytes) -> str | None:
+    try:
+        json.loads(line)
+    except ValueError as error:
+        return first_line(error)
+    return None
 
 
 def _fails(lines: Sequence[bytes], types: pa.Schema) -> bool:

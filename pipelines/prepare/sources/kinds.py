@@ -6,18 +6,14 @@ import contextlib
 import csv
 import io
 import itertools
-import lzma
 import os
 import posixpath
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import TextIO, cast
 
-import fsspec
-import zstandard
-
 from pipelines.prepare import paths
 from pipelines.prepare.sources.files import FileKind
+from pipelines.prepare.sources.unpacking import Unpacked, suffix_of
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
@@ -37,7 +33,7 @@ _MOST_LETTERS = 1 << 30
 # Whatever has more bytes has rows.
 _MOST_EMPTY_BYTES = 1 << 16
 # What a file says that cannot be unpacked, or is no CSV: opening it for its rows says it better.
-_UNREADABLE = (OSError, EOFError, zlib.error, lzma.LZMAError, zstandard.ZstdError, ValueError, csv.Error)
+_UNREADABLE = (SourceError, OSError, ValueError, csv.Error)
 
 
 def one_of(files: Sequence[str], *, dataset: str) -> FileKind:
@@ -98,10 +94,14 @@ def _long_fields() -> Iterator[None]:
         csv.field_size_limit(limit)
 
 
-def _open_text(path: str) -> contextlib.AbstractContextManager[TextIO]:
-    # Letters that are not UTF-8 are somebody else's to complain of.
-    opened = fsspec.open(path, "rt", compression="infer", encoding="utf-8-sig", errors="replace", newline="")
-    return cast("contextlib.AbstractContextManager[TextIO]", opened)
+@contextlib.contextmanager
+def _open_text(path: str) -> Iterator[TextIO]:
+    with open(path, "rb") as stored:
+        suffix = suffix_of(path)
+        content = io.BufferedReader(Unpacked(stored, suffix, shown=without_access(path))) if suffix else stored
+        # Letters that are not UTF-8 are somebody else's to complain of.
+        with io.TextIOWrapper(content, encoding="utf-8-sig", errors="replace", newline="") as text:
+            yield text
 
 
 def _unknown(path: str) -> SourceError:

@@ -74,7 +74,8 @@ def find(config: SourceConfig, *, columns: Collection[str] | None) -> Found:
         }
     else:
         by_path = {}
-        schemas = dict.fromkeys(listing.splits, heads.text_types(listing.splits, kind, addresses=addresses))
+        types = heads.text_types(listing.splits, kind, addresses=addresses, wanted=columns or ())
+        schemas = dict.fromkeys(listing.splits, types)
     described = {name: features.described(schema, listing.features_of(name)) for name, schema in schemas.items()}
     return Found(listing=listing, columns=described, footers=by_path, addresses=addresses)
 
@@ -109,8 +110,11 @@ def locate(
 ) -> dict[str, Groups]:
     """Where the rows of some splits lie, by split; what is not ingested yet `run` has to ingest into `folder`.
 
-    Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
+    Raises: SourceError if rows cannot be read, or a Parquet file does not have the columns of its split; OutputError if
+        the copy cannot be written.
     """
+    if found.footers:
+        _require_columns(found, splits, columns)
     wanted = tasks(found, splits, folder=folder, inside=inside)
     receipts = _receipts(wanted, run=run)
     by_file: dict[tuple[str, int], list[IngestReceipt]] = {}
@@ -128,6 +132,14 @@ def locate(
         for name, files in found.listing.splits.items()
         if name in splits
     }
+
+
+def _require_columns(found: Found, splits: Collection[str], columns: Collection[str] | None) -> None:
+    """Checks every footer, so that it is the launcher that names a file with other columns. Raises: SourceError."""
+    for name in splits:
+        files = found.listing.splits[name]
+        types = pa.schema([field for field in found.types(name) if columns is None or field.name in columns])
+        footers.require_columns(files, [found.footers[file.path] for file in files], types)
 
 
 def _receipts(wanted: Sequence[IngestTask], *, run: Ingest) -> list[IngestReceipt]:

@@ -25,10 +25,23 @@ _BATCH_ROWS = 1000
 def arrow(file: DataFile, types: pa.Schema, *, addresses: Mapping[str, str]) -> Iterator[pa.Table]:
     """The rows of an Arrow file or stream. Raises: SourceError; pa.ArrowException if it is damaged or doesn't fit."""
     place = without_access(file.path)
-    for batch in _arrow_batches(file, addresses=addresses):
-        # Offsets that lead out of the buffers would end the process.
-        batch.validate(full=True)
-        yield _with_types(batch, types, place=place)
+    with _explained_memory(place):
+        for batch in _arrow_batches(file, addresses=addresses):
+            # Offsets that lead out of the buffers would end the process.
+            batch.validate(full=True)
+            yield _with_types(batch, types, place=place)
+
+
+@contextlib.contextmanager
+def _explained_memory(place: str) -> Iterator[None]:
+    """Where a file is damaged, it may say that a batch has any number of bytes."""
+    try:
+        yield
+    except MemoryError as error:
+        raise SourceError(
+            f"{place}: cannot be read: a record batch for which there is not enough memory",
+            remedy="the file is damaged, or its batches are too large: get it again, or write it in smaller ones",
+        ) from error
 
 
 def _arrow_batches(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
@@ -50,7 +63,7 @@ def arrow_schema(file: DataFile, *, addresses: Mapping[str, str]) -> pa.Schema:
                 return pa.ipc.open_file(handle).schema
         with byte_ranges.open_file(file, addresses=addresses) as stream:
             return pa.ipc.open_stream(stream).schema
-    except (pa.ArrowException, OSError, EOFError) as error:
+    except (pa.ArrowException, OSError, EOFError, MemoryError) as error:
         raise SourceError(
             f"{without_access(file.path)}: no Arrow file that can be read ({first_line(error)})",
             remedy="get it again from where it was made, or leave it out",

@@ -102,8 +102,8 @@ class SplitSource:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """A dataset with its rows. `splits` are those of the output; `all_splits` are the source's own, whole, and `columns`
-    what is in each of these. `identity` is what the fingerprint and the manifest say of it.
+    """A dataset with its rows. `splits` are those of the output; `all_splits` are the source's own, whole, and
+    `columns` what is in each of these. `identity` is what the fingerprint and the manifest say of it.
     """
 
     splits: Mapping[str, SplitSource]

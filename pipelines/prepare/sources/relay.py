@@ -1,4 +1,4 @@
-"""Source files that workers cannot read, brought to where they can: their bytes pass through the launcher's memory only.
+"""Source files that workers cannot read, brought to where they can, through the launcher's memory alone.
 
 /data/a.jsonl               this machine's disk          ──► FOLDER/source/5d41402abc4b2a76-a.jsonl
 https://me:secret@host/...  credentials in the address
@@ -32,8 +32,8 @@ _OTHER_LETTERS = re.compile(r"[^\w.\-]")
 
 
 def readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
-    """Whether workers elsewhere can read the file by themselves: gs://, the hub and the web where nothing but the address
-    is needed.
+    """Whether workers elsewhere can read the file by themselves: gs://, the hub and the web where nothing but the
+    address is needed.
     """
     if bucket_of(file.path) is not None:
         return True

@@ -1,4 +1,4 @@
-"""Small Parquet files, and what is read of them."""
+"""Files that tests read rows from, Parquet and ingested Arrow, here or at an address, and splits of such files."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import fsspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipelines.prepare.sources import access, footers
 from pipelines.prepare.sources.features import Columns, described
 from pipelines.prepare.sources.files import DataFile
-from pipelines.prepare.sources.footers import in_place_groups, read_footers
-from pipelines.prepare.sources.groups import Groups
+from pipelines.prepare.sources.groups import Groups, StoredFile
 from pipelines.prepare.sources.reading import RowReader, SplitSource
 
-__all__ = ["Stored", "rows_of", "store"]
+__all__ = ["Stored", "data_file", "in_place", "ingested", "parquet", "rows_of", "store"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,20 +37,67 @@ class Stored:
         )
 
 
+def data_file(place: str | Path) -> DataFile:
+    """The Parquet file at a path or address as it is now."""
+    address = str(place)
+    name = address.rpartition("/")[2]
+    if "://" in address:
+        fs, inner = fsspec.core.url_to_fs(address)
+        info = fs.info(inner)
+        return DataFile(path=address, name=name, kind="parquet", size=info["size"], version=access.version_of(info))
+    found = Path(address).stat()
+    return DataFile(
+        path=address, name=name, kind="parquet", size=found.st_size, version="xxh3:0", stamp=found.st_mtime_ns
+    )
+
+
+def parquet(place: str | Path, table: pa.Table, *, rows: int = 10, **options: object) -> DataFile:
+    """Writes a Parquet file with row groups of `rows` rows."""
+    with fsspec.open(str(place), "wb") as stream:
+        pq.write_table(table, stream, row_group_size=rows, **options)
+    return data_file(place)
+
+
+def in_place(*files: DataFile, columns: list[str] | None = None) -> Groups:
+    """The row groups of the files, one after the other."""
+    read = footers.read_footers(files, columns)
+    return Groups.joined([footers.in_place_groups(file, footer) for file, footer in zip(files, read, strict=True)])
+
+
+def ingested(path: Path, table: pa.Table, *, rows: int = 10, compression: str | None = None) -> Groups:
+    """Writes an Arrow IPC file with batches of `rows` rows; its groups."""
+    places, counts = [], []
+    with pa.OSFile(str(path), "wb") as sink:
+        options = pa.ipc.IpcWriteOptions(compression=compression)
+        with pa.ipc.new_file(sink, table.schema, options=options) as writer:
+            for batch in table.to_batches(max_chunksize=rows):
+                # The writer begins its file with the first batch.
+                begin = sink.tell() or 8 + table.schema.serialize().size
+                writer.write_batch(batch)
+                places.append((begin, sink.tell() - begin))
+                counts.append(batch.num_rows)
+    found = path.stat()
+    file = StoredFile(path=str(path), format="ipc", size=found.st_size, stamp=found.st_mtime_ns)
+    at, length = np.array(places, np.int64).reshape(-1, 2).T
+    return Groups(
+        files=(file,),
+        num_rows=np.array(counts, np.int64),
+        file=np.zeros(len(counts), np.int32),
+        at=at,
+        length=length,
+        num_bytes=length,
+        stored_bytes=length,
+    )
+
+
 def store(folder: Path, *, group_rows: int = 100, **splits: pa.Table | Sequence[Mapping[str, Any]]) -> Stored:
     """Writes each split as one file with row groups of so many rows."""
     groups, readers, columns = {}, {}, {}
     for name, rows in splits.items():
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
-        path = folder / f"{name}-{len(list(folder.glob('*.parquet')))}.parquet"
-        pq.write_table(table, path, row_group_size=group_rows)
-        there = path.stat()
-        file = DataFile(
-            path=str(path), name=path.name, kind="parquet", size=there.st_size, version="", stamp=there.st_mtime_ns
-        )
-        (footer,) = read_footers([file], None)
-        groups[name] = in_place_groups(file, footer)
-        columns[name] = described(footer.schema)
+        file = parquet(folder / f"{name}-{len(list(folder.glob('*.parquet')))}.parquet", table, rows=group_rows)
+        groups[name] = in_place(file)
+        columns[name] = described(footers.read_footers([file], None)[0].schema)
         readers[name] = RowReader(split=name, types=columns[name].arrow_schema)
     return Stored(groups=groups, readers=readers, columns=columns)
 

@@ -22,8 +22,8 @@ from pipelines.prepare import persistence
 from pipelines.prepare.sources import rows
 from pipelines.prepare.sources.files import DataFile
 from tests import building
-from tests.prepare.sources import stored_files
-from tests.prepare.sources.stored_files import in_place
+from tests.prepare.sources import stored
+from tests.prepare.sources.stored import in_place
 from tfrecord_io.errors import SourceError
 
 SHA = "a" * 40
@@ -78,7 +78,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[_Server]:
-    stored_files.parquet(tmp_path / "a.parquet", TABLE)
+    stored.parquet(tmp_path / "a.parquet", TABLE)
     with _Server((tmp_path / "a.parquet").read_bytes()) as serving:
         threading.Thread(target=serving.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         yield serving

@@ -15,8 +15,8 @@ import pytest
 from pipelines.prepare import object_storage
 from pipelines.prepare.sources import footers
 from pipelines.prepare.sources.files import DataFile
-from tests.prepare.sources import stored_files as stored
-from tests.prepare.sources.stored_files import data_file, parquet
+from tests.prepare.sources import stored
+from tests.prepare.sources.stored import data_file, parquet
 from tfrecord_io.errors import SourceError
 
 TABLE = pa.table(
@@ -186,10 +186,10 @@ def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
         footer(file)
 
 
-def test_groups_have_no_credentials_and_are_read_by_their_address() -> None:
+def test_groups_have_no_credentials() -> None:
     file = parquet("memory://footers/secret.parquet", TABLE)
     known = dataclasses.replace(file, path="https://me:hush@host/secret.parquet?sig=hush")
-    [found] = footers.read_footers([known], ["text"], addresses={known.path: file.path})
+    [found] = footers.read_footers([file], ["text"])
     [at] = footers.in_place_groups(known, found).files
     assert at.path == "https://host/secret.parquet"
 

@@ -168,13 +168,6 @@ def test_the_first_error_ends_the_others(tmp_path: Path) -> None:
     assert not list((tmp_path / "rows").glob(".partial*"))
 
 
-def test_rows_that_are_not_needed_any_more_go(tmp_path: Path) -> None:
-    made = some_tasks(tmp_path)
-    ingest.ingest_all(made, threads=1)
-    ingest.remove(made[0].folder)
-    assert not (tmp_path / "rows").exists()
-
-
 def listing(**changes: object) -> Listing:
     file = DataFile(path="/a/b.jsonl", name="b.jsonl", kind="json", size=5, version="xxh3:1", stamp=7)
     splits = {"train": [dataclasses.replace(file, **changes)]}  # type: ignore[arg-type]

@@ -162,6 +162,17 @@ def test_more_fields_than_names_are_refused(tmp_path: Path) -> None:
 
 def test_a_head_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file = written(tmp_path / "a.jsonl", b'{"text": "x"}\n{"text": \n')
-    with pytest.raises(SourceError, match=r"a\.jsonl: cannot be read: ") as caught:
+    with pytest.raises(SourceError, match=r"a\.jsonl, row 1: no JSON object") as caught:
         heads.text_types({"train": [file]}, "json", addresses={})
     assert "\n" not in str(caught.value)
+
+
+def test_a_head_that_is_no_json_is_named_with_its_row(tmp_path: Path) -> None:
+    content = b"\n" + json_lines(*ROWS) + b'{"text": oops}\n' + json_lines(*ROWS)
+    file = written(tmp_path / "a.jsonl", content)
+    with pytest.raises(SourceError) as caught:
+        heads.text_types({"train": [file]}, "json", addresses={})
+    assert (
+        caught.value.cause
+        == f"{tmp_path}/a.jsonl, row 5,000: no JSON object (Expecting value: line 1 column 10 (char 9))"
+    )

@@ -23,7 +23,7 @@ from pipelines.prepare import object_storage
 from pipelines.prepare.sources import rows
 from pipelines.prepare.sources.groups import Groups
 from tests import building
-from tests.prepare.sources.stored_files import data_file, in_place, ingested, parquet
+from tests.prepare.sources.stored import data_file, in_place, ingested, parquet
 from tfrecord_io.errors import SourceError
 
 COUNT = 95

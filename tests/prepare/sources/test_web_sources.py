@@ -10,13 +10,16 @@ import socket
 import threading
 import urllib.parse
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipelines.prepare import paths, persistence
+from pipelines.prepare import doctor, paths, persistence
 from pipelines.prepare.config import SourceConfig, default_name
 from pipelines.prepare.sources.resolve import resolve
+from tests import building
+from tests.building import Outcome
 from tfrecord_io.errors import SourceError
 
 SIGNATURE = "X-Goog-Signature=hush/4a%2B&X-Goog-Expires=900"
@@ -148,3 +151,34 @@ def test_nobody_waits_for_ever(server: str, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(persistence, "_PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(_Signed, "do_GET", lambda self: self.send_error(503))
     assert "answers with status 503" in refused(f"{server}/train.jsonl?{SIGNATURE}").cause
+
+
+def test_the_doctor_says_the_same_of_a_source(server: str, tmp_path: Path) -> None:
+    def check(address: str) -> Any:
+        return doctor.diagnose(str(tmp_path), dataset=address)[-1]
+
+    assert check(f"{server}/train.jsonl?{SIGNATURE}").ok
+    for address in (f"{server}/train.jsonl?sig=hush", f"{server}/none.csv?{SIGNATURE}", f"{refusing()}/a?sig=hush"):
+        found = check(address)
+        assert found.ok is False
+        assert "hush" not in found.found + found.remedy
+
+
+@pytest.mark.slow
+def test_a_dataset_of_a_signed_address_holds_no_trace_of_the_signature(server: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    address = f"{server}/train.jsonl?{SIGNATURE}"
+    outcomes: list[Outcome] = [
+        building.command("build", address, "--verbose", *building.options(output, keep_ingested=tmp_path / "kept")),
+        building.command("verify", output),
+        building.command("trace", output, "--split=train", "--shard=0", "--record=0", "--json", "--source", address),
+        building.command("inspect", output, "--json"),
+    ]
+    assert [each.status for each in outcomes] == [0, 0, 0, 0], outcomes
+    told = [each.out + each.err for each in outcomes]
+    files = {**building.files(output), **building.files(tmp_path / "kept")}
+    assert any(name.startswith("train-train-") for name in files), "the name is that of the file"
+    assert any(name.endswith(".arrow") for name in files)
+    assert not [text for text in told if "hush" in text]
+    assert not [name for name, content in files.items() if b"hush" in content or "hush" in name]
+    assert b"/train.jsonl" in b"".join(content for name, content in files.items() if name.endswith("source.json"))
