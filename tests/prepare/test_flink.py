@@ -15,11 +15,12 @@ import pytest
 
 from tests import building, flink, servers
 from tests.building import REVIEWS, Outcome
+from tests.prepare.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
 from tests.prepare.test_same_bytes import check_same, helpless_launcher
 from tests.servers import Cluster
 from tfrecord_io import manifest
 
-__all__ = ["helpless_launcher"]
+__all__ = ["helpless_launcher", "small_sample"]
 
 # A worker stays for the next stage of a job, which would else start another.
 KEPT = "--environment_cache_millis=20000"
@@ -72,7 +73,8 @@ def end_of(process: subprocess.Popen[str]) -> Outcome:
 def test_flink_with_workers_elsewhere_changes_no_byte(tmp_path: Path, cluster: Cluster) -> None:
     before, logged = cluster.worker_pids(), len(cluster.service.log.read_text())
     check_same(tmp_path / "out", *cluster.beam_args, KEPT, "--parallelism=3", layout="pad", workers=1)
-    assert len(set(cluster.worker_pids()) - set(before)) == 1, "made by a worker that Flink had the pool start"
+    # The source is ingested by the worker of a job of its own.
+    assert len(set(cluster.worker_pids()) - set(before)) == 2, "made by workers that Flink had the pool start"
     tasks = re.findall(r"WriteShard.*?\((\d/\d)\)", cluster.service.log.read_text()[logged:])
     assert {"1/3", "2/3", "3/3"} <= set(tasks), "one part of the work for each of three"
 
@@ -103,12 +105,14 @@ def test_an_interrupt_ends_the_flink_that_beam_started_too(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_sample")
 def test_an_error_on_a_worker_comes_back_through_flink(tmp_path: Path, cluster: Cluster) -> None:
+    data, options = only_shards_find(tmp_path)
     args = [*cluster.beam_args, KEPT, "--parallelism=2"]
-    options = building.options(tmp_path / "out", truncation="do_not_truncate")
-    cause, remedy = building.command("build", REVIEWS, *options, "--", *args).error
-    assert cause.startswith("97 of 400 rows cannot be used (train: 70 too_long; validation: 27 too_long)")
+    cause, remedy = building.command("build", data, *options, "--", *args).error
+    assert cause == FOUND_BY_A_SHARD
     assert remedy.startswith("mend or filter these rows")
+    assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 @pytest.mark.slow

@@ -23,7 +23,10 @@ import pytest
 
 from tests import building, servers
 from tests.building import REVIEWS, Outcome
+from tests.prepare.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
 from tests.servers import Cluster
+
+__all__ = ["small_sample"]
 
 WORKERS = 2
 # Shards after which a build is at work.
@@ -207,9 +210,10 @@ def test_an_interrupt_ends_a_portable_launcher_at_once(tmp_path: Path, large: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small_sample")
 def test_an_error_in_a_portable_worker_ends_in_its_cause_and_remedy(tmp_path: Path, cluster: Cluster) -> None:
-    options = building.options(tmp_path / "out", truncation="do_not_truncate")
-    outcome = building.command("build", REVIEWS, *options, "--", *cluster.beam_args)
-    assert outcome.error[0].startswith("97 of 400 rows cannot be used (train: 70 too_long; validation: 27 too_long)")
-    assert outcome.error[1].startswith("mend or filter these rows")
+    data, options = only_shards_find(tmp_path)
+    cause, remedy = building.command("build", data, *options, "--", *cluster.beam_args).error
+    assert cause == FOUND_BY_A_SHARD
+    assert remedy.startswith("mend or filter these rows")
     assert not (tmp_path / "out" / "manifest.json").exists()

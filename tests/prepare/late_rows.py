@@ -1,0 +1,25 @@
+"""A source with one row that cannot be used, which a worker finds: the launcher's sample does not have it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.prepare import sample_choice
+from tests import building
+
+FOUND_BY_A_SHARD = "train[199] cannot be used (too_long); --max-error-rate 0 allows no such row"
+
+
+@pytest.fixture
+def small_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds of this process sample 16 rows."""
+    monkeypatch.setattr(sample_choice, "ROWS", 16)
+
+
+def only_shards_find(folder: Path) -> tuple[Path, list[object]]:
+    """The source, and the options of a build into `folder`/out that ends with FOUND_BY_A_SHARD."""
+    rows = [{"text": "word " * (50 if row == 199 else 5)} for row in range(200)]
+    data = building.source(folder / "data", train=rows)
+    return data, building.options(folder / "out", truncation="do_not_truncate", no_shuffle=True, shard_size="2kB")
