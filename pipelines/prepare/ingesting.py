@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 
 from pipelines import stages
-from pipelines.prepare import resolving, storage
+from pipelines.prepare import resolving, storage, workspace
 from pipelines.prepare.config import PrepareConfig
 from pipelines.prepare.job import WORK_FOLDER
 from pipelines.prepare.resolving import Begun, Resolved
@@ -129,6 +129,8 @@ def _with_copies(begun: Begun, place: _Place) -> Begun:
 
 
 def _ingest(tasks: Sequence[IngestTask], begun: Begun, place: _Place) -> None:
+    if place.inside is not None:  # two copies may be more than there is room for
+        workspace.remove_copies(place.inside, but=place.folder)
     if _works_here(begun):
         _ingest_here(tasks, begun)
         return
