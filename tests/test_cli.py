@@ -830,3 +830,30 @@ def test_the_ingested_copy_is_not_kept_among_the_files_of_its_source(folder: str
     ran = building.command("build", rows, *building.options(tmp_path / "out", keep_ingested=tmp_path / folder))
     assert ran.error[0] == f"--keep-ingested {tmp_path / folder}: in the dataset's folder, expected one outside of it"
     assert [file.name for file in rows.iterdir()] == ["train.jsonl"]
+
+
+def test_a_kept_copy_that_cannot_be_written_is_a_matter_of_its_option(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_bytes(b"")
+    rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
+    ran = building.command("build", rows, *building.options(tmp_path / "out", keep_ingested=tmp_path / "kept"))
+    assert ran.error[1] == "choose a --keep-ingested that is a folder"
+
+
+def test_a_source_that_has_moved_is_found_by_its_option(tmp_path: Path) -> None:
+    rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
+    assert building.command("build", rows, *building.options(tmp_path / "out")).status == 0
+    rows.rename(tmp_path / "elsewhere")
+    traced = ("trace", tmp_path / "out", "--split", "train", "--shard", 0, "--record", 0)
+    cause, remedy = building.command(*traced).error
+    assert cause == f"{rows}: no such file or folder"
+    assert remedy.endswith("; name its place with --source if it has moved")
+    assert building.command(*traced, "--source", tmp_path / "elsewhere").status == 0
+
+
+def test_the_copy_of_a_source_as_it_was_makes_room_for_the_next(tmp_path: Path) -> None:
+    rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
+    for broken in ("{", "{{"):
+        (rows / "train-2.jsonl").write_text('{"text": "fine"}\n' + broken + "\n")
+        ran = building.command("build", rows, *building.options(tmp_path / "out"))
+        assert "train-2.jsonl, row 1: no JSON object" in ran.error[0]
+        assert len(list((tmp_path / "out" / ".prep").glob("rows-*"))) == 1

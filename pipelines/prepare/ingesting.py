@@ -19,13 +19,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 
 from pipelines import stages
-from pipelines.prepare import resolving, storage
+from pipelines.prepare import resolving, storage, workspace
 from pipelines.prepare.config import PrepareConfig
 from pipelines.prepare.job import WORK_FOLDER
 from pipelines.prepare.resolving import Begun, Resolved
 from pipelines.prepare.sources import ingest, ingest_tasks, opening, relay
 from pipelines.prepare.sources.ingest_tasks import IngestTask
-from tfrecord_io.errors import ConfigError
+from tfrecord_io.errors import ConfigError, OutputError
 
 __all__ = ["resolved", "resolved_for_looking"]
 
@@ -86,15 +86,27 @@ class _Place:
 
 
 def _finish(begun: Begun, place: _Place, *, run: opening.Ingest) -> Resolved:
-    groups = opening.locate(
-        begun.found,
-        resolving.needed_splits(begun),
-        folder=place.folder,
-        inside=place.inside,
-        columns=resolving.columns_read(begun.config),
-        run=run,
-    )
+    with _naming_its_option(begun.config):
+        groups = opening.locate(
+            begun.found,
+            resolving.needed_splits(begun),
+            folder=place.folder,
+            inside=place.inside,
+            columns=resolving.columns_read(begun.config),
+            run=run,
+        )
     return resolving.finish(begun, groups)
+
+
+@contextlib.contextmanager
+def _naming_its_option(config: PrepareConfig) -> Iterator[None]:
+    """A copy that stays and cannot be written is a matter of its own option."""
+    try:
+        yield
+    except OutputError as error:
+        if config.keep_ingested is None:
+            raise
+        raise OutputError(error.cause, remedy=error.remedy.replace("an --output", "a --keep-ingested")) from error
 
 
 def _with_copies(begun: Begun, place: _Place) -> Begun:
@@ -117,6 +129,8 @@ def _with_copies(begun: Begun, place: _Place) -> Begun:
 
 
 def _ingest(tasks: Sequence[IngestTask], begun: Begun, place: _Place) -> None:
+    if place.inside is not None:  # two copies may be more than there is room for
+        workspace.remove_copies(place.inside, but=place.folder)
     if _works_here(begun):
         _ingest_here(tasks, begun)
         return

@@ -46,13 +46,16 @@ class Contribution:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Traced:
-    """A record, and the rows that it was made from, in order. `source` names the dataset."""
+    """A record, and the rows that it was made from, in order. `source` names the dataset, and `origin` its split that
+    the rows are numbered in, where that has another name.
+    """
 
     split: str
     shard: str
     record: int
     source: str
     rows: tuple[Contribution, ...]
+    origin: str | None = None
 
 
 class Tracer:
@@ -74,6 +77,7 @@ class Tracer:
         task = made_by.task_of(shard)
         rejecting = made_by.by_task()[task][0].ledger
         rows = self._shard_rows(dataset.task(split, task), ledger=rejecting, length=entry.length)
+        origin = dataset.job.splits[split].origin
         return Traced(
             split=split,
             shard=entry.name,
@@ -82,6 +86,7 @@ class Tracer:
             rows=tuple(
                 _contribution(dataset, split, row, None if whole else tokens) for row, tokens in rows.of(record)
             ),
+            origin=None if origin == split else origin,
         )
 
     def _shard_rows(self, task: ShardTask, *, ledger: Ledger, length: int | None) -> _ShardRows:

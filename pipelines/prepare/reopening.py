@@ -37,7 +37,7 @@ from pipelines.prepare.sources.reading import RowReader, SplitSource
 from pipelines.prepare.sources.row_changes import place_of
 from pipelines.prepare.sources.selection import Selected
 from pipelines.prepare.sources.user_functions import UserFunction
-from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError
+from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError, SourceError
 from tfrecord_io.json_fields import WRONG, count, flag, items, mapping, object_of, text
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.manifest_checks import REMAKE
@@ -111,7 +111,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         place.get("steps", []), expected=asked.steps, place=workspace.source_path(root, manifest.fingerprint)
     )
     functions = steps_to_run(stored, consent, root=root)
-    found = opening.find(source, columns=None)
+    found = _found(source, consent)
     _require_same(found.listing.identity, manifest, root=root)
     headers = {
         split: _header(root, manifest, asked.splits[split], split, tasks=len(manifest.splits[split].by_task()))
@@ -121,6 +121,18 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     readers, columns = _readers(found, rows, functions)
     job = _job(root, manifest, asked, source=source, readers=readers, columns=columns)
     return Reopened(manifest=manifest, job=job, plans=headers, rows=rows)
+
+
+def _found(source: SourceConfig, consent: Consent) -> Found:
+    """Raises: SourceError, which says how to name another place if the user named none."""
+    try:
+        return opening.find(source, columns=None)
+    except SourceError as error:
+        if consent.source:
+            raise
+        raise SourceError(
+            error.cause, remedy=f"{error.remedy}; name its place with --source if it has moved"
+        ) from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

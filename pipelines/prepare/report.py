@@ -178,10 +178,11 @@ def traced(found: Traced, *, width: int = 400) -> None:
     out = console()
     rows = f"{_some(len(found.rows), 'row')} of {found.source}"
     _headed(out, found.split, f"record {found.record} of {found.shard}: {rows}")
+    split = "the split" if found.origin is None else f"split {found.origin!r}"
     for row in found.rows:
         place = f" = row {row.file_row:,} of {row.file}" if row.file else ""
         tokens = f", tokens {row.tokens[0]} to {row.tokens[1] - 1}" if row.tokens else ""
-        out.print(f"  row {row.row:,} of the split{place}{tokens}", soft_wrap=True)
+        out.print(f"  row {row.row:,} of {split}{place}{tokens}", soft_wrap=True)
         for name, value in row.texts.items():
             _indented(out, f"{name}: {_shortened(value, width)}")
 

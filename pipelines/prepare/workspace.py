@@ -41,6 +41,7 @@ __all__ = [
     "fingerprint_of",
     "read_manifest",
     "read_place",
+    "remove_copies",
     "require_manifest",
     "require_own",
     "reserve",
@@ -140,8 +141,13 @@ def sweep(root: str, *, ingested: str | None = None) -> None:
     storage.sweep(root)
     for folder in (WORK_FOLDER, *_FOLDERS):
         storage.sweep(storage.join(root, folder), inside=root, below=True)
+    remove_copies(root, but=ingested)
+
+
+def remove_copies(root: str, *, but: str | None) -> None:
+    """Deletes the ingested copies of sources in `root`, except for one."""
     for name in _ingested(root):
-        if (folder := storage.join(root, WORK_FOLDER, name)) != ingested:
+        if (folder := storage.join(root, WORK_FOLDER, name)) != but:
             storage.delete(folder, inside=root)
 
 

@@ -238,3 +238,14 @@ def test_pairs_show_both_texts(tmp_path: Path) -> None:
     root = built(data, text_column=("a", "b"))
     (row,) = tracer(root).trace(split="train", shard=0, record=4).rows
     assert row.texts == {"a": f"first {row.row}", "b": f"second {row.row}"}
+
+
+def test_a_row_of_a_split_with_another_name_is_said_to_be_of_the_sources(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": f"row {row}"} for row in range(20)])
+    options = building.options(tmp_path / "out", split=("first=train[:5]", "train"))
+    assert building.command("build", data, *options).status == 0
+    for split, said in (("first", "split 'train'"), ("train", "the split")):
+        outcome = building.command("trace", tmp_path / "out", "--split", split, "--shard", 0, "--record", 3, "--json")
+        traced = json.loads(outcome.out)
+        assert f"row {traced['rows'][0]['row']} of {said} = row" in outcome.err
+        assert traced["origin"] == ("train" if split == "first" else None)

@@ -22,7 +22,7 @@ from pipelines.prepare.sources import byte_ranges
 from pipelines.prepare.sources.files import DataFile
 from pipelines.prepare.sources.messages import MisfitError, first_line, unknown_column
 
-__all__ = ["begins", "broken_row", "chunks", "is_line", "misfit", "parse", "serves"]
+__all__ = ["begins", "broken_row", "checked", "chunks", "is_line", "misfit", "parse", "serves"]
 
 # As `datasets` cuts a file.
 _CHUNK_BYTES = 10 << 20
@@ -84,6 +84,27 @@ def parse(chunk: bytes | memoryview, types: pa.Schema) -> pa.Table:
         parse_options=pa.json.ParseOptions(explicit_schema=types, unexpected_field_behavior="error"),
     )
     return pa.Table.from_arrays([table[name] for name in types.names], schema=types)
+
+
+def checked(table: pa.Table) -> Iterator[pa.Table]:
+    """The rows, once it is known that all texts are UTF-8: the parser takes any bytes for text.
+
+    Raises: UnicodeDecodeError behind the last row before one that is not.
+    """
+    if _is_utf8(table):
+        yield table
+        return
+    good = bisect.bisect_left(range(len(table)), True, key=lambda row: not _is_utf8(table.slice(0, row + 1)))
+    yield table.slice(0, good)
+    table.slice(good).to_pylist()
+
+
+def _is_utf8(table: pa.Table) -> bool:
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def misfit(chunk: bytes, types: pa.Schema) -> MisfitError:

@@ -201,10 +201,11 @@ def _filled(found: Splits, *, kind: FileKind, place: str) -> dict[str, list[Foun
         split: [each for each in files if kinds.has_rows(each.path, size=each.size, kind=kind)]
         for split, files in found.items()
     }
-    for split in sorted(split for split, files in filled.items() if not files):
-        _log.warning("%s: split %r has no rows and is left out", place, split)
-    if not (left := {split: files for split, files in filled.items() if files}):
+    left = {split: files for split, files in filled.items() if files}
+    if not left:
         raise SourceError(f"{place}: no rows, expected at least one", remedy="check the files for their content")
+    for split in sorted(filled.keys() - left.keys()):
+        _log.warning("%s: split %r has no rows and is left out", place, split)
     return left
 
 

@@ -85,9 +85,10 @@ def _json(task: IngestTask, source: ByteSource) -> Iterator[pa.Table]:
         num_bytes = 0
         for chunk in itertools.chain([first], chunks):
             try:
-                yield json_lines.parse(chunk, task.types)
+                table = json_lines.parse(chunk, task.types)
             except pa.ArrowException:
-                yield _cast(bytes(chunk), task.types, num_bytes=num_bytes)
+                table = _cast(bytes(chunk), task.types, num_bytes=num_bytes)
+            yield from json_lines.checked(table)
             num_bytes += len(chunk)
 
 

@@ -176,3 +176,10 @@ def test_a_head_that_is_no_json_is_named_with_its_row(tmp_path: Path) -> None:
         caught.value.cause
         == f"{tmp_path}/a.jsonl, row 5,000: no JSON object (Expecting value: line 1 column 10 (char 9))"
     )
+
+
+def test_json_that_is_not_utf8_is_named_with_the_row_before(tmp_path: Path) -> None:
+    content = json_lines(*ROWS[:70]) + b'{"text": "caf\xe9", "label": 1}\n' + json_lines(*ROWS[70:])
+    error = refused([written(tmp_path / "a.jsonl", content)], tmp_path)
+    assert error.cause.startswith(f"{tmp_path}/a.jsonl, after row 70: cannot be read: not UTF-8, ")
+    assert "iconv" in error.remedy

@@ -173,9 +173,10 @@ def test_a_table_of_nothing_but_its_header_is_left_out(tmp_path: Path) -> None:
     assert _paths(_resolve(tmp_path), tmp_path) == {"train": ["train-1.csv"]}
 
 
-def test_a_dataset_without_any_row_is_an_error(tmp_path: Path) -> None:
+def test_a_dataset_without_any_row_is_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(SourceError, match=r"a\.jsonl: no rows, expected at least one; "):
         _resolve(_write(tmp_path, "a.jsonl", content=b"") / "a.jsonl")
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("name", ["missing.jsonl", "missing/*.csv", "missing/folder/of/data", "./missing"])
