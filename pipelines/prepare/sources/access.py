@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from pipelines.prepare import object_storage, storage, storage_errors
 from pipelines.prepare.persistence import persist
-from pipelines.prepare.sources import hub_ranges
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
@@ -167,8 +166,10 @@ class _Remote(io.RawIOBase):
 
 def _getter(file: Located, address: str) -> Callable[[int, int], bytes]:
     """What asks for bytes [start, stop) in one request, and gets no other version's where that can be said."""
-    if address.startswith(hub_ranges.SCHEME) and "@" in address:
-        return functools.partial(hub_ranges.get, address)
+    if address.startswith("hf://datasets/") and "@" in address:
+        from pipelines.prepare.sources import hub  # with its client, which takes its time to import
+
+        return functools.partial(hub.read_range, address)
     fs, inner = storage.file_system(address)
     if storage_errors.bucket_of(address) is not None and file.version.isdecimal():
         return lambda start, stop: bytes(fs.cat_file(inner, start=start, end=stop, generation=file.version))

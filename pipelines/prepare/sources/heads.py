@@ -19,9 +19,8 @@ import pyarrow as pa
 from pipelines.prepare.hints import to_utf8
 from pipelines.prepare.sources import byte_ranges, json_lines, text_readers
 from pipelines.prepare.sources.files import DataFile, FileKind
-from pipelines.prepare.sources.messages import first_line
 from tfrecord_io.errors import ColumnError, PrepError, SourceError
-from tfrecord_io.shown import without_access
+from tfrecord_io.shown import first_line, without_access
 
 __all__ = ["check_header", "text_types"]
 

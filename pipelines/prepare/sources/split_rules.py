@@ -21,7 +21,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pipelines.prepare import paths
-from pipelines.prepare.sources import readers
+from pipelines.prepare.sources import kinds
 from tfrecord_io.errors import SourceError
 
 __all__ = ["by_split", "require_split_name"]
@@ -56,7 +56,7 @@ def by_split(names: Sequence[str], *, place: str) -> dict[str, list[str]]:
     _require_one_split_each(data, found, place=place)
     if not by_name:
         _refuse_capitals(data, place=place)
-    theirs = readers.read_of(found if data == names else _named(names) or {"train": names})
+    theirs = kinds.read_of(found if data == names else _named(names) or {"train": names})
     # Where they are of several kinds, that is what is to be said of them.
     if len({paths.kind_of(name) for name in data}) == 1 and theirs and theirs != found:
         _refuse_others(theirs, found, place=place)
