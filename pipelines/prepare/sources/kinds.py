@@ -27,7 +27,7 @@ from pipelines.prepare.sources.files import FileKind
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-__all__ = ["READERS", "SEPARATORS", "has_rows", "known", "one_of", "read_of"]
+__all__ = ["READERS", "SEPARATORS", "first_records", "has_rows", "known", "one_of", "read_of"]
 
 # Of the kinds that have a header line.
 SEPARATORS = {"csv": ",", "tsv": "\t"}
@@ -83,23 +83,17 @@ def _says_rows(path: str, kind: FileKind) -> bool:
     if kind == "json":
         return "".join(head.split()) not in ("", "[]")
     if kind in SEPARATORS:
-        return len(_first_records(io.StringIO(head, newline=""), separator=SEPARATORS[kind])) == 2
+        return len(first_records(io.StringIO(head, newline=""), separator=SEPARATORS[kind])) == 2
     return head != ""
 
 
-def _first_records(stream: TextIO, *, separator: str) -> list[list[str]]:
-    """The first two lines of a CSV file that are not blank, as fields."""
-    with _long_fields():
+def first_records(stream: TextIO, *, separator: str) -> list[list[str]]:
+    """The first two lines of a CSV file that are not blank, as fields. Raises: csv.Error."""
+    limit = csv.field_size_limit(_MOST_LETTERS)
+    try:
         lines = csv.reader(stream, delimiter=separator)
         filled = (fields for fields in lines if "".join(fields).strip() or len(fields) > 1)
         return list(itertools.islice(filled, 2))
-
-
-@contextlib.contextmanager
-def _long_fields() -> Iterator[None]:
-    limit = csv.field_size_limit(_MOST_LETTERS)
-    try:
-        yield
     finally:
         csv.field_size_limit(limit)
 

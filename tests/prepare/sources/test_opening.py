@@ -192,15 +192,6 @@ def test_a_file_in_utf_16_is_not_taken_for_latin_1(tmp_path: Path) -> None:
         _open(tmp_path)
 
 
-def test_a_parquet_file_of_other_types_is_refused_before_a_row_is_read(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"text": ["a"], "n": [1]}), tmp_path / "a.parquet")
-    pq.write_table(pa.table({"text": [1], "n": ["x"]}), tmp_path / "b.parquet")
-    config = SourceConfig(dataset=str(tmp_path))
-    assert opening.find(config, columns=()).types("train").names == ["text", "n"]
-    with pytest.raises(SourceError, match=r"b\.parquet: column 'text' holds int64, expected string"):
-        opening.find(config, columns=("text",))
-
-
 def test_a_name_that_a_header_has_twice_is_refused_if_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,n,n\na,1,2\n")
     config = SourceConfig(dataset=str(tmp_path))
