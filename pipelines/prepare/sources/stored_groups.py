@@ -27,8 +27,6 @@ __all__ = ["Kept", "read_batches", "read_group"]
 # Of footers ready to be used, which take about eight times their bytes in the file.
 _MOST_PARSED_BYTES = 64 << 20
 _PARSED_SHARE = 8
-# Of those as they lie in files far away: parsing one again is faster than asking for it again.
-_MOST_FETCHED_BYTES = 32 << 20
 _ARROW_MAGIC = b"ARROW1\x00\x00"
 _HEAD_BYTES = 16 << 10
 _MOST_SCHEMA_BYTES = 64 << 20
@@ -84,7 +82,6 @@ class Kept(Generic[Value]):
 
 
 _parsed: Kept[pq.FileMetaData] = Kept(_MOST_PARSED_BYTES)
-_fetched: Kept[bytes] = Kept(_MOST_FETCHED_BYTES)
 _schemas: Kept[bytes] = Kept(_MOST_SCHEMAS_BYTES)
 
 
@@ -93,7 +90,7 @@ def read_group(file: Located, handle: pa.NativeFile, index: int, types: pa.Schem
 
     Raises: SourceError if the file doesn't have such columns; what pyarrow raises if they are damaged.
     """
-    metadata = _metadata(file, handle, remote=remote)
+    metadata = _metadata(file, handle)
     if index >= metadata.num_row_groups:
         raise ValueError(f"the file has {metadata.num_row_groups} row groups")
     reader = pq.ParquetFile(handle, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
@@ -102,13 +99,9 @@ def read_group(file: Located, handle: pa.NativeFile, index: int, types: pa.Schem
     return _one_batch(table)
 
 
-def _metadata(file: Located, handle: pa.NativeFile, *, remote: bool) -> pq.FileMetaData:
-    def fetch() -> tuple[bytes, int]:
-        footer = footers.fetched(file, handle)
-        return footer, len(footer)
-
+def _metadata(file: Located, handle: pa.NativeFile) -> pq.FileMetaData:
     def parse() -> tuple[pq.FileMetaData, int]:
-        footer = _fetched.get(file, fetch) if remote else fetch()[0]
+        footer = footers.fetched(file, handle)
         return footers.parsed(file, footer).metadata, _PARSED_SHARE * len(footer)
 
     return _parsed.get(file, parse)
