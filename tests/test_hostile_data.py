@@ -368,7 +368,7 @@ CASES: dict[str, Kept | Rejected | Refused] = {
     ),
     "broken-line": Refused(
         files={"train.jsonl": '{"text": "a"}\n{"text": "b\n{"text": "c"}\n'},
-        cause="train.jsonl: cannot be read: .*JSON parse error",
+        cause="train.jsonl, row 1: no JSON object .*Unterminated string",
         remedy=MEND,
     ),
     "no-object": Refused(

@@ -12,7 +12,15 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["cause_without_secrets", "is_web", "visible", "visible_line", "without_access", "without_secrets"]
+__all__ = [
+    "cause_without_secrets",
+    "first_line",
+    "is_web",
+    "visible",
+    "visible_line",
+    "without_access",
+    "without_secrets",
+]
 
 # A password with a slash in it ends at the @ too; `host:8080/users/@me` has none.
 _USER = re.compile(r"(://)(?:[^\s/?#'\"<>]*@|[^\s/?#:'\"<>]+:(?!\d+[/?#])[^\s'\"<>@]*@)")
@@ -75,6 +83,12 @@ def visible(text: str, *, lines: bool = False) -> str:
 def visible_line(text: str) -> str:
     """`text` in one line that can be shown: without secrets, and runs of white space as one space."""
     return visible(" ".join(without_secrets(text).split()))
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, to be shown, or its kind if it has none."""
+    lines = str(error).strip().splitlines()
+    return visible_line(lines[0]) if lines else type(error).__name__
 
 
 def cause_without_secrets(error: BaseException) -> BaseException | None:

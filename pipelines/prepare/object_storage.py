@@ -24,6 +24,7 @@ from tfrecord_io.errors import ConfigError, OutputError, PrepError
 
 __all__ = [
     "Ranges",
+    "ask",
     "delete",
     "entries",
     "fetch",
@@ -90,8 +91,20 @@ def _renewing() -> Iterator[None]:
 def info(fs: Any, inner: str, *, path: str) -> dict[str, Any]:
     """What the service says of a file or folder. Raises: FileNotFoundError; OutputError."""
     with reading(path):
-        ask = gcs.info if _is_gcs(path) else fs.info
-        found: dict[str, Any] = persist(lambda: ask(inner), path=path)
+        return persist(lambda: ask(fs, inner, path=path), path=path)
+
+
+def ask(fs: Any, inner: str, *, path: str) -> dict[str, Any]:
+    """The same by one request. Raises: FileNotFoundError; whatever else a library raises."""
+    try:
+        # What gcsfs says of a folder with an object that stands for it, it says of that object.
+        found: dict[str, Any] = (gcs.info if _is_gcs(path) else fs.info)(inner)
+    except FileNotFoundError as error:
+        # What fsspec makes of whatever its client for the web raises.
+        cause = error.__cause__
+        if isinstance(cause, Exception) and storage_errors.status_of(cause) != 404:
+            raise cause from None
+        raise
     return found
 
 

@@ -6,8 +6,9 @@ A panic of Rust comes to Python as pyo3's PanicException, which is a BaseExcepti
 from __future__ import annotations
 
 from tfrecord_io.errors import TokenizerError
+from tfrecord_io.shown import first_line
 
-__all__ = ["REMEDY", "TextsNotEncoded", "first_line", "is_failure", "is_of_library", "not_encoded"]
+__all__ = ["REMEDY", "TextsNotEncoded", "is_failure", "is_of_library", "not_encoded"]
 
 REMEDY = "leave such rows out with --filter, or mend the tokenizer; `transformers` itself fails on them too"
 
@@ -29,11 +30,6 @@ def is_of_library(error: BaseException) -> bool:
 def _is_panic(error: BaseException) -> bool:
     # The class has no public name to import: each library that is built with pyo3 has one of its own.
     return type(error).__name__ == "PanicException"
-
-
-def first_line(error: BaseException) -> str:
-    """What an error says, in a line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def not_encoded(error: BaseException, *, library: str, num_texts: int) -> TextsNotEncoded:

@@ -48,7 +48,7 @@ from pipelines.prepare.layouts import Tools
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.plans import TaskKey
 from pipelines.prepare.receipts import Receipt
-from pipelines.prepare.sources import ingest, ingest_lists
+from pipelines.prepare.sources import ingest, ingest_tasks
 from pipelines.prepare.sources.ingest_tasks import IngestTask
 from pipelines.prepare.timing import Stopwatch
 from tfrecord_io.errors import ConfigError, OutputError, PrepError
@@ -285,13 +285,13 @@ def run_ingest(
 
     Raises: as `run`.
     """
-    lists = ingest_lists.write(tasks, folder=folder)
+    lists = ingest_tasks.write_lists(tasks, folder=folder)
 
     def add(pipeline: beam.Pipeline, sign: str | None) -> None:
         _ = (
             pipeline
             | "Lists" >> beam.Create(lists, reshuffle=False)
-            | "ReadTasks" >> beam.FlatMap(ingest_lists.read)
+            | "ReadTasks" >> beam.FlatMap(ingest_tasks.read_list)
             | "Reshuffle" >> beam.Reshuffle()
             | "Ingest" >> beam.ParDo(Ingest(root=root, versions=packaging.versions(), sign=sign))
         )

@@ -33,8 +33,7 @@ from pipelines.prepare.sources.groups import Groups, Pieces
 from pipelines.prepare.sources.hold_out import HoldOut
 from pipelines.prepare.sources.on_demand import RowsOnDemand
 from pipelines.prepare.sources.opening import Found
-from pipelines.prepare.sources.reading import RowReader, SplitSource
-from pipelines.prepare.sources.row_changes import place_of
+from pipelines.prepare.sources.reading import RowReader, SplitSource, place_of
 from pipelines.prepare.sources.selection import Selected
 from pipelines.prepare.sources.user_functions import UserFunction
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError, SourceError

@@ -20,6 +20,7 @@ from pipelines.prepare.content import bytes_digest
 from pipelines.prepare.sound_tokenizers import require_sound
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.manifest import TokenizerFacts
+from tfrecord_io.shown import first_line
 
 __all__ = ["Files", "facts", "import_libraries", "load", "no_bos", "resolve", "resolve_length", "separator_id"]
 
@@ -78,7 +79,7 @@ def load(files: Files) -> Any:
             if not panics.is_of_library(error):
                 raise
             raise TokenizerError(
-                f"the saved tokenizer cannot be loaded ({type(error).__name__}: {panics.first_line(error)})",
+                f"the saved tokenizer cannot be loaded ({type(error).__name__}: {first_line(error)})",
                 remedy="run `prep-tfrecords verify --repair` on the dataset, or build it anew",
             ) from error
 
@@ -185,7 +186,7 @@ def _fetch(config: TokenizerConfig) -> Any:
         if not panics.is_of_library(error):
             raise
         raise TokenizerError(
-            f"tokenizer {config.name!r} cannot be loaded: {panics.first_line(error)}",
+            f"tokenizer {config.name!r} cannot be loaded: {first_line(error)}",
             remedy=(
                 "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
                 if local

@@ -8,6 +8,7 @@ from pipelines.prepare import panics
 from pipelines.prepare.columns import Rows
 from pipelines.prepare.layouts import Encoded, Tools
 from tfrecord_io.errors import TokenizerError
+from tfrecord_io.shown import first_line
 
 __all__ = ["encode"]
 
@@ -51,4 +52,4 @@ def _failure(tools: Tools, row: Rows) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    return error.cause if isinstance(error, TokenizerError) else f"the tokenizer fails: {panics.first_line(error)}"
+    return error.cause if isinstance(error, TokenizerError) else f"the tokenizer fails: {first_line(error)}"

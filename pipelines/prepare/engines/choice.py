@@ -17,6 +17,7 @@ from pipelines.prepare.engines.base import BATTERY, Engine
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine, SlowEngine
 from pipelines.prepare.engines.qualified import NotQualified
 from tfrecord_io.errors import ConfigError, TokenizerError
+from tfrecord_io.shown import first_line
 
 __all__ = ["Choice", "Reference", "choose", "decide", "open_reference", "why_slow"]
 
@@ -108,7 +109,7 @@ def _opened(name: str, tokenizer: Any, reference: Engine, *, dtype: np.dtype) ->
         if not panics.is_of_library(error):
             raise
         _log.debug("engine %s fails on the tokenizer", name, exc_info=True)
-        return f"it fails on this tokenizer: {panics.first_line(error)}"
+        return f"it fails on this tokenizer: {first_line(error)}"
     return engine if agrees else "it gives other tokens than the tokenizer for a text that engines are tried on"
 
 

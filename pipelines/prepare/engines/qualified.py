@@ -16,6 +16,7 @@ import numpy as np
 
 from pipelines.prepare import panics
 from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
+from tfrecord_io.shown import first_line
 
 __all__ = [
     "NotQualified",
@@ -114,7 +115,7 @@ def opened(package: str, make: Callable[[], Result]) -> Result:
         if not panics.is_of_library(error):
             raise
         _log.debug("%s cannot open the tokenizer", package, exc_info=True)
-        raise NotQualified(f"{package} cannot open it: {panics.first_line(error)}") from error
+        raise NotQualified(f"{package} cannot open it: {first_line(error)}") from error
 
 
 def require_merges_only(parts: Mapping[str, Any], *, byte_fallback: bool, dtype: np.dtype) -> None:

@@ -21,7 +21,6 @@ import pyarrow as pa
 
 from pipelines.prepare import object_storage, storage, storage_errors
 from pipelines.prepare.persistence import persist
-from pipelines.prepare.sources import hub_ranges
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
@@ -29,7 +28,7 @@ __all__ = ["Located", "is_remote", "opened", "version_of"]
 
 AGAIN = "run the same command again"
 _KNOWN_FILES = 65_536
-# What services call it.
+# What services call it: best the number that each upload gets anew.
 _VERSIONS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 
@@ -167,8 +166,10 @@ class _Remote(io.RawIOBase):
 
 def _getter(file: Located, address: str) -> Callable[[int, int], bytes]:
     """What asks for bytes [start, stop) in one request, and gets no other version's where that can be said."""
-    if address.startswith(hub_ranges.SCHEME) and "@" in address:
-        return functools.partial(hub_ranges.get, address)
+    if address.startswith("hf://datasets/") and "@" in address:
+        from pipelines.prepare.sources import hub  # with its client, which takes its time to import
+
+        return functools.partial(hub.read_range, address)
     fs, inner = storage.file_system(address)
     if storage_errors.bucket_of(address) is not None and file.version.isdecimal():
         return lambda start, stop: bytes(fs.cat_file(inner, start=start, end=stop, generation=file.version))
@@ -183,21 +184,9 @@ def _require_same(address: str, size: int, version: str) -> None:
     fs, inner = storage.file_system(address)
     try:
         with object_storage.reading(shown, SourceError):
-            found = persist(lambda: _info(fs, inner), path=shown)
+            found = persist(lambda: object_storage.ask(fs, inner, path=address), path=shown)
     except FileNotFoundError as error:
         raise _gone(shown) from error
     other = version_of(found)
     if found.get("size") not in (None, size) or (version and other and other != version):
         raise _changed(shown)
-
-
-def _info(fs: Any, inner: str) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = fs.info(inner)
-    except FileNotFoundError as error:
-        # What fsspec makes of whatever its client for the web raises.
-        cause = error.__cause__
-        if isinstance(cause, Exception) and storage_errors.status_of(cause) != 404:
-            raise cause from None
-        raise
-    return found

@@ -12,7 +12,7 @@ import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.prepare import gcs, storage, storage_errors
+from pipelines.prepare import object_storage, storage, storage_errors
 from pipelines.prepare.persistence import persist
 from pipelines.prepare.sources import places
 from pipelines.prepare.sources.places import Found, Place
@@ -89,22 +89,8 @@ def _matching(address: str) -> Mapping[str, Any]:
 
 def _info(address: str) -> Mapping[str, Any] | None:
     fs, inner = storage.file_system(address)
-    # What gcsfs says of a folder with an object that stands for it, it says of that object.
-    ask = gcs.info if storage_errors.bucket_of(address) else fs.info
-
-    def told() -> Mapping[str, Any]:
-        try:
-            found: Mapping[str, Any] = ask(inner)
-            return found
-        except FileNotFoundError as error:
-            cause = error.__cause__
-            # It is what fsspec makes of whatever its client for the web raises.
-            if isinstance(cause, Exception) and storage_errors.status_of(cause) != 404:
-                raise cause from None
-            raise
-
     with contextlib.suppress(FileNotFoundError), storage.source_explained(address):
-        return persist(told, path=address, passes=_passes)
+        return persist(lambda: object_storage.ask(fs, inner, path=address), path=address, passes=_passes)
     return None
 
 

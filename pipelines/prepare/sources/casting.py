@@ -8,13 +8,32 @@ lists, structs                  the same of what they hold; fields by name, a mi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import first_line
 
-__all__ = ["cast", "is_list", "require"]
+__all__ = ["MisfitError", "cast", "is_list", "require", "unknown_column"]
 
 _ELSEWHERE = "the first file or the dataset card has it"
+
+
+class MisfitError(Exception):
+    """A row that does not have the types of the source: how many rows and bytes come before it, and what it has."""
+
+    def __init__(self, what: str, *, rows: int, num_bytes: int = 0) -> None:
+        super().__init__(what)
+        self.what = what
+        self.rows = rows
+        self.num_bytes = num_bytes
+
+
+def unknown_column(found: Sequence[str], expected: Sequence[str]) -> str | None:
+    """What to say of the first column that is not expected, if there is one."""
+    unknown = next((name for name in found if name not in expected), None)
+    return None if unknown is None else f"column {unknown!r}, expected only {', '.join(map(repr, expected))}"
 
 
 def require(schema: pa.Schema, types: pa.Schema, *, place: str) -> None:
@@ -47,7 +66,7 @@ def _column(column: pa.Array, field: pa.Field, *, place: str) -> pa.Array:
     try:
         return _as(column, field.type)
     except (pa.ArrowException, ValueError) as error:
-        raise _refused(column.type, field, place=place, cause=f" ({str(error).splitlines()[0]})") from error
+        raise _refused(column.type, field, place=place, cause=f" ({first_line(error)})") from error
 
 
 def _refused(held: pa.DataType, field: pa.Field, *, place: str, cause: str = "") -> SourceError:

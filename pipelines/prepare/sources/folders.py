@@ -11,7 +11,7 @@ from typing import cast
 from fsspec.utils import glob_translate
 
 from pipelines.prepare import paths
-from pipelines.prepare.sources import kinds, readers, split_rules
+from pipelines.prepare.sources import kinds, split_rules
 from pipelines.prepare.sources.cards import Config
 from pipelines.prepare.sources.files import FileKind
 from pipelines.prepare.sources.places import Found, Place
@@ -114,7 +114,7 @@ def _matching(place: Place, config: Config, pattern: str) -> list[str]:
     candidates = [whole] if not glob.has_magic(whole) else [name for name in place.files if matches(name)]
     ignored = (_NOT_DATA | {".huggingface.yaml"}) - {posixpath.basename(pattern)}
     named = [name for name in candidates if name in place.files and posixpath.basename(name) not in ignored]
-    if not (found := [name for name in named if readers.known(name)]):
+    if not (found := [name for name in named if kinds.known(name)]):
         raise SourceError(
             f"{place.shown}: the card names {pattern}, but there is no such data file",
             remedy="name the data files by a glob of your own",

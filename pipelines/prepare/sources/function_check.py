@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from pipelines.prepare.sources.features import Column, Columns, described
 from pipelines.prepare.sources.groups import Groups
-from pipelines.prepare.sources.reading import RowReader
-from pipelines.prepare.sources.row_changes import RowChanges, conform, place_of
+from pipelines.prepare.sources.reading import RowChanges, RowReader, conform, place_of
 from pipelines.prepare.sources.user_functions import UserFunction, call
 from tfrecord_io.errors import PrepError, SourceError
 

@@ -9,28 +9,22 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
 from pipelines.prepare.hints import to_utf8
-from pipelines.prepare.sources import byte_ranges, json_lines, text_readers
+from pipelines.prepare.sources import byte_ranges, json_lines, kinds, text_readers
 from pipelines.prepare.sources.files import DataFile, FileKind
-from pipelines.prepare.sources.messages import first_line
 from tfrecord_io.errors import ColumnError, PrepError, SourceError
-from tfrecord_io.shown import without_access
+from tfrecord_io.shown import first_line, without_access
 
 __all__ = ["check_header", "text_types"]
 
-_SEPARATORS = {"csv": ",", "tsv": "\t"}
 # Files that are asked for the type of a column, and how much of each.
 _MOST_HEADS = 8
 _HEAD_BYTES = 1 << 18
-# By default Python's CSV reader takes fields up to 128 KB.
-_MOST_LETTERS = 1 << 30
 
 
 def text_types(
@@ -51,7 +45,8 @@ def text_types(
     number, types = next(((number, found) for number, found in heads if found is not None), (0, None))
     if types is None:
         raise SourceError(
-            f"{_shown(files[:1])}: no rows, expected at least one", remedy="check the files for their content"
+            f"{without_access(files[0].path)}: no rows, expected at least one",
+            remedy="check the files for their content",
         )
     others = [file for file in files[number + 1 :] if file.size][: _MOST_HEADS - 1]
     return _without_nulls(types, others, kind, addresses=addresses)
@@ -63,16 +58,17 @@ def check_header(file: DataFile, *, wanted: Collection[str], addresses: Mapping[
 
     Raises: ColumnError if several columns have a `wanted` name; SourceError.
     """
-    names, num_fields = _header(file, separator=_SEPARATORS[file.kind], addresses=addresses)
+    names, num_fields = _header(file, separator=kinds.SEPARATORS[file.kind], addresses=addresses)
     if repeated := sorted({name for name in names if name in wanted and names.count(name) > 1}):
         raise ColumnError(
-            f"{_shown([file])}: the header line names several columns {', '.join(map(repr, repeated))}, "
+            f"{without_access(file.path)}: the header line names several columns {', '.join(map(repr, repeated))}, "
             "expected one of each name",
             remedy="rename them in the file",
         )
     if num_fields > len(names):
         raise SourceError(
-            f"{_shown([file])}: {num_fields} fields in the first row, but {len(names)} names in the header line",
+            f"{without_access(file.path)}: {num_fields} fields in the first row, but {len(names)} names in the header "
+            "line",
             remedy="name every column in the header line, and end no row with a separator",
         )
 
@@ -83,7 +79,7 @@ open_head = partial(byte_ranges.open_file, block_bytes=_HEAD_BYTES)
 def _described(
     file: DataFile, kind: FileKind, *, addresses: Mapping[str, str], wanted: Collection[str]
 ) -> pa.Schema | None:
-    if kind in _SEPARATORS:
+    if kind in kinds.SEPARATORS:
         check_header(file, wanted=wanted, addresses=addresses)
     with _explained(file, addresses=addresses):
         return text_readers.described(kind, lambda: open_head(file, addresses=addresses))
@@ -132,12 +128,13 @@ def _explained(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[None
     except UnicodeDecodeError as error:
         found = error.object[error.start : error.start + 8]
         raise SourceError(
-            f"{_shown([file])}: cannot be read: not UTF-8, {error.reason} at {found!r}", remedy=to_utf8(error.object)
+            f"{without_access(file.path)}: cannot be read: not UTF-8, {error.reason} at {found!r}",
+            remedy=to_utf8(error.object),
         ) from error
     except Exception as error:  # of each reader others
         broken = _broken_row(file, addresses=addresses)
         raise SourceError(
-            f"{_shown([file])}{f', {broken}' if broken else f': cannot be read: {first_line(error)}'}",
+            f"{without_access(file.path)}{f', {broken}' if broken else f': cannot be read: {first_line(error)}'}",
             remedy="mend the file or leave it out, or name another config or format",
         ) from error
 
@@ -152,22 +149,10 @@ def _broken_row(file: DataFile, *, addresses: Mapping[str, str]) -> str | None:
 
 def _header(file: DataFile, *, separator: str, addresses: Mapping[str, str]) -> tuple[list[str], int]:
     """The names in the header line, and the number of fields in the first row; none where they cannot be read."""
-    limit = csv.field_size_limit(_MOST_LETTERS)
     try:
         with open_head(file, addresses=addresses) as stream:
             text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")
-            rows = csv.reader(text, delimiter=separator)
-            records = list(itertools.islice((fields for fields in rows if _is_row(fields)), 2))
+            records = kinds.first_records(text, separator=separator)
     except (ValueError, csv.Error):
         return [], 0
-    finally:
-        csv.field_size_limit(limit)
     return (records[0], len(records[1]) if len(records) > 1 else 0) if records else ([], 0)
-
-
-def _is_row(fields: Sequence[Any]) -> bool:
-    return len(fields) > 1 or "".join(fields).strip() != ""
-
-
-def _shown(files: Sequence[DataFile]) -> str:
-    return without_access(files[0].path) if files else "the dataset"

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
+import functools
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -24,10 +26,12 @@ from pipelines.prepare.persistence import persist
 from pipelines.prepare.sources import places
 from pipelines.prepare.sources.places import Found, Place
 from tfrecord_io.errors import PrepError, SourceError
+from tfrecord_io.shown import first_line
 
-__all__ = ["Repository", "address", "explained", "repository"]
+__all__ = ["Repository", "address", "explained", "read_range", "repository"]
 
 _SCHEME = "hf://"
+_DATASETS = "hf://datasets/"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,7 +91,7 @@ def _online(name: str, revision: str | None) -> Repository:
             passes=_passes,
         )
     # Addresses have the full name, where an old short one leads to it.
-    root = f"{_SCHEME}datasets/{info.id if '/' in info.id else name}@{commit}"
+    root = f"{_DATASETS}{info.id if '/' in info.id else name}@{commit}"
     files = {each.path: _found(each, root=root) for each in tree if hasattr(each, "blob_id")}
     place = Place(
         shown=name, files=places.visible(files, shown=name), fetch=lambda found: _content(found, dataset=name)
@@ -173,19 +177,19 @@ def explained(dataset: str) -> Iterator[None]:
         ) from error
     except (hub_errors.RepositoryNotFoundError, hub_errors.HFValidationError, FileNotFoundError) as error:
         raise SourceError(
-            f"{dataset}: no such dataset, file or folder ({_first_line(error)})",
+            f"{dataset}: no such dataset, file or folder ({first_line(error)})",
             remedy="check the spelling; for a private dataset set HF_TOKEN",
         ) from error
     except hub_errors.HfHubHTTPError as error:
         raise SourceError(
-            f"{dataset}: the hub answered with an error ({_first_line(error)})",
+            f"{dataset}: the hub answered with an error ({first_line(error)})",
             remedy="try again later; the same command goes on where it stopped",
         ) from error
     except Exception as error:
         if not _is_network(error):
             raise
         raise SourceError(
-            f"{dataset}: no such local file or folder, and the hub cannot be reached ({_first_line(error)})",
+            f"{dataset}: no such local file or folder, and the hub cannot be reached ({first_line(error)})",
             remedy="check the spelling of a local path; for a hub dataset check the network and HF_HUB_OFFLINE",
         ) from error
 
@@ -195,6 +199,38 @@ def _is_network(error: Exception) -> bool:
     return isinstance(error, ConnectionError) or type(error).__module__.startswith(("http", "requests", "urllib3"))
 
 
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+_SECONDS = 60
+
+
+def read_range(address: str, start: int, stop: int) -> bytes:
+    """Bytes [start, stop) of `hf://datasets/NAME@COMMIT/FILE`.
+
+    Raises: FileNotFoundError; SourceError if it may not be read; what the client raises if the hub cannot be asked.
+    """
+    # Its exports are made at run time.
+    utils: Any = huggingface_hub.utils
+    headers = {**utils.build_hf_headers(), "range": f"bytes={start}-{stop - 1}"}
+    try:
+        response = utils.http_backoff("GET", _url(address), headers=headers, timeout=_SECONDS)
+        utils.hf_raise_for_status(response)
+    except hub_errors.OfflineModeIsEnabled as error:
+        raise SourceError(f"{address}: cannot be read while HF_HUB_OFFLINE is set", remedy="unset it") from error
+    except hub_errors.HfHubHTTPError as error:
+        status = storage_errors.status_of(error)
+        if status in (401, 403):
+            raise SourceError(
+                f"{address}: the hub refuses access (status {status})",
+                remedy="ask for access on the page of the dataset, then set HF_TOKEN",
+            ) from error
+        if status == 404:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), address) from error
+        raise
+    content: bytes = response.content
+    return content
+
+
+@functools.lru_cache(maxsize=1_024)
+def _url(address: str) -> str:
+    name, _, rest = address.removeprefix(_DATASETS).partition("@")
+    revision, _, file = rest.partition("/")
+    return str(huggingface_hub.hf_hub_url(name, file, repo_type="dataset", revision=revision))

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, TypeVar, cast
 
 import xxhash
 
-from pipelines.prepare import paths, storage
+from pipelines.prepare import object_storage, paths, storage
 from pipelines.prepare.persistence import persist
 from pipelines.prepare.sources import places
 from pipelines.prepare.sources.files import DataFile, FileKind
@@ -113,7 +113,7 @@ def _asked(found: Found) -> Found:
     """A remote file with what its service says of it, or else its digest."""
     with storage.source_explained(found.path):
         fs, inner = storage.file_system(found.path)
-        info: Mapping[str, Any] = persist(lambda: fs.info(inner), path=found.path)
+        info: Mapping[str, Any] = persist(lambda: object_storage.ask(fs, inner, path=found.path), path=found.path)
         told = places.remote_file(found.path, info, name=found.name)
         if told.mark:
             return told

@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.json
 
 from pipelines.prepare.sources import byte_ranges
+from pipelines.prepare.sources.casting import MisfitError, unknown_column
 from pipelines.prepare.sources.files import DataFile
-from pipelines.prepare.sources.messages import MisfitError, first_line, unknown_column
+from tfrecord_io.shown import first_line
 
 __all__ = ["begins", "broken_row", "checked", "chunks", "is_line", "misfit", "parse", "serves"]
 

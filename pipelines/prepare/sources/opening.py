@@ -20,7 +20,7 @@ from pipelines.prepare.sources.footers import Footer
 from pipelines.prepare.sources.groups import Groups
 from pipelines.prepare.sources.ingest_receipts import IngestReceipt, find_receipts, groups_of
 from pipelines.prepare.sources.ingest_tasks import IngestTask
-from tfrecord_io.errors import OutputError, SourceError
+from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_access
 
 __all__ = ["Found", "Ingest", "find", "locate", "tasks"]
@@ -57,10 +57,6 @@ def find(config: SourceConfig, *, columns: Collection[str] | None) -> Found:
     """
     listing = resolve.resolve(config)
     files = [file for split in listing.splits.values() for file in split]
-    if not files:
-        raise SourceError(
-            f"{config.dataset}: no rows, expected at least one", remedy="check the files for their content"
-        )
     addresses = {shown: file.path for file in files if (shown := without_access(file.path)) != file.path}
     kind = files[0].kind
     if kind == "parquet":

@@ -19,6 +19,7 @@ from typing import Any
 
 from pipelines.prepare import storage
 from pipelines.prepare.persistence import persist
+from pipelines.prepare.sources.access import version_of
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
@@ -28,8 +29,6 @@ __all__ = ["Found", "Place", "local", "local_file", "remote", "remote_file", "vi
 _WORK_FOLDER = ".prep"
 # What storage services call the version of a file's content: best those that depend on nothing else.
 _MARKS = ("md5Hash", "crc32c", "etag", "ETag", "generation")
-# By which a file is asked for again: best the number that each upload gets anew.
-_VERSIONS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 _MOST_CARD_BYTES = 16 << 20
 
 _log = logging.getLogger(__name__)
@@ -129,8 +128,8 @@ def remote_file(address: str, info: Mapping[str, Any], *, name: str) -> Found:
         path=address,
         name=name,
         size=int(info.get("size") or 0),
-        mark=_first(info, _MARKS),
-        version=_first(info, _VERSIONS),
+        mark=next((str(info[key]) for key in _MARKS if info.get(key)), ""),
+        version=version_of(info),
     )
 
 
@@ -144,10 +143,6 @@ def without_doubles(files: Sequence[Found]) -> list[Found]:
     for path in sorted(doubles):
         _log.warning("%s: a link to a file that is read anyway; it is left out", path)
     return [each for each in files if each.path not in doubles]
-
-
-def _first(info: Mapping[str, Any], keys: Sequence[str]) -> str:
-    return next((str(info[key]) for key in keys if info.get(key)), "")
 
 
 def _content(found: Found) -> bytes:

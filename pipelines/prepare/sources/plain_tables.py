@@ -11,9 +11,8 @@ import pyarrow.parquet
 
 from pipelines.prepare.sources import access, byte_ranges, casting
 from pipelines.prepare.sources.files import DataFile
-from pipelines.prepare.sources.messages import first_line
 from tfrecord_io.errors import SourceError
-from tfrecord_io.shown import without_access
+from tfrecord_io.shown import first_line, without_access
 
 __all__ = ["arrow", "arrow_schema", "parquet", "runs_of_row_groups"]
 
@@ -103,9 +102,9 @@ def _parquet_file(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[A
 
 def _with_types(batch: pa.RecordBatch, types: pa.Schema, *, place: str) -> pa.Table:
     """The columns by name, in the order of `types`; one that is not there is null, as `datasets` has it."""
-    if unknown := [name for name in batch.schema.names if name not in types.names]:
+    if unknown := casting.unknown_column(batch.schema.names, types.names):
         raise SourceError(
-            f"{place}: column {unknown[0]!r}, expected only {', '.join(map(repr, types.names))} as elsewhere",
+            f"{place}: {unknown} as elsewhere",
             remedy="bring all files into the same columns, or name only some of them by a glob",
         )
     columns = [

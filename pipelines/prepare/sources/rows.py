@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import pyarrow as pa
 
 from pipelines.prepare.overlap import ordered_map
-from pipelines.prepare.sources import access, ingested_rows, parquet_rows
+from pipelines.prepare.sources import access, stored_groups
 from pipelines.prepare.sources.casting import cast
 from pipelines.prepare.sources.groups import Pieces, StoredFile
 from tfrecord_io.errors import SourceError
@@ -114,8 +114,8 @@ def _named(fetch: _Fetch) -> str:
 
 def _tables(fetch: _Fetch, handle: pa.NativeFile, types: pa.Schema, *, remote: bool) -> Iterator[pa.RecordBatch]:
     if fetch.file.format == "parquet":
-        return (parquet_rows.read_group(fetch.file, handle, at, types, remote=remote) for at, _ in fetch.groups)
-    return ingested_rows.read_batches(fetch.file, handle, fetch.groups, types.names)
+        return (stored_groups.read_group(fetch.file, handle, at, types, remote=remote) for at, _ in fetch.groups)
+    return stored_groups.read_batches(fetch.file, handle, fetch.groups, types.names)
 
 
 def _cut(batch: pa.RecordBatch, pieces: Pieces, first: int, last: int) -> list[tuple[int, pa.RecordBatch]]:

@@ -20,10 +20,10 @@ from pipelines.prepare.hints import suggestion
 from pipelines.prepare.sources import slices
 from pipelines.prepare.sources.groups import Groups
 from pipelines.prepare.sources.reading import RowReader, SplitSource
-from pipelines.prepare.split_options import SPLIT_NAME, SplitOption
+from pipelines.prepare.split_options import SplitOption
 from tfrecord_io.errors import SourceError, SplitNotFoundError
 
-__all__ = ["Selected", "check_names", "choose", "needed", "select", "selected"]
+__all__ = ["Selected", "choose", "needed", "select", "selected"]
 
 Range = tuple[int, int]
 
@@ -44,7 +44,6 @@ def needed(config: SourceConfig, names: Sequence[str]) -> tuple[str, ...]:
 
     Raises: SplitNotFoundError if another split is asked for.
     """
-    check_names(names, dataset=config.dataset)
     if not config.splits:
         return tuple(names)
     return tuple(dict.fromkeys(_origin(option.spec, names) for option in map(SplitOption.parse, config.splits)))
@@ -65,7 +64,6 @@ def choose(
 
 def selected(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, Selected]:
     """The rows of each split of the output, from the rows that the source's splits have. Raises: as `choose`."""
-    check_names(tuple(lengths), dataset=config.dataset)
     options = [SplitOption.parse(text) for text in config.splits or _with_rows(lengths, dataset=config.dataset)]
     chosen: dict[str, Selected] = {}
     for option in options:
@@ -92,16 +90,6 @@ def select(
         )
         for each in chosen
     }
-
-
-def check_names(names: Sequence[str], *, dataset: str) -> None:
-    """Raises: SourceError if a split of the source has a name that cannot be that of a file."""
-    for name in names:
-        if not SPLIT_NAME.match(name):
-            raise SourceError(
-                f"{dataset}: split {name!r}, expected letters, digits, '_', '-', '+' or '.', as in a file name",
-                remedy="rename the split in the source",
-            )
 
 
 def _with_rows(lengths: Mapping[str, int], *, dataset: str) -> tuple[str, ...]:

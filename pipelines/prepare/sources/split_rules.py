@@ -21,7 +21,8 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pipelines.prepare import paths
-from pipelines.prepare.sources import readers
+from pipelines.prepare.sources import kinds
+from pipelines.prepare.split_options import SPLIT_NAME
 from tfrecord_io.errors import SourceError
 
 __all__ = ["by_split", "require_split_name"]
@@ -38,9 +39,8 @@ _ELSEWHERE = {"logs": re.compile(r".*\.eval"), "test": re.compile(r"(.*/)?(task\
 _IN_FOLDER = ("(.*/)?{word}/.*", "(.*/)?{word}{apart}[^/]*/.*", "(.*/)?[^/]*{apart}{word}/.*",
               "(.*/)?[^/]*{apart}{word}{apart}[^/]*/.*")  # fmt: skip
 _IN_FILE = ("(.*/)?{word}{apart}[^/]*", "(.*/)?[^/]*{apart}{word}{apart}[^/]*")
-# Of `datasets`; and since split names become file names, signs that those may have.
+# Of `datasets`; split names become file names too.
 _SPLIT_NAME = re.compile(r"\w+(\.\w+)*")
-_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*")
 
 
 def by_split(names: Sequence[str], *, place: str) -> dict[str, list[str]]:
@@ -56,7 +56,7 @@ def by_split(names: Sequence[str], *, place: str) -> dict[str, list[str]]:
     _require_one_split_each(data, found, place=place)
     if not by_name:
         _refuse_capitals(data, place=place)
-    theirs = readers.read_of(found if data == names else _named(names) or {"train": names})
+    theirs = kinds.read_of(found if data == names else _named(names) or {"train": names})
     # Where they are of several kinds, that is what is to be said of them.
     if len({paths.kind_of(name) for name in data}) == 1 and theirs and theirs != found:
         _refuse_others(theirs, found, place=place)
@@ -67,7 +67,7 @@ def by_split(names: Sequence[str], *, place: str) -> dict[str, list[str]]:
 
 def require_split_name(split: str, *, place: str, saved: bool = False) -> None:
     """Raises: SourceError for a name of a split that `datasets` would refuse, or that cannot be in that of a file."""
-    if not _FILE_NAME.fullmatch(split) or not (saved or _SPLIT_NAME.fullmatch(split)):
+    if not SPLIT_NAME.match(split) or not (saved or _SPLIT_NAME.fullmatch(split)):
         raise SourceError(
             f"{place}: split {split!r}, expected letters, digits, '_' or '.', as in a file name",
             remedy="rename the split in the source",

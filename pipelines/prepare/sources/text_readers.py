@@ -25,8 +25,8 @@ from typing import Any, cast
 import fsspec
 import pyarrow as pa
 
+from pipelines.prepare.sources.casting import MisfitError, unknown_column
 from pipelines.prepare.sources.files import FileKind
-from pipelines.prepare.sources.messages import MisfitError, unknown_column
 
 __all__ = ["ByteSource", "described", "tables"]
 

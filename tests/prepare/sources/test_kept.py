@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pipelines.prepare.sources.groups import StoredFile
-from pipelines.prepare.sources.kept import Kept
+from pipelines.prepare.sources.stored_groups import Kept
 
 
 def file(name: str, *, version: str = "") -> StoredFile:

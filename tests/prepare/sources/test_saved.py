@@ -85,6 +85,14 @@ def test_an_empty_split_is_left_out_and_said(tmp_path: Path, caplog: pytest.LogC
     assert "split 'test' has no rows and is left out" in caplog.text
 
 
+def test_a_split_whose_name_cannot_be_that_of_a_file_is_refused(tmp_path: Path) -> None:
+    datasets.DatasetDict({"train": _dataset()}).save_to_disk(tmp_path / "saved")
+    (tmp_path / "saved" / "train").rename(tmp_path / "saved" / "a b")
+    (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["a b"]}')
+    with pytest.raises(SourceError, match="split 'a b', expected letters"):
+        _resolve(tmp_path / "saved")
+
+
 def test_a_remote_one_is_the_same(tmp_path: Path, remote: str) -> None:
     datasets.DatasetDict({"b": _dataset(), "a": _dataset(TEXTS[:2])}).save_to_disk(tmp_path / "saved", num_shards=None)
     fsspec.filesystem("memory").put(str(tmp_path / "saved"), "/bucket/saved", recursive=True)

@@ -142,10 +142,6 @@ class TestRefusals:
         with pytest.raises(ConfigError, match="expected NAME=SPLIT"):
             SourceConfig(dataset="data", splits=(spec,))
 
-    def test_a_split_of_the_source_whose_name_cannot_be_that_of_a_file(self) -> None:
-        with pytest.raises(SourceError, match=r"split '\.\./up'.*rename the split"):
-            choose({"../up": 3})
-
     def test_a_source_without_rows(self) -> None:
         with pytest.raises(SourceError, match="data: no rows, expected at least one"):
             choose({"train": 0})

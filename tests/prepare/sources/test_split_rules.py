@@ -12,7 +12,7 @@ import fsspec
 import pytest
 
 from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.sources import readers
+from pipelines.prepare.sources import kinds
 from pipelines.prepare.sources.resolve import resolve
 from tfrecord_io.errors import SourceError
 
@@ -154,9 +154,9 @@ def test_a_split_whose_name_cannot_be_that_of_a_file_is_refused(tmp_path: Path, 
 def test_every_suffix_has_the_reader_that_it_has_for_datasets() -> None:
     from datasets.packaged_modules import _EXTENSION_TO_MODULE
 
-    ours = {suffix: reader for suffix, reader in readers.READERS.items() if reader}
+    ours = {suffix: reader for suffix, reader in kinds.READERS.items() if reader}
     theirs = {suffix.lower(): module for suffix, (module, _) in _EXTENSION_TO_MODULE.items()}
-    assert readers.READERS.keys() == theirs.keys()
+    assert kinds.READERS.keys() == theirs.keys()
     assert ours == {suffix: "tsv" if suffix == ".tsv" else theirs[suffix] for suffix in ours}
 
 
