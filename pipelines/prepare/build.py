@@ -92,9 +92,8 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
         resolved = ingesting.resolved(begun)
         try:
             tasks = _planned_tasks(resolved, config)
-        except (
-            FingerprintMismatchError
-        ):  # whoever asks for other rows takes another folder, and the copy would stay here
+        except FingerprintMismatchError:
+            # Whoever asks for other rows takes another folder, and the copy would stay in this one.
             workspace.remove_copies(root, but=None)
             raise
         missing = _missing(resolved, tasks)
