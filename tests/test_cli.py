@@ -853,7 +853,17 @@ def test_a_source_that_has_moved_is_found_by_its_option(tmp_path: Path) -> None:
 def test_the_copy_of_a_source_as_it_was_makes_room_for_the_next(tmp_path: Path) -> None:
     rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
     for broken in ("{", "{{"):
-        (rows / "train-2.jsonl").write_text('{"text": "fine"}\n' + broken + "\n")
+        (rows / "train_z.jsonl").write_text('{"text": "fine"}\n' + broken + "\n")
         ran = building.command("build", rows, *building.options(tmp_path / "out"))
-        assert "train-2.jsonl, row 1: no JSON object" in ran.error[0]
+        assert "train_z.jsonl, row 1: no JSON object" in ran.error[0]
         assert len(list((tmp_path / "out" / ".prep").glob("rows-*"))) == 1
+
+
+def test_other_rows_are_refused_without_a_copy_left_behind(tmp_path: Path) -> None:
+    rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
+    assert building.command("build", rows, *building.options(tmp_path / "out", limit=5)).status == 0
+    before = building.files(tmp_path / "out")
+    ran = building.command("build", rows, *building.options(tmp_path / "out", limit=7))
+    assert "planned for the rows train[0:5]" in ran.error[0]
+    assert building.files(tmp_path / "out") == before
+    assert not list((tmp_path / "out" / ".prep").glob("rows-*"))

@@ -36,7 +36,7 @@ from pipelines.prepare.planning import ShardTask, SplitPlan, block_rows, plan_sp
 from pipelines.prepare.resolving import Resolved
 from pipelines.prepare.sampling import Sample, measure
 from tfrecord_io import manifest
-from tfrecord_io.errors import ConfigError, PrepError, RowsRejectedError
+from tfrecord_io.errors import ConfigError, FingerprintMismatchError, PrepError, RowsRejectedError
 from tfrecord_io.ledger import HELD_OUT, NOT_HELD_OUT
 from tfrecord_io.manifest import Manifest
 
@@ -90,7 +90,12 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
             workspace.sweep(root)
             return _kept(*found, seconds=time.perf_counter() - began)
         resolved = ingesting.resolved(begun)
-        tasks = _planned_tasks(resolved, config)
+        try:
+            tasks = _planned_tasks(resolved, config)
+        except FingerprintMismatchError:
+            # Whoever asks for other rows takes another folder, and the copy would stay in this one.
+            workspace.remove_copies(root, but=None)
+            raise
         missing = _missing(resolved, tasks)
         with watch(missing) if watch else contextlib.nullcontext():
             result = _make_trusted(resolved, tasks, missing, config)
