@@ -1,0 +1,218 @@
+"""Ranges of files in a dataset's folder: `os.pread` on a local disk, ranged requests elsewhere.
+
+A storage is a root and no more: it can be pickled, and threads read through it at the same time. What a process has
+open is its own: after a fork, and after unpickling, files are opened anew.
+"""
+
+from __future__ import annotations
+
+import abc
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.shown import without_access
+
+__all__ = ["Bounded", "LocalStorage", "PerProcess", "RemoteStorage", "Storage", "at"]
+
+# File descriptors of one process and dataset; many systems allow 1,024 in all.
+_OPEN_FILES = 200
+# What an object store sends in about the time of a round trip: reading over a gap of that size costs nothing.
+_REMOTE_GAP_BYTES = 256 << 10
+
+_Value = TypeVar("_Value")
+
+
+class Bounded(Generic[_Value]):
+    """What was made for a key, as long as there is room; the oldest go first."""
+
+    def __init__(self, *, room: int) -> None:
+        self._room, self._taken = room, 0
+        self._kept: dict[Any, tuple[_Value, int]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: Any, make: Callable[[], tuple[_Value, int]]) -> _Value:
+        """The value of a key. `make` gives it and the room that it takes; several threads may make it at once."""
+        found = self._kept.get(key)
+        if found is not None:
+            return found[0]
+        value, size = make()
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = (value, size)
+                self._taken += size
+            while self._taken > self._room and len(self._kept) > 1:
+                self._taken -= self._kept.pop(next(iter(self._kept)))[1]
+        return value
+
+
+class PerProcess(Generic[_Value]):
+    """A value that each process makes for itself: not pickled, and made again after a fork."""
+
+    def __init__(self, make: Callable[[], _Value]) -> None:
+        self._make = make
+        self._made: tuple[int, _Value] | None = None
+
+    def get(self) -> _Value:
+        """This process's value."""
+        made = self._made
+        if made is None or made[0] != os.getpid():
+            made = self._made = (os.getpid(), self._make())
+        return made[1]
+
+    def clear(self) -> None:
+        """Lets go of it."""
+        self._made = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (PerProcess, (self._make,))
+
+
+class Storage(abc.ABC):
+    """A dataset's folder."""
+
+    # Bytes between two ranges up to which they are better read as one.
+    gap = 0
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    @property
+    def shown(self) -> str:
+        """The folder as messages name it."""
+        return without_access(self.root)
+
+    def path(self, name: str) -> str:
+        """A file of it as messages name it."""
+        return f"{self.shown.rstrip('/')}/{name}"
+
+    @abc.abstractmethod
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file in the folder, by name. Raises: OSError."""
+
+    @abc.abstractmethod
+    def read(self, name: str, *, most: int) -> bytes:
+        """A whole file, or of a larger one `most` bytes. Raises: OSError."""
+
+    @abc.abstractmethod
+    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> tuple[np.ndarray, int]:
+        """Bytes [start, stop) of files, uint8, one range behind the other, and how many ranges were read to their end:
+        reading stops at a file that is too short. Raises: OSError.
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Lets go of what is open."""
+
+
+def at(root: str | os.PathLike[str]) -> Storage:
+    """The storage of a folder: a path, or the address of one."""
+    folder = os.fspath(root)
+    if folder.startswith("file://"):
+        folder = folder.removeprefix("file://")
+    return RemoteStorage(folder) if "://" in folder else LocalStorage(os.path.abspath(folder))
+
+
+class _OpenFile:
+    """A descriptor that is closed when nobody uses it any more: another thread may be reading when a cache lets go."""
+
+    def __init__(self, path: str) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
+
+
+class LocalStorage(Storage):
+    """A folder of a local disk."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self._files: PerProcess[Bounded[_OpenFile]] = PerProcess(_no_files)
+
+    def sizes(self) -> dict[str, int]:
+        with os.scandir(self.root) as entries:
+            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+
+    def read(self, name: str, *, most: int) -> bytes:
+        with open(os.path.join(self.root, name), "rb") as file:
+            return file.read(most)
+
+    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> tuple[np.ndarray, int]:
+        files = self._files.get()
+        if len(ranges) == 1:
+            name, start, stop = ranges[0]
+            content = os.pread(self._open(files, name).descriptor, stop - start, start)
+            return np.frombuffer(content, np.uint8), int(len(content) == stop - start)
+        out = np.empty(sum(stop - start for _, start, stop in ranges), np.uint8)
+        view, position = out.data, 0
+        for number, (name, start, stop) in enumerate(ranges):
+            behind = position + stop - start
+            if os.preadv(self._open(files, name).descriptor, [view[position:behind]], start) < stop - start:
+                return out, number
+            position = behind
+        return out, len(ranges)
+
+    def close(self) -> None:
+        self._files.clear()
+
+    def _open(self, files: Bounded[_OpenFile], name: str) -> _OpenFile:
+        return files.get(name, lambda: (_OpenFile(os.path.join(self.root, name)), 1))
+
+
+def _no_files() -> Bounded[_OpenFile]:
+    return Bounded(room=_OPEN_FILES)
+
+
+class RemoteStorage(Storage):
+    """A folder of any other scheme that fsspec knows."""
+
+    gap = _REMOTE_GAP_BYTES
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self._opened: PerProcess[tuple[Any, str]] = PerProcess(_FileSystem(root))
+
+    def sizes(self) -> dict[str, int]:
+        fs, folder = self._opened.get()
+        entries = fs.ls(folder, detail=True)
+        return {entry["name"].rstrip("/").rpartition("/")[2]: int(entry["size"] or 0) for entry in entries}
+
+    def read(self, name: str, *, most: int) -> bytes:
+        fs, folder = self._opened.get()
+        content: bytes = fs.cat_file(f"{folder}/{name}", end=most)
+        return content
+
+    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> tuple[np.ndarray, int]:
+        fs, folder = self._opened.get()
+        names, starts, stops = zip(*ranges, strict=True)
+        contents = fs.cat_ranges([f"{folder}/{name}" for name in names], list(starts), list(stops), on_error="raise")
+        whole = [len(content) == stop - start for content, start, stop in zip(contents, starts, stops, strict=True)]
+        sound = whole.index(False) if False in whole else len(whole)
+        return np.frombuffer(b"".join(contents), np.uint8), sound
+
+    def close(self) -> None:
+        self._opened.clear()
+
+
+class _FileSystem:
+    """Opens fsspec's file system of an address."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    def __call__(self) -> tuple[Any, str]:
+        try:
+            import fsspec
+        except ImportError as error:
+            raise ReaderError(
+                f"{without_access(self._root)}: an address, but fsspec is not installed",
+                remedy="pip install fsspec, and for gs:// gcsfs",
+            ) from error
+        fs, folder = fsspec.core.url_to_fs(self._root.rstrip("/"))
+        return fs, folder.rstrip("/")
