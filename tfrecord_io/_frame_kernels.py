@@ -231,44 +231,24 @@ def read_frames(data: np.ndarray, out: np.ndarray, offsets: np.ndarray) -> int:
 
 
 @jit
-def find_frames(
-    data: np.ndarray,
-    starts_N: np.ndarray,
-    stops_N: np.ndarray,
-    skips_N: np.ndarray,
-    check: bool,
-    begins_N: np.ndarray,
-    sizes_N: np.ndarray,
-) -> int:
-    """Finds for each n the data of the record that is `skips_N[n]` frames after byte `starts_N[n]`; frames between
-    there and `stops_N[n]` are whole. Returns: the first n with a damaged frame on the way, or N.
+def find_frame(first: int, start: int, stop: int, skip: int, check: bool) -> tuple[int, int]:
+    """Finds the data of the record that is `skip` frames after byte `start` of what lies at an address.
+
+    Returns: where they begin, and their size; -1 twice if a frame on the way is damaged or goes on after `stop`.
     """
-    first = np.int64(data.ctypes.data)
-    for n in range(len(starts_N)):
-        position, stop, left = starts_N[n], stops_N[n], skips_N[n]
-        while True:
-            if stop - position < FRAME_BYTES:
-                return n
-            here = first + position
-            if check and _masked_crc_between(here, here + 8) != peek(here + 8, 0, np.uint32(0)):
-                return n
-            if _word(here) > np.uint64(stop - position - FRAME_BYTES):
-                return n
-            size = np.int64(_word(here))
-            if left == 0:
+    position = start
+    while stop - position >= FRAME_BYTES:
+        here = first + position
+        if check and _masked_crc_between(here, here + 8) != peek(here + 8, 0, np.uint32(0)):
+            break
+        if _word(here) > np.uint64(stop - position - FRAME_BYTES):
+            break
+        size = np.int64(_word(here))
+        if skip == 0:
+            here += HEAD_BYTES
+            if check and _masked_crc_between(here, here + size) != peek(here + size, 0, np.uint32(0)):
                 break
-            position += FRAME_BYTES + size
-            left -= 1
-        here = first + position + HEAD_BYTES
-        if check and _masked_crc_between(here, here + size) != peek(here + size, 0, np.uint32(0)):
-            return n
-        begins_N[n], sizes_N[n] = position + HEAD_BYTES, size
-    return len(starts_N)
-
-
-@jit
-def gather(data: np.ndarray, begins_N: np.ndarray, offsets: np.ndarray, out: np.ndarray) -> None:
-    """Copies the messages that begin at `begins_N` one behind the other; `offsets` cut up `out`."""
-    source, target = np.int64(data.ctypes.data), np.int64(out.ctypes.data)
-    for n in range(len(begins_N)):
-        copy_bytes(target + offsets[n], source + begins_N[n], offsets[n + 1] - offsets[n])
+            return position + HEAD_BYTES, size
+        position += FRAME_BYTES + size
+        skip -= 1
+    return np.int64(-1), np.int64(-1)

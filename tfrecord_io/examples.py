@@ -81,15 +81,13 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema, *, memory: Memory 
     return Payloads(*_encoding.write(columns, schema, memory=memory, framed=False))
 
 
-def decode(payloads: Payloads, schema: Schema, *, place: str, first_record: int = 0) -> dict[str, np.ndarray]:
+def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.ndarray]:
     """The inverse of `encode`: int64[N, *shape] or float32[N, *shape] for each feature, in the schema's order.
-
-    first_record: the number that errors give the first message.
 
     Raises: CorruptRecordError, which names `place` and the first record that `encode` cannot have given.
     """
     data, offsets = frozen(payloads.data), frozen(payloads.offsets)
-    _check_sizes(offsets, schema, place=place, first_record=first_record)
+    _check_sizes(offsets, schema, place=place)
     positions_N, faults_N, counts_N = np.zeros((3, len(payloads)), np.int64)
     faulty_feature_N = np.full(len(payloads), -1, np.int64)
     _read_kernels.read_prefixes(data, offsets, positions_N, faults_N)
@@ -109,7 +107,7 @@ def decode(payloads: Payloads, schema: Schema, *, place: str, first_record: int 
             fault=int(faults_N[record]),
             position=int(positions_N[record] - offsets[record]),
             count=int(counts_N[record]),
-            place=f"{place}, record {first_record + record}",
+            place=f"{place}, record {record}",
         )
     return {feature.name: _shaped(columns[feature.name], feature) for feature in schema.features}
 
@@ -125,14 +123,14 @@ def _shaped(values: np.ndarray, feature: Feature) -> np.ndarray:
     return values.view(feature.dtype).reshape(len(values), *feature.shape)
 
 
-def _check_sizes(offsets: np.ndarray, schema: Schema, *, place: str, first_record: int) -> None:
+def _check_sizes(offsets: np.ndarray, schema: Schema, *, place: str) -> None:
     """Refuses records that cannot hold all values, before room is made for these."""
     least = sum(feature.num_values * (1 if feature.dtype == "int64" else 4) for feature in schema.features)
     sizes_N = np.diff(offsets)
     if np.any(sizes_N < least):
         record = int(np.flatnonzero(sizes_N < least)[0])
         raise CorruptRecordError(
-            f"{place}, record {first_record + record}: {sizes_N[record]} bytes, "
+            f"{place}, record {record}: {sizes_N[record]} bytes, "
             f"expected at least {least} for the values of {list(schema.names)}",
             remedy=_REMEDY,
         )

@@ -1,48 +1,37 @@
-"""Which functions take records apart: those with Numba where it is installed, else those with NumPy alone."""
+"""What takes rows out of groups of frames: compiled loops where Numba is installed, else NumPy alone."""
 
 from __future__ import annotations
 
-import functools
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol
 
 import numpy as np
 
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.random_access import plain
 from tfrecord_io.random_access.groups import Groups
 from tfrecord_io.schema import Schema
 
-__all__ = ["Codec", "Engine", "load"]
+__all__ = ["Engine", "RowReader", "load"]
 
 Engine = Literal["auto", "numba", "numpy"]
 
 
-class Codec(Protocol):
-    """See `plain`."""
+class RowReader(Protocol):
+    """What `plain.RowReader` and `compiled.RowReader` have in common."""
 
-    def find(self, groups: Groups, *, check: bool) -> tuple[int, np.ndarray, np.ndarray]: ...
-
-    def decode(
-        self,
-        data: np.ndarray,
-        begins_N: np.ndarray,
-        sizes_N: np.ndarray,
-        schema: Schema,
-        *,
-        place: str,
-        first_record: int = 0,
-    ) -> dict[str, np.ndarray]: ...
+    def read(self, groups: Groups, *, check: bool) -> tuple[int, dict[str, np.ndarray]]: ...
 
 
-@functools.cache
-def load(engine: Engine) -> Codec:
-    """The functions. Raises: ImportError if Numba is asked for, and not there."""
-    if engine != "numpy":
-        try:
-            from tfrecord_io.random_access import compiled
-        except ImportError:
-            if engine == "numba":
-                raise
-        else:
-            return cast(Codec, compiled)
-    from tfrecord_io.random_access import plain
-
-    return cast(Codec, plain)
+def load(engine: Engine, schema: Schema) -> RowReader:
+    """What reads rows of this schema. Raises: ReaderError if Numba is asked for, and not there."""
+    if engine == "numpy":
+        return plain.RowReader(schema)
+    try:
+        from tfrecord_io.random_access import compiled
+    except ImportError as error:
+        if engine == "auto":
+            return plain.RowReader(schema)
+        raise ReaderError(
+            f"engine is 'numba', but it cannot be imported ({error})", remedy="pip install numba, or give engine='auto'"
+        ) from error
+    return compiled.RowReader(schema)

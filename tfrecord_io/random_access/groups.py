@@ -13,14 +13,18 @@ import bisect
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
 __all__ = ["Groups", "Placed", "Shards", "Span", "place"]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Groups:
+# Bytes of one shard to be read at once: its number, start and stop.
+Span = tuple[int, int, int]
+
+
+class Groups(NamedTuple):
     """Bytes of some groups, and the N records that are wanted of them: number `skips_N` of the group that lies in
     `data` from byte `starts_N` to `stops_N`. All int64 [N], in the order of the request.
     """
@@ -30,26 +34,18 @@ class Groups:
     stops_N: np.ndarray
     skips_N: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.starts_N)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Span:
-    """Bytes of one shard to be read at once."""
-
-    shard: int
-    start: int
-    stop: int
+    def only(self, at: int) -> Groups:
+        """The one record at a place of the request."""
+        here = slice(at, at + 1)
+        return Groups(self.data, self.starts_N[here], self.stops_N[here], self.skips_N[here])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Shards:
-    """The shards of a split: names, records and bytes of each."""
+    """The shards of a split: names, and records of each."""
 
     names: tuple[str, ...]
     rows: tuple[int, ...]
-    num_bytes: tuple[int, ...]
 
     def __len__(self) -> int:
         return self.ends[-1] if self.ends else 0
@@ -76,8 +72,7 @@ class Shards:
         return shards_N, rows_N - firsts_N
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Placed:
+class Placed(NamedTuple):
     """What to read for N rows: spans, which lie one behind the other once they are read, and where each row's group is
     among their bytes (see `Groups`).
     """
@@ -106,10 +101,7 @@ def place(
     sizes_R = stop_R - start_R
     # How far the bytes of a span are shifted when all spans lie one behind the other.
     shift_G = (np.cumsum(sizes_R) - sizes_R - start_R)[np.cumsum(new_G) - 1]
-    spans = [
-        Span(shard=shard, start=start, stop=stop)
-        for shard, start, stop in zip(shard_G[first_R].tolist(), start_R.tolist(), stop_R.tolist(), strict=True)
-    ]
+    spans = list(zip(shard_G[first_R].tolist(), start_R.tolist(), stop_R.tolist(), strict=True))
     return Placed(
         spans=spans,
         starts_N=(start_G + shift_G)[group_N],

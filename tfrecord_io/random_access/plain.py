@@ -1,12 +1,12 @@
-"""Records out of groups of frames with NumPy alone: the functions of `compiled` for places without Numba.
+"""Rows out of groups of frames with NumPy alone: what `compiled` does, for places without Numba.
 
-Values are decoded for all records at once, frames and the heads of entries one after the other. What a record must look
-like is as strict as in `examples`, and what breaks it is a CorruptRecordError.
+Values and checksums are computed for all records at once, frames and the heads of entries one after the other. What a
+record must look like is as strict as in `examples`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import NoReturn
 
 import numpy as np
 
@@ -16,71 +16,108 @@ from tfrecord_io.random_access import checksums
 from tfrecord_io.random_access.groups import Groups
 from tfrecord_io.schema import Feature, Schema
 
-__all__ = ["decode", "find"]
+__all__ = ["RowReader", "explain"]
 
-_REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
 _HEAD_BYTES, _FRAME_BYTES = 12, 16
 _LISTS = {"int64": 0x1A, "float32": 0x12}
 
 
-def find(groups: Groups, *, check: bool) -> tuple[int, np.ndarray, np.ndarray]:
-    """Where each wanted record's data begin, and their sizes: int64 [N] twice, up to the first that is damaged.
+class _DamageError(Exception):
+    """What is wrong with which of the wanted records; without a number where that is known further up."""
 
-    Returns: how many are sound, begins, sizes.
-    """
-    data = np.ascontiguousarray(groups.data).data
-    begins, sizes, heads, owners = [], [], [], []
+    def __init__(self, what: str, *, number: int = 0) -> None:
+        super().__init__(what)
+        self.number = number
+
+
+class RowReader:
+    """Reads rows of one schema."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._schema = schema
+
+    def read(self, groups: Groups, *, check: bool) -> tuple[int, dict[str, np.ndarray]]:
+        """The wanted records, int64 or float32 [N, *shape] for each feature.
+
+        Returns: how many of the first are sound, and the columns, if all are.
+        """
+        try:
+            return len(groups.starts_N), _decode(_find(groups, check=check), self._schema)
+        except _DamageError as error:
+            return error.number, {}
+
+
+def explain(group: Groups, schema: Schema, *, check: bool, place: str, remedy: str) -> NoReturn:
+    """Raises: CorruptRecordError, which says what is wrong with the one record that is wanted."""
+    what = "it was damaged while it was read"
+    try:
+        _decode(_find(group, check=check), schema)
+    except _DamageError as error:
+        what = str(error)
+    raise CorruptRecordError(f"{place}: {what}", remedy=remedy)
+
+
+def _find(groups: Groups, *, check: bool) -> list[np.ndarray]:
+    """The data of each wanted record, uint8."""
+    data = np.ascontiguousarray(groups.data)
+    view = data.data
+    heads: list[int] = []
+    begins, sizes = np.empty((2, len(groups.starts_N)), np.int64)
     places = zip(groups.starts_N.tolist(), groups.stops_N.tolist(), groups.skips_N.tolist(), strict=True)
     for number, (position, stop, skip) in enumerate(places):
-        for left in range(skip, -1, -1):
-            size = int.from_bytes(data[position : position + 8], "little")
-            if size > stop - position - _FRAME_BYTES:  # also of what is no whole frame
-                break
+        for _ in range(skip + 1):
+            size = int.from_bytes(view[position : position + 8], "little")
+            if size > stop - position - _FRAME_BYTES:  # nor is what ends before it a frame
+                raise _DamageError(
+                    f"{size} bytes where {max(0, stop - position - _FRAME_BYTES)} are left, {_of_size(skip)}",
+                    number=number,
+                )
             heads.append(position)
-            owners.append(number)
-            if left:
-                position += size + _FRAME_BYTES
-        else:
-            begins.append(position + _HEAD_BYTES)
-            sizes.append(size)
-            continue
-        break
-    begins_N, sizes_N = np.array(begins, np.int64), np.array(sizes, np.int64)
-    if not check:
-        return len(begins), begins_N, sizes_N
-    heads_H = np.array(heads, np.int64)
-    bad_heads = ~checksums.sound(groups.data, heads_H, np.full(len(heads), 8, np.int64))
-    bad_data = np.flatnonzero(~checksums.sound(groups.data, begins_N, sizes_N))
-    damaged = [*np.array(owners, np.int64)[bad_heads].tolist(), *bad_data.tolist()]
-    return min([len(begins), *damaged]), begins_N, sizes_N
+            position += size + _FRAME_BYTES
+        begins[number], sizes[number] = position - size - 4, size
+    if check:
+        _check(data, np.array(heads, np.int64), begins, sizes, groups.skips_N)
+    return [data[begin : begin + size] for begin, size in zip(begins.tolist(), sizes.tolist(), strict=True)]
 
 
-def decode(
-    data: np.ndarray, begins_N: np.ndarray, sizes_N: np.ndarray, schema: Schema, *, place: str, first_record: int = 0
-) -> dict[str, np.ndarray]:
-    """The Examples at these places of `data`: see `examples.decode`."""
+def _of_size(skip: int) -> str:
+    behind = f" of it or of one of the {skip} records before it" if skip else ""
+    return f"expected the size{behind} that was written"
+
+
+def _check(
+    data: np.ndarray, heads_H: np.ndarray, begins_N: np.ndarray, sizes_N: np.ndarray, skips_N: np.ndarray
+) -> None:
+    """Raises: _DamageError if the crc of a size on the way, or of a record's data, is another than what is stored."""
+    bad_heads_N = np.logical_or.reduceat(
+        ~checksums.sound(data, heads_H, np.full(len(heads_H), 8, np.int64)), np.cumsum(skips_N + 1) - skips_N - 1
+    )
+    bad_data_N = ~checksums.sound(data, begins_N, sizes_N)
+    if (bad_N := bad_heads_N | bad_data_N).any():
+        number = int(np.flatnonzero(bad_N)[0])
+        what = "size, " + _of_size(int(skips_N[number])) if bad_heads_N[number] else "data, expected those written"
+        raise _DamageError(f"a crc that does not fit its {what}", number=number)
+
+
+def _decode(records: list[np.ndarray], schema: Schema) -> dict[str, np.ndarray]:
+    """The columns of serialized Examples."""
     entries = [(feature, _tags(feature)) for feature in example_layout.in_order(schema)]
-    data = _joined(data, zip(begins_N.tolist(), (begins_N + sizes_N).tolist(), strict=True))
-    begins_N = np.cumsum(sizes_N) - sizes_N
-    content = data.tobytes()
-    places: dict[str, list[tuple[int, int]]] = {feature.name: [] for feature, _ in entries}
-    for number, (begin, size) in enumerate(zip(begins_N.tolist(), sizes_N.tolist(), strict=True)):
-        position, end, what = begin, begin + size, "an Example"
+    parts: dict[str, list[np.ndarray]] = {feature.name: [] for feature, _ in entries}
+    for number, record in enumerate(records):
+        content, what = record.tobytes(), "an Example"
+        position, end = 0, len(content)
         try:
             position = _sized(content, position, b"\x0a", end=end)
             for feature, tags in entries:
-                what = f"feature {feature.name!r}, {feature.dtype}{list(feature.shape)}"
+                what = _described(feature)
                 position, stop = _payload(content, position, tags, end=end)
-                places[feature.name].append((position, stop))
+                parts[feature.name].append(record[position:stop])
                 position = stop
             what = "the end"
             _expect(position == end)
-        except _OtherBytesError as error:
-            raise _damage(f"{place}, record {first_record + number}, byte {position - begin}", what) from error
-    return {
-        feature.name: _values(data, places[feature.name], feature, place=place, first_record=first_record)
-        for feature in schema.features
-    }
+        except _OtherBytesError:
+            raise _DamageError(f"something else than {what} at byte {position}, expected that", number=number) from None
+    return {feature.name: _values(parts[feature.name], feature) for feature in schema.features}
 
 
 class _OtherBytesError(Exception):
@@ -92,8 +129,8 @@ def _expect(holds: bool) -> None:
         raise _OtherBytesError
 
 
-def _damage(where: str, what: str) -> CorruptRecordError:
-    return CorruptRecordError(f"{where}: expected {what}, found something else", remedy=_REMEDY)
+def _described(feature: Feature) -> str:
+    return f"feature {feature.name!r}, {feature.dtype}{list(feature.shape)}"
 
 
 def _tags(feature: Feature) -> tuple[bytes, ...]:
@@ -137,27 +174,21 @@ def _tag_and_size(content: bytes, position: int, tag: bytes) -> tuple[int, int]:
     raise _OtherBytesError
 
 
-def _values(
-    data: np.ndarray, places: list[tuple[int, int]], feature: Feature, *, place: str, first_record: int
-) -> np.ndarray:
-    """The numbers of one feature of all records."""
-    packed = _joined(data, places)
-    sizes_N = np.array([stop - start for start, stop in places], np.int64)
-    shape = (len(places), *feature.shape)
+def _values(parts: list[np.ndarray], feature: Feature) -> np.ndarray:
+    """The numbers of one feature of all records, from their packed bytes."""
+    packed = np.concatenate(parts)
+    sizes_N = np.array([len(part) for part in parts], np.int64)
     if feature.dtype == "float32":
         wrong_N = sizes_N != 4 * feature.num_values
-        values = np.empty(0, np.float32) if wrong_N.any() else packed.copy().view("<f4").astype(np.float32, copy=False)
+        values = packed if wrong_N.any() else packed.view("<f4").astype(np.float32, copy=False)
     else:
         values, wrong_N = _integers(packed, sizes_N, count=feature.num_values)
     if wrong_N.any():
-        record = int(np.flatnonzero(wrong_N)[0])
-        what = f"feature {feature.name!r}, {feature.dtype}{list(feature.shape)}"
-        raise _damage(f"{place}, record {first_record + record}", what)
-    return values.reshape(shape)
-
-
-def _joined(data: np.ndarray, places: Iterable[tuple[int, int]]) -> np.ndarray:
-    return np.concatenate([data[:0], *(data[start:stop] for start, stop in places)])
+        raise _DamageError(
+            f"not as many values, or not of minimal length, expected {_described(feature)}",
+            number=int(np.flatnonzero(wrong_N)[0]),
+        )
+    return values.reshape(len(parts), *feature.shape)
 
 
 def _integers(packed: np.ndarray, sizes_N: np.ndarray, *, count: int) -> tuple[np.ndarray, np.ndarray]:

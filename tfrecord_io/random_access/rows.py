@@ -5,16 +5,17 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any, SupportsIndex
+from typing import SupportsIndex
 
 import numpy as np
 
-from tfrecord_io.errors import CorruptRecordError, ReaderError
+from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.random_access import codec, groups
-from tfrecord_io.random_access.codec import Engine
-from tfrecord_io.random_access.groups import Groups, Span
+from tfrecord_io.random_access import codec, groups, plain
+from tfrecord_io.random_access.codec import Engine, RowReader
+from tfrecord_io.random_access.groups import Groups
 from tfrecord_io.random_access.shards import ShardFiles
+from tfrecord_io.schema import Schema
 
 __all__ = ["Row", "Rows"]
 
@@ -85,18 +86,13 @@ class Rows:
         """
         rows_N = self._rows(indices)
         if not len(rows_N):
-            return {feature.name: np.empty((0, *feature.shape), feature.dtype) for feature in self._features}
+            return {feature.name: np.empty((0, *feature.shape), feature.dtype) for feature in self._schema.features}
         shards_N, records_N = self._shards.locate_all(rows_N)
         placed = groups.place(
             shards_N, records_N, stride=self._files.stride, edges=self._files.edges, gap=self._files.gap
         )
-        wanted = Groups(
-            data=self._files.read(placed.spans),
-            starts_N=placed.starts_N,
-            stops_N=placed.stops_N,
-            skips_N=placed.skips_N,
-        )
-        return self._decode(wanted, shards_N, records_N)
+        data = self._files.read(placed.spans)
+        return self._decode(Groups(data, *placed[1:]), shards_N.tolist(), records_N.tolist())
 
     def close(self) -> None:
         """Closes the files. Raises: ReaderError from any later reading."""
@@ -107,38 +103,29 @@ class Rows:
         edges = self._files.edges(shard)
         entry, skip = divmod(record, self._files.stride)
         start, stop = int(edges[entry]), int(edges[entry + 1])
-        data = self._files.read([Span(shard=shard, start=start, stop=stop)])
-        place = np.array([[0], [stop - start], [skip]], np.int64)
-        wanted = Groups(data=data, starts_N=place[0], stops_N=place[1], skips_N=place[2])
-        return self._decode(wanted, np.array([shard]), np.array([record]))
+        data = self._files.read([(shard, start, stop)])
+        place = np.array([0, stop - start, skip])
+        return self._decode(Groups(data, place[:1], place[1:2], place[2:]), (shard,), (record,))
 
-    def _decode(self, wanted: Groups, shards_N: np.ndarray, records_N: np.ndarray) -> Row:
-        tools = codec.load(self._engine)
-        sound, begins_N, sizes_N = tools.find(wanted, check=self._check)
-        if sound < len(wanted):
-            raise self._damage(int(shards_N[sound]), int(records_N[sound]))
-        decode = functools.partial(tools.decode, wanted.data, schema=self.manifest.schema)
-        try:
-            return decode(begins_N, sizes_N, place=self._files.shown)
-        except CorruptRecordError:
-            # One by one, since the error is to name the shard and its record.
-            for at, (shard, record) in enumerate(zip(shards_N.tolist(), records_N.tolist(), strict=True)):
-                here = slice(at, at + 1)
-                decode(begins_N[here], sizes_N[here], place=self._files.path(shard), first_record=record)
-            raise
-
-    def _damage(self, shard: int, record: int) -> CorruptRecordError:
-        of = " or its index" if self._files.indexed else ""
-        return CorruptRecordError(
-            f"{self._files.path(shard)}, record {record}: a wrong crc or size there, or in the up to "
-            f"{self._files.stride - 1} records before it, expected those that were written: the shard{of} was damaged "
-            "or changed",
-            remedy=self._files.remedy,
-        )
+    def _decode(self, wanted: Groups, shards: Sequence[int], records: Sequence[int]) -> Row:
+        sound, columns = self._reader.read(wanted, check=self._check)
+        if sound < len(shards):
+            shard, record = shards[sound], records[sound]
+            place = f"{self._files.path(shard)}, record {record}"
+            plain.explain(wanted.only(sound), self._schema, check=self._check, place=place, remedy=self._files.remedy)
+        return columns
 
     @functools.cached_property
-    def _features(self) -> Any:
-        return self.manifest.schema.features
+    def _reader(self) -> RowReader:
+        return codec.load(self._engine, self._schema)
+
+    def __getstate__(self) -> dict[str, object]:
+        # Another process may have other packages.
+        return {name: value for name, value in self.__dict__.items() if name != "_reader"}
+
+    @property
+    def _schema(self) -> Schema:
+        return self.manifest.schema
 
     def _row(self, index: int) -> int:
         row = index + len(self) if index < 0 else index

@@ -53,7 +53,6 @@ class ShardFiles:
         self.shards = Shards(
             names=tuple(shard.name for shard in shards),
             rows=tuple(shard.num_examples for shard in shards),
-            num_bytes=tuple(shard.num_bytes for shard in shards),
         )
         self._edges: PerProcess[Bounded[np.ndarray]] = PerProcess(_no_edges)
         self._unpacked: PerProcess[Bounded[np.ndarray]] = PerProcess(_nothing_unpacked)
@@ -99,17 +98,17 @@ class ShardFiles:
         if self._closed:
             raise ReaderError(f"{self.shown}: closed, expected an open dataset", remedy="open it again")
         if self._compressed:
-            return np.concatenate([self._unpack(span.shard)[span.start : span.stop] for span in spans])
+            return np.concatenate([self._unpack(shard)[start:stop] for shard, start, stop in spans])
         names = self.shards.names
         try:
-            data, sound = self._storage.read_ranges([(names[span.shard], span.start, span.stop) for span in spans])
+            data, sound = self._storage.read_ranges([(names[shard], start, stop) for shard, start, stop in spans])
         except OSError as error:
-            raise self._unreadable(names[spans[0].shard], error) from error
+            raise self._unreadable(names[spans[0][0]], error) from error
         if sound < len(spans):
-            span = spans[sound]
+            shard, _, stop = spans[sound]
             raise CorruptRecordError(
-                f"{self.path(span.shard)}: ends before byte {span.stop}, expected {self.shards.num_bytes[span.shard]} "
-                "bytes by the manifest: it was cut off or replaced",
+                f"{self.path(shard)}: ends before byte {stop}, expected {self._shards[shard].num_bytes} bytes by the "
+                "manifest: it was cut off or replaced",
                 remedy=self.remedy,
             )
         return data

@@ -24,6 +24,9 @@ _OPEN_FILES = 200
 # What an object store sends in about the time of a round trip: reading over a gap of that size costs nothing.
 _REMOTE_GAP_BYTES = 256 << 10
 
+# Of a thread; a batch of 256 random rows of 512 tokens reads 4 MB.
+_MOST_SCRATCH_BYTES = 32 << 20
+
 _Value = TypeVar("_Value")
 
 
@@ -101,7 +104,7 @@ class Storage(abc.ABC):
     @abc.abstractmethod
     def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> tuple[np.ndarray, int]:
         """Bytes [start, stop) of files, uint8, one range behind the other, and how many ranges were read to their end:
-        reading stops at a file that is too short. Raises: OSError.
+        reading stops at a file that is too short. The bytes are good until this thread reads again. Raises: OSError.
         """
 
     @abc.abstractmethod
@@ -120,12 +123,14 @@ def at(root: str | os.PathLike[str]) -> Storage:
 class _OpenFile:
     """A descriptor that is closed when nobody uses it any more: another thread may be reading when a cache lets go."""
 
+    _close = staticmethod(os.close)  # `os` itself is gone when the interpreter ends
+
     def __init__(self, path: str) -> None:
         self.descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
 
     def __del__(self) -> None:
         if hasattr(self, "descriptor"):
-            os.close(self.descriptor)
+            self._close(self.descriptor)
 
 
 class LocalStorage(Storage):
@@ -134,6 +139,7 @@ class LocalStorage(Storage):
     def __init__(self, root: str) -> None:
         super().__init__(root)
         self._files: PerProcess[Bounded[_OpenFile]] = PerProcess(_no_files)
+        self._scratch: PerProcess[_Scratch] = PerProcess(_Scratch)
 
     def sizes(self) -> dict[str, int]:
         with os.scandir(self.root) as entries:
@@ -149,7 +155,7 @@ class LocalStorage(Storage):
             name, start, stop = ranges[0]
             content = os.pread(self._open(files, name).descriptor, stop - start, start)
             return np.frombuffer(content, np.uint8), int(len(content) == stop - start)
-        out = np.empty(sum(stop - start for _, start, stop in ranges), np.uint8)
+        out = self._scratch.get().at_least(sum(stop - start for _, start, stop in ranges))
         view, position = out.data, 0
         for number, (name, start, stop) in enumerate(ranges):
             behind = position + stop - start
@@ -163,6 +169,23 @@ class LocalStorage(Storage):
 
     def _open(self, files: Bounded[_OpenFile], name: str) -> _OpenFile:
         return files.get(name, lambda: (_OpenFile(os.path.join(self.root, name)), 1))
+
+
+class _Scratch(threading.local):
+    """Memory that each thread reads into again and again: fresh memory, which the system clears first, takes ten times
+    as long as the reading (measured: 15 against 1.7 us for the 16 KB of a group).
+    """
+
+    def __init__(self) -> None:
+        self._room = np.empty(0, np.uint8)
+
+    def at_least(self, size: int) -> np.ndarray:
+        """uint8 [size]."""
+        if size > _MOST_SCRATCH_BYTES:
+            return np.empty(size, np.uint8)
+        if len(self._room) < size:
+            self._room = np.empty(size, np.uint8)
+        return self._room[:size]
 
 
 def _no_files() -> Bounded[_OpenFile]:
