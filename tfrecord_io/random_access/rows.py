@@ -17,7 +17,10 @@ from tfrecord_io.random_access.groups import Groups
 from tfrecord_io.random_access.shards import ShardFiles
 from tfrecord_io.schema import Schema
 
-__all__ = ["Row", "Rows"]
+__all__ = ["Row", "Rows", "row_numbers"]
+
+# Enough that reading is sequential, few enough that the rows take little memory.
+_ITERATED_ROWS = 256
 
 # A feature's name to its values: [*shape] of one row, [N, *shape] of several.
 Row = dict[str, np.ndarray]
@@ -59,7 +62,10 @@ class Rows:
         """
         if isinstance(index, slice):
             return self.batch(range(*index.indices(len(self))))
-        row = self._row(operator.index(index))
+        number, count = operator.index(index), len(self)
+        row = number + count if number < 0 else number
+        if not 0 <= row < count:
+            raise IndexError(f"row {number} of split {self.split!r}, which has {count:,}")
         columns = self._read_one(*self._shards.locate(row))
         return {name: values.reshape(values.shape[1:]) for name, values in columns.items()}
 
@@ -84,7 +90,7 @@ class Rows:
 
         Raises: as `rows[index]`.
         """
-        rows_N = self._rows(indices)
+        rows_N = row_numbers(indices, count=len(self), of=f"split {self.split!r}")
         if not len(rows_N):
             return {feature.name: np.empty((0, *feature.shape), feature.dtype) for feature in self._schema.features}
         shards_N, records_N = self._shards.locate_all(rows_N)
@@ -127,28 +133,19 @@ class Rows:
     def _schema(self) -> Schema:
         return self.manifest.schema
 
-    def _row(self, index: int) -> int:
-        row = index + len(self) if index < 0 else index
-        if not 0 <= row < len(self):
-            raise IndexError(f"row {index} of split {self.split!r}, which has {len(self):,}")
-        return row
 
-    def _rows(self, indices: Sequence[SupportsIndex] | np.ndarray) -> np.ndarray:
-        """The indices as int64 [N] from 0."""
-        given_N = np.asarray(
-            indices if isinstance(indices, (np.ndarray, range)) else list(map(operator.index, indices))
-        )
-        if given_N.ndim != 1 or (len(given_N) and given_N.dtype.kind not in "iu"):
-            raise ReaderError(
-                f"indices of dtype {given_N.dtype} and shape {list(given_N.shape)}, expected integers [N]"
-            )
-        rows_N = given_N.astype(np.int64)
-        rows_N[rows_N < 0] += len(self)
-        outside_N = (rows_N < 0) | (rows_N >= len(self))
-        if outside_N.any():
-            raise IndexError(f"row {given_N[outside_N][0]} of split {self.split!r}, which has {len(self):,}")
-        return rows_N
+def row_numbers(indices: Sequence[SupportsIndex] | np.ndarray, *, count: int, of: str) -> np.ndarray:
+    """Indices into `count` rows as int64 [N] from 0.
 
-
-# Enough that reading is sequential, few enough that the rows take little memory.
-_ITERATED_ROWS = 256
+    Raises: IndexError if there is no such row. ReaderError if they are no integers.
+    """
+    plain = isinstance(indices, (np.ndarray, range))
+    given_N = np.asarray(indices if plain else [operator.index(index) for index in indices])
+    if given_N.ndim != 1 or (len(given_N) and given_N.dtype.kind not in "iu"):
+        raise ReaderError(f"indices of dtype {given_N.dtype} and shape {list(given_N.shape)}, expected integers [N]")
+    numbers_N = given_N.astype(np.int64)
+    numbers_N[numbers_N < 0] += count
+    outside_N = (numbers_N < 0) | (numbers_N >= count)
+    if outside_N.any():
+        raise IndexError(f"row {given_N[outside_N][0]} of {of}, which has {count:,}")
+    return numbers_N
