@@ -2,12 +2,12 @@
 
     mixed = random_access.mix({"wiki": wiki["train"], "code": code["train"]}, weights={"wiki": 0.7, "code": 0.3})
 
-Rates are kept by counting (see `mixing_plan`): among the first n rows, each dataset has its share to within one. Each is
-read in its own order, and again from its beginning when it ends. With 0.7 and 0.3:
+Rates are kept by counting (see `mixing_plan`): among the first n rows, each dataset has its share to within one. Each
+is read in its own order, and again from its beginning when it ends. With 0.7 and 0.3:
 
     row        0 1 2 3 4 5 6 7 8 9 │ 10 ...
-    dataset    w w c w w c w w c w │ w  ...
-    its row    0 1 0 2 3 1 4 5 2 6 │ 7  ...        wiki's and code's own rows, without a gap
+    dataset    w w c w w c w w w c │ w  ...
+    its row    0 1 0 2 3 1 4 5 6 2 │ 7  ...        wiki's and code's own rows, without a gap
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 
 from tfrecord_io import common_manifest, mixing_plan
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.random_access.rows import Row, Rows, row_numbers
+from tfrecord_io.random_access.rows import Row, Rows, row_numbers, unstacked
 
 __all__ = ["MixedRows", "mix"]
 
@@ -82,13 +82,14 @@ class MixedRows:
         if isinstance(index, slice):
             return self.batch(range(*index.indices(len(self))))
         (number,) = row_numbers([operator.index(index)], count=len(self), of="the mixture")
-        name, row = self.origin(int(number))
-        return {feature: self.datasets[name][row][feature] for feature in self.manifest.schema.names}
+        name, at = self.origin(int(number))
+        row = self.datasets[name][at]
+        return {feature: row[feature] for feature in self.manifest.schema.names}
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
         """The rows as a list, read together. Raises: as `Rows`."""
         columns = self.batch(indices)
-        return [{name: values[at] for name, values in columns.items()} for at in range(len(indices))]
+        return unstacked(columns, len(indices))
 
     _getitems = __getitems__
 

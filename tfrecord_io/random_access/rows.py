@@ -17,7 +17,7 @@ from tfrecord_io.random_access.groups import Groups
 from tfrecord_io.random_access.shards import ShardFiles
 from tfrecord_io.schema import Schema
 
-__all__ = ["Row", "Rows", "row_numbers"]
+__all__ = ["Row", "Rows", "row_numbers", "unstacked"]
 
 # Enough that reading is sequential, few enough that the rows take little memory.
 _ITERATED_ROWS = 256
@@ -71,11 +71,7 @@ class Rows:
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
         """The rows as a list, read together. Raises: as `rows[index]`."""
-        columns = self.batch(indices)
-        return [
-            {name: values[at : at + 1].reshape(values.shape[1:]) for name, values in columns.items()}
-            for at in range(len(indices))
-        ]
+        return unstacked(self.batch(indices), len(indices))
 
     # Grain's name for the same.
     _getitems = __getitems__
@@ -132,6 +128,11 @@ class Rows:
     @property
     def _schema(self) -> Schema:
         return self.manifest.schema
+
+
+def unstacked(columns: Row, num_rows: int) -> list[Row]:
+    """Each of the stacked rows as arrays, of no dimension for a scalar."""
+    return [{name: values[at, ...] for name, values in columns.items()} for at in range(num_rows)]
 
 
 def row_numbers(indices: Sequence[SupportsIndex] | np.ndarray, *, count: int, of: str) -> np.ndarray:
