@@ -1,14 +1,52 @@
-"""The compiled loop that takes single records out of groups of frames: see `random_access`."""
+"""The compiled loops that read groups of frames and take single records out of them: see `random_access`."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+from tfrecord_io._addresses import pointer
 from tfrecord_io._frame_kernels import find_frame
 from tfrecord_io._kernels import INT64_LIST, copy, jit
 from tfrecord_io._read_kernels import OK, take_header, take_row, take_varint
 
-__all__ = ["read_rows"]
+__all__ = ["read_rows", "read_spans"]
+
+
+@intrinsic
+def _pread(typingctx: Any, descriptor: Any, address: Any, size: Any, offset: Any) -> Any:
+    """pread(2) of the C library, on systems whose sizes and offsets have 64 bits."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        long, byte = ir.IntType(64), ir.IntType(8)
+        kind = ir.FunctionType(long, [ir.IntType(32), byte.as_pointer(), long, long])
+        function = cgutils.get_or_insert_function(builder.module, kind, "pread")
+        descriptor = builder.trunc(args[0], ir.IntType(32))
+        return builder.call(function, [descriptor, pointer(builder, args[1], byte), args[2], args[3]])
+
+    return types.int64(types.int64, types.int64, types.int64, types.int64), codegen
+
+
+@jit
+def read_spans(descriptors_R: np.ndarray, starts_R: np.ndarray, stops_R: np.ndarray, out: np.ndarray) -> int:
+    """Reads bytes [start, stop) of open files, one span behind the other, into `out`.
+
+    The interpreter is let go of once, and not for each span: with eight threads, waiting to get it back took longer
+    than reading (measured: 35 against 10 us for a row of 512 tokens).
+
+    Returns: how many spans were read to their end, up to the first that was not.
+    """
+    address = np.int64(out.ctypes.data)
+    for r in range(len(descriptors_R)):
+        size = stops_R[r] - starts_R[r]
+        if _pread(descriptors_R[r], address, size, starts_R[r]) != size:
+            return r
+        address += size
+    return len(descriptors_R)
 
 
 @jit

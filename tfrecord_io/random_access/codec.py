@@ -9,6 +9,7 @@ import numpy as np
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.random_access import plain
 from tfrecord_io.random_access.groups import Groups
+from tfrecord_io.random_access.storage import ReadSpans
 from tfrecord_io.schema import Schema
 
 __all__ = ["Engine", "RowReader", "load"]
@@ -18,6 +19,11 @@ Engine = Literal["auto", "numba", "numpy"]
 
 class RowReader(Protocol):
     """What `plain.RowReader` and `compiled.RowReader` have in common."""
+
+    @property
+    def read_spans(self) -> ReadSpans | None:
+        """A compiled loop that reads spans of local files."""
+        ...
 
     def read(self, groups: Groups, *, check: bool) -> tuple[int, dict[str, np.ndarray]]: ...
 

@@ -15,6 +15,8 @@ __all__ = ["RowReader"]
 class RowReader:
     """Reads rows of one schema."""
 
+    read_spans = staticmethod(_row_kernels.read_spans)
+
     def __init__(self, schema: Schema) -> None:
         taken = {"int64": 0, "float32": 0}
         keys, entries, starts = b"", [], {}

@@ -33,6 +33,8 @@ class _DamageError(Exception):
 class RowReader:
     """Reads rows of one schema."""
 
+    read_spans = None
+
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
 

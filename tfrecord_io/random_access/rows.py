@@ -93,7 +93,7 @@ class Rows:
         placed = groups.place(
             shards_N, records_N, stride=self._files.stride, edges=self._files.edges, gap=self._files.gap
         )
-        data = self._files.read(placed.spans)
+        data = self._files.read(placed.spans, read_spans=self._reader.read_spans)
         return self._decode(Groups(data, *placed[1:]), shards_N.tolist(), records_N.tolist())
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ class Rows:
         edges = self._files.edges(shard)
         entry, skip = divmod(record, self._files.stride)
         start, stop = int(edges[entry]), int(edges[entry + 1])
-        data = self._files.read([(shard, start, stop)])
+        data = self._files.read([(shard, start, stop)], read_spans=None)
         place = np.array([0, stop - start, skip])
         return self._decode(Groups(data, place[:1], place[1:2], place[2:]), (shard,), (record,))
 

@@ -16,7 +16,7 @@ from tfrecord_io import record_index
 from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.ledger import Shard
 from tfrecord_io.random_access.groups import Shards, Span
-from tfrecord_io.random_access.storage import Bounded, PerProcess, Storage
+from tfrecord_io.random_access.storage import Bounded, PerProcess, ReadSpans, Storage
 from tfrecord_io.shown import without_secrets
 
 __all__ = ["ShardFiles"]
@@ -90,7 +90,7 @@ class ShardFiles:
         """
         return self._edges.get().get(shard, lambda: _sized(self._find_edges(shard)))
 
-    def read(self, spans: Sequence[Span]) -> np.ndarray:
+    def read(self, spans: Sequence[Span], *, read_spans: ReadSpans | None) -> np.ndarray:
         """Bytes of the spans, one behind the other: uint8 [total].
 
         Raises: CorruptRecordError if a shard is shorter than its manifest says, ReaderError if it cannot be read.
@@ -101,7 +101,9 @@ class ShardFiles:
             return np.concatenate([self._unpack(shard)[start:stop] for shard, start, stop in spans])
         names = self.shards.names
         try:
-            data, sound = self._storage.read_ranges([(names[shard], start, stop) for shard, start, stop in spans])
+            data, sound = self._storage.read_ranges(
+                [(names[shard], start, stop) for shard, start, stop in spans], read_spans=read_spans
+            )
         except OSError as error:
             raise self._unreadable(names[spans[0][0]], error) from error
         if sound < len(spans):

@@ -17,7 +17,7 @@ import numpy as np
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.shown import without_access
 
-__all__ = ["Bounded", "LocalStorage", "PerProcess", "RemoteStorage", "Storage", "at"]
+__all__ = ["Bounded", "LocalStorage", "PerProcess", "ReadSpans", "RemoteStorage", "Storage", "at"]
 
 # File descriptors of one process and dataset; many systems allow 1,024 in all.
 _OPEN_FILES = 200
@@ -28,6 +28,8 @@ _REMOTE_GAP_BYTES = 256 << 10
 _MOST_SCRATCH_BYTES = 32 << 20
 
 _Value = TypeVar("_Value")
+# Of descriptors, starts, stops and the memory to read into: how many spans were read to their end.
+ReadSpans = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], int]
 
 
 class Bounded(Generic[_Value]):
@@ -102,9 +104,13 @@ class Storage(abc.ABC):
         """A whole file, or of a larger one `most` bytes. Raises: OSError."""
 
     @abc.abstractmethod
-    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> tuple[np.ndarray, int]:
+    def read_ranges(
+        self, ranges: Sequence[tuple[str, int, int]], *, read_spans: ReadSpans | None = None
+    ) -> tuple[np.ndarray, int]:
         """Bytes [start, stop) of files, uint8, one range behind the other, and how many ranges were read to their end:
-        reading stops at a file that is too short. The bytes are good until this thread reads again. Raises: OSError.
+        reading stops at a file that is too short. The bytes are good until this thread reads again.
+
+        read_spans: a compiled loop over local files, if there is one. Raises: OSError.
         """
 
     @abc.abstractmethod
@@ -149,13 +155,17 @@ class LocalStorage(Storage):
         with open(os.path.join(self.root, name), "rb") as file:
             return file.read(most)
 
-    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> tuple[np.ndarray, int]:
+    def read_ranges(
+        self, ranges: Sequence[tuple[str, int, int]], *, read_spans: ReadSpans | None = None
+    ) -> tuple[np.ndarray, int]:
         files = self._files.get()
         if len(ranges) == 1:
             name, start, stop = ranges[0]
             content = os.pread(self._open(files, name).descriptor, stop - start, start)
             return np.frombuffer(content, np.uint8), int(len(content) == stop - start)
         out = self._scratch.get().at_least(sum(stop - start for _, start, stop in ranges))
+        if read_spans is not None:
+            return out, self._read_compiled(ranges, out, read_spans)
         view, position = out.data, 0
         for number, (name, start, stop) in enumerate(ranges):
             behind = position + stop - start
@@ -163,6 +173,21 @@ class LocalStorage(Storage):
                 return out, number
             position = behind
         return out, len(ranges)
+
+    def _read_compiled(self, ranges: Sequence[tuple[str, int, int]], out: np.ndarray, read_spans: ReadSpans) -> int:
+        """Reads the ranges into `out`. Returns: how many were read to their end."""
+        files, position, done = self._files.get(), 0, 0
+        # Files stay open until their part is read: no more of them at a time than may be open.
+        for first in range(0, len(ranges), _OPEN_FILES):
+            part = ranges[first : first + _OPEN_FILES]
+            opened = [self._open(files, name) for name, _, _ in part]
+            descriptors_R = np.array([file.descriptor for file in opened])
+            places_R2 = np.array([(start, stop) for _, start, stop in part])
+            done += read_spans(descriptors_R, places_R2[:, 0].copy(), places_R2[:, 1].copy(), out[position:])
+            if done < first + len(part):
+                break
+            position += int((places_R2[:, 1] - places_R2[:, 0]).sum())
+        return done
 
     def close(self) -> None:
         self._files.clear()
@@ -211,7 +236,10 @@ class RemoteStorage(Storage):
         content: bytes = fs.cat_file(f"{folder}/{name}", end=most)
         return content
 
-    def read_ranges(self, ranges: Sequence[tuple[str, int, int]]) -> tuple[np.ndarray, int]:
+    def read_ranges(
+        self, ranges: Sequence[tuple[str, int, int]], *, read_spans: ReadSpans | None = None
+    ) -> tuple[np.ndarray, int]:
+        del read_spans
         fs, folder = self._opened.get()
         names, starts, stops = zip(*ranges, strict=True)
         contents = fs.cat_ranges([f"{folder}/{name}" for name in names], list(starts), list(stops), on_error="raise")
