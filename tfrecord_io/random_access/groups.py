@@ -17,11 +17,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["Groups", "Placed", "Shards", "Span", "place"]
+__all__ = ["Groups", "Placed", "Shards", "Spans", "place"]
 
 
-# Bytes of one shard to be read at once: its number, start and stop.
-Span = tuple[int, int, int]
+class Spans(NamedTuple):
+    """Bytes [start, stop) of shards that are each read at once: int64 [R] three times."""
+
+    shards_R: np.ndarray
+    starts_R: np.ndarray
+    stops_R: np.ndarray
 
 
 class Groups(NamedTuple):
@@ -77,7 +81,7 @@ class Placed(NamedTuple):
     among their bytes (see `Groups`).
     """
 
-    spans: list[Span]
+    spans: Spans
     starts_N: np.ndarray
     stops_N: np.ndarray
     skips_N: np.ndarray
@@ -101,9 +105,8 @@ def place(
     sizes_R = stop_R - start_R
     # How far the bytes of a span are shifted when all spans lie one behind the other.
     shift_G = (np.cumsum(sizes_R) - sizes_R - start_R)[np.cumsum(new_G) - 1]
-    spans = list(zip(shard_G[first_R].tolist(), start_R.tolist(), stop_R.tolist(), strict=True))
     return Placed(
-        spans=spans,
+        spans=Spans(shard_G[first_R], start_R, stop_R),
         starts_N=(start_G + shift_G)[group_N],
         stops_N=(stop_G + shift_G)[group_N],
         skips_N=skips_N,

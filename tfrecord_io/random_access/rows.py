@@ -105,7 +105,7 @@ class Rows:
         edges = self._files.edges(shard)
         entry, skip = divmod(record, self._files.stride)
         start, stop = int(edges[entry]), int(edges[entry + 1])
-        data = self._files.read([(shard, start, stop)], read_spans=None)
+        data = self._files.read_one(shard, start, stop)
         place = np.array([0, stop - start, skip])
         return self._decode(Groups(data, place[:1], place[1:2], place[2:]), (shard,), (record,))
 

@@ -15,7 +15,7 @@ import numpy as np
 from tfrecord_io import record_index
 from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.ledger import Shard
-from tfrecord_io.random_access.groups import Shards, Span
+from tfrecord_io.random_access.groups import Shards, Spans
 from tfrecord_io.random_access.storage import Bounded, PerProcess, ReadSpans, Storage
 from tfrecord_io.shown import without_secrets
 
@@ -90,30 +90,49 @@ class ShardFiles:
         """
         return self._edges.get().get(shard, lambda: _sized(self._find_edges(shard)))
 
-    def read(self, spans: Sequence[Span], *, read_spans: ReadSpans | None) -> np.ndarray:
+    def read(self, spans: Spans, *, read_spans: ReadSpans | None) -> np.ndarray:
         """Bytes of the spans, one behind the other: uint8 [total].
 
         Raises: CorruptRecordError if a shard is shorter than its manifest says, ReaderError if it cannot be read.
         """
+        self._check_open()
+        shards = spans.shards_R.tolist()
+        if self._compressed:
+            places = zip(shards, spans.starts_R.tolist(), spans.stops_R.tolist(), strict=True)
+            return np.concatenate([self._unpack(shard)[start:stop] for shard, start, stop in places])
+        names = [self.shards.names[shard] for shard in shards]
+        try:
+            data, sound = self._storage.read_ranges(names, spans.starts_R, spans.stops_R, read_spans=read_spans)
+        except OSError as error:
+            raise self._unreadable(names[0], error) from error
+        if sound < len(shards):
+            raise self._cut_off(shards[sound], int(spans.stops_R[sound]))
+        return data
+
+    def read_one(self, shard: int, start: int, stop: int) -> np.ndarray:
+        """Bytes of one span, as `read`."""
+        self._check_open()
+        if self._compressed:
+            return self._unpack(shard)[start:stop]
+        name = self.shards.names[shard]
+        try:
+            data = self._storage.read_range(name, start, stop)
+        except OSError as error:
+            raise self._unreadable(name, error) from error
+        if len(data) < stop - start:
+            raise self._cut_off(shard, stop)
+        return data
+
+    def _check_open(self) -> None:
         if self._closed:
             raise ReaderError(f"{self.shown}: closed, expected an open dataset", remedy="open it again")
-        if self._compressed:
-            return np.concatenate([self._unpack(shard)[start:stop] for shard, start, stop in spans])
-        names = self.shards.names
-        try:
-            data, sound = self._storage.read_ranges(
-                [(names[shard], start, stop) for shard, start, stop in spans], read_spans=read_spans
-            )
-        except OSError as error:
-            raise self._unreadable(names[spans[0][0]], error) from error
-        if sound < len(spans):
-            shard, _, stop = spans[sound]
-            raise CorruptRecordError(
-                f"{self.path(shard)}: ends before byte {stop}, expected {self._shards[shard].num_bytes} bytes by the "
-                "manifest: it was cut off or replaced",
-                remedy=self.remedy,
-            )
-        return data
+
+    def _cut_off(self, shard: int, stop: int) -> CorruptRecordError:
+        return CorruptRecordError(
+            f"{self.path(shard)}: ends before byte {stop}, expected {self._shards[shard].num_bytes} bytes by the "
+            "manifest: it was cut off or replaced",
+            remedy=self.remedy,
+        )
 
     def _find_edges(self, shard: int) -> np.ndarray:
         if not self.indexed:

@@ -104,11 +104,15 @@ class Storage(abc.ABC):
         """A whole file, or of a larger one `most` bytes. Raises: OSError."""
 
     @abc.abstractmethod
+    def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Bytes [start, stop) of a file, uint8, or fewer where it ends before. Raises: OSError."""
+
+    @abc.abstractmethod
     def read_ranges(
-        self, ranges: Sequence[tuple[str, int, int]], *, read_spans: ReadSpans | None = None
+        self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray, *, read_spans: ReadSpans | None = None
     ) -> tuple[np.ndarray, int]:
-        """Bytes [start, stop) of files, uint8, one range behind the other, and how many ranges were read to their end:
-        reading stops at a file that is too short. The bytes are good until this thread reads again.
+        """The same of several files, one range behind the other, and how many ranges were read to their end: reading
+        stops at a file that is too short. The bytes are good until this thread reads again.
 
         read_spans: a compiled loop over local files, if there is one. Raises: OSError.
         """
@@ -155,39 +159,26 @@ class LocalStorage(Storage):
         with open(os.path.join(self.root, name), "rb") as file:
             return file.read(most)
 
-    def read_ranges(
-        self, ranges: Sequence[tuple[str, int, int]], *, read_spans: ReadSpans | None = None
-    ) -> tuple[np.ndarray, int]:
-        files = self._files.get()
-        if len(ranges) == 1:
-            name, start, stop = ranges[0]
-            content = os.pread(self._open(files, name).descriptor, stop - start, start)
-            return np.frombuffer(content, np.uint8), int(len(content) == stop - start)
-        out = self._scratch.get().at_least(sum(stop - start for _, start, stop in ranges))
-        if read_spans is not None:
-            return out, self._read_compiled(ranges, out, read_spans)
-        view, position = out.data, 0
-        for number, (name, start, stop) in enumerate(ranges):
-            behind = position + stop - start
-            if os.preadv(self._open(files, name).descriptor, [view[position:behind]], start) < stop - start:
-                return out, number
-            position = behind
-        return out, len(ranges)
+    def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
+        file = self._open(self._files.get(), name)
+        return np.frombuffer(os.pread(file.descriptor, stop - start, start), np.uint8)
 
-    def _read_compiled(self, ranges: Sequence[tuple[str, int, int]], out: np.ndarray, read_spans: ReadSpans) -> int:
-        """Reads the ranges into `out`. Returns: how many were read to their end."""
-        files, position, done = self._files.get(), 0, 0
+    def read_ranges(
+        self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray, *, read_spans: ReadSpans | None = None
+    ) -> tuple[np.ndarray, int]:
+        sizes_R = stops_R - starts_R
+        out, position = self._scratch.get().at_least(int(sizes_R.sum())), 0
         # Files stay open until their part is read: no more of them at a time than may be open.
-        for first in range(0, len(ranges), _OPEN_FILES):
-            part = ranges[first : first + _OPEN_FILES]
-            opened = [self._open(files, name) for name, _, _ in part]
-            descriptors_R = np.array([file.descriptor for file in opened])
-            places_R2 = np.array([(start, stop) for _, start, stop in part])
-            done += read_spans(descriptors_R, places_R2[:, 0].copy(), places_R2[:, 1].copy(), out[position:])
-            if done < first + len(part):
-                break
-            position += int((places_R2[:, 1] - places_R2[:, 0]).sum())
-        return done
+        for first in range(0, len(names), _OPEN_FILES):
+            part = slice(first, first + _OPEN_FILES)
+            opened = {name: self._open(self._files.get(), name) for name in set(names[part])}
+            descriptors_R = np.array([opened[name].descriptor for name in names[part]])
+            read = read_spans or _read_spans
+            done = read(descriptors_R, starts_R[part], stops_R[part], out[position:])
+            if done < len(descriptors_R):
+                return out, first + done
+            position += int(sizes_R[part].sum())
+        return out, len(names)
 
     def close(self) -> None:
         self._files.clear()
@@ -217,6 +208,18 @@ def _no_files() -> Bounded[_OpenFile]:
     return Bounded(room=_OPEN_FILES)
 
 
+def _read_spans(descriptors_R: np.ndarray, starts_R: np.ndarray, stops_R: np.ndarray, out: np.ndarray) -> int:
+    """What the compiled loop does, without it."""
+    view, position = out.data, 0
+    spans = zip(descriptors_R.tolist(), starts_R.tolist(), stops_R.tolist(), strict=True)
+    for number, (descriptor, start, stop) in enumerate(spans):
+        behind = position + stop - start
+        if os.preadv(descriptor, [view[position:behind]], start) < stop - start:
+            return number
+        position = behind
+    return len(descriptors_R)
+
+
 class RemoteStorage(Storage):
     """A folder of any other scheme that fsspec knows."""
 
@@ -236,16 +239,19 @@ class RemoteStorage(Storage):
         content: bytes = fs.cat_file(f"{folder}/{name}", end=most)
         return content
 
+    def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
+        fs, folder = self._opened.get()
+        return np.frombuffer(fs.cat_file(f"{folder}/{name}", start=start, end=stop), np.uint8)
+
     def read_ranges(
-        self, ranges: Sequence[tuple[str, int, int]], *, read_spans: ReadSpans | None = None
+        self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray, *, read_spans: ReadSpans | None = None
     ) -> tuple[np.ndarray, int]:
         del read_spans
         fs, folder = self._opened.get()
-        names, starts, stops = zip(*ranges, strict=True)
-        contents = fs.cat_ranges([f"{folder}/{name}" for name in names], list(starts), list(stops), on_error="raise")
-        whole = [len(content) == stop - start for content, start, stop in zip(contents, starts, stops, strict=True)]
-        sound = whole.index(False) if False in whole else len(whole)
-        return np.frombuffer(b"".join(contents), np.uint8), sound
+        paths = [f"{folder}/{name}" for name in names]
+        contents = fs.cat_ranges(paths, starts_R.tolist(), stops_R.tolist(), on_error="raise")
+        whole = [len(content) for content in contents] == stops_R - starts_R
+        return np.frombuffer(b"".join(contents), np.uint8), len(names) if whole.all() else int(np.argmin(whole))
 
     def close(self) -> None:
         self._opened.clear()
