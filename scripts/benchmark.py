@@ -10,6 +10,7 @@
     cores    `build` on all cores against one
     memory   the peak of `build`, all processes together, at two sizes of the corpus
     reader   examples per second of our reader against hand-written input functions
+    random   rows per second of random access against ArrayRecord through Grain, where that is installed
     kernel   the encoder against a plain copy of what it writes
     startup  `--help`, and that preparing needs no TensorFlow
 
@@ -38,13 +39,14 @@ from scripts.benchmarks import (
     measure,
     preparing,
     preparing_tables,
+    random_reading,
     reading,
     startup,
     tokenizer_training,
     words,
 )
 
-SECTIONS = ("corpus", *preparing.SECTIONS, "reader", "kernel", "startup")
+SECTIONS = ("corpus", *preparing.SECTIONS, "reader", "random", "kernel", "startup")
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
 
@@ -81,6 +83,7 @@ def _run(settings: preparing.Settings, sections: set[str]) -> tuple[list[figures
         runs = preparing_tables.runs_json(results)
     for name, title, section in (
         ("reader", "Reader", reading),
+        ("random", "Random access", random_reading),
         ("kernel", "Kernel", kernel),
         ("startup", "Start-up", startup),
     ):

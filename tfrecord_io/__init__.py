@@ -1,7 +1,7 @@
 """The on-disk format and its readers: everything a trainer needs, and nothing of the preparing side.
 
-`schema`, `manifest`, `examples`, `records` and `errors` need no TensorFlow; `reader` and `objectives` do. Each is
-imported when it is first used, so `import tfrecord_io` is enough and costs nothing:
+`reader`, `buckets`, `mixture`, `objectives` and `readiness` need TensorFlow; `random_access`, `numpy_objectives` and
+all others do not. Each is imported when it is first used, so `import tfrecord_io` is enough and costs nothing:
 
     data = tfrecord_io.reader.open("gs://bucket/dataset")
 """
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from tfrecord_io import examples as examples
     from tfrecord_io import manifest as manifest
     from tfrecord_io import mixture as mixture
+    from tfrecord_io import numpy_objectives as numpy_objectives
     from tfrecord_io import objectives as objectives
+    from tfrecord_io import random_access as random_access
     from tfrecord_io import reader as reader
     from tfrecord_io import readiness as readiness
     from tfrecord_io import records as records
@@ -27,7 +29,20 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _MODULES = frozenset(
-    ("buckets", "errors", "examples", "manifest", "mixture", "objectives", "reader", "readiness", "records", "schema")
+    (
+        "buckets",
+        "errors",
+        "examples",
+        "manifest",
+        "mixture",
+        "numpy_objectives",
+        "objectives",
+        "random_access",
+        "reader",
+        "readiness",
+        "records",
+        "schema",
+    )
 )
 
 

@@ -16,14 +16,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tfrecord_io import _write_kernels
+from tfrecord_io import _write_kernels, example_layout
 from tfrecord_io._frame_kernels import FRAME_BYTES
 from tfrecord_io._kernels import frozen
 from tfrecord_io._write_kernels import FLOATS, INT32, INT64, SLACK, UINT8
 from tfrecord_io.errors import SchemaError
 from tfrecord_io.schema import Feature, Schema
 
-__all__ = ["Memory", "in_order", "key", "write"]
+__all__ = ["Memory", "key", "write"]
 
 _Layouts = dict[str, tuple[int, np.dtype]]
 
@@ -63,20 +63,9 @@ class Memory:
         return self._room
 
 
-def in_order(schema: Schema) -> list[Feature]:
-    """Features as they follow each other in a record: by the bytes of their names, but `text_pair` before `text`.
-
-    Protobuf's runtime for Python (upb) puts a name after the longer names that begin with it. The runtime for C++ has
-    it the other way round; Example leaves the order open, and every reader takes both.
-    """
-    return sorted(schema.features, key=lambda feature: feature.name.encode() + b"\xff")
-
-
 def key(feature: Feature) -> np.ndarray:
-    """The constant bytes of an entry: the key with its tag and size, and the tag of the value."""
-    name = feature.name.encode()
-    size = [len(name)] if len(name) < 0x80 else [len(name) & 0x7F | 0x80, len(name) >> 7]  # names have up to 128 bytes
-    return frozen(np.frombuffer(bytes([0x0A, *size]) + name + b"\x12", np.uint8))
+    """The constant bytes of an entry, as kernels take them."""
+    return frozen(np.frombuffer(example_layout.key(feature), np.uint8))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -119,7 +108,7 @@ def _plan(schema: Schema) -> tuple[_Entry, ...]:
     """The entries of every record, in their order."""
     return tuple(
         _Entry(feature.name, feature.dtype, feature.shape, feature.num_values, key(feature))
-        for feature in in_order(schema)
+        for feature in example_layout.in_order(schema)
     )
 
 

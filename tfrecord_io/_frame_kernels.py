@@ -228,3 +228,27 @@ def read_frames(data: np.ndarray, out: np.ndarray, offsets: np.ndarray) -> int:
             return row
         position += FRAME_BYTES + size
     return len(offsets) - 1
+
+
+@jit
+def find_frame(first: int, start: int, stop: int, skip: int, check: bool) -> tuple[int, int]:
+    """Finds the data of the record that is `skip` frames after byte `start` of what lies at an address.
+
+    Returns: where they begin, and their size; -1 twice if a frame on the way is damaged or goes on after `stop`.
+    """
+    position = start
+    while stop - position >= FRAME_BYTES:
+        here = first + position
+        if check and _masked_crc_between(here, here + 8) != peek(here + 8, 0, np.uint32(0)):
+            break
+        if _word(here) > np.uint64(stop - position - FRAME_BYTES):
+            break
+        size = np.int64(_word(here))
+        if skip == 0:
+            here += HEAD_BYTES
+            if check and _masked_crc_between(here, here + size) != peek(here + size, 0, np.uint32(0)):
+                break
+            return position + HEAD_BYTES, size
+        position += FRAME_BYTES + size
+        skip -= 1
+    return np.int64(-1), np.int64(-1)

@@ -21,7 +21,7 @@ def _gather(word: int) -> int:
 
 
 @jit
-def _take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
+def take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
     """Returns: the value and the position after it; position -1 if it is cut off, not minimal, or past 64 bits."""
     value, shift = np.uint64(0), np.uint64(0)
     for p in range(position, min(position + 10, end)):
@@ -42,7 +42,7 @@ def read_prefixes(data: np.ndarray, offsets: np.ndarray, positions_N: np.ndarray
         start, end = offsets[row], offsets[row + 1]
         positions_N[row], faults_N[row] = start, BAD_PREFIX
         if start < end and data[start] == 0x0A:
-            size, position = _take_varint(data, start + 1, end)
+            size, position = take_varint(data, start + 1, end)
             if position >= 0 and size == np.uint64(end - position):
                 positions_N[row], faults_N[row] = position, OK
 
@@ -60,14 +60,14 @@ def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int
     """Reads a tag and a size. Returns: the position after them and the end that the size points to; -1 if not so."""
     if position < 0 or position >= end or data[position] != tag:
         return np.int64(-1), np.int64(-1)
-    size, position = _take_varint(data, position + 1, end)
+    size, position = take_varint(data, position + 1, end)
     if position < 0 or size > np.uint64(end - position):
         return np.int64(-1), np.int64(-1)
     return position, position + np.int64(size)
 
 
 @jit
-def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kind: int) -> tuple[int, int, int]:
+def take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kind: int) -> tuple[int, int, int]:
     """Returns: where the payload starts and ends, and the fault. No size is believed before it is checked."""
     position, entry_end = _take_size(data, position, 0x0A, end)
     if position < 0:
@@ -77,7 +77,7 @@ def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kin
     for k in range(len(key)):
         if data[position + k] != key[k]:
             return position, position, NO_ENTRY
-    size, position = _take_varint(data, position + len(key), entry_end)
+    size, position = take_varint(data, position + len(key), entry_end)
     if position < 0 or size != np.uint64(entry_end - position):
         return position, position, BAD_SIZES
     if position < entry_end and data[position] != kind:
@@ -90,14 +90,14 @@ def _take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kin
 
 
 @jit
-def _take_row(data: np.ndarray, position: int, end: int, values_L: np.ndarray) -> bool:
+def take_row(data: np.ndarray, position: int, end: int, values_L: np.ndarray) -> bool:
     """Reads varints until `values_L` is full. Returns: whether all of them were minimal and within 64 bits."""
     for column in range(len(values_L)):
         word = np.uint64(0)
         if position + 8 <= len(data):
             word = ~load(data, position) & np.uint64(0x8080808080808080)  # a bit at every last byte of a varint
         if word == np.uint64(0):  # more than 8 bytes, or at the very end of the data
-            value, position = _take_varint(data, position, end)
+            value, position = take_varint(data, position, end)
             if position < 0:
                 return False
         else:
@@ -126,7 +126,7 @@ def read_ints(
     for row in range(len(positions_N)):
         if faults_N[row] != OK:
             continue
-        start, end, fault = _take_header(data, positions_N[row], offsets[row + 1], key, INT64_LIST)
+        start, end, fault = take_header(data, positions_N[row], offsets[row + 1], key, INT64_LIST)
         if fault != OK:
             faults_N[row] = fault
             continue
@@ -139,7 +139,7 @@ def read_ints(
         elif end - start == length:  # one byte each: masks, labels
             for column in range(length):
                 values_NL[row, column] = payload[column]
-        elif payload[-1] >= 0x80 or not _take_row(data, start, end, values_NL[row]):
+        elif payload[-1] >= 0x80 or not take_row(data, start, end, values_NL[row]):
             faults_N[row] = BAD_VARINT
         if faults_N[row] == OK:
             positions_N[row] = end
@@ -159,7 +159,7 @@ def read_floats(
     for row in range(len(positions_N)):
         if faults_N[row] != OK:
             continue
-        start, end, fault = _take_header(data, positions_N[row], offsets[row + 1], key, FLOAT_LIST)
+        start, end, fault = take_header(data, positions_N[row], offsets[row + 1], key, FLOAT_LIST)
         counts_N[row] = (end - start) // 4
         if fault == OK and end - start != bytes_NB.shape[1]:
             fault = BAD_COUNT

@@ -12,13 +12,15 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.ledger import Split
 from tfrecord_io.manifest import Manifest, TokenizerFacts
-from tfrecord_io.objectives import BoundObjective, Objective
 from tfrecord_io.schema import Feature, Schema
+
+if TYPE_CHECKING:
+    from tfrecord_io.objectives import BoundObjective, Objective
 
 __all__ = ["bind", "merge"]
 

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tfrecord_io import _encoding, _read_kernels
+from tfrecord_io import _encoding, _read_kernels, example_layout
 from tfrecord_io._encoding import Memory
 from tfrecord_io._kernels import frozen
 from tfrecord_io.errors import CorruptRecordError
@@ -92,7 +92,7 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
     faulty_feature_N = np.full(len(payloads), -1, np.int64)
     _read_kernels.read_prefixes(data, offsets, positions_N, faults_N)
     columns: dict[str, np.ndarray] = {}
-    features = _encoding.in_order(schema)
+    features = example_layout.in_order(schema)
     for index, feature in enumerate(features):
         columns[feature.name] = values = _empty(feature, num_rows=len(payloads))
         read = _read_kernels.read_ints if feature.dtype == "int64" else _read_kernels.read_floats

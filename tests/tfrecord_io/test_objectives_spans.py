@@ -26,7 +26,8 @@ from tests.tfrecord_io.test_objectives import SEED, batch, in_tf_data
 from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.objectives.span_draws import SpanCounts, draw_spans
+from tfrecord_io.objective_parts.spans import SpanCounts
+from tfrecord_io.objectives.span_draws import draw_spans
 from tfrecord_io.schema import Feature, Schema
 
 PAD, EOS = 0, 1

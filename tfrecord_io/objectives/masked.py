@@ -10,11 +10,10 @@ import dataclasses
 import math
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
-from tfrecord_io.errors import ReaderError
-from tfrecord_io.manifest import Manifest, TokenizerFacts
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.objective_parts.masking import Masking, Vocabulary
 from tfrecord_io.objectives.base import BoundObjective, Objective, TokenFeatures, check_free, example_weights, replaced
 
 __all__ = ["MASKED_POSITIONS", "gathered_masked_lm", "masked_lm"]
@@ -52,46 +51,17 @@ def gathered_masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, ra
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Masking:
-    """What both forms of masked LM share: the numbers, what can be chosen, and what stands there instead."""
-
-    probability: float
-    mask_share: float
-    random_share: float
-
-    def __post_init__(self) -> None:
-        if not 0 < self.probability <= 1:
-            raise ReaderError(f"probability is {self.probability!r}, expected more than 0 and at most 1")
-        for name, share in (("mask_share", self.mask_share), ("random_share", self.random_share)):
-            if not 0 <= share <= 1:
-                raise ReaderError(f"{name} is {share!r}, expected 0 to 1")
-        if self.mask_share + self.random_share > 1 + 1e-9:  # 0.7 + 0.3 may be a little more
-            raise ReaderError(f"mask_share {self.mask_share} + random_share {self.random_share}, expected at most 1")
-
-    def seen(
-        self, ids: tf.Tensor, draw: tf.Tensor, *, below: float, vocabulary: _Vocabulary, seed: tf.Tensor
-    ) -> tf.Tensor:
-        """What the model sees in place of `ids`, decided by a draw that is uniform in [0, `below`)."""
-        index = tf.random.stateless_uniform(
-            ids.shape, seed, maxval=len(vocabulary.ordinary_ids), dtype=tf.int32, alg="philox"
-        )
-        drawn = tf.gather(tf.constant(vocabulary.ordinary_ids), index)
-        seen = tf.where(draw < below * (self.mask_share + self.random_share), drawn, ids)
-        return tf.where(draw < below * self.mask_share, vocabulary.mask_id, seen)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _MaskedLM(_Masking):
+class _MaskedLM(Masking):
     def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens, vocabulary = TokenFeatures.of(manifest), _Vocabulary.of(manifest)
+        tokens, vocabulary = TokenFeatures.of(manifest), Vocabulary.of(manifest)
 
         def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
             ids_BL = features[tokens.ids]
             draw_seed, token_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2, alg="philox"))
             # One draw decides both: given that it is below the probability, it is uniform up to there.
             draw_BL = tf.random.stateless_uniform(ids_BL.shape, draw_seed, alg="philox")
-            chosen_BL = vocabulary.candidates(ids_BL, features[tokens.mask]) & (draw_BL < self.probability)
-            seen_BL = self.seen(ids_BL, draw_BL, below=self.probability, vocabulary=vocabulary, seed=token_seed)
+            chosen_BL = _candidates(vocabulary, ids_BL, features[tokens.mask]) & (draw_BL < self.probability)
+            seen_BL = _seen(self, ids_BL, draw_BL, below=self.probability, vocabulary=vocabulary, seed=token_seed)
             hidden_BL = tf.where(chosen_BL, seen_BL, ids_BL)
             inputs = {**tokens.select(features), tokens.ids: hidden_BL}
             return inputs, ids_BL, example_weights(features, counts=chosen_BL)
@@ -100,9 +70,9 @@ class _MaskedLM(_Masking):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _GatheredMaskedLM(_Masking):
+class _GatheredMaskedLM(Masking):
     def bind(self, manifest: Manifest) -> BoundObjective:
-        tokens, vocabulary = TokenFeatures.of(manifest), _Vocabulary.of(manifest)
+        tokens, vocabulary = TokenFeatures.of(manifest), Vocabulary.of(manifest)
         check_free(manifest, MASKED_POSITIONS, objective="gathered_masked_lm")
         most = math.ceil(self.probability * manifest.row_length)
 
@@ -111,12 +81,12 @@ class _GatheredMaskedLM(_Masking):
             order_seed, count_seed, draw_seed, token_seed = tf.unstack(
                 tf.random.experimental.stateless_split(seed, 4, alg="philox")
             )
-            candidate_BL = vocabulary.candidates(ids_BL, features[tokens.mask])
+            candidate_BL = _candidates(vocabulary, ids_BL, features[tokens.mask])
             positions_BP = _candidates_first(candidate_BL, most, seed=order_seed)
             chosen_BP = tf.range(most) < self._count(candidate_BL, most, seed=count_seed)[:, tf.newaxis]
             labels_BP = tf.gather(ids_BL, positions_BP, batch_dims=1)
             draw_BP = tf.random.stateless_uniform(labels_BP.shape, draw_seed, alg="philox")
-            seen_BP = self.seen(labels_BP, draw_BP, below=1.0, vocabulary=vocabulary, seed=token_seed)
+            seen_BP = _seen(self, labels_BP, draw_BP, below=1.0, vocabulary=vocabulary, seed=token_seed)
             hidden_BL = replaced(ids_BL, positions_BP, tf.where(chosen_BP, seen_BP, labels_BP))
             inputs = {**tokens.select(features), tokens.ids: hidden_BL, MASKED_POSITIONS: positions_BP}
             return inputs, labels_BP, example_weights(features, counts=chosen_BP)
@@ -138,34 +108,18 @@ def _candidates_first(candidate_BL: tf.Tensor, count: int, *, seed: tf.Tensor) -
     return tf.math.top_k(tf.where(candidate_BL, 1.0 - draw_BL, -1.0), k=count).indices
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Vocabulary:
-    """What masking has to know of the ids: which are special (bool [V]), all others, and the mask token."""
-
-    special_V: np.ndarray
-    ordinary_ids: np.ndarray
-    mask_id: int
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> _Vocabulary:
-        mask_id = manifest.tokenizer.mask_id
-        if mask_id is None:
-            raise ReaderError(
-                f"dataset {manifest.name!r}: tokenizer {manifest.tokenizer.name!r} has no mask token, "
-                "masked_lm expects one",
-                remedy="build the dataset with a tokenizer that has one, or choose causal_lm",
-            )
-        special_V = _special(manifest.tokenizer)
-        return cls(special_V=special_V, ordinary_ids=np.flatnonzero(~special_V).astype(np.int32), mask_id=mask_id)
-
-    def candidates(self, ids_BL: tf.Tensor, mask_BL: tf.Tensor) -> tf.Tensor:
-        """bool [B, L]: which tokens can be chosen: neither padding nor special."""
-        return ~tf.gather(tf.constant(self.special_V), ids_BL) & tf.cast(mask_BL, tf.bool)
+def _candidates(vocabulary: Vocabulary, ids_BL: tf.Tensor, mask_BL: tf.Tensor) -> tf.Tensor:
+    """bool [B, L]: which tokens can be chosen: neither padding nor special."""
+    return ~tf.gather(tf.constant(vocabulary.special_V), ids_BL) & tf.cast(mask_BL, tf.bool)
 
 
-def _special(tokenizer: TokenizerFacts) -> np.ndarray:
-    """bool [V]: which ids are special."""
-    size = max(tokenizer.vocab_size, *(special + 1 for special in tokenizer.special_ids), 1)
-    special_V = np.zeros(size, np.bool_)
-    special_V[list(tokenizer.special_ids)] = True
-    return special_V
+def _seen(
+    masking: Masking, ids: tf.Tensor, draw: tf.Tensor, *, below: float, vocabulary: Vocabulary, seed: tf.Tensor
+) -> tf.Tensor:
+    """What the model sees in place of `ids`, decided by a draw that is uniform in [0, `below`)."""
+    index = tf.random.stateless_uniform(
+        ids.shape, seed, maxval=len(vocabulary.ordinary_ids), dtype=tf.int32, alg="philox"
+    )
+    drawn = tf.gather(tf.constant(vocabulary.ordinary_ids), index)
+    seen = tf.where(draw < below * (masking.mask_share + masking.random_share), drawn, ids)
+    return tf.where(draw < below * masking.mask_share, vocabulary.mask_id, seen)

@@ -16,12 +16,12 @@ token all the same.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, get_args
+from typing import Any
 
 import tensorflow as tf
 
-from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.objective_parts.decoder import DECODER_INPUTS, DECODER_MASK, StartToken, start_id
 from tfrecord_io.objectives.base import (
     BoundObjective,
     Objective,
@@ -31,12 +31,7 @@ from tfrecord_io.objectives.base import (
     required,
 )
 
-__all__ = ["DECODER_INPUTS", "DECODER_MASK", "StartToken", "decoder_features", "seq2seq", "start_id"]
-
-# The inputs that are no features of the dataset.
-DECODER_INPUTS, DECODER_MASK = "decoder_input_ids", "decoder_attention_mask"
-
-StartToken = Literal["pad", "bos", "eos", "cls", "sep"]
+__all__ = ["DECODER_INPUTS", "DECODER_MASK", "decoder_features", "seq2seq"]
 
 
 def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> Objective:
@@ -52,29 +47,6 @@ def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> Objective:
         these names.
     """
     return _Seq2Seq(decoder_start_id=decoder_start_id)
-
-
-def start_id(manifest: Manifest, token: StartToken | int) -> int:
-    """The id that a decoder starts from. Raises: ReaderError if the vocabulary has no such token."""
-    if isinstance(token, str):
-        return _named_id(manifest, token)
-    size = manifest.tokenizer.vocab_size
-    if isinstance(token, bool) or not 0 <= token < size:
-        raise ReaderError(f"decoder_start_id is {token}, expected an id of the vocabulary, 0 to {size - 1}")
-    return token
-
-
-def _named_id(manifest: Manifest, token: StartToken) -> int:
-    if token not in get_args(StartToken):
-        raise ReaderError(f"decoder_start_id is {token!r}, expected an id, or one of {list(get_args(StartToken))}")
-    found: int | None = getattr(manifest.tokenizer, f"{token}_id")
-    if found is None:
-        raise ReaderError(
-            f"dataset {manifest.name!r}: tokenizer {manifest.tokenizer.name!r} has no {token.upper()} token to start "
-            "the decoder from",
-            remedy="give decoder_start_id as the model's configuration states it",
-        )
-    return found
 
 
 def decoder_features(target_ids_BT: tf.Tensor, target_mask_BT: tf.Tensor, *, start: int) -> dict[str, tf.Tensor]:

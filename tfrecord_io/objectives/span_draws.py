@@ -15,47 +15,12 @@ the same counts, but begins with a gap and ends with a span, so that it hides th
 
 from __future__ import annotations
 
-import dataclasses
-
-import numpy as np
 import tensorflow as tf
 
+from tfrecord_io.objective_parts.spans import SpanCounts
 from tfrecord_io.objectives.base import replaced
 
-__all__ = ["SpanCounts", "draw_spans"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class SpanCounts:
-    """What texts of 0 ... L tokens lose: int32 [L + 1] tokens, in int32 [L + 1] spans."""
-
-    noise: np.ndarray
-    spans: np.ndarray
-
-    @classmethod
-    def of(cls, row_length: int, *, density: float, mean_span: float) -> SpanCounts:
-        n = np.arange(row_length + 1)
-        noise = np.where(n < 2, 0, np.clip(np.rint(density * n), 1, np.maximum(n - 1, 1)))
-        spans = np.where(n < 2, 0, np.clip(np.rint(noise / mean_span), 1, n - noise + 1))
-        return cls(noise=noise.astype(np.int32), spans=spans.astype(np.int32))
-
-    @property
-    def row_length(self) -> int:
-        return len(self.noise) - 1
-
-    @property
-    def max_spans(self) -> int:
-        return int(self.spans.max())
-
-    @property
-    def input_length(self) -> int:
-        """Of the longest text with one sentinel for each span, and EOS."""
-        return int((np.arange(self.row_length + 1) - self.noise + self.spans).max()) + 1
-
-    @property
-    def target_length(self) -> int:
-        """Of the most spans, each behind a sentinel, and EOS."""
-        return int((self.noise + self.spans).max()) + 1
+__all__ = ["draw_spans"]
 
 
 def draw_spans(length_B: tf.Tensor, counts: SpanCounts, *, seed: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

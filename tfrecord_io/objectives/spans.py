@@ -25,18 +25,18 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.objective_parts import spans
+from tfrecord_io.objective_parts.decoder import StartToken, start_id
 from tfrecord_io.objectives.base import (
     BoundObjective,
     Objective,
     TokenFeatures,
-    check_free,
     example_weights,
     replaced,
 )
-from tfrecord_io.objectives.seq2seq import DECODER_INPUTS, DECODER_MASK, StartToken, decoder_features, start_id
-from tfrecord_io.objectives.span_draws import SpanCounts, draw_spans
+from tfrecord_io.objectives.seq2seq import decoder_features
+from tfrecord_io.objectives.span_draws import draw_spans
 
 __all__ = ["span_corruption"]
 
@@ -68,10 +68,7 @@ def span_corruption(
     Raises: ReaderError if a number is out of range; from `bind` if there are too few sentinels for the longest row, no
         EOS, or several documents in a row (`pack`).
     """
-    if not 0 < density < 1:
-        raise ReaderError(f"density is {density!r}, expected more than 0 and less than 1")
-    if not 1 <= mean_span < float("inf"):
-        raise ReaderError(f"mean_span is {mean_span!r}, expected at least 1")
+    spans.check_numbers(density, mean_span)
     return _SpanCorruption(
         density=density,
         mean_span=mean_span,
@@ -91,12 +88,12 @@ class _SpanCorruption:
 
     def bind(self, manifest: Manifest) -> BoundObjective:
         tokens = TokenFeatures.of(manifest)
-        _check_rows(manifest, tokens)
-        counts = SpanCounts.of(manifest.row_length, density=self.density, mean_span=self.mean_span)
+        spans.check_rows(manifest, tokens)
+        counts = spans.SpanCounts.of(manifest.row_length, density=self.density, mean_span=self.mean_span)
         corruption = _Corruption(
             counts=counts,
-            sentinel_ids=_sentinels(self.sentinel_ids, manifest, needed=counts.max_spans),
-            eos_id=_eos(self.eos_id, manifest),
+            sentinel_ids=spans.sentinels(self.sentinel_ids, manifest, needed=counts.max_spans),
+            eos_id=spans.eos(self.eos_id, manifest),
             pad_id=manifest.tokenizer.pad_id,
         )
         start = start_id(manifest, self.decoder_start_id)
@@ -112,48 +109,6 @@ class _SpanCorruption:
             return inputs, target.ids, example_weights(features, counts=learned_BT)
 
         return apply
-
-
-def _check_rows(manifest: Manifest, tokens: TokenFeatures) -> None:
-    check_free(manifest, DECODER_INPUTS, DECODER_MASK, objective="span_corruption")
-    if tokens.segments is not None:
-        raise ReaderError(
-            f"dataset {manifest.name!r}: its rows hold several documents each ({tokens.segments}), span_corruption "
-            "expects rows of one text",
-            remedy="build the dataset with --layout concat or pad",
-        )
-    if manifest.row_length < 2:
-        raise ReaderError(
-            f"dataset {manifest.name!r}: rows of 1 token, span_corruption expects at least 2",
-            remedy="build the dataset with a larger --max-length",
-        )
-
-
-def _sentinels(given: tuple[int, ...] | None, manifest: Manifest, *, needed: int) -> np.ndarray:
-    """int32 [needed]: the ids that stand for the first span, the second, ..."""
-    ids = manifest.tokenizer.sentinel_ids if given is None else given
-    if len(ids) < needed:
-        whose = f"tokenizer {manifest.tokenizer.name!r} has" if given is None else "sentinel_ids are"
-        raise ReaderError(
-            f"dataset {manifest.name!r}: rows of {manifest.row_length} tokens lose up to {needed} spans, "
-            f"but {whose} {len(ids)} sentinels, expected one for each span",
-            remedy="give sentinel_ids that the model has, a lower density or a longer mean_span, or build the dataset "
-            "with shorter rows or a tokenizer that has tokens <extra_id_0>, <extra_id_1>, ...",
-        )
-    if len(set(ids)) < len(ids) or min(ids) < 0:
-        raise ReaderError(f"sentinel_ids are {list(ids)!r:.200}, expected distinct ids")
-    return np.array(ids[:needed], np.int32)
-
-
-def _eos(given: int | None, manifest: Manifest) -> int:
-    eos_id = manifest.tokenizer.eos_id if given is None else given
-    if eos_id is None:
-        raise ReaderError(
-            f"dataset {manifest.name!r}: tokenizer {manifest.tokenizer.name!r} has no EOS token, span_corruption "
-            "expects one",
-            remedy="give eos_id: the id that ends inputs and targets, such as that of the separator token",
-        )
-    return eos_id
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,7 +127,7 @@ class _Padded:
 class _Corruption:
     """What texts and targets are made of; see the module's docstring."""
 
-    counts: SpanCounts
+    counts: spans.SpanCounts
     sentinel_ids: np.ndarray
     eos_id: int
     pad_id: int

@@ -1,0 +1,25 @@
+"""Any row of a dataset by its number, without TensorFlow: for Grain, PyTorch and plain Python.
+
+    data = random_access.open("gs://bucket/wiki")       manifest.json and one listing
+    rows = data["train"]                                a sequence
+    rows[5]                                             {"input_ids": int64 [L], ...}
+    rows[10:20], rows.batch(indices)                    {"input_ids": int64 [N, L], ...}
+
+    grain.MapDataset.source(rows).seed(0).shuffle().batch(64)           a data source as it is
+    torch.utils.data.DataLoader(rows, batch_size=64, shuffle=True)      a map-style dataset as it is
+
+Needs NumPy; fsspec for addresses such as gs://; uses Numba and google-crc32c where they are installed.
+
+    dataset    open: manifest, listing          groups    from row numbers to bytes of shards
+    rows       a split as a sequence            shards    a split's files, their indexes, gzip
+    storage    ranges of files, local or not    codec     compiled or plain; checksums
+    mixed      several datasets as one
+"""
+
+from __future__ import annotations
+
+from tfrecord_io.random_access.dataset import Data, open
+from tfrecord_io.random_access.mixed import MixedRows, mix
+from tfrecord_io.random_access.rows import Row, Rows
+
+__all__ = ["Data", "MixedRows", "Row", "Rows", "mix", "open"]

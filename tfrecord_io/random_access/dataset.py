@@ -1,0 +1,131 @@
+"""Opening a dataset's folder for random access."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+
+from tfrecord_io import manifest as manifests
+from tfrecord_io.errors import ManifestError, ReaderError
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.random_access import storage as storages
+from tfrecord_io.random_access.codec import Engine
+from tfrecord_io.random_access.rows import Rows
+from tfrecord_io.random_access.shards import ShardFiles
+from tfrecord_io.random_access.storage import Storage
+from tfrecord_io.shown import without_secrets
+
+__all__ = ["Data", "open"]
+
+
+def open(root: str | os.PathLike[str], *, check: bool = True, engine: Engine = "auto") -> Data:
+    """The dataset in folder `root`, local or of any scheme that fsspec knows, with its splits by name.
+
+    Reads manifest.json and lists the folder once; opens no shard.
+
+    Args:
+        check: whether the checksums of all rows that are read are compared.
+        engine: what takes records apart: "numba" (compiled, 0.5 s to import), "numpy", or "auto": Numba if it is there.
+
+    Raises: ReaderError if there is no manifest, or a shard is missing or of another size than the manifest says.
+        ManifestError if the manifest is not valid, or of a newer major version.
+    """
+    storage = storages.at(root)
+    manifest = _manifest(storage)
+    _check_shards(manifest, storage)
+    return Data(storage=storage, manifest=manifest, check=check, engine=engine)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Data(Mapping[str, Rows]):
+    """An opened dataset: `data["train"]` are the rows of a split (see `Rows`)."""
+
+    storage: Storage
+    manifest: Manifest
+    check: bool
+    engine: Engine
+
+    def __repr__(self) -> str:
+        return f"Data({self.storage.shown!r}: {', '.join(self)})"
+
+    def __getitem__(self, split: str) -> Rows:
+        """The rows of a split. Raises: ReaderError if there is no such split, or it has rows of several lengths."""
+        if split not in self.manifest.splits:
+            raise ReaderError(f"{self.storage.shown}: no split {split!r}, expected one of {list(self)}")
+        if self.manifest.bucket_lengths:
+            raise ReaderError(
+                f"{self.storage.shown}: rows of several lengths, {list(self.manifest.bucket_lengths)}, expected one: "
+                "the rows of a sequence have one shape",
+                remedy=f"read one length at a time: data.bucket({self.manifest.bucket_lengths[0]})[{split!r}]",
+            )
+        files = ShardFiles(
+            self.storage,
+            self.manifest.splits[split].shards,
+            index_stride=self.manifest.index_stride,
+            compressed=self.manifest.compression == "gzip",
+            most_record_bytes=self.manifest.schema.most_record_bytes,
+        )
+        return Rows(files=files, manifest=self.manifest, split=split, check=self.check, engine=self.engine)
+
+    def __contains__(self, split: object) -> bool:
+        return split in self.manifest.splits
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.manifest.splits)
+
+    def __len__(self) -> int:
+        return len(self.manifest.splits)
+
+    def bucket(self, length: int) -> Data:
+        """The rows of one length alone, where there are several (`manifest.bucket_lengths`), as a dataset of its own.
+
+        Raises: ManifestError if there is no such length.
+        """
+        return dataclasses.replace(self, manifest=self.manifest.bucket(length))
+
+
+def _manifest(storage: Storage) -> Manifest:
+    path = storage.path(manifests.FILE_NAME)
+    try:
+        content = storage.read(manifests.FILE_NAME, most=manifests.MOST_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ReaderError(
+            f"{path}: there is no manifest, expected the folder of a finished dataset",
+            remedy="name the folder that `prep-tfrecords build --output` wrote; an interrupted build has no manifest "
+            "yet: run the same command again and it continues",
+        ) from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if len(content) > manifests.MOST_BYTES:
+        raise ManifestError(
+            f"{path}: more than {manifests.MOST_BYTES:,} bytes, expected at most so many of a manifest",
+            remedy="copy it again from where the dataset was made",
+        )
+    return manifests.parse(content, place=path)
+
+
+def _check_shards(manifest: Manifest, storage: Storage) -> None:
+    """A shard that is missing or cut off would otherwise come to light after hours of training."""
+    try:
+        sizes = storage.sizes()
+    except OSError as error:
+        raise _unreadable(storage.shown, error) from error
+    for split_name, split in manifest.splits.items():
+        for shard in split.shards:
+            got = sizes.get(shard.name)
+            if got != shard.num_bytes:
+                found = "is missing" if got is None else f"has {got} bytes"
+                raise ReaderError(
+                    f"{storage.shown}: shard {shard.name} of split {split_name!r} {found}, "
+                    f"expected {shard.num_bytes} bytes by the manifest",
+                    remedy=f"run `prep-tfrecords verify {storage.shown} --repair`, which makes it again, or copy the "
+                    "folder again as a whole",
+                )
+
+
+def _unreadable(path: str, error: OSError) -> ReaderError:
+    return ReaderError(
+        f"{path}: cannot be read ({type(error).__name__}: {without_secrets(str(error))})",
+        remedy="check the path, and that this machine may read it",
+    )
