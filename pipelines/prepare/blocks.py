@@ -13,11 +13,11 @@ import dataclasses
 import numpy as np
 
 from pipelines.prepare import group_curve, nulls
-from pipelines.prepare.covers import Cover, cover
 from pipelines.prepare.group_curve import GroupCurve, GroupRows
 from pipelines.prepare.job import Job
 from pipelines.prepare.planning import ROOM, Blocks, cut_rows
 from pipelines.prepare.sampling import Sample
+from pipelines.prepare.sources.groups import Cover, cover
 from pipelines.prepare.sources.reading import SplitSource
 
 __all__ = ["Forecast", "forecast"]
@@ -39,7 +39,7 @@ def forecast(job: Job, split: SplitSource, sample: Sample, *, block_rows: int) -
         blocks = cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=curve.row_bytes)
         return Forecast(blocks=blocks, text_bytes=int(read.text_bytes.sum()))
     rows, along = _of_groups(job, split, sample)
-    found = cover(split.groups, split.ranges)
+    found = cover(split.groups.ends, split.ranges)
     usable, row_bytes = found.counts * rows.share[found.groups], rows.row_bytes[found.groups]
     predicted = usable * along(row_bytes, found.ends - found.counts / 2)
     text_bytes = float((usable * along.text_bytes(row_bytes)).sum())

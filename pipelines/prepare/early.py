@@ -18,12 +18,12 @@ import numpy as np
 from pipelines.prepare import nulls
 from pipelines.prepare.columns import validate
 from pipelines.prepare.commit import check_error_rate
-from pipelines.prepare.covers import Cover, cover
 from pipelines.prepare.job import Job
 from pipelines.prepare.planning import ShardTask
 from pipelines.prepare.receipts import NAMED_ROWS, RejectedRow
 from pipelines.prepare.rejects import told_apart
 from pipelines.prepare.sample_rows import ReadRows
+from pipelines.prepare.sources.groups import Cover, cover
 from pipelines.prepare.sources.reading import SplitSource
 from tfrecord_io.errors import RowsRejectedError
 from tfrecord_io.ledger import LEFT_OUT
@@ -89,7 +89,7 @@ def find(job: Job, split: SplitSource, read: ReadRows) -> Unusable:
         del counted[reason]
     if not nulls.count_says(split):
         return Unusable(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=False)
-    found = cover(split.groups, split.ranges)
+    found = cover(split.groups.ends, split.ranges)
     unread = _unread(found, split, read)
     for reason, rows in _at_least(job, split, found, unread).items():
         counted[reason] += rows

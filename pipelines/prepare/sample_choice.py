@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pipelines.prepare.covers import Cover, cover
 from pipelines.prepare.job import Job
 from pipelines.prepare.planning import split_seed
+from pipelines.prepare.sources.groups import Cover, cover
 from pipelines.prepare.sources.reading import SplitSource
 
 __all__ = ["ROWS", "Choice", "choices", "in_ranges"]
@@ -59,7 +59,7 @@ def choices(job: Job, split: SplitSource) -> Iterator[Choice]:
     """What to read; and, as long as no row of that is left by filters, what to read instead."""
     share = split.reader.share
     times, larger = min(_MOST_TIMES, math.ceil(1 / share)), 1
-    found = cover(split.groups, split.ranges)
+    found = cover(split.groups.ends, split.ranges)
     while True:
         yield _choose(job, split, found, times=times * larger, larger=larger)
         if share == 1.0 or times * larger * ROWS >= split.num_rows:

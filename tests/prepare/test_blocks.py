@@ -14,8 +14,8 @@ import pytest
 from pipelines.prepare import blocks, group_curve, sample_choice
 from pipelines.prepare.blocks import Forecast
 from pipelines.prepare.config import LayoutConfig
-from pipelines.prepare.covers import Cover
 from pipelines.prepare.prediction import Curve
+from pipelines.prepare.sources.groups import Cover
 from pipelines.prepare.sources.reading import SplitSource
 from tests import texts
 from tests.prepare import stored

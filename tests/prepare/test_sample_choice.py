@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from pipelines.prepare import sample_choice
-from pipelines.prepare.covers import cover
 from pipelines.prepare.sample_choice import Choice
-from pipelines.prepare.sources.groups import Groups, StoredFile
+from pipelines.prepare.sources.groups import Groups, StoredFile, cover
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -48,7 +47,7 @@ def chosen(split: Any, **options: Any) -> Choice:
 
 def groups_read(split: Any, choice: Choice) -> np.ndarray:
     """The groups that hold rows of the spans."""
-    found = cover(split.groups, split.ranges)
+    found = cover(split.groups.ends, split.ranges)
     return np.unique(np.concatenate([found.groups[_overlapping(found.ends, span)] for span in choice.spans]))
 
 

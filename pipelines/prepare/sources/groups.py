@@ -18,7 +18,7 @@ import numpy as np
 
 from tfrecord_io.errors import SourceError
 
-__all__ = ["Groups", "Pieces", "StoredFile"]
+__all__ = ["Cover", "Groups", "Pieces", "StoredFile", "cover"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -62,6 +62,47 @@ class Pieces:
         return int(self.counts.sum())
 
 
+@dataclasses.dataclass(frozen=True)
+class Cover:
+    """N parts of groups, in reading order: the index of the group, the number of the first row, and rows, int64 [N].
+
+    groups    |  0  |  1  |  2  |  3  |  4  |
+    ranges       [========)      [=========)
+    cover         a    b  c      d    e   f             parts of groups, in the order of the ranges
+    places        0                         18          rows are counted on from range to range
+    """
+
+    groups: np.ndarray
+    starts: np.ndarray
+    counts: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    @property
+    def ends(self) -> np.ndarray:
+        """The place behind each part, int64 [N]."""
+        return np.cumsum(self.counts)
+
+
+def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> Cover:
+    """The parts of groups that [start, stop) row ranges cover; `ends` int64 [G] are those of the groups."""
+    spans = _spans(ranges)
+    first = np.searchsorted(ends, spans[:, 0], "right")
+    counts = np.searchsorted(ends, spans[:, 1] - 1, "right") - first + 1
+    owner = np.repeat(np.arange(len(spans)), counts)
+    group = np.arange(counts.sum()) - (np.cumsum(counts) - counts - first)[owner]
+    starts = np.maximum(spans[owner, 0], np.where(group > 0, ends[group - 1], 0))
+    stops = np.minimum(spans[owner, 1], ends[group])
+    filled = starts < stops  # a group may have no rows
+    return Cover(groups=group[filled], starts=starts[filled], counts=(stops - starts)[filled])
+
+
+def _spans(ranges: Sequence[tuple[int, int]] | np.ndarray) -> np.ndarray:
+    spans = np.asarray(ranges, np.int64).reshape(-1, 2)
+    return spans[spans[:, 0] < spans[:, 1]]
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Groups:
     """N groups of a split in row order, without a gap. All arrays are [N].
@@ -102,29 +143,19 @@ class Groups:
 
         Raises: SourceError if a row is not there.
         """
-        spans = np.asarray(segments, np.int64).reshape(-1, 2)
-        spans = spans[spans[:, 0] < spans[:, 1]]
+        spans = _spans(segments)
         if len(spans) and (spans.min() < 0 or spans[:, 1].max() > self.total_rows):
             raise SourceError(
                 f"rows up to {spans[:, 1].max()} were planned, but the source has {self.total_rows}",
                 remedy="the source has changed; start over with --overwrite",
             )
-        first = np.searchsorted(self.ends, spans[:, 0], "right")
-        last = np.searchsorted(self.ends, spans[:, 1] - 1, "right")
-        counts = last - first + 1
-        owner = np.repeat(np.arange(len(spans)), counts)
-        group = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts) + first[owner]
-        begins = self.ends[group] - self.num_rows[group]
-        starts = np.maximum(spans[owner, 0], begins)
-        stops = np.minimum(spans[owner, 1], self.ends[group])
-        # A row group may have no rows.
-        filled = starts < stops
-        starts, stops, begins, group = starts[filled], stops[filled], begins[filled], group[filled]
+        found = cover(self.ends, spans)
+        group = found.groups
         return Pieces(
             files=self.files,
-            starts=starts,
-            counts=stops - starts,
-            skips=starts - begins,
+            starts=found.starts,
+            counts=found.counts,
+            skips=found.starts - (self.ends[group] - self.num_rows[group]),
             file=self.file[group],
             at=self.at[group],
             length=self.length[group],

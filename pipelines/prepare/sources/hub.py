@@ -106,10 +106,9 @@ def _found(file: Any, *, root: str) -> Found:
 
 def _content(found: Found, *, dataset: str) -> bytes:
     with explained(dataset):
-        content: bytes = persist(
-            lambda: huggingface_hub.HfFileSystem().cat_file(found.path), path=found.path, passes=_passes
-        )
-        return content
+        if not found.size:
+            return b""
+        return persist(lambda: read_range(found.path, 0, found.size), path=found.path, passes=_passes)
 
 
 def _cached(name: str, *, revision: str | None) -> Repository:

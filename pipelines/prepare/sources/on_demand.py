@@ -19,7 +19,7 @@ import numpy as np
 
 from pipelines.prepare.sources import footers, ingest, opening
 from pipelines.prepare.sources.files import DataFile
-from pipelines.prepare.sources.groups import Groups, Pieces, StoredFile
+from pipelines.prepare.sources.groups import Groups, Pieces, StoredFile, cover
 from pipelines.prepare.sources.ingest_receipts import groups_of
 from pipelines.prepare.sources.ingest_tasks import IngestTask
 from pipelines.prepare.sources.opening import Found
@@ -45,6 +45,7 @@ class RowsOnDemand:
                 remedy="install the version that made the dataset, or build it anew with --overwrite",
             )
         self._rows = stored_rows
+        self._ends = np.cumsum(stored_rows)
         self._groups: dict[int, Groups] = {}
 
     @property
@@ -54,7 +55,7 @@ class RowsOnDemand:
 
     def pieces(self, segments: Sequence[tuple[int, int]]) -> Pieces:
         """Where these rows are now. Raises: SourceError if they cannot be read; OutputError if they cannot be kept."""
-        for slot in self._touched(segments):
+        for slot in np.unique(cover(self._ends, segments).groups).tolist():
             if slot not in self._groups:
                 self._groups[slot] = self._open(slot)
         every = [self._groups.get(slot) or _unseen(int(rows)) for slot, rows in enumerate(self._rows)]
@@ -62,21 +63,10 @@ class RowsOnDemand:
 
     def locate(self, row: int) -> tuple[DataFile, int]:
         """The source's file that a row of the split is in, and its number there, from 0."""
-        ends = np.cumsum(self._rows)
-        slot = int(np.searchsorted(ends, row, "right"))
+        slot = int(np.searchsorted(self._ends, row, "right"))
         file = self._slots[slot][0]
         first = next(at for at, (other, _) in enumerate(self._slots) if other is file)
-        return file, row - int(ends[first] - self._rows[first])
-
-    def _touched(self, segments: Sequence[tuple[int, int]]) -> list[int]:
-        ends = np.cumsum(self._rows)
-        spans = np.asarray(segments, np.int64).reshape(-1, 2)
-        first = np.searchsorted(ends, spans[:, 0], "right")
-        last = np.searchsorted(ends, spans[:, 1] - 1, "right")
-        touched = {
-            slot for low, high in zip(first.tolist(), last.tolist(), strict=True) for slot in range(low, high + 1)
-        }
-        return sorted(touched)
+        return file, row - int(self._ends[first] - self._rows[first])
 
     def _open(self, slot: int) -> Groups:
         file, task = self._slots[slot]
