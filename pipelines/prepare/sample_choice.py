@@ -29,7 +29,7 @@ _MOST_TIMES = 16
 # Bytes as they are fetched. With workers elsewhere the launcher is to receive less than 2 % of a source of 400 MB.
 _MOST_GROUPS = 256
 _MOST_BYTES = 3 << 20
-_SHARE = 0.01
+_SHARE = 0.005
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """The rows of a sample: those of a few groups are read, and short runs of neighbours among them are tokenized.
 
-    split     |.......|.......|.......|.......|  groups from all along it: at most 256, of 1 % of its bytes or 4 MB
+    split     |.......|.......|.......|.......|  groups from all along it: at most 256, of 0.5 % of its bytes or 3 MB
     read         |===|      |===|   |===|        each of them as a whole, since it is decoded as a whole
     sample        = =        = =     = =         a few neighbouring rows, at seeded places
 

@@ -59,7 +59,7 @@ def _overlapping(ends: np.ndarray, span: np.ndarray) -> slice:
     ("split", "most_bytes"),
     [
         (split_of(groups=100), 3 * MB),
-        (split_of(groups=10_000), 0.01 * 10_000 * 100 * KB),
+        (split_of(groups=10_000), 0.005 * 10_000 * 100 * KB),
         (split_of(groups=300, stored=MB), 3 * MB),
         (split_of(groups=100_000, stored=10 * KB), 256 * 10 * KB),
     ],
