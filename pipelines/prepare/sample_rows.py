@@ -4,7 +4,7 @@
     read         |===|      |===|   |===|        each of them as a whole, since it is decoded as a whole
     sample        = =        = =     = =         a few neighbouring rows, at seeded places
 
-Every row that is read is weighed, by the bytes of its text. Of a split of no more than 4 MB all rows are read, so that
+Every row that is read is weighed, by the bytes of its text. Of a split of no more than 3 MB all rows are read, so that
 nothing has to be guessed from groups. Where the user's functions would have to go over all that is read, only the runs
 are, and where filters leave few rows, there are more runs, so that about as many rows are measured.
 
