@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 
 from pipelines import stages
-from pipelines.prepare import resolving, storage, workspace
+from pipelines.prepare import memory, resolving, storage, workspace
 from pipelines.prepare.config import PrepareConfig
 from pipelines.prepare.job import WORK_FOLDER
 from pipelines.prepare.resolving import Begun, Resolved
@@ -150,6 +150,8 @@ def _ingest(tasks: Sequence[IngestTask], begun: Begun, place: _Place) -> None:
 def _ingest_here(tasks: Sequence[IngestTask], begun: Begun) -> None:
     _tell(tasks)
     ingest.ingest_all(tasks, threads=begun.config.workers or _cores(), addresses=begun.found.addresses)
+    # What the readers needed is of no more use, and shards will want the room.
+    memory.give_back()
 
 
 def _tell(tasks: Sequence[IngestTask]) -> None:

@@ -37,7 +37,7 @@ __all__ = ["VERSION", "IngestTask", "folder_of", "read_list", "tasks_of", "write
 VERSION = 1
 
 _LARGE_BYTES = 64_000_000
-_LEAST_PART_BYTES = 32_000_000
+_LEAST_PART_BYTES = 16_000_000
 _MOST_PART_BYTES = 256_000_000
 _MOST_PARTS = 2000
 _DIGEST_LETTERS = 16

@@ -99,7 +99,7 @@ def test_a_large_file_with_one_document_is_not_cut(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.parametrize(
     ("total", "expected"),
-    [(10**9, 32_000_000), (10**11, 50_000_000), (10**13, 256_000_000)],
+    [(10**9, 16_000_000), (10**11, 50_000_000), (10**13, 256_000_000)],
 )
 def test_parts_grow_with_the_source(total: int, expected: int) -> None:
     assert ingest_tasks.part_bytes(total) == expected
