@@ -3,8 +3,7 @@
 One round is a new folder, one to three SIGKILLs in a row, and then the same command to its end, of a source of JSON
 lines, whose rows are ingested, and of one of Parquet, whose rows are read where they lie. Some of the kills come at a
 time drawn from the length of a whole run. The others wait first for what the build leaves as it goes, receipts of
-ingested files and of shards, since most stages take a few milliseconds that no clock would hit. In every third round
-the source has new times of change, so that nothing that was kept of it counts.
+ingested files and of shards, since most stages take a few milliseconds that no clock would hit.
 
 After each kill: no manifest unless everything is there, and under its final name no file that a whole build would not
 have, byte for byte; and of ingested files those bytes that they have after any other kill. After each round: exactly
@@ -14,7 +13,6 @@ the files of the clean build.
 from __future__ import annotations
 
 import collections
-import os
 import random
 import shutil
 import signal
@@ -105,9 +103,6 @@ class _Rounds:
         """A folder for the next round."""
         self.number += 1
         self._struck = []
-        if self.number % 3 == 0:
-            for path in self._recipe.dataset.iterdir():
-                os.utime(path, ns=(self.number * 10**9, self.number * 10**9))
         return self._ground.fresh("killed")
 
     def strikes(self) -> int:
