@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.sources import access, rows
+from pipelines.prepare.sources import files, rows
 from pipelines.prepare.sources.files import DataFile
 from tests.cloud.disturbed import shorten_pauses, through
 from tests.cloud.emulator import Gcs
@@ -34,7 +34,7 @@ def uploaded(gcs: Gcs, bucket: str, name: str, table: pa.Table = TABLE) -> DataF
     gcs.write(bucket, name, content.getvalue())
     fs, inner = storage.file_system(path := f"gs://{bucket}/{name}")
     info = fs.info(inner)
-    return DataFile(path=path, name=name, kind="parquet", size=info["size"], version=access.version_of(info))
+    return DataFile(path=path, name=name, kind="parquet", size=info["size"], version=files.version_of(info))
 
 
 def texts(file: DataFile, *segments: tuple[int, int]) -> list[str]:

@@ -15,21 +15,20 @@ import functools
 import io
 import os
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from pipelines.prepare import object_storage, storage, storage_errors
 from pipelines.prepare.persistence import persist
+from pipelines.prepare.sources.files import version_of
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-__all__ = ["Located", "is_remote", "opened", "version_of"]
+__all__ = ["Located", "is_remote", "opened"]
 
 AGAIN = "run the same command again"
 _KNOWN_FILES = 65_536
-# What services call it: best the number that each upload gets anew.
-_VERSIONS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 
 class Located(Protocol):
@@ -55,11 +54,6 @@ class Located(Protocol):
 def is_remote(path: str) -> bool:
     """Whether each read is a request."""
     return "://" in path and storage.local_path(path) is None
-
-
-def version_of(info: Mapping[str, Any]) -> str:
-    """What `info` of a file system says that the content is known by; empty if it doesn't."""
-    return next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-__all__ = ["DataFile", "FileKind", "Listing"]
+__all__ = ["DataFile", "FileKind", "Listing", "version_of"]
+
+# What services call it: best the number that each upload gets anew.
+_VERSIONS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 FileKind = Literal["parquet", "arrow", "json", "csv", "tsv", "text"]
 
@@ -52,3 +55,8 @@ class Listing:
     def features_of(self, split: str) -> Any:
         """The columns of a split as they are described, None if nothing does."""
         return self.own_features.get(split, self.features)
+
+
+def version_of(info: Mapping[str, Any]) -> str:
+    """What `info` of a file system says that the content is known by; empty if it doesn't."""
+    return next((str(info[name]) for name in _VERSIONS if info.get(name)), "")

@@ -19,7 +19,7 @@ from typing import Any
 
 from pipelines.prepare import storage
 from pipelines.prepare.persistence import persist
-from pipelines.prepare.sources.access import version_of
+from pipelines.prepare.sources.files import version_of
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
