@@ -14,7 +14,7 @@ __all__ = ["give_back", "own_process"]
 
 def own_process() -> None:
     """Lets Arrow take its memory from the system's allocator, in a process that is ours alone. Its own one keeps what
-    each thread has freed: 40 MB of 690 in a build of 100 MB of Parquet.
+    each thread has freed: about 20 MB of 690 in a build of 100 MB of Parquet.
     """
     pa.set_memory_pool(pa.system_memory_pool())
 
