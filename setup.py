@@ -74,7 +74,7 @@ setup(
         "dev": [*FAST, *DATAFLOW, *TRAIN, *PREFLIGHT, *DEV],
     },
     entry_points={
-        "console_scripts": ["prep-tfrecords=pipelines.cli:main", "train-tpu=pipelines.train.cli:main"],
+        "console_scripts": ["prep-tfrecords=pipelines.cli.commands:main", "train-tpu=pipelines.train.cli:main"],
     },
     classifiers=[
         "Intended Audience :: Science/Research",

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pipelines import tensorflow_start
+from pipelines.terminal import tensorflow_start
 from tfrecord_io.errors import PrepError
 from tfrecord_io.shown import visible_line
 

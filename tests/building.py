@@ -22,13 +22,15 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import cli
-from pipelines.prepare import ingesting, resolving, storage
-from pipelines.prepare.config import PrepareConfig, SourceConfig
-from pipelines.prepare.resolving import Resolved
-from pipelines.prepare.sources import ingest, opening, selection
-from pipelines.prepare.sources.ingest_tasks import IngestTask
-from pipelines.prepare.sources.reading import Source
+from pipelines.cli import commands
+from pipelines.prepare import storage
+from pipelines.prepare.build import ingesting, resolving
+from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.options.config import PrepareConfig, SourceConfig
+from pipelines.prepare.sources.ingest import ingest
+from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+from pipelines.prepare.sources.rows import opening, selection
+from pipelines.prepare.sources.rows.reading import Source
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.manifest import Manifest
 
@@ -81,7 +83,7 @@ def command(*arguments: object) -> Outcome:
     status = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            cli.main.main([str(argument) for argument in arguments], prog_name="prep-tfrecords")
+            commands.main.main([str(argument) for argument in arguments], prog_name="prep-tfrecords")
         except SystemExit as ended:
             status = int(ended.code or 0)
     return Outcome(status=status, out=out.getvalue(), err=err.getvalue())

@@ -24,7 +24,7 @@ def main(pipeline_file: str, report_file: str) -> None:
     result = FnApiRunner().run_via_runner_api(pipeline, PipelineOptions([]))
     result.wait_until_finish()
     metrics = result.metrics().query()
-    code = sys.modules["pipelines.prepare.shards"].__file__
+    code = sys.modules["pipelines.prepare.shards.shard_writer"].__file__
     report = {
         "counters": {_name(each): each.committed for each in metrics["counters"]},
         "distributions": {_name(each): each.committed.count for each in metrics["distributions"]},

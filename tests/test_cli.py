@@ -23,8 +23,8 @@ import click
 import pytest
 
 import tfrecord_io
-from pipelines import cli
-from pipelines.prepare import tokenization
+from pipelines.cli import commands
+from pipelines.prepare.tokenize import tokenization
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.tokenizers_zoo import Zoo
@@ -217,11 +217,11 @@ class TestOptions:
     """What can be typed, frozen: a change here is a change for everybody who has typed it."""
 
     def test_the_commands_are_these(self) -> None:
-        assert sorted(cli.main.commands) == sorted(OPTIONS)
+        assert sorted(commands.main.commands) == sorted(OPTIONS)
 
     @pytest.mark.parametrize("command", sorted(OPTIONS))
     def test_the_options_of_a_command_are_these(self, command: str) -> None:
-        parameters = cli.main.commands[command].params
+        parameters = commands.main.commands[command].params
         found = [
             name
             for parameter in parameters
@@ -231,7 +231,7 @@ class TestOptions:
         assert sorted(found) == OPTIONS[command]
 
     def test_defaults_are_these(self) -> None:
-        found = cli.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
+        found = commands.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
         assert {name: value for name, value in found.items() if value not in (None, (), ("x",), "t", "o")} == {
             "add_bos": False,
             "input_prefix": "",
@@ -255,7 +255,7 @@ class TestOptions:
 
     def test_plan_takes_every_option_of_build(self) -> None:
         build, plan = (
-            {parameter.name: parameter.to_info_dict() for parameter in cli.main.commands[name].params}
+            {parameter.name: parameter.to_info_dict() for parameter in commands.main.commands[name].params}
             for name in ("build", "plan")
         )
         assert build.pop("output") == {**plan.pop("output"), "required": True}
@@ -274,11 +274,11 @@ class TestOptions:
     @pytest.mark.parametrize("name", ["build", "plan"])
     def test_what_stands_behind_two_dashes_is_for_beam(self, name: str) -> None:
         line = ["x", "--tokenizer=t", "--output=o", "--", "--runner=DirectRunner", "y"]
-        found = cli.main.commands[name].make_context(name, line).params
+        found = commands.main.commands[name].make_context(name, line).params
         assert found["beam_args"] == ("--runner=DirectRunner", "y")
 
     def test_workers_have_the_name_that_datasets_gives_them_too(self) -> None:
-        command = cli.main.commands["build"]
+        command = commands.main.commands["build"]
         for flag in ("--workers", "--num-proc"):
             found = command.make_context("build", ["x", "--tokenizer=t", "--output=o", flag, "3"]).params
             assert found["workers"] == 3
@@ -499,7 +499,7 @@ class TestBadInput:
         assert not (tmp_path / "out" / "manifest.json").exists()
 
     def test_an_error_of_several_lines_is_shown_in_one(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        from pipelines.prepare import build as building_module
+        from pipelines.prepare.build import launcher as building_module
         from tfrecord_io.errors import SourceError
 
         def fail(*args: object, **kwargs: object) -> None:
@@ -758,10 +758,12 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
 def test_a_warning_shows_no_secret_and_does_nothing_to_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines.prepare import resolving
+    from pipelines.prepare.build import resolving
 
     def warn(*args: object, **kwargs: object) -> None:
-        logging.getLogger("pipelines.prepare.build").warning("%s: column %r is\x1b[2J gone", SECRET_PLACE, "a\u202eb")
+        logging.getLogger("pipelines.prepare.build.launcher").warning(
+            "%s: column %r is\x1b[2J gone", SECRET_PLACE, "a\u202eb"
+        )
         raise OutputError("x", remedy="y")
 
     monkeypatch.setattr(resolving, "begin", warn)
@@ -775,7 +777,7 @@ def test_a_warning_shows_no_secret_and_does_nothing_to_the_terminal(
 def test_verbose_logs_of_any_library_show_no_secret(tmp_path: Path) -> None:
     program = (
         "import logging, sys\n"
-        "from pipelines import cli\n"
+        "from pipelines.cli import commands\n"
         "from pipelines.prepare import workspace\n"
         "def fail(*_):\n"
         "    try:\n"
@@ -784,7 +786,7 @@ def test_verbose_logs_of_any_library_show_no_secret(tmp_path: Path) -> None:
         "        logging.getLogger('someone.else').exception('asked %s', sys.argv[1])\n"
         "        raise\n"
         "workspace.require_manifest = fail\n"
-        "cli.main.main(['inspect', 'D', '--verbose'])\n"
+        "commands.main.main(['inspect', 'D', '--verbose'])\n"
     )
     outcome = run([sys.executable, "-c", program, SECRET_PLACE])
     assert outcome.status == 1
@@ -796,9 +798,9 @@ def test_verbose_logs_of_any_library_show_no_secret(tmp_path: Path) -> None:
 def test_the_program_ends_at_once_after_an_error_even_if_threads_are_at_work(tmp_path: Path) -> None:
     program = (
         "import sys, threading, time\n"
-        "from pipelines import cli\n"
+        "from pipelines.cli import commands\n"
         "threading.Thread(target=time.sleep, args=(60,)).start()\n"
-        "cli.main(['verify', sys.argv[1]])\n"
+        "commands.main(['verify', sys.argv[1]])\n"
     )
     began = time.perf_counter()
     outcome = run([sys.executable, "-c", program, str(tmp_path)])

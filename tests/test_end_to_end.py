@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare import verify
+from pipelines.prepare.audit import verify
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_rows, reviews
 from tests.tokenizers_zoo import Zoo

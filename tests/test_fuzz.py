@@ -31,10 +31,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare import plan_parts, plans, receipts, storage, workspace
-from pipelines.prepare.planning import require_partition
-from pipelines.prepare.receipts import Receipt, RejectedRow
-from pipelines.prepare.sources.groups import Pieces, StoredFile
+from pipelines.prepare import storage
+from pipelines.prepare.dataset import plan_files, plan_parts, receipts, workspace
+from pipelines.prepare.dataset.receipts import Receipt, RejectedRow
+from pipelines.prepare.plan.planning import require_partition
+from pipelines.prepare.sources.formats.groups import Pieces, StoredFile
 from tests.tfrecord_io.test_manifest import JSON, make, make_shard, places
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.errors import CorruptRecordError, PrepError
@@ -184,13 +185,13 @@ HEADER_DOCUMENT = {
 def test_any_plan_is_refused_or_says_the_rows_of_each_shard(tmp_path: Path, text: bytes) -> None:
     job = job_in(tmp_path)
     storage.write_bytes(job.work_path("train", "plan.json"), text)
-    header = refused_or(lambda: plans.read_header(job, "train"))
+    header = refused_or(lambda: plan_files.read_header(job, "train"))
     if header is None:
         return
-    tasks = plans.all_tasks(header)
+    tasks = plan_files.all_tasks(header)
     assert sum(task.num_rows for task in tasks) == 70
     assert min(task.num_rows for task in tasks) > 0
-    assert plans.PlanHeader.from_json(json.loads(json.dumps(header.to_json())), place="") == header
+    assert plan_files.PlanHeader.from_json(json.loads(json.dumps(header.to_json())), place="") == header
 
 
 def job_in(folder: Path) -> Any:
@@ -235,16 +236,16 @@ def test_any_part_of_a_plan_is_refused_or_has_the_rows_of_its_shards(tmp_path: P
     job, content = job_in(tmp_path), pa.compress(stream, codec="zstd", asbytes=True)
     digest = hashlib.sha256(content).hexdigest()
     storage.write_bytes(job.work_path("train", f"tasks-00000-{digest[:16]}.arrow.zst"), content)
-    header = plans.PlanHeader.from_json({**HEADER_DOCUMENT, "parts": [digest]}, place="")
+    header = plan_files.PlanHeader.from_json({**HEADER_DOCUMENT, "parts": [digest]}, place="")
     storage.write_bytes(job.work_path("train", "plan.json"), json.dumps(header.to_json()).encode())
 
     def is_whole() -> bool:
-        plans.require_whole(job, header)
+        plan_files.require_whole(job, header)
         return True
 
     if not refused_or(is_whole):
         return
-    tasks = [plans.task_of(job, ("train", index, 3)) for index in range(3)]
+    tasks = [plan_files.task_of(job, ("train", index, 3)) for index in range(3)]
     assert [task.num_rows for task in tasks] == HEADER_DOCUMENT["rows"]
     rows = collections.Counter(row for task in tasks for row in rows_of(task.segments))
     assert rows == collections.Counter(rows_of(RANGES))
@@ -301,7 +302,7 @@ def test_a_plan_of_many_rows_takes_no_room_for_them() -> None:
     document = {**HEADER_DOCUMENT, "ranges": [[0, 2**60]], "rows": [2**59, 2**59]}
 
     def check() -> None:
-        header = plans.PlanHeader.from_json(document, place="plan.json")
+        header = plan_files.PlanHeader.from_json(document, place="plan.json")
         require_partition(header.ranges, np.array([(0, 2**59), (2**59, 2**60)]))
 
     assert peak_bytes_of(check) < 100_000

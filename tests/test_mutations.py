@@ -23,11 +23,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipelines.prepare import disproof, plans, receipts, workspace
+from pipelines.prepare.dataset import engine_mismatch, plan_files, receipts, workspace
 from tests import building
 from tests.building import REVIEWS, built
-from tfrecord_io import json_fields, manifest
+from tfrecord_io import manifest
 from tfrecord_io.errors import PrepError
+from tfrecord_io.format import json_fields
 
 SEED = random.randrange(10**9)
 GONE = object()
@@ -124,11 +125,11 @@ def parser_of(file: str, folder: Path) -> Callable[[bytes], object]:
     parsers: dict[str, Callable[[bytes], object]] = {
         "manifest.json": lambda text: manifest.parse(text, place=file),
         "receipt": lambda text: receipts.parse(text, place=file),
-        "plan.json": lambda text: plans._parsed(text, file),
-        "files.json": lambda text: plans.read_file_rows(placed(text).work_path()),
+        "plan.json": lambda text: plan_files._parsed(text, file),
+        "files.json": lambda text: plan_files.read_file_rows(placed(text).work_path()),
         "source.json": lambda text: placed(text) and workspace.read_place(str(folder), "f"),
         "job.json": lambda text: placed(text) and workspace._own_shards(str(folder)),
-        "disproof.json": lambda text: disproof.read(placed(text)),
+        "disproof.json": lambda text: engine_mismatch.read(placed(text)),
     }
     return parsers[name]
 

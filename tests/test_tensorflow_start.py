@@ -25,7 +25,7 @@ class config:
 """
 START = """
 import os, sys
-from pipelines import tensorflow_start
+from pipelines.terminal import tensorflow_start
 print("before", file=sys.stderr)
 {before}
 tensorflow_start.load(verbose={verbose})

@@ -31,10 +31,10 @@ from typing import SupportsIndex
 import numpy as np
 import tensorflow as tf
 
-from tfrecord_io import input_plan, input_records
-from tfrecord_io.bucket_plan import Rounds
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_plan import Shuffle
+from tfrecord_io.input_pipeline import input_plan, input_records
+from tfrecord_io.input_pipeline.input_plan import Shuffle
+from tfrecord_io.mixing.bucket_plan import Rounds
 from tfrecord_io.mixture import source_seed
 from tfrecord_io.objectives import Objective
 from tfrecord_io.reader import Data

@@ -17,11 +17,22 @@ import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from tfrecord_io import json_fields, manifest_checks
 from tfrecord_io.errors import ManifestError, SchemaError
-from tfrecord_io.json_fields import FINGERPRINT, NAME, SHA256, WRONG, count, items, mapping, one_of, optional, text
-from tfrecord_io.ledger import Ledger, Shard, Split
-from tfrecord_io.manifest_checks import REMAKE
+from tfrecord_io.format import json_fields, manifest_checks
+from tfrecord_io.format.json_fields import (
+    FINGERPRINT,
+    NAME,
+    SHA256,
+    WRONG,
+    count,
+    items,
+    mapping,
+    one_of,
+    optional,
+    text,
+)
+from tfrecord_io.format.ledger import Ledger, Shard, Split
+from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.schema import Feature, Schema
 
 __all__ = [

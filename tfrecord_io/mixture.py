@@ -34,12 +34,13 @@ import hashlib
 import math
 from collections.abc import Mapping
 
-from tfrecord_io import common_manifest, input_plan, mixing_plan
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_functions import InputFunctions
-from tfrecord_io.input_graph import Part
-from tfrecord_io.input_plan import Shuffle
+from tfrecord_io.input_pipeline import input_plan
+from tfrecord_io.input_pipeline.input_functions import InputFunctions
+from tfrecord_io.input_pipeline.input_graph import Part
+from tfrecord_io.input_pipeline.input_plan import Shuffle
 from tfrecord_io.manifest import Manifest, Split
+from tfrecord_io.mixing import common_manifest, mixing_plan
 from tfrecord_io.objectives import BoundObjective, Objective
 from tfrecord_io.reader import Data
 

@@ -22,13 +22,13 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
-from tfrecord_io import input_plan, input_source
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ManifestError, ReaderError
-from tfrecord_io.input_functions import InputFunctions
-from tfrecord_io.input_graph import Part
-from tfrecord_io.input_plan import Shuffle
-from tfrecord_io.input_source import Source
+from tfrecord_io.input_pipeline import input_plan, input_source
+from tfrecord_io.input_pipeline.input_functions import InputFunctions
+from tfrecord_io.input_pipeline.input_graph import Part
+from tfrecord_io.input_pipeline.input_plan import Shuffle
+from tfrecord_io.input_pipeline.input_source import Source
 from tfrecord_io.manifest import Manifest, Split
 
 __all__ = ["Data", "Shuffle", "open"]

@@ -20,11 +20,12 @@ from typing import Literal, SupportsIndex, get_args
 
 import tensorflow as tf
 
-from tfrecord_io import element_fitness, graph_fitness, graph_walk, input_plan
 from tfrecord_io.errors import PrepError, ReaderError
-from tfrecord_io.findings import Finding
-from tfrecord_io.input_functions import InputFunctions
+from tfrecord_io.input_pipeline import input_plan
+from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.objectives import Objective
+from tfrecord_io.tpu_fitness import element_fitness, graph_fitness, graph_walk
+from tfrecord_io.tpu_fitness.findings import Finding
 
 __all__ = ["Batch", "Finding", "Tpu", "check", "check_data", "describe", "require"]
 

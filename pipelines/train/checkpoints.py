@@ -22,8 +22,8 @@ from typing import Any
 import tensorflow as tf
 
 from pipelines.train.learner import Learner
-from tfrecord_io import json_fields
 from tfrecord_io.errors import FingerprintMismatchError, OutputError
+from tfrecord_io.format import json_fields
 
 __all__ = ["Checkpoints", "belongs_to", "last_step", "save_model", "usable"]
 

@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import click
 
 import tfrecord_io
-from pipelines import tensorflow_start
-from pipelines.console import errors
+from pipelines.terminal import tensorflow_start
+from pipelines.terminal.console import errors
 from pipelines.train import config as configs
 from tfrecord_io.errors import ConfigError, PrepError
 

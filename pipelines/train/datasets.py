@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pipelines.train.config import TrainConfig
 from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.input_functions import InputFunctions
+from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.mixture import Mixture
 from tfrecord_io.reader import Data
 

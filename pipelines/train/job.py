@@ -24,7 +24,7 @@ from pipelines.train.devices import Target
 from pipelines.train.tasks import BoundTask
 from tfrecord_io import manifest, readiness
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.input_functions import InputFunctions
+from tfrecord_io.input_pipeline.input_functions import InputFunctions
 
 __all__ = ["Job", "check"]
 

@@ -28,8 +28,8 @@ from keras import ops
 from pipelines.train import model_names
 from pipelines.train.config import Pooling, TrainConfig
 from pipelines.train.tasks import BoundTask
-from tfrecord_io import input_plan
 from tfrecord_io.errors import ConfigError, PrepError
+from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import MASKED_POSITIONS
 from tfrecord_io.schema import Role

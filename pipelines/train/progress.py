@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
-from pipelines.console import say
+from pipelines.terminal.console import say
 
 __all__ = ["Progress"]
 

@@ -25,7 +25,7 @@ from pipelines.train.job import Job
 from pipelines.train.learner import Learner
 from pipelines.train.progress import Progress
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.input_functions import InputFunctions
+from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.reader import Data
 
 __all__ = ["Trained", "make_learner", "train"]

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from pipelines.prepare.config import EngineName
+from pipelines.prepare.options.config import EngineName
 from scripts import arguments
 from scripts.benchmarks import corpus, figures, machine, tokenizer_training
 from scripts.benchmarks.figures import Figure, median, number
@@ -137,8 +137,10 @@ def _in_turns(contenders: dict[str, _Contender], *, rounds: int) -> dict[str, li
 def _contender(
     output: pathlib.Path, folder: pathlib.Path, tokenizer: pathlib.Path, race: _Race, options: list[str]
 ) -> _Contender:
-    from pipelines import cli
-    from pipelines.prepare import crosscheck, reopening, shards
+    from pipelines.cli import commands
+    from pipelines.prepare.audit import reopened_dataset
+    from pipelines.prepare.crosscheck import comparing
+    from pipelines.prepare.shards import shard_writer
     from tfrecord_io import manifest
 
     given = ["--output", str(output), "--tokenizer", str(tokenizer), "--max-length", str(_LENGTH), "--overwrite"]
@@ -154,15 +156,15 @@ def _contender(
         "1",
         *options,
     ]
-    cli.main.main(["build", str(folder), *arguments_given], standalone_mode=False)
+    commands.main.main(["build", str(folder), *arguments_given], standalone_mode=False)
     facts = manifest.parse((output / manifest.FILE_NAME).read_bytes())
-    reopened = reopening.reopen(str(output), facts)
+    reopened = reopened_dataset.reopen(str(output), facts)
     job = dataclasses.replace(reopened.job, engine=race.engine)
     tools, task = job.open_tools(), reopened.task("train", 0)
     return _Contender(
-        engine=crosscheck.engine_of(tools),
+        engine=comparing.engine_of(tools),
         tokens=facts.splits["train"].num_tokens,
-        run=lambda: shards.write(task, job, tools),
+        run=lambda: shard_writer.write(task, job, tools),
     )
 
 

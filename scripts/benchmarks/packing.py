@@ -11,8 +11,8 @@ import time
 
 import numpy as np
 
-from pipelines.prepare import packing
-from pipelines.prepare.runs import TokenRuns, offsets_of
+from pipelines.prepare.layouts import packing
+from pipelines.prepare.tokenize.ragged import TokenRuns, offsets_of
 from scripts import arguments
 from scripts.benchmarks import figures, machine
 from scripts.benchmarks.figures import Figure, median, number

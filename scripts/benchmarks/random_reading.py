@@ -17,8 +17,9 @@ import numpy as np
 from scripts.benchmarks import figures, measure, preparing
 from scripts.benchmarks.figures import Figure, median, number, spread
 from tfrecord_io import manifest as manifests
-from tfrecord_io import record_index, records
-from tfrecord_io.ledger import Ledger, Shard, Split
+from tfrecord_io import records
+from tfrecord_io.format import record_index
+from tfrecord_io.format.ledger import Ledger, Shard, Split
 from tfrecord_io.manifest import Manifest, TokenizerFacts
 from tfrecord_io.schema import Feature, Schema
 

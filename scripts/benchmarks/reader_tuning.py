@@ -49,7 +49,8 @@ def main() -> None:
 
 
 def _measured(root: pathlib.Path, sizes: dict[str, Any], seconds: float) -> float:
-    from tfrecord_io import input_plan, reader
+    from tfrecord_io import reader
+    from tfrecord_io.input_pipeline import input_plan
 
     sizes = dict(sizes)
     deterministic = sizes.pop("deterministic", True)

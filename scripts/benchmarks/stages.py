@@ -71,9 +71,11 @@ class _Clock:
 
 
 def _measure(options: argparse.Namespace, folder: Path) -> tuple[_Clock, int]:
-    from pipelines.prepare import build, crosscheck, ingesting, resolving, shards
-    from pipelines.prepare import config as configs
-    from pipelines.prepare.columns import extract, sizes_of
+    from pipelines.prepare.build import ingesting, launcher, resolving
+    from pipelines.prepare.crosscheck import comparing
+    from pipelines.prepare.options import config as configs
+    from pipelines.prepare.shards import shard_writer
+    from pipelines.prepare.sources.columns.extraction import extract, sizes_of
 
     clock = _Clock()
     config = configs.PrepareConfig(
@@ -86,11 +88,11 @@ def _measure(options: argparse.Namespace, folder: Path) -> tuple[_Clock, int]:
         resolved = ingesting.resolved(resolving.begin(config))
     with clock.stage("sample and plan", once=True):
         split = next(iter(resolved.job.splits))
-        plan = build.plan_one(resolved, split, config).plan
+        plan = launcher.plan_one(resolved, split, config).plan
     job, tools = resolved.job, resolved.tools
     pieces = resolved.source.splits[split].groups.pieces(plan.segments(0))
-    checks, builder, text_bytes = crosscheck.CrossCheck(tools), tools.builder(), 0
-    for first, batch in clock.each("read", shards.batches(job, split, pieces)):
+    checks, builder, text_bytes = comparing.CrossCheck(tools), tools.builder(), 0
+    for first, batch in clock.each("read", shard_writer.batches(job, split, pieces)):
         text_bytes += int(sizes_of(batch, job.columns.content).sum())
         with clock.stage("validate"):
             rows, reasons = extract(batch, job.columns, first=first)

@@ -15,7 +15,7 @@ _HELP_RUNS = 10
 # In the process itself, after a whole build: a lazy import on the way would be seen too.
 _BUILD_AND_LOOK = """
 import json, sys
-from pipelines.cli import main
+from pipelines.cli.commands import main
 main(sys.argv[1:], prog_name="prep-tfrecords", standalone_mode=False)
 print(json.dumps({"tensorflow": "tensorflow" in sys.modules}))
 """

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.engines import Engine, HuggingFaceEngine, copy_backend
-from pipelines.prepare.rows import TemplateRows
-from pipelines.prepare.runs import TokenRuns
-from pipelines.prepare.template import probe
+from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine, copy_backend
+from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.special_tokens import probe
+from pipelines.prepare.tokenize.text_rows import TemplateRows
 from scripts.qualifying import kinds, strings
 
 __all__ = ["ENGINES", "INT32", "Effort", "Trial", "differing", "rows_differ", "shrink", "try_engine"]
@@ -26,25 +26,25 @@ _KEPT = 20
 
 
 def _fastokens(tokenizer: Any, any_version: bool) -> Engine | None:
-    from pipelines.prepare.engines.fastokens_engine import open_fastokens
+    from pipelines.prepare.tokenize.engines.fastokens_engine import open_fastokens
 
     return open_fastokens(tokenizer, dtype=INT32, any_version=any_version)
 
 
 def _gigatoken(tokenizer: Any, any_version: bool) -> Engine | None:
-    from pipelines.prepare.engines.gigatoken_engine import open_gigatoken
+    from pipelines.prepare.tokenize.engines.gigatoken_engine import open_gigatoken
 
     return open_gigatoken(tokenizer, dtype=INT32, any_version=any_version)
 
 
 def _wordpiece(tokenizer: Any, any_version: bool) -> Engine | None:
-    from pipelines.prepare.engines.wordpiece import open_wordpiece
+    from pipelines.prepare.tokenize.engines.wordpiece.encoder import open_wordpiece
 
     return open_wordpiece(tokenizer, dtype=INT32)
 
 
 def _unigram(tokenizer: Any, any_version: bool) -> Engine | None:
-    from pipelines.prepare.engines.unigram import open_unigram
+    from pipelines.prepare.tokenize.engines.unigram.encoder import open_unigram
 
     return open_unigram(tokenizer, dtype=INT32, any_version=any_version)
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.config import Truncation
-from pipelines.prepare.engines import Engine, is_reference, open_reference
-from pipelines.prepare.engines.choice import decide
-from pipelines.prepare.rows import TemplateRows, open_rows, pad_like
-from pipelines.prepare.sound_tokenizers import require_sound
+from pipelines.prepare.options.config import Truncation
+from pipelines.prepare.tokenize.deterministic_tokenizers import require_sound
+from pipelines.prepare.tokenize.engines import Engine, is_reference, open_reference
+from pipelines.prepare.tokenize.engines.choice import decide
+from pipelines.prepare.tokenize.text_rows import TemplateRows, open_rows, pad_like
 from scripts.qualifying import comparing, strange, strange_texts
 from scripts.qualifying.comparing import INT32
 from scripts.qualifying.strange import Strange

@@ -21,7 +21,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from pipelines.prepare.engines import split_patterns as patterns
+from pipelines.prepare.tokenize.engines import split_patterns as patterns
 from scripts.qualifying import unigram_kinds
 from tests import texts
 from tests.tokenizers_zoo import FAST_KINDS, Zoo

@@ -11,7 +11,7 @@ import random
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 
-from pipelines.prepare.engines import BATTERY
+from pipelines.prepare.tokenize.engines import BATTERY
 from tests import texts
 
 __all__ = ["GENERATORS", "every_code_point", "long_documents", "random_batches", "written"]

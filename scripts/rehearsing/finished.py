@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pipelines.prepare import job, plans, receipts, workspace
-from pipelines.prepare.commit import commit
-from pipelines.prepare.planning import ShardTask, SplitPlan
-from pipelines.prepare.receipts import Receipt
+from pipelines.prepare.dataset import job, plan_files, receipts, workspace
+from pipelines.prepare.dataset.commit import commit
+from pipelines.prepare.dataset.receipts import Receipt
+from pipelines.prepare.plan.planning import ShardTask, SplitPlan
 from scripts.rehearsing import small_job
 from tfrecord_io import manifest
 from tfrecord_io.manifest import Ledger, Shard
@@ -40,7 +40,7 @@ def _commit(folder: pathlib.Path, *, num_shards: int) -> dict[str, float]:
         stops=np.arange(num_shards) + 1,
         offsets=np.arange(num_shards + 1),
     )
-    plans.write(resolved.job, plan, split.groups)
+    plan_files.write(resolved.job, plan, split.groups)
     for task in plan.tasks():
         _leave(resolved.job, task)
     started = time.perf_counter()

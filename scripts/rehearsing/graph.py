@@ -12,9 +12,9 @@ import sys
 
 import apache_beam as beam
 
-from pipelines.prepare import pipeline
-from pipelines.prepare.planning import ShardTask
-from pipelines.prepare.resolving import Resolved
+from pipelines.prepare.beam import pipeline
+from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.plan.planning import ShardTask
 from scripts.rehearsing import small_job
 
 # As file names of a long history of exports are.

@@ -17,15 +17,17 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare import blocks, plans, sample_choice, storage, workspace
-from pipelines.prepare.columns import ColumnPlan
-from pipelines.prepare.job import Job, JobSplit
-from pipelines.prepare.planning import SplitPlan, block_rows, plan_split
-from pipelines.prepare.prediction import Curve
-from pipelines.prepare.sample_rows import ReadRows
-from pipelines.prepare.sampling import Sample
-from pipelines.prepare.sources.groups import Groups, StoredFile
-from pipelines.prepare.sources.reading import RowReader, SplitSource
+from pipelines.prepare import storage
+from pipelines.prepare.dataset import plan_files, workspace
+from pipelines.prepare.dataset.job import Job, JobSplit
+from pipelines.prepare.plan import blocks, sample_choice
+from pipelines.prepare.plan.planning import SplitPlan, block_rows, plan_split
+from pipelines.prepare.plan.sample_rows import ReadRows
+from pipelines.prepare.plan.sampling import Sample
+from pipelines.prepare.plan.size_curve import Curve
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.formats.groups import Groups, StoredFile
+from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 
 __all__ = ["made_source", "planned"]
 
@@ -133,7 +135,7 @@ def _make(folder: pathlib.Path, *, groups: int, files: int, shards: int) -> dict
     started = time.perf_counter()
     plan = planned(job, source, shards=shards)
     made = time.perf_counter()
-    plans.write(job, plan, source.groups)
+    plan_files.write(job, plan, source.groups)
     written = time.perf_counter()
     sizes = [path.stat().st_size for path in pathlib.Path(job.work_path("train")).iterdir()]
     return {
@@ -155,15 +157,15 @@ def _read(folder: pathlib.Path, *, groups: int) -> dict[str, float]:
         reader=RowReader(split="train", types=_TYPES),
     )
     job = cast("Job", _Job(folder, source))
-    header = plans.read_header(job, "train")
+    header = plan_files.read_header(job, "train")
     assert header is not None
     read_bytes: list[int] = []
     storage.read_bytes = _counted(storage.read_bytes, read_bytes)
     started = time.perf_counter()
-    task = plans.task_of(job, ("train", header.num_shards // 2, header.num_shards))
+    task = plan_files.task_of(job, ("train", header.num_shards // 2, header.num_shards))
     found = time.perf_counter()
     of_task = sum(read_bytes)
-    plans.require_whole(job, header)
+    plan_files.require_whole(job, header)
     return {
         "task_seconds": found - started,
         "task_bytes": of_task,

@@ -7,9 +7,10 @@ import pathlib
 import subprocess
 import sys
 
-from pipelines.prepare import ingesting, resolving, storage
-from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.resolving import Resolved
+from pipelines.prepare import storage
+from pipelines.prepare.build import ingesting, resolving
+from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 
 __all__ = ["config", "resolved"]
 

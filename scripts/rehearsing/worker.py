@@ -10,7 +10,9 @@ import os
 import pathlib
 import sys
 
-from pipelines.prepare import build, plans, shards, workspace
+from pipelines.prepare.build import launcher
+from pipelines.prepare.dataset import plan_files, workspace
+from pipelines.prepare.shards import shard_writer
 from scripts.rehearsing import small_job
 
 # Of a record, for the number of rows that fills the shards: its positions, a byte or two in each of two features, and
@@ -30,13 +32,13 @@ def main(words: list[str]) -> None:
     config = small_job.config(pathlib.Path(words[0]), rows=rows, shard_bytes=shard_bytes)
     resolved = small_job.resolved(config)
     (split,) = resolved.job.splits
-    plan = build.plan_one(resolved, split, config).plan
+    plan = launcher.plan_one(resolved, split, config).plan
     workspace.reserve(resolved, overwrite=False)
-    plans.write(resolved.job, plan, resolved.source.splits[split].groups)
+    plan_files.write(resolved.job, plan, resolved.source.splits[split].groups)
     resident, num_bytes = [], []
     for task in plan.tasks():
-        looked_up = plans.task_of(resolved.job, plans.key_of(task))
-        receipt = shards.write(looked_up, resolved.job, resolved.tools)
+        looked_up = plan_files.task_of(resolved.job, plan_files.key_of(task))
+        receipt = shard_writer.write(looked_up, resolved.job, resolved.tools)
         num_bytes += [shard.num_bytes for shard in receipt.shards]
         resident.append(resident_bytes())
     print(json.dumps({"resident_bytes": resident, "shard_bytes": sum(num_bytes) / len(num_bytes)}))

@@ -19,7 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipelines.prepare import verify, workspace
+from pipelines.prepare.audit import verify
+from pipelines.prepare.dataset import workspace
 from scripts.torturing import processes
 from scripts.torturing.figures import Figure
 from scripts.torturing.ground import Ground

@@ -14,7 +14,8 @@ import shutil
 import time
 from pathlib import Path
 
-from pipelines.prepare import verify, workspace
+from pipelines.prepare.audit import verify
+from pipelines.prepare.dataset import workspace
 from scripts.torturing import processes
 from scripts.torturing.figures import Figure
 from scripts.torturing.ground import Ground, Recipe, difference

@@ -164,8 +164,8 @@ def _child(arguments: list[str], folder: str, before: Callable[[], None] | None)
         descriptor = os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         os.dup2(descriptor, number)
         os.close(descriptor)
-    from pipelines import cli
+    from pipelines.cli import commands
 
     if before is not None:
         before()
-    cli.main(args=arguments, prog_name="prep-tfrecords")
+    commands.main(args=arguments, prog_name="prep-tfrecords")

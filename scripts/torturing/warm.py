@@ -22,11 +22,11 @@ _LIBRARIES = (
     "rich._emoji_codes",
     "transformers.models.auto.tokenization_auto",
     "transformers.tokenization_utils_fast",
-    "pipelines.cli",
-    "pipelines.prepare.build",
-    "pipelines.prepare.pipeline",
-    "pipelines.prepare.report",
-    "pipelines.prepare.verify",
+    "pipelines.cli.commands",
+    "pipelines.prepare.build.launcher",
+    "pipelines.prepare.beam.pipeline",
+    "pipelines.cli.report",
+    "pipelines.prepare.audit.verify",
 )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from gcsfs import retry
 
-from pipelines.prepare import persistence
+from pipelines.prepare.storage import persistence
 from tests.cloud import proxy
 from tests.cloud.emulator import Gcs
 from tests.cloud.faults import Faults

@@ -16,9 +16,9 @@ from google.auth.exceptions import DefaultCredentialsError, RefreshError
 from google.oauth2 import service_account
 from google.oauth2.credentials import Credentials
 
-from pipelines.prepare import doctor
-from pipelines.prepare import gcs as connection
-from pipelines.prepare.doctor import Check
+from pipelines.prepare.doctor import doctor
+from pipelines.prepare.doctor.doctor import Check
+from pipelines.prepare.storage import gcs as connection
 from tests.cloud.answering import Answer, Machine, answering, refusal
 from tests.cloud.emulator import Gcs
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipelines.prepare import gcs as connection
+from pipelines.prepare.storage import gcs as connection
 from tests import building
 from tests.building import REVIEWS, reviews
 from tests.cloud.disturbed import shorten_pauses, through

@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.sources import heads, ingest, ingest_receipts
-from pipelines.prepare.sources.files import DataFile
-from pipelines.prepare.sources.ingest_tasks import tasks_of
-from pipelines.prepare.sources.reading import RowReader
-from pipelines.prepare.sources.relay import relay
+from pipelines.prepare.sources.files.data_files import DataFile
+from pipelines.prepare.sources.formats import heads
+from pipelines.prepare.sources.ingest import ingest, ingest_receipts
+from pipelines.prepare.sources.ingest.ingest_tasks import tasks_of
+from pipelines.prepare.sources.ingest.relay import relay
+from pipelines.prepare.sources.rows.reading import RowReader
 from tests.cloud.emulator import Gcs
 from tests.prepare.sources.ingesting import PACKERS, json_lines, written
 

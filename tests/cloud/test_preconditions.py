@@ -9,21 +9,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare import (
-    build,
-    commit,
-    ingesting,
-    object_storage,
-    plans,
-    receipts,
-    resolving,
-    shard_files,
-    shards,
-    storage,
-)
-from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.planning import ShardTask, SplitPlan
-from pipelines.prepare.resolving import Resolved
+from pipelines.prepare import storage
+from pipelines.prepare.build import ingesting, launcher, resolving
+from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.dataset import commit, plan_files, receipts
+from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.plan.planning import ShardTask, SplitPlan
+from pipelines.prepare.shards import shard_files, shard_writer
+from pipelines.prepare.storage import object_storage
 from tests import building
 from tests.cloud.disturbed import shorten_pauses, through
 from tests.cloud.emulator import Gcs
@@ -196,7 +189,7 @@ class TestJobs:
     def test_a_plan_for_other_rows_that_came_meanwhile_stays(
         self, gcs: Gcs, bucket: str, job: Resolved, config: PrepareConfig
     ) -> None:
-        plan = build.plan_one(job, "train", config).plan
+        plan = launcher.plan_one(job, "train", config).plan
         before = gcs.objects(bucket)
         write_plan(job, plan)
         assert gcs.objects(bucket) == before
@@ -216,7 +209,7 @@ class TestJobs:
             gcs.delete(bucket, each)
         delayed(name, lambda: gcs.write(bucket, name, b"of a newer job"))
         with pytest.raises(OutputError, match=f"{name}: not written, since another job has written it"):
-            shards.write(task, job.job, job.tools)
+            shard_writer.write(task, job.job, job.tools)
         assert gcs.read(bucket, name) == b"of a newer job"
 
     def test_a_delayed_worker_deletes_no_rejected_rows_of_a_newer_job(
@@ -225,7 +218,7 @@ class TestJobs:
         task = first_task(job)
         name = f"out/rejected/{task.split}-{task.index:05d}.jsonl"
         delayed(".offsets", lambda: gcs.write(bucket, name, b"of a newer job"))
-        shards.write(task, job.job, job.tools)
+        shard_writer.write(task, job.job, job.tools)
         assert gcs.read(bucket, name) == b"of a newer job"
 
     def test_a_shard_that_was_not_there_at_the_start_is_not_deleted(self, gcs: Gcs, bucket: str, job: Resolved) -> None:
@@ -244,14 +237,14 @@ class TestJobs:
         for name in (job.job.shard_name(task), job.job.receipt_path(task).partition(bucket)[2][1:]):
             for each in gcs.names(bucket, name):
                 gcs.delete(bucket, each)
-        delayed(job.job.shard_name(task), lambda: shards.write(task, job.job, job.tools))
-        receipt = shards.write(task, job.job, job.tools)
+        delayed(job.job.shard_name(task), lambda: shard_writer.write(task, job.job, job.tools))
+        receipt = shard_writer.write(task, job.job, job.tools)
         assert gcs.objects(bucket) == before
         assert receipts.parse(storage.read_bytes(job.job.receipt_path(task)), place="receipt") == receipt
 
 
 def write_plan(job: Resolved, plan: SplitPlan) -> None:
-    plans.write(job.job, plan, job.source.splits["train"].groups)
+    plan_files.write(job.job, plan, job.source.splits["train"].groups)
 
 
 def first_shards(plan: SplitPlan, count: int) -> SplitPlan:
@@ -263,6 +256,6 @@ def first_shards(plan: SplitPlan, count: int) -> SplitPlan:
 
 
 def first_task(job: Resolved) -> ShardTask:
-    header = plans.read_header(job.job, "train")
+    header = plan_files.read_header(job.job, "train")
     assert header is not None
-    return plans.task_of(job.job, plans.key_of(plans.all_tasks(header)[0]))
+    return plan_files.task_of(job.job, plan_files.key_of(plan_files.all_tasks(header)[0]))

@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.sources import files, rows
-from pipelines.prepare.sources.files import DataFile
+from pipelines.prepare.sources.files import data_files
+from pipelines.prepare.sources.files.data_files import DataFile
+from pipelines.prepare.sources.rows import stored_rows
 from tests.cloud.disturbed import shorten_pauses, through
 from tests.cloud.emulator import Gcs
 from tests.cloud.faults import Faults
@@ -34,11 +35,13 @@ def uploaded(gcs: Gcs, bucket: str, name: str, table: pa.Table = TABLE) -> DataF
     gcs.write(bucket, name, content.getvalue())
     fs, inner = storage.file_system(path := f"gs://{bucket}/{name}")
     info = fs.info(inner)
-    return DataFile(path=path, name=name, kind="parquet", size=info["size"], version=files.version_of(info))
+    return DataFile(path=path, name=name, kind="parquet", size=info["size"], version=data_files.version_of(info))
 
 
 def texts(file: DataFile, *segments: tuple[int, int]) -> list[str]:
-    read = rows.read(in_place(file, columns=["text"]).pieces(segments), ["text"], types=TABLE.schema, addresses={})
+    read = stored_rows.read(
+        in_place(file, columns=["text"]).pieces(segments), ["text"], types=TABLE.schema, addresses={}
+    )
     return [text for _, batch in read for text in batch.column(0).to_pylist()]
 
 
@@ -75,10 +78,10 @@ def test_an_object_that_another_one_replaced_is_refused(gcs: Gcs, bucket: str, m
         return content
 
     monkeypatch.setattr(fs, "cat_file", of_generation)
-    assert len(list(rows.read(pieces, ["text"], types=TABLE.schema, addresses={}))) == 1
+    assert len(list(stored_rows.read(pieces, ["text"], types=TABLE.schema, addresses={}))) == 1
     uploaded(gcs, bucket, "replaced.parquet", TABLE.slice(1))
     with pytest.raises(SourceError, match=r"replaced.parquet: was changed since the job was planned"):
-        list(rows.read(pieces, ["text"], types=TABLE.schema, addresses={}))
+        list(stored_rows.read(pieces, ["text"], types=TABLE.schema, addresses={}))
 
 
 def test_an_object_that_is_gone_is_named(gcs: Gcs, bucket: str) -> None:

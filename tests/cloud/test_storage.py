@@ -20,8 +20,9 @@ import google_crc32c
 import pytest
 from google.auth.exceptions import DefaultCredentialsError
 
-from pipelines.prepare import gcs as connection
-from pipelines.prepare import gcs_upload, object_storage, persistence, storage
+from pipelines.prepare import storage
+from pipelines.prepare.storage import gcs as connection
+from pipelines.prepare.storage import gcs_upload, object_storage, persistence
 from tests.cloud.answering import Answer, Machine, answering, refusal
 from tests.cloud.disturbed import shorten_pauses, through
 from tests.cloud.emulator import Gcs

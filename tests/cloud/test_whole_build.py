@@ -182,10 +182,10 @@ def test_the_source_may_be_in_a_bucket_too(gcs: Gcs, bucket: str) -> None:
     ]
     program = (
         "import json, sys\n"
-        "from pipelines import cli\n"
+        "from pipelines.cli import commands\n"
         "for command in json.loads(sys.argv[1]):\n"
         "    try:\n"
-        "        cli.main.main(command)\n"
+        "        commands.main.main(command)\n"
         "    except SystemExit as ended:\n"
         "        assert not ended.code, command\n"
     )

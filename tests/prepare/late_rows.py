@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.prepare import sample_choice
+from pipelines.prepare.plan import sample_choice
 from tests import building
 
 FOUND_BY_A_SHARD = "train[199] cannot be used (too_long); --max-error-rate 0 allows no such row"

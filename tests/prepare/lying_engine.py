@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.engines import HuggingFaceEngine
-from pipelines.prepare.runs import TokenRuns
+from pipelines.prepare.tokenize.engines import HuggingFaceEngine
+from pipelines.prepare.tokenize.ragged import TokenRuns
 
 __all__ = ["LIES", "LyingEngine", "open_lying"]
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from pipelines.prepare.engines import Engine, HuggingFaceEngine, split_patterns
-from pipelines.prepare.panics import TextsNotEncoded
+from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine, split_patterns
+from pipelines.prepare.tokenize.library_failures import TextsNotEncoded
 
 __all__ = [
     "BYTES",

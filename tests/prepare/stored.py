@@ -11,13 +11,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare import blocks, layouts, resolving, sampling, shards, tokenization
-from pipelines.prepare.columns import ColumnPlan, extract
-from pipelines.prepare.config import LayoutConfig, TokenizerConfig
-from pipelines.prepare.job import Job
+from pipelines.prepare import layouts
+from pipelines.prepare.build import resolving
+from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.layouts import Tools, families
-from pipelines.prepare.planning import SplitPlan, block_rows, plan_split
-from pipelines.prepare.sources.reading import RowReader, SplitSource
+from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
+from pipelines.prepare.plan import blocks, sampling
+from pipelines.prepare.plan.planning import SplitPlan, block_rows, plan_split
+from pipelines.prepare.shards import shard_writer
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, extract
+from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
+from pipelines.prepare.tokenize import tokenization
 from tests.prepare.sources import stored
 from tfrecord_io import records
 from tfrecord_io.schema import Schema
@@ -150,7 +154,7 @@ def _shard_size(work: Work, made: SplitPlan, index: int) -> int:
     data = [
         records.encode_framed(columns, job.schema_of(family.length)).data
         for family in families(builder)
-        for columns in family.builder.chunks(shards.generator(job, task, length=family.length))
+        for columns in family.builder.chunks(shard_writer.generator(job, task, length=family.length))
     ]
     return sum(_stored(job, data))
 

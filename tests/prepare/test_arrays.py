@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare import arrays
-from pipelines.prepare.config import Side
-from pipelines.prepare.runs import TokenRuns, from_lists
+from pipelines.prepare.options.config import Side
+from pipelines.prepare.tokenize import arrays
+from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
 from tfrecord_io.errors import SchemaError
 
 UINT16, INT32 = np.dtype(np.uint16), np.dtype(np.int32)

@@ -11,12 +11,12 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from pipelines.prepare import blocks, group_curve, sample_choice
-from pipelines.prepare.blocks import Forecast
-from pipelines.prepare.config import LayoutConfig
-from pipelines.prepare.prediction import Curve
-from pipelines.prepare.sources.groups import Cover
-from pipelines.prepare.sources.reading import SplitSource
+from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.plan import blocks, group_curve, sample_choice
+from pipelines.prepare.plan.blocks import Forecast
+from pipelines.prepare.plan.size_curve import Curve
+from pipelines.prepare.sources.formats.groups import Cover
+from pipelines.prepare.sources.rows.reading import SplitSource
 from tests import texts
 from tests.prepare import stored
 from tests.prepare.stored import Work

@@ -13,17 +13,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare import plans, reopening, sampling, shards, storage
-from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.inspection import load_tokenizer
-from pipelines.prepare.lineage import Tracer
-from pipelines.prepare.planning import ShardTask
-from pipelines.prepare.sources.groups import Pieces
+from pipelines.prepare import storage
+from pipelines.prepare.audit import reopened_dataset
+from pipelines.prepare.audit.decode import load_tokenizer
+from pipelines.prepare.audit.trace import Tracer
+from pipelines.prepare.dataset import plan_files
+from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.plan import sampling
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.shards import shard_writer
+from pipelines.prepare.sources.formats.groups import Pieces
 from tests import building
 from tests.building import REVIEWS, read_manifest
 from tests.tokenizers_zoo import Zoo
-from tfrecord_io import examples, record_index, records
+from tfrecord_io import examples, records
 from tfrecord_io.errors import ManifestError, OutputError
+from tfrecord_io.format import record_index
 from tfrecord_io.manifest import Manifest, Shard
 
 LENGTHS = (16, 24, 40)
@@ -123,7 +128,7 @@ def test_pairs_and_tokenizers_that_pad_on_the_left_have_lengths_too(tmp_path: Pa
 
 def test_rows_of_one_length_are_permuted_within_their_shard() -> None:
     orders = []
-    tracer = Tracer(reopening.reopen(str(bucketed()), read_manifest(bucketed())))
+    tracer = Tracer(reopened_dataset.reopen(str(bucketed()), read_manifest(bucketed())))
     for index, shard, _ in itertools.islice(every_record(bucketed(), "train"), 3):
         traced = [tracer.trace(split="train", shard=index, record=record) for record in range(shard.num_examples)]
         orders.append([record.rows[0].row for record in traced])
@@ -171,7 +176,7 @@ def test_every_file_has_a_ledger_that_balances_and_the_first_of_a_task_has_the_r
     assert cause.endswith("1 files are damaged or missing, the first is rejected/train-00001.jsonl")
     assert building.command("verify", root, "--repair").status == 0
     assert building.files(root) == before
-    tracer = Tracer(reopening.reopen(str(root), read_manifest(root)))
+    tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
     traced = tracer.trace(split="train", shard=len(split.shards) - 1, record=0)
     assert len(traced.rows[0].texts["text"].split()) > 10
 
@@ -279,17 +284,17 @@ def test_what_is_damaged_there_is_made_again(sparse: Path) -> None:
 
 @pytest.mark.slow
 def test_a_file_of_an_empty_family_that_an_earlier_try_left_goes_away(sparse: Path) -> None:
-    opened = reopening.reopen(str(sparse), read_manifest(sparse))
+    opened = reopened_dataset.reopen(str(sparse), read_manifest(sparse))
     task = next(
         task
-        for task in plans.all_tasks(opened.plans["train"])
+        for task in plan_files.all_tasks(opened.plans["train"])
         if not (sparse / opened.job.shard_name(task, length=32)).exists()
     )
     stale = opened.job.shard_name(task, length=32)
     before = building.files(sparse)
     (sparse / stale).write_bytes(b"by an engine that is not trusted any more")
     (sparse / record_index.file_name(stale)).write_bytes(b"its index")
-    shards.write(opened.task("train", task.index), opened.job, opened.job.open_tools())
+    shard_writer.write(opened.task("train", task.index), opened.job, opened.job.open_tools())
     assert changed_by(sparse, before) == set()
 
 
@@ -319,14 +324,14 @@ def test_a_repair_that_would_put_rows_into_other_lengths_changes_nothing(
     root = Path(shutil.copytree(bucketed(), tmp_path / "out"))
     next(root.glob("*-train-b24-00000-*")).unlink()
     before = building.files(root)
-    write = shards.write
+    write = shard_writer.write
 
     def other_rows(task: ShardTask, *args: Any, **kwargs: Any) -> Any:
         one = {field.name: getattr(task.found, field.name)[:1] for field in dataclasses.fields(Pieces)[1:]}
         pieces = Pieces(files=task.found.files, **{**one, "counts": np.array([1])})
         return write(dataclasses.replace(task, num_rows=1, pieces=pieces), *args, **kwargs)
 
-    monkeypatch.setattr(shards, "write", other_rows)
+    monkeypatch.setattr(shard_writer, "write", other_rows)
     cause, remedy = building.command("verify", root, "--repair").error
     assert "made again it has rows of the lengths" in cause
     assert "versions of the libraries" in remedy
@@ -337,7 +342,7 @@ def test_a_repair_that_would_put_rows_into_other_lengths_changes_nothing(
 @pytest.mark.parametrize("changes", [{}, {"no_shuffle": True}], ids=str)
 def test_a_record_is_the_row_that_it_is_traced_to(changes: dict[str, Any]) -> None:
     root = bucketed(**changes)
-    tracer, tokenizer = Tracer(reopening.reopen(str(root), read_manifest(root))), load_tokenizer(str(root))
+    tracer, tokenizer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root))), load_tokenizer(str(root))
     seen = []
     for index, shard, columns in every_record(root, "train"):
         for record, ids in enumerate(columns["input_ids"].tolist()):

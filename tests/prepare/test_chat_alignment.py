@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from pipelines.prepare.chat.alignment import Aligner
-from pipelines.prepare.chat.rendering import Rendering, joined_spans
-from pipelines.prepare.chat.texts import Texts
-from pipelines.prepare.runs import TokenRuns, from_lists
+from pipelines.prepare.tokenize.chat.alignment import Aligner
+from pipelines.prepare.tokenize.chat.rendering import Rendering, joined_spans
+from pipelines.prepare.tokenize.chat.texts import Texts
+from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
 from tests.prepare.chat_templates import chat_tokenizer
 from tests.tokenizers_zoo import Zoo
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.prepare.chat.cutting import Search, ranks
-from pipelines.prepare.chat.messages import Conversations
-from pipelines.prepare.config import Side
+from pipelines.prepare.options.config import Side
+from pipelines.prepare.tokenize.chat.cutting import Search, ranks
+from pipelines.prepare.tokenize.chat.messages import Conversations
 
 SHORT = {"s": "system", "d": "developer", "u": "user", "a": "assistant", "t": "tool"}
 sides = st.sampled_from(["left", "right"])

@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 from transformers import AutoTokenizer
 
-from pipelines.prepare.chat.alignment import Aligner
-from pipelines.prepare.chat.encoder import ChatEncoder, EncodedChats
-from pipelines.prepare.chat.filling import Filler
-from pipelines.prepare.chat.messages import Conversations, Message
-from pipelines.prepare.chat.rendering import open_template
-from pipelines.prepare.config import Side
-from pipelines.prepare.engines import choose, open_reference
+from pipelines.prepare.options.config import Side
+from pipelines.prepare.tokenize.chat.alignment import Aligner
+from pipelines.prepare.tokenize.chat.encoder import ChatEncoder, EncodedChats
+from pipelines.prepare.tokenize.chat.filling import Filler
+from pipelines.prepare.tokenize.chat.messages import Conversations, Message
+from pipelines.prepare.tokenize.chat.rendering import open_template
+from pipelines.prepare.tokenize.engines import choose, open_reference
 from tests.prepare.chat_templates import TEMPLATES, chat_tokenizer
 from tests.tokenizers_zoo import Zoo
 

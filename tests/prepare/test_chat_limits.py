@@ -9,9 +9,9 @@ import pytest
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
-from pipelines.prepare.chat import limits
-from pipelines.prepare.chat.messages import Rejected
-from pipelines.prepare.chat.rendering import ChatTemplate, open_template
+from pipelines.prepare.tokenize.chat import limits
+from pipelines.prepare.tokenize.chat.messages import Rejected
+from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, open_template
 from tests import building
 from tests.prepare.chat_templates import TEMPLATES, chat_tokenizer
 from tests.tokenizers_zoo import Zoo

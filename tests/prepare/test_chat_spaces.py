@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.chat.spaces import SPACES, after_spaces, before_spaces
+from pipelines.prepare.tokenize.chat.spaces import SPACES, after_spaces, before_spaces
 
 WHITE = [chr(point) for point in range(sys.maxunicode + 1) if chr(point).isspace()]
 NEARLY = ["\u200b", "\u2060", "\ufeff", "\u180e", "\x00", "\x1b"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from pipelines.prepare.chat.tracing import MARK, Trace, Untraceable, mark
+from pipelines.prepare.tokenize.chat.tracing import MARK, Trace, Untraceable, mark
 
 Operation = Callable[[Any], Any]
 

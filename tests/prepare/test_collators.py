@@ -16,7 +16,7 @@ from transformers import (
     DataCollatorWithPadding,
 )
 
-from pipelines.prepare.inspection import load_tokenizer
+from pipelines.prepare.audit.decode import load_tokenizer
 from tests import building
 from tests.building import REPOSITORY, built, read_rows
 from tfrecord_io import objectives, reader

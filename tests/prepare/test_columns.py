@@ -16,10 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.column_planning import plan_columns
-from pipelines.prepare.columns import MAX_LABEL_NAMES, ColumnPlan, Inputs, LabelPlan, extract, sizes_of, validate
-from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.sources.reading import Source
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.columns.column_planning import plan_columns
+from pipelines.prepare.sources.columns.extraction import (
+    MAX_LABEL_NAMES,
+    ColumnPlan,
+    Inputs,
+    LabelPlan,
+    extract,
+    sizes_of,
+    validate,
+)
+from pipelines.prepare.sources.rows.reading import Source
 from tests.building import opened
 from tfrecord_io.errors import ColumnError, SourceError
 from tfrecord_io.schema import Feature

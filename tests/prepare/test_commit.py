@@ -13,16 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.prepare import commit, receipts, sample_choice, tfds, workspace
-from pipelines.prepare.config import (
-    LayoutConfig,
-    OutputConfig,
-    PrepareConfig,
-    SourceConfig,
-    TokenizerConfig,
-)
-from pipelines.prepare.receipts import RejectedRow
-from pipelines.prepare.resolving import Resolved
+from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.dataset import commit, receipts, tfds, workspace
+from pipelines.prepare.dataset.receipts import RejectedRow
+from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.plan import sample_choice
 from tests import building
 from tests.building import REVIEWS, read_manifest, read_rows, reviews
 from tfrecord_io import manifest

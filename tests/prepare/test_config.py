@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare.config import (
+from pipelines.prepare.options.config import (
     LayoutConfig,
     OutputConfig,
     PrepareConfig,

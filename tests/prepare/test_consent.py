@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.consent import NONE, source_to_open
-from pipelines.prepare.sources import opening
+from pipelines.prepare.audit.consent import NONE, source_to_open
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.rows import opening
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews, shard_bytes
 from tfrecord_io.errors import SourceError

@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare import crosscheck, plans
-from pipelines.prepare.engines import choice
-from pipelines.prepare.plans import PlanHeader
+from pipelines.prepare.crosscheck import comparing
+from pipelines.prepare.dataset import plan_files
+from pipelines.prepare.dataset.plan_files import PlanHeader
+from pipelines.prepare.tokenize.engines import choice
 from tests import building
 from tests.prepare import lying_engine
 
 ROWS = 1000
 TEXTS = [f"row {number} of some words" for number in range(ROWS)]
-CHECKED = crosscheck.chosen(np.arange(ROWS), seed=0)
+CHECKED = comparing.chosen(np.arange(ROWS), seed=0)
 LAYOUTS: list[dict[str, Any]] = [{"layout": "pad"}, {"layout": "concat", "shard_size": "6kB"}]
 
 
@@ -42,13 +43,13 @@ def lies(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
 def lies_when_planned(lies: set[str], monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The texts for which it lies as soon as the sample is taken."""
     later: set[str] = set()
-    write_plan = plans.write
+    write_plan = plan_files.write
 
     def arm(*arguments: Any) -> PlanHeader:
         lies.update(later)
         return write_plan(*arguments)
 
-    monkeypatch.setattr(plans, "write", arm)
+    monkeypatch.setattr(plan_files, "write", arm)
     return later
 
 
@@ -65,11 +66,11 @@ def _shards(output: Path) -> dict[str, bytes]:
 
 def test_about_one_row_in_two_hundred_is_chosen_by_its_number_alone() -> None:
     numbers = np.arange(10**6)
-    chosen = crosscheck.chosen(numbers, seed=0)
+    chosen = comparing.chosen(numbers, seed=0)
     assert abs(len(chosen) - 5000) < 300
     part = numbers[123_456:234_567]
-    assert (part[crosscheck.chosen(part, seed=0)] == chosen[(chosen >= 123_456) & (chosen < 234_567)]).all()
-    assert len(np.intersect1d(chosen, crosscheck.chosen(numbers, seed=1))) < 100
+    assert (part[comparing.chosen(part, seed=0)] == chosen[(chosen >= 123_456) & (chosen < 234_567)]).all()
+    assert len(np.intersect1d(chosen, comparing.chosen(numbers, seed=1))) < 100
 
 
 @pytest.mark.slow

@@ -22,11 +22,14 @@ from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.dataflow import dataflow_runner
 
-from pipelines.prepare import dataflow, gcs, ingesting, packaging, pipeline, progress, resolving, waiting
-from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.failures import AGAIN, Reported
-from pipelines.prepare.planning import ShardTask
-from pipelines.prepare.resolving import Resolved
+from pipelines.prepare.beam import dataflow, packaging, pipeline, waiting
+from pipelines.prepare.beam.failures import AGAIN, Reported
+from pipelines.prepare.build import ingesting, resolving
+from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.process import progress
+from pipelines.prepare.storage import gcs
 from tests import building, dataflow_service
 from tests.building import REVIEWS, Outcome, reviews
 from tests.cloud import emulator

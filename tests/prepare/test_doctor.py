@@ -13,8 +13,9 @@ from typing import Any
 import fsspec
 import pytest
 
-from pipelines.prepare import doctor, local_storage
-from pipelines.prepare.doctor import Check
+from pipelines.prepare.doctor import doctor
+from pipelines.prepare.doctor.doctor import Check
+from pipelines.prepare.storage import local_storage
 from tfrecord_io.errors import ConfigError
 
 

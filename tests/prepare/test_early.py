@@ -10,11 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare import early, sample_choice
-from pipelines.prepare.columns import ColumnPlan
-from pipelines.prepare.planning import ShardTask
-from pipelines.prepare.receipts import RejectedRow
-from pipelines.prepare.sources.reading import SplitSource
+from pipelines.prepare.build import unusable_rows
+from pipelines.prepare.dataset.receipts import RejectedRow
+from pipelines.prepare.plan import sample_choice
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.rows.reading import SplitSource
 from tests.prepare import stored
 from tests.prepare.stored import Work
 from tests.tokenizers_zoo import Zoo
@@ -43,10 +44,10 @@ def made(folder: Path, zoo: Zoo, *, texts: Any = (), kept: Any = (), ranges: Any
     return stored.work(zoo.path("wordpiece_uncased"), source, columns=COLUMNS)
 
 
-def found(work: Work) -> early.Unusable:
+def found(work: Work) -> unusable_rows.Unusable:
     sample = work.measure()
     assert sample is not None
-    return early.find(work.job, work.splits["train"], sample.read)
+    return unusable_rows.find(work.job, work.splits["train"], sample.read)
 
 
 def test_of_a_split_that_is_read_whole_every_unusable_row_is_known(tmp_path: Path, zoo: Zoo) -> None:
@@ -84,7 +85,7 @@ def test_where_nothing_is_null_nothing_more_is_read(tmp_path: Path, zoo: Zoo, mo
     sample = work.measure()
     assert sample is not None
     monkeypatch.setattr(SplitSource, "read", lambda *_: pytest.fail("read"))
-    unusable = early.find(work.job, work.splits["train"], sample.read)
+    unusable = unusable_rows.find(work.job, work.splits["train"], sample.read)
     assert (unusable.by_reason, unusable.first) == ({}, ())
 
 
@@ -94,7 +95,7 @@ def test_three_groups_are_read_at_most_to_name_rows(tmp_path: Path, zoo: Zoo) ->
     sample = work.measure()
     assert sample is not None
     with mock.patch.object(SplitSource, "read", autospec=True, side_effect=SplitSource.read) as reads:
-        unusable = early.find(work.job, work.splits["train"], sample.read)
+        unusable = unusable_rows.find(work.job, work.splits["train"], sample.read)
     assert unusable.by_reason == {"text_null": 100}
     assert len(unusable.first) == 3
     assert reads.call_count <= 3
@@ -103,21 +104,21 @@ def test_three_groups_are_read_at_most_to_name_rows(tmp_path: Path, zoo: Zoo) ->
 @pytest.mark.parametrize(("exact", "said"), [(True, "^3 of 10 rows"), (False, "^at least 3 of 10 rows")])
 def test_the_refusal_says_whether_that_is_all(exact: bool, said: str) -> None:
     first = (RejectedRow(row=4, reason="text_null"),)
-    unusable = early.Unusable(by_reason={"text_null": 3}, first=first, exact=exact)
+    unusable = unusable_rows.Unusable(by_reason={"text_null": 3}, first=first, exact=exact)
     with pytest.raises(RowsRejectedError, match=said + r" cannot be used \(train: 3 text_null\), .* train\[4\] text_"):
-        early.check({"train": unusable}, rows={"train": 10}, limit=0.2)
-    early.check({"train": unusable}, rows={"train": 10}, limit=0.3)
+        unusable_rows.check({"train": unusable}, rows={"train": 10}, limit=0.2)
+    unusable_rows.check({"train": unusable}, rows={"train": 10}, limit=0.3)
 
 
 def test_a_task_names_file_and_row_of_what_it_cannot_use(tmp_path: Path, zoo: Zoo) -> None:
     source = made(tmp_path, zoo).splits["train"]
     pieces = source.groups.pieces([(500, 540), (100, 110)])
     task = ShardTask(split="train", index=0, count=1, num_rows=50, pieces=pieces)
-    error = early.unusable_row(RejectedRow(row=105, reason="label_null"), task)
+    error = unusable_rows.unusable_row(RejectedRow(row=105, reason="label_null"), task)
     assert str(error).startswith(f"train[105] in {tmp_path}/train-0.parquet cannot be used (label_null)")
     assert "--max-error-rate" in (error.remedy or "")
 
 
 def test_rows_are_counted_once_in_the_cover_of_their_groups() -> None:
     reasons = np.array(["", "text_null", "filtered"], dtype=object)
-    assert early._first(np.array([5, 6, 7]), reasons) == [RejectedRow(row=6, reason="text_null")]
+    assert unusable_rows._first(np.array([5, 6, 7]), reasons) == [RejectedRow(row=6, reason="text_null")]

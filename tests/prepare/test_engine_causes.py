@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tokenizers import AddedToken, normalizers, processors
 
-from pipelines.prepare.engines.fastokens_engine import make_fastokens, open_fastokens
-from pipelines.prepare.engines.gigatoken_engine import make_gigatoken, open_gigatoken
-from pipelines.prepare.engines.qualified import NotQualified
-from pipelines.prepare.engines.unigram import open_unigram
+from pipelines.prepare.tokenize.engines.fastokens_engine import make_fastokens, open_fastokens
+from pipelines.prepare.tokenize.engines.gigatoken_engine import make_gigatoken, open_gigatoken
+from pipelines.prepare.tokenize.engines.qualified import NotQualified
+from pipelines.prepare.tokenize.engines.unigram.encoder import open_unigram
 from scripts.qualifying.unigram_kinds import metaspace
 from tests.charsmaps import charsmap
 from tests.prepare.odd_tokenizers import (

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from tokenizers import AddedToken
 
-from pipelines.prepare.engines import HuggingFaceEngine, choice, decide, open_reference
-from pipelines.prepare.engines.fastokens_engine import make_fastokens
-from pipelines.prepare.engines.gigatoken_engine import make_gigatoken
-from pipelines.prepare.panics import TextsNotEncoded
+from pipelines.prepare.tokenize.engines import HuggingFaceEngine, choice, decide, open_reference
+from pipelines.prepare.tokenize.engines.fastokens_engine import make_fastokens
+from pipelines.prepare.tokenize.engines.gigatoken_engine import make_gigatoken
+from pipelines.prepare.tokenize.library_failures import TextsNotEncoded
 from tests import building
 from tests.prepare.odd_tokenizers import INT32, byte_level, differing, saved, sentencepiece, wrapped
 from tests.prepare.unigram_engines import altered_kind

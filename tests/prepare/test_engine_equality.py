@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.engines import HuggingFaceEngine, qualified
-from pipelines.prepare.engines.fastokens_engine import open_fastokens
-from pipelines.prepare.engines.gigatoken_engine import open_gigatoken
-from pipelines.prepare.engines.qualified import NotQualified
-from pipelines.prepare.runs import TokenRuns
+from pipelines.prepare.tokenize.engines import HuggingFaceEngine, qualified
+from pipelines.prepare.tokenize.engines.fastokens_engine import open_fastokens
+from pipelines.prepare.tokenize.engines.gigatoken_engine import open_gigatoken
+from pipelines.prepare.tokenize.engines.qualified import NotQualified
+from pipelines.prepare.tokenize.ragged import TokenRuns
 from scripts.qualifying import comparing, kinds, strings
 from scripts.qualifying.comparing import ENGINES, INT32, Effort
 

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken
 
-from pipelines.prepare.engines.hugging_face import HuggingFaceEngine, SlowEngine
-from pipelines.prepare.engines.unigram import UnigramEngine
-from pipelines.prepare.engines.unigram_kernels import MEMORY_WORDS
-from pipelines.prepare.runs import TokenRuns
+from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine, SlowEngine
+from pipelines.prepare.tokenize.engines.unigram.encoder import UnigramEngine
+from pipelines.prepare.tokenize.engines.unigram.kernels import MEMORY_WORDS
+from pipelines.prepare.tokenize.ragged import TokenRuns
 from scripts.qualifying.unigram_kinds import ADDED, NORMALIZERS, metaspace, white_split
 from tests import texts
 from tests.charsmaps import charsmap

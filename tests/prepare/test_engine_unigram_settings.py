@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, normalizers
 
-from pipelines.prepare.engines.unigram import open_unigram
+from pipelines.prepare.tokenize.engines.unigram.encoder import open_unigram
 from scripts.qualifying.unigram_kinds import altered, metaspace, white_split
 from tests import texts
 from tests.charsmaps import charsmap

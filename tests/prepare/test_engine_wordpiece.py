@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from pipelines.prepare.engines.hugging_face import HuggingFaceEngine, SlowEngine
-from pipelines.prepare.engines.wordpiece import WordPieceEngine, open_wordpiece
-from pipelines.prepare.engines.wordpiece_kernels import MEMORY_WORDS
-from pipelines.prepare.runs import TokenRuns
+from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine, SlowEngine
+from pipelines.prepare.tokenize.engines.wordpiece.encoder import WordPieceEngine, open_wordpiece
+from pipelines.prepare.tokenize.engines.wordpiece.kernels import MEMORY_WORDS
+from pipelines.prepare.tokenize.ragged import TokenRuns
 from tests import texts
 from tests.tokenizers_zoo import Zoo
 

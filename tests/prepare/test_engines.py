@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.engines import HuggingFaceEngine, SlowEngine, open_reference
-from pipelines.prepare.runs import TokenRuns
+from pipelines.prepare.tokenize.engines import HuggingFaceEngine, SlowEngine, open_reference
+from pipelines.prepare.tokenize.ragged import TokenRuns
 from tests import texts
 from tests.tokenizers_zoo import FAST_KINDS, KINDS, Zoo
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from pipelines.prepare import reopening, verify
-from pipelines.prepare.lineage import Tracer
+from pipelines.prepare.audit import reopened_dataset, verify
+from pipelines.prepare.audit.trace import Tracer
 from tests import building
 from tests.building import built, read_manifest, read_rows
 from tests.prepare.chat_templates import TEMPLATES, chat_tokenizer
@@ -385,7 +385,7 @@ def test_the_example_s_tokenizer_is_the_same_bytes_on_every_run(tmp_path: Path) 
 def test_a_record_is_traced_to_the_conversations_whose_tokens_it_has(root: Any) -> None:
     made, wanted = root(), expected()
     rows = read_rows(made, "train")
-    tracer = Tracer(reopening.reopen(str(made), read_manifest(made)))
+    tracer = Tracer(reopened_dataset.reopen(str(made), read_manifest(made)))
     at, found = 0, []
     for index, shard in enumerate(read_manifest(made).splits["train"].shards):
         for record in range(shard.num_examples):

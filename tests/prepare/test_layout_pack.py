@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare import reopening, verify
-from pipelines.prepare.inspection import load_tokenizer
+from pipelines.prepare.audit import reopened_dataset, verify
+from pipelines.prepare.audit.decode import load_tokenizer
+from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.layouts.base import Encoded
 from pipelines.prepare.layouts.pack import PackBuilder, packed_features
-from pipelines.prepare.lineage import Tracer
-from pipelines.prepare.runs import from_lists
-from pipelines.prepare.tokenization import separator_id
+from pipelines.prepare.tokenize.ragged import from_lists
+from pipelines.prepare.tokenize.tokenization import separator_id
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_rows
 from tests.prepare import slow_packing
@@ -57,7 +57,7 @@ def documents(root: Path) -> list[list[int]]:
 
 def shard_order(root: Path, index: int, *, usable: set[int], shuffled: bool) -> list[int]:
     """The rows of a shard in the order in which they are packed, as docs/format.md says."""
-    segments = reopening.reopen(str(root), read_manifest(root)).task("train", index).segments
+    segments = reopened_dataset.reopen(str(root), read_manifest(root)).task("train", index).segments
     rows = np.array([row for start, stop in segments for row in range(start, stop) if row in usable])
     if shuffled:
         np.random.default_rng([0, zlib.crc32(b"train"), index]).shuffle(rows)
@@ -183,7 +183,7 @@ def test_a_lost_shard_is_made_again(tmp_path: Path) -> None:
 def test_a_record_is_traced_to_the_documents_whose_tokens_it_has(changes: dict[str, Any]) -> None:
     root = packed(**changes)
     content = documents(root)
-    tracer = Tracer(reopening.reopen(str(root), read_manifest(root)))
+    tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
     found: dict[int, list[int]] = {}
     for index in range(len(read_manifest(root).splits["train"].shards)):
         rows = shard_rows(root, index)

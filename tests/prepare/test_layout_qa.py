@@ -16,12 +16,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare import reopening, tokenization, verify
-from pipelines.prepare.columns import ColumnPlan, Rows
-from pipelines.prepare.config import LayoutConfig
-from pipelines.prepare.inspection import load_tokenizer
+from pipelines.prepare.audit import reopened_dataset, verify
+from pipelines.prepare.audit.decode import load_tokenizer
+from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.layouts import Opening, Tools, layout_of
-from pipelines.prepare.lineage import Tracer
+from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
+from pipelines.prepare.tokenize import tokenization
 from tests import building, texts
 from tests.building import REVIEWS, built, read_manifest, read_rows
 from tests.tokenizers_zoo import FAST_KINDS, Zoo
@@ -342,7 +343,7 @@ def test_a_window_is_of_the_row_that_it_is_traced_to(root: Any) -> None:
     folder = root()
     facts = read_manifest(folder)
     (split,) = facts.splits
-    tracer = Tracer(reopening.reopen(str(folder), facts))
+    tracer = Tracer(reopened_dataset.reopen(str(folder), facts))
     numbers, masks = (read_rows(folder, split)[name] for name in ("source_row", "attention_mask"))
     at = 0
     for index, shard in enumerate(facts.splits[split].shards):

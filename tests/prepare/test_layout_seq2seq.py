@@ -20,12 +20,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare import tokenization
-from pipelines.prepare.columns import ColumnPlan, Rows
-from pipelines.prepare.config import LayoutConfig
-from pipelines.prepare.crosscheck import CrossCheck, EngineDisproved
+from pipelines.prepare.audit.verify import check_columns
+from pipelines.prepare.crosscheck.comparing import CrossCheck, EngineDisproved
 from pipelines.prepare.layouts import LAYOUTS, Opening, Tools, rows_builder
-from pipelines.prepare.verify import check_columns
+from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
+from pipelines.prepare.tokenize import tokenization
 from tests import building, texts
 from tests.tokenizers_zoo import Zoo
 from tfrecord_io import manifest

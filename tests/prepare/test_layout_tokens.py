@@ -17,14 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from pipelines.prepare import reopening, tokenization, verify
-from pipelines.prepare.columns import ColumnPlan, Rows, extract
-from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.inspection import load_tokenizer
-from pipelines.prepare.labels import LabelPlan
+from pipelines.prepare.audit import reopened_dataset, verify
+from pipelines.prepare.audit.decode import load_tokenizer
+from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.layouts import LAYOUTS, Opening, Tools
-from pipelines.prepare.lineage import Tracer
-from pipelines.prepare.word_rows import ReferenceWords, TemplateWords, open_words
+from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows, extract
+from pipelines.prepare.sources.columns.labels import LabelPlan
+from pipelines.prepare.tokenize import tokenization
+from pipelines.prepare.tokenize.word_rows import ReferenceWords, TemplateWords, open_words
 from tests import building, texts
 from tests.building import built, read_manifest, read_rows
 from tests.tokenizers_zoo import FAST_KINDS, Zoo
@@ -187,7 +188,7 @@ def test_the_reference_gives_what_the_template_gives(zoo: Zoo, kind: str) -> Non
 def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(
     zoo: Zoo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.prepare.word_rows.probe", lambda backend, pair: None)
+    monkeypatch.setattr("pipelines.prepare.tokenize.word_rows.probe", lambda backend, pair: None)
     tokenizer = zoo.tokenizer("wordpiece_cased")
     fast, slow = open_words(tokenizer, length=LENGTH, truncation="longest_first", dtype=np.dtype(np.int32))
     assert fast is slow
@@ -367,7 +368,7 @@ def test_a_built_dataset_has_the_names_and_every_row() -> None:
 @pytest.mark.slow
 def test_a_record_is_the_row_that_it_is_traced_to() -> None:
     root = _built()
-    tracer = Tracer(reopening.reopen(str(root), read_manifest(root)))
+    tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
     tokenizer, rows = load_tokenizer(str(root)), read_rows(root, "train")
     seen = []
     for record, ids in enumerate(rows["input_ids"]):

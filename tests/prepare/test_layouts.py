@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare import tokenization
-from pipelines.prepare.columns import ColumnPlan, Rows
-from pipelines.prepare.config import LayoutConfig
 from pipelines.prepare.layouts import LAYOUTS, Opening, Tools, base, rows_builder
+from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
+from pipelines.prepare.tokenize import tokenization
 from tests import texts
 from tests.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ConfigError, TokenizerError

@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, DatasetDict
 
-from pipelines.prepare import reopening
-from pipelines.prepare.consent import Consent
-from pipelines.prepare.inspection import load_tokenizer
-from pipelines.prepare.lineage import Traced, Tracer
+from pipelines.prepare.audit import reopened_dataset
+from pipelines.prepare.audit.consent import Consent
+from pipelines.prepare.audit.decode import load_tokenizer
+from pipelines.prepare.audit.trace import Traced, Tracer
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, reviews
 from tests.tokenizers_zoo import Zoo
@@ -26,7 +26,7 @@ ROWS = [json.loads(line) for line in (REVIEWS / "train.jsonl").read_text(encodin
 
 
 def tracer(root: Path, dataset: str | None = None) -> Tracer:
-    return Tracer(reopening.reopen(str(root), read_manifest(root), consent=Consent(source=dataset)))
+    return Tracer(reopened_dataset.reopen(str(root), read_manifest(root), consent=Consent(source=dataset)))
 
 
 def shard_rows(root: Path, split: str, index: int) -> dict[str, np.ndarray]:

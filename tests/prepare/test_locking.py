@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare.locking import held
+from pipelines.prepare.storage.locking import held
 from tests import building
 from tests.building import REVIEWS, reviews
 from tfrecord_io.errors import OutputError
 
 HOLDER = """
 import sys, time
-from pipelines.prepare.locking import held
+from pipelines.prepare.storage.locking import held
 with held(sys.argv[1], work_folder=".prep"):
     print("held", flush=True)
     time.sleep(60)

@@ -183,10 +183,10 @@ def test_a_worker_pool_that_is_killed_loses_nothing_once_its_workers_are_at_work
 def test_a_portable_worker_that_never_begins_ends_the_job(tmp_path: Path, cluster: Cluster) -> None:
     """As where the pool's Python has no Beam. Beam's job service waits forever."""
     program = (
-        "from pipelines import cli\n"
+        "from pipelines.cli import commands\n"
         "from pipelines.prepare import waiting\n"
         "waiting._FIRST_SIGN_SECONDS = 3.0\n"
-        "cli.main()\n"
+        "commands.main()\n"
     )
     python = [sys.executable, "-c", program]
     with (

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.prepare.column_planning import plan_columns
-from pipelines.prepare.columns import ColumnPlan, Inputs, extract, sizes_of
-from pipelines.prepare.config import SourceConfig
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.columns.column_planning import plan_columns
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, extract, sizes_of
 from tests import building
 from tfrecord_io.errors import PrepError
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.columns import Rows
-from pipelines.prepare.odd_rows import ALLOWANCE, EXTRA_ONE_IN, KINDS, OddRows
+from pipelines.prepare.crosscheck.odd_rows import ALLOWANCE, EXTRA_ONE_IN, KINDS, OddRows
+from pipelines.prepare.sources.columns.extraction import Rows
 
 ADDED = ("[MASK]", "<tag>", "<tag>more", "<extra_id_7>", "  ", "|||A|||")
 FILLER = "Some words, and – “quotes” – é, привет, 中文、カタカナ、한국어 < 5 [ok]\n\tmore | of it. "

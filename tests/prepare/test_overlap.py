@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipelines.prepare.overlap import begun, ordered_map, wait_for
+from pipelines.prepare.process.threads import begun, ordered_map, wait_for
 
 THREADS = [1, 2, 3, 8]
 

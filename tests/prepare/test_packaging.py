@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
 
-from pipelines.prepare import packaging
+from pipelines.prepare.beam import packaging
 from tests import building
 from tfrecord_io.errors import ConfigError, PrepError
 

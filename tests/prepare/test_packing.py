@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.packing import Packing, lay_out, pack
-from pipelines.prepare.runs import TokenRuns, from_lists
+from pipelines.prepare.layouts.packing import Packing, lay_out, pack
+from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
 from tests.prepare import slow_packing
 
 INT32 = np.dtype(np.int32)

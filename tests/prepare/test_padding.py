@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.prepare import padding
-from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.layouts.base import Encoded
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
-from pipelines.prepare.runs import from_lists
+from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.plan import padding_warning
+from pipelines.prepare.tokenize.ragged import from_lists
 from tests import building
 from tests.building import REVIEWS
 
@@ -58,7 +58,7 @@ def test_conversations_are_to_be_packed_unless_they_have_labels(label: str | Non
         output=OutputConfig(root="out", name="name"),
         layout=LayoutConfig(name="chat"),
     )
-    assert padding.advice(request) == expected
+    assert padding_warning.advice(request) == expected
 
 
 @pytest.mark.parametrize("options", [("--max-length", 64), ("--max-length", 1000, "--layout", "concat")])

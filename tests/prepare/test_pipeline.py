@@ -22,14 +22,16 @@ from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.prepare import commit, failures, pipeline, plans, shards, waiting, workspace
-from pipelines.prepare.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
-from pipelines.prepare.failures import Failures, Reported
-from pipelines.prepare.job import Job
-from pipelines.prepare.planning import ShardTask
-from pipelines.prepare.plans import TaskKey
-from pipelines.prepare.resolving import Resolved
+from pipelines.prepare.beam import failures, pipeline, waiting
+from pipelines.prepare.beam.failures import Failures, Reported
+from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.dataset import commit, plan_files, workspace
+from pipelines.prepare.dataset.job import Job
+from pipelines.prepare.dataset.plan_files import TaskKey
+from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.shards import shard_writer
+from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
 from tests import building, servers
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
 from tfrecord_io import errors, manifest
@@ -97,9 +99,9 @@ def planned(job: Job, split: str) -> list[TaskKey]:
     """The keys of a split's tasks, after the plan of `reviews()`."""
     (folder,) = reviews().glob(f".prep/*/{split}")
     shutil.copytree(folder, job.work_path(split), ignore=shutil.ignore_patterns("receipt-*"))
-    header = plans.read_header(job, split)
+    header = plan_files.read_header(job, split)
     assert header is not None
-    return [plans.key_of(task) for task in plans.all_tasks(header)]
+    return [plan_files.key_of(task) for task in plan_files.all_tasks(header)]
 
 
 @pytest.mark.parametrize("travel", PICKLERS, ids=["pickle", "beam"])
@@ -179,8 +181,8 @@ def test_tools_that_serve_one_thread_only_are_not_shared(tmp_path: Path, monkeyp
         users.setdefault(id(tools), set()).add(threading.current_thread().name)
         return written(task, job, tools, **options)
 
-    written = shards.write
-    monkeypatch.setattr(shards, "write", note)
+    written = shard_writer.write
+    monkeypatch.setattr(shard_writer, "write", note)
     monkeypatch.setattr(HuggingFaceEngine, "concurrent", False)
     assert build(tmp_path / "out", workers=2, shard_size="6kB", engine="hf").status == 0
     assert len(set().union(*users.values())) == 2
@@ -198,8 +200,8 @@ def test_a_build_opens_no_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         seen.extend({*servers.listening(pid)} for pid in (os.getpid(), *servers.descendants(os.getpid())))
         return written(*args, **kwargs)
 
-    written = shards.write
-    monkeypatch.setattr(shards, "write", look)
+    written = shard_writer.write
+    monkeypatch.setattr(shard_writer, "write", look)
     with socket.socket() as own:  # what looks for ports does find one
         own.bind(("127.0.0.1", 0))
         own.listen()
@@ -263,7 +265,7 @@ def test_a_workers_error_arrives_as_it_was_and_without_a_traceback(
     def fail(*args: Any, **kwargs: Any) -> None:
         raise OutputError("out/x: disk; full", remedy="free some; space")
 
-    monkeypatch.setattr({"write": shards, "commit": commit}[place], place, fail)
+    monkeypatch.setattr({"write": shard_writer, "commit": commit}[place], place, fail)
     outcome = build(tmp_path / "out", workers=workers)
     assert outcome.error == ("out/x: disk; full", "free some; space")
     assert len(outcome.err.splitlines()) == 3
@@ -287,8 +289,8 @@ def test_after_a_failure_the_other_threads_stop_at_their_next_shard(
         time.sleep(0.05)
         return written(task, *args, **kwargs)
 
-    written = shards.write
-    monkeypatch.setattr(shards, "write", fail_first)
+    written = shard_writer.write
+    monkeypatch.setattr(shard_writer, "write", fail_first)
     assert build(tmp_path / "out", workers=2, shard_size="3kB").error == ("x", "y")
     assert len(tried) <= 4
 
@@ -299,7 +301,7 @@ def test_a_bug_in_a_worker_is_two_lines_and_keeps_its_traceback_for_verbose(
     def bug(*args: Any, **kwargs: Any) -> None:
         raise ArithmeticError("a bug")
 
-    monkeypatch.setattr(shards, "write", bug)
+    monkeypatch.setattr(shard_writer, "write", bug)
     short, long = (build(tmp_path / "out", workers=2, verbose=verbose) for verbose in (None, True))
     assert short.status == long.status == 1
     assert short.error[0] == "unexpected ArithmeticError: a bug [while running 'WriteShards']"

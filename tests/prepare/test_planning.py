@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.planning import (
+from pipelines.prepare.plan.planning import (
     Blocks,
     Segments,
     SplitPlan,
@@ -26,7 +26,7 @@ from pipelines.prepare.planning import (
     segments_of,
     split_seed,
 )
-from pipelines.prepare.sources.groups import Groups, StoredFile
+from pipelines.prepare.sources.formats.groups import Groups, StoredFile
 
 
 def _blocks(sizes: Sequence[int], weights: Sequence[float], gaps: Sequence[int] | None = None) -> Blocks:

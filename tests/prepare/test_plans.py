@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare import plan_parts, plans, storage, workspace
-from pipelines.prepare.planning import SplitPlan, segments_of
-from pipelines.prepare.sources.groups import Groups, StoredFile
+from pipelines.prepare import storage
+from pipelines.prepare.dataset import plan_files, plan_parts, workspace
+from pipelines.prepare.plan.planning import SplitPlan, segments_of
+from pipelines.prepare.sources.formats.groups import Groups, StoredFile
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 
 SHARDS = [[(0, 10), (50, 100)], [(10, 20)], [(20, 50)]]
@@ -70,9 +71,9 @@ GROUPS = groups_of([10] * 10)
 @pytest.fixture
 def planned(tmp_path: Path) -> Iterator[Any]:
     job = job_in(tmp_path)
-    plans.write(job, plan_of(SHARDS, rows=100), GROUPS)
+    plan_files.write(job, plan_of(SHARDS, rows=100), GROUPS)
     yield job
-    plans._cached_part.cache_clear()
+    plan_files._cached_part.cache_clear()
 
 
 def part_of(job: Any, index: int = 0) -> Path:
@@ -84,15 +85,15 @@ def header_of(job: Any) -> Path:
     return Path(job.work_path("train", "plan.json"))
 
 
-def keys_of(job: Any) -> list[plans.TaskKey]:
-    header = plans.read_header(job, "train")
+def keys_of(job: Any) -> list[plan_files.TaskKey]:
+    header = plan_files.read_header(job, "train")
     assert header is not None
-    return [plans.key_of(task) for task in plans.all_tasks(header)]
+    return [plan_files.key_of(task) for task in plan_files.all_tasks(header)]
 
 
 def test_a_task_is_found_by_its_key(planned: Any) -> None:
     for key, segments in zip(keys_of(planned), SHARDS, strict=True):
-        task = plans.task_of(planned, pickle.loads(pickle.dumps(key)))
+        task = plan_files.task_of(planned, pickle.loads(pickle.dumps(key)))
         assert (task.split, task.index, task.count) == key
         assert task.segments == tuple(segments)
         assert task.num_rows == sum(stop - start for start, stop in segments)
@@ -100,14 +101,14 @@ def test_a_task_is_found_by_its_key(planned: Any) -> None:
 
 def test_pieces_say_where_rows_are(planned: Any) -> None:
     for key, segments in zip(keys_of(planned), SHARDS, strict=True):
-        found, wanted = plans.pieces_of(planned, key), GROUPS.pieces(segments)
+        found, wanted = plan_files.pieces_of(planned, key), GROUPS.pieces(segments)
         for name in ("starts", "counts", "skips", "at", "length"):
             np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
         assert [found.files[at] for at in found.file] == [wanted.files[at] for at in wanted.file]
 
 
 def test_a_shard_names_no_files_of_others(planned: Any) -> None:
-    assert [len(plans.pieces_of(planned, key).files) for key in keys_of(planned)] == [2, 1, 1]
+    assert [len(plan_files.pieces_of(planned, key).files) for key in keys_of(planned)] == [2, 1, 1]
 
 
 def noted(read: Any, paths: list[str]) -> Any:
@@ -123,13 +124,13 @@ def noted(read: Any, paths: list[str]) -> Any:
 
 def test_a_part_is_of_64_shards_and_a_worker_reads_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_in(tmp_path, rows=300)
-    plans.write(job, plan_of([[(row, row + 2)] for row in range(0, 300, 2)], rows=300), groups_of([10] * 30))
-    assert [len(plan.parts) for plan in [plans.read_header(job, "train")] if plan] == [3]
+    plan_files.write(job, plan_of([[(row, row + 2)] for row in range(0, 300, 2)], rows=300), groups_of([10] * 30))
+    assert [len(plan.parts) for plan in [plan_files.read_header(job, "train")] if plan] == [3]
     reads: list[str] = []
     read = storage.read_bytes
     monkeypatch.setattr(storage, "read_bytes", noted(read, reads))
     for index in range(64, 128):
-        assert plans.task_of(job, ("train", index, 150)).segments == ((2 * index, 2 * index + 2),)
+        assert plan_files.task_of(job, ("train", index, 150)).segments == ((2 * index, 2 * index + 2),)
     assert [path for path in reads if "tasks-" in path] == [str(part_of(job, 1))]
 
 
@@ -137,7 +138,7 @@ def test_a_part_is_read_once_by_threads_that_come_together(planned: Any, monkeyp
     reads: list[str] = []
     read = storage.read_bytes
     monkeypatch.setattr(storage, "read_bytes", noted(read, reads))
-    threads = [threading.Thread(target=plans.task_of, args=(planned, key)) for key in keys_of(planned) * 5]
+    threads = [threading.Thread(target=plan_files.task_of, args=(planned, key)) for key in keys_of(planned) * 5]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -148,39 +149,39 @@ def test_a_part_is_read_once_by_threads_that_come_together(planned: Any, monkeyp
 def test_parts_of_shards_of_very_many_pieces_are_of_fewer_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "_PART_PIECES", 100)
+    monkeypatch.setattr(plan_files, "_PART_PIECES", 100)
     job = job_in(tmp_path, rows=1000)
     shards = [[(row, row + 1) for row in range(at, 1000, 10)] for at in range(10)]
-    header = plans.write(job, plan_of(shards, rows=1000), groups_of([100] * 10))
+    header = plan_files.write(job, plan_of(shards, rows=1000), groups_of([100] * 10))
     assert (header.part_shards, len(header.parts)) == (1, 10)
-    assert plans.task_of(job, ("train", 7, 10)).segments == tuple(shards[7])
+    assert plan_files.task_of(job, ("train", 7, 10)).segments == tuple(shards[7])
 
 
 def test_a_new_plan_of_the_same_job_takes_the_place_of_the_old_one(planned: Any) -> None:
-    assert plans.task_of(planned, ("train", 1, 3)).segments == ((10, 20),)
-    plans.write(planned, plan_of([SHARDS[2], SHARDS[0], SHARDS[1]], rows=100), GROUPS)
-    assert plans.task_of(planned, ("train", 1, 3)).segments == tuple(SHARDS[0])
+    assert plan_files.task_of(planned, ("train", 1, 3)).segments == ((10, 20),)
+    plan_files.write(planned, plan_of([SHARDS[2], SHARDS[0], SHARDS[1]], rows=100), GROUPS)
+    assert plan_files.task_of(planned, ("train", 1, 3)).segments == tuple(SHARDS[0])
 
 
 def test_jobs_of_one_process_do_not_disturb_each_other(planned: Any, tmp_path: Path) -> None:
     other = job_in(tmp_path / "other")
-    plans.write(other, plan_of([SHARDS[2], SHARDS[1], SHARDS[0]], rows=100), GROUPS)
-    found = [plans.task_of(job, ("train", 2, 3)).segments for job in (planned, other, planned)]
+    plan_files.write(other, plan_of([SHARDS[2], SHARDS[1], SHARDS[0]], rows=100), GROUPS)
+    found = [plan_files.task_of(job, ("train", 2, 3)).segments for job in (planned, other, planned)]
     assert found == [tuple(SHARDS[2]), tuple(SHARDS[0]), tuple(SHARDS[2])]
 
 
 def test_the_same_plan_is_the_same_bytes(planned: Any, tmp_path: Path) -> None:
     other = job_in(tmp_path / "other")
-    plans.write(other, plan_of(SHARDS, rows=100), GROUPS)
+    plan_files.write(other, plan_of(SHARDS, rows=100), GROUPS)
     assert header_of(planned).read_bytes() == header_of(other).read_bytes()
     assert part_of(planned).read_bytes() == part_of(other).read_bytes()
 
 
 def test_a_plan_is_whole(planned: Any) -> None:
-    header = plans.read_header(planned, "train")
+    header = plan_files.read_header(planned, "train")
     assert header is not None
     assert header.rows == (60, 10, 30)
-    plans.require_whole(planned, header)
+    plan_files.require_whole(planned, header)
 
 
 # What is not as planned
@@ -188,12 +189,12 @@ def test_a_plan_is_whole(planned: Any) -> None:
 
 def test_without_a_plan_there_is_no_header_and_no_task(tmp_path: Path) -> None:
     job = job_in(tmp_path)
-    assert plans.read_header(job, "train") is None
+    assert plan_files.read_header(job, "train") is None
     with pytest.raises(OutputError, match="the plan is gone"):
-        plans.pieces_of(job, ("train", 0, 3))
+        plan_files.pieces_of(job, ("train", 0, 3))
     Path(job.work_path(workspace.JOB_FILE)).unlink()
     with pytest.raises(OutputError, match="the files of this job are gone"):
-        plans.pieces_of(job, ("train", 0, 3))
+        plan_files.pieces_of(job, ("train", 0, 3))
 
 
 @pytest.mark.parametrize(
@@ -207,18 +208,18 @@ def test_without_a_plan_there_is_no_header_and_no_task(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_not_as_planned_is_an_error(
-    planned: Any, harm: Any, key: plans.TaskKey, error: type[Exception], message: str
+    planned: Any, harm: Any, key: plan_files.TaskKey, error: type[Exception], message: str
 ) -> None:
     harm(planned)
     with pytest.raises(error, match=message) as raised:
-        plans.task_of(planned, key)
+        plan_files.task_of(planned, key)
     assert getattr(raised.value, "remedy", None)
 
 
 @pytest.mark.parametrize(("now", "said"), [({"rows": 50}, r"train\[0:50\]"), ({"origin": "test"}, r"test\[0:100\]")])
 def test_a_plan_for_other_rows_is_refused(planned: Any, tmp_path: Path, now: dict[str, Any], said: str) -> None:
     with pytest.raises(FingerprintMismatchError, match=rf"planned for the rows train\[0:100\], but now .* {said}"):
-        plans.task_of(job_in(tmp_path, **now), ("train", 0, 3))
+        plan_files.task_of(job_in(tmp_path, **now), ("train", 0, 3))
 
 
 GOOD = {
@@ -244,7 +245,7 @@ GOOD = {
 )
 def test_a_damaged_header_is_a_format_error_that_names_it(damage: dict[str, Any]) -> None:
     with pytest.raises(FormatError, match=r"OUT/plan\.json: not a plan .*--overwrite"):
-        plans.PlanHeader.from_json({**GOOD, **damage}, place="OUT/plan.json")
+        plan_files.PlanHeader.from_json({**GOOD, **damage}, place="OUT/plan.json")
 
 
 @pytest.mark.parametrize(
@@ -252,12 +253,12 @@ def test_a_damaged_header_is_a_format_error_that_names_it(damage: dict[str, Any]
 )
 def test_what_is_no_header_at_all_is_a_format_error(document: Any) -> None:
     with pytest.raises(FormatError, match="not a plan"):
-        plans.PlanHeader.from_json(document, place="plan.json")
+        plan_files.PlanHeader.from_json(document, place="plan.json")
 
 
 def test_the_undamaged_header_of_these_tests_survives_json() -> None:
-    header = plans.PlanHeader.from_json(GOOD, place="plan.json")
-    assert plans.PlanHeader.from_json(json.loads(json.dumps(header.to_json())), place="") == header
+    header = plan_files.PlanHeader.from_json(GOOD, place="plan.json")
+    assert plan_files.PlanHeader.from_json(json.loads(json.dumps(header.to_json())), place="") == header
 
 
 def replaced_part(job: Any, content: bytes) -> None:
@@ -288,7 +289,7 @@ ROWS = np.array([60, 10, 30])
 def test_a_part_that_no_plan_can_have_is_refused(planned: Any, content: bytes) -> None:
     replaced_part(planned, content)
     with pytest.raises(FormatError, match=r"tasks-00000-\w+\.arrow\.zst: not a part of a plan"):
-        plans.task_of(planned, ("train", 0, 3))
+        plan_files.task_of(planned, ("train", 0, 3))
 
 
 def test_no_damaged_byte_is_taken_for_another_plan(planned: Any) -> None:
@@ -309,11 +310,11 @@ def test_no_damaged_byte_is_taken_for_another_plan(planned: Any) -> None:
 def test_a_part_that_unpacks_to_very_much_is_refused(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan_parts, "_MOST_BYTES", 1000)
     with pytest.raises(FormatError, match="more than 1,000 bytes"):
-        plans.task_of(planned, ("train", 0, 3))
+        plan_files.task_of(planned, ("train", 0, 3))
 
 
 def test_a_plan_that_has_a_row_twice_is_refused_before_it_is_gone_on_with(tmp_path: Path) -> None:
     job = job_in(tmp_path)
-    header = plans.write(job, plan_of([[(0, 50)], [(40, 90)]], rows=100), GROUPS)
+    header = plan_files.write(job, plan_of([[(0, 50)], [(40, 90)]], rows=100), GROUPS)
     with pytest.raises(FormatError, match="the shards have not the rows of the ranges, from row 40 on"):
-        plans.require_whole(job, header)
+        plan_files.require_whole(job, header)

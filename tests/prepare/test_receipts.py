@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.prepare.receipts import Receipt, RejectedRow, dump, parse, to_split
+from pipelines.prepare.dataset.receipts import Receipt, RejectedRow, dump, parse, to_split
 from tfrecord_io.errors import FormatError, LedgerError
 from tfrecord_io.manifest import Ledger, Shard
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.prepare import shards
 from pipelines.prepare.layouts import Tools
-from pipelines.prepare.planning import ShardTask
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.shards import shard_writer
 from tests import building
 from tests.building import REVIEWS, Outcome, built, read_manifest, reviews
 from tests.tokenizers_zoo import Zoo
@@ -94,8 +94,8 @@ def test_the_engine_of_the_manifest_makes_it_again(
         used.append(tools.engine)
         return written(task, job, tools, **options)  # type: ignore[arg-type]
 
-    written = shards.write
-    monkeypatch.setattr(shards, "write", note)
+    written = shard_writer.write
+    monkeypatch.setattr(shard_writer, "write", note)
     assert repair(root).status == 0
     assert used == [engine]
     assert building.files(root) == before, "its receipt, too, says so"
@@ -227,7 +227,7 @@ def test_a_shard_that_does_not_come_out_as_it_was_is_not_written(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with another version of the tokenizers library that gives other tokens."""
-    monkeypatch.setattr(shards, "generator", lambda job, task, *, length: None)
+    monkeypatch.setattr(shard_writer, "generator", lambda job, task, *, length: None)
     train_shards(finished)[1].unlink()
     before = building.files(finished)
     cause, remedy = repair(finished).error
@@ -282,8 +282,8 @@ def test_only_the_damaged_shards_are_made_again(finished: Path, monkeypatch: pyt
         made.append((task.split, task.index))
         return written(task, *args, **kwargs)  # type: ignore[arg-type]
 
-    written = shards.write
-    monkeypatch.setattr(shards, "write", spy)
+    written = shard_writer.write
+    monkeypatch.setattr(shard_writer, "write", spy)
     flip(train_shards(finished)[1], 77)
     assert repair(finished).status == 0
     assert made == [("train", 1)]

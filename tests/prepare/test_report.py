@@ -20,14 +20,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines import tables
-from pipelines.prepare import progress, report
-from pipelines.prepare.build import Built
-from pipelines.prepare.comparison import Cost
-from pipelines.prepare.estimate import Estimate
-from pipelines.prepare.inspection import DecodedRow
-from pipelines.prepare.lineage import Contribution, Traced
-from pipelines.prepare.planning import ShardTask
+from pipelines.cli import report
+from pipelines.prepare.audit.decode import DecodedRow
+from pipelines.prepare.audit.trace import Contribution, Traced
+from pipelines.prepare.build.estimate import Estimate
+from pipelines.prepare.build.launcher import Built
+from pipelines.prepare.build.layout_comparison import Cost
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.process import progress
+from pipelines.terminal import tables
 from tests import building
 from tests.building import REVIEWS, reviews
 

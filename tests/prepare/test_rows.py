@@ -19,10 +19,10 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer, processors
 
-from pipelines.prepare import tokenization
-from pipelines.prepare.config import Side, TokenizerConfig, Truncation
-from pipelines.prepare.rows import EncodedRows, ReferenceRows, open_rows, pad_like
-from pipelines.prepare.runs import id_dtype
+from pipelines.prepare.options.config import Side, TokenizerConfig, Truncation
+from pipelines.prepare.tokenize import tokenization
+from pipelines.prepare.tokenize.ragged import id_dtype
+from pipelines.prepare.tokenize.text_rows import EncodedRows, ReferenceRows, open_rows, pad_like
 from tests import texts
 from tests.tokenizers_zoo import FAST_KINDS, KINDS, Zoo
 from tfrecord_io.errors import ConfigError

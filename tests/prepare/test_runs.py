@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.runs import GrowingRuns, GrowingVector, TokenRuns, from_lists, id_dtype, offsets_of
+from pipelines.prepare.tokenize.ragged import GrowingRuns, GrowingVector, TokenRuns, from_lists, id_dtype, offsets_of
 
 UINT16, INT32 = np.dtype(np.uint16), np.dtype(np.int32)
 LISTS = st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=9), max_size=12)

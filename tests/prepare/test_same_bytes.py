@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare import shards
+from pipelines.prepare.shards import shard_writer
 from tests import building, servers
 from tests.building import REVIEWS, read_manifest
 from tests.servers import Cluster
@@ -45,7 +45,7 @@ def helpless_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object) -> None:
         raise AssertionError("made in the launcher's process")
 
-    monkeypatch.setattr(shards, "write", fail)
+    monkeypatch.setattr(shard_writer, "write", fail)
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare import sample_choice
-from pipelines.prepare.sample_choice import Choice
-from pipelines.prepare.sources.groups import Groups, StoredFile, cover
+from pipelines.prepare.plan import sample_choice
+from pipelines.prepare.plan.sample_choice import Choice
+from pipelines.prepare.sources.formats.groups import Groups, StoredFile, cover
 
 KB, MB = 1 << 10, 1 << 20
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare import prediction, sampling
-from pipelines.prepare.config import LayoutConfig
-from pipelines.prepare.prediction import Curve
+from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.plan import sampling, size_curve
+from pipelines.prepare.plan.size_curve import Curve
 from tests import texts
 from tests.prepare import stored
 from tests.prepare.stored import Work
@@ -309,7 +309,7 @@ def test_lengths_of_rows_are_chosen_by_long_rows_too(tmp_path: Path, zoo: Zoo) -
 def test_a_curve_meets_the_averages_and_the_total() -> None:
     text_bytes = np.arange(1, 1001)
     output = np.minimum(text_bytes, 600) * 2.0
-    curve = prediction.fit(text_bytes, output, total=float(output.sum()), rising=False)
+    curve = size_curve.fit(text_bytes, output, total=float(output.sum()), rising=False)
     found = curve(text_bytes, text_bytes)
     assert found.sum() == pytest.approx(output.sum())
     np.testing.assert_allclose(found[50:550], output[50:550], rtol=0.02)
@@ -318,17 +318,17 @@ def test_a_curve_meets_the_averages_and_the_total() -> None:
 
 def test_a_rising_curve_goes_on_in_proportion() -> None:
     text_bytes = np.arange(1, 1001)
-    curve = prediction.fit(text_bytes, text_bytes * 3.0, total=text_bytes.sum() * 3.0, rising=True)
+    curve = size_curve.fit(text_bytes, text_bytes * 3.0, total=text_bytes.sum() * 3.0, rising=True)
     assert curve(np.array([50_000]), np.zeros(1)) == pytest.approx(150_000, rel=0.01)
 
 
 def test_rows_without_text_have_a_size_too() -> None:
-    curve = prediction.fit(np.zeros(20), np.full(20, 7.0), total=140.0, rising=True)
+    curve = size_curve.fit(np.zeros(20), np.full(20, 7.0), total=140.0, rising=True)
     assert curve(np.zeros(2), np.zeros(2)).tolist() == [7.0, 7.0]
 
 
 def test_the_longest_rows_are_looked_at_most_closely() -> None:
-    groups = prediction.groups_of_similar(np.arange(4096)[::-1])
+    groups = size_curve.groups_of_similar(np.arange(4096)[::-1])
     assert sorted(itertools.chain.from_iterable(groups)) == list(range(4096))
     assert len(groups[-1]) < 16 < len(groups[0])
     assert groups[-1].tolist() == list(range(len(groups[-1])))[::-1]  # the indices of the longest
@@ -338,7 +338,7 @@ def _localized(factors: np.ndarray) -> tuple[Curve, np.ndarray]:
     """A flat curve of 100 bytes and 64 clusters of 16 rows each, which lie above or below it by `factors`."""
     places = np.arange(len(factors) * 1000).reshape(-1, 1000)[:, :16].ravel()
     curve = Curve(np.array([0.0, 1.0]), np.array([100.0, 100.0]))
-    found = prediction.localize(
+    found = size_curve.localize(
         curve,
         clusters=places // 1000,
         places=places,

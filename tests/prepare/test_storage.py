@@ -15,7 +15,8 @@ from unittest import mock
 import fsspec
 import pytest
 
-from pipelines.prepare import local_storage, object_storage, storage
+from pipelines.prepare import storage
+from pipelines.prepare.storage import local_storage, object_storage
 from tfrecord_io.errors import ConfigError, OutputError
 
 

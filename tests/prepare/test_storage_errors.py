@@ -12,7 +12,7 @@ import pytest
 from gcsfs.retry import HttpError, validate_response
 from google.auth.exceptions import TransportError
 
-from pipelines.prepare import persistence, storage_errors
+from pipelines.prepare.storage import persistence, storage_errors
 from tfrecord_io.errors import OutputError, SourceError
 
 ACCOUNT = "trainer@project.iam.gserviceaccount.com"

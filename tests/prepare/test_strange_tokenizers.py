@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.engines import HuggingFaceEngine, gigatoken_engine
-from pipelines.prepare.engines.choice import Choice
-from pipelines.prepare.runs import TokenRuns
+from pipelines.prepare.tokenize.engines import HuggingFaceEngine, gigatoken_engine
+from pipelines.prepare.tokenize.engines.choice import Choice
+from pipelines.prepare.tokenize.ragged import TokenRuns
 from scripts.qualifying import fuzzing, running, strange, strange_texts
 
 TOKENIZERS = 64

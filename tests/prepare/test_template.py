@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from pipelines.prepare.config import Side, Truncation
-from pipelines.prepare.runs import TokenRuns, from_lists
-from pipelines.prepare.template import Template, assemble, kept_lengths, probe
+from pipelines.prepare.options.config import Side, Truncation
+from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
+from pipelines.prepare.tokenize.special_tokens import Template, assemble, kept_lengths, probe
 from tests.tokenizers_zoo import FAST_KINDS, Zoo
 
 UINT16 = np.dtype(np.uint16)

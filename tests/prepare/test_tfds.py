@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare import tfds
+from pipelines.prepare.dataset import tfds
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_rows, reviews
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pipelines.prepare.timing import Stopwatch
+from pipelines.prepare.process.stopwatch import Stopwatch
 
 
 class Clock:

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 
 import pytest
 
-from pipelines.prepare import tokenization
-from pipelines.prepare.config import LayoutConfig, Side, TokenizerConfig
-from pipelines.prepare.sound_tokenizers import require_sound
+from pipelines.prepare.options.config import LayoutConfig, Side, TokenizerConfig
+from pipelines.prepare.tokenize import tokenization
+from pipelines.prepare.tokenize.deterministic_tokenizers import require_sound
 from tests import texts
 from tests.tokenizers_zoo import KINDS, Zoo
 from tfrecord_io.errors import TokenizerError

@@ -17,12 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from examples.steps import clean
-from pipelines.prepare import pipeline, reopening, shards
-from pipelines.prepare.config import OutputConfig, PrepareConfig, SourceConfig, StepConfig, TokenizerConfig
-from pipelines.prepare.consent import Consent
-from pipelines.prepare.lineage import Tracer
-from pipelines.prepare.resolving import Resolved
-from pipelines.prepare.sources.left_out import staying
+from pipelines.prepare.audit import reopened_dataset
+from pipelines.prepare.audit.consent import Consent
+from pipelines.prepare.audit.trace import Tracer
+from pipelines.prepare.beam import pipeline
+from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, StepConfig, TokenizerConfig
+from pipelines.prepare.shards import shard_writer
+from pipelines.prepare.sources.rows.left_out import staying
 from tests import building, servers
 from tests.building import Outcome, read_manifest, read_rows, shard_bytes
 from tests.test_cli import OPTIONS
@@ -243,7 +245,7 @@ class TestSameBytes:
 
         dataset = data(folder)
         begun = before_the_job(monkeypatch, (folder / "clean.py").unlink)
-        monkeypatch.setattr(shards, "write", fail)
+        monkeypatch.setattr(shard_writer, "write", fail)
         with servers.cluster(folder / "servers") as cluster:
             root = done(dataset, folder / "out", *cluster.beam_args, **STEPS)
         assert begun
@@ -402,7 +404,7 @@ class TestLater:
             root = done(data(folder), folder / "c", layout="concat", keep_column=None, **STEPS)
         else:
             root = stepped
-        tracer = Tracer(reopening.reopen(str(root), read_manifest(root), consent=STORED))
+        tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root), consent=STORED))
         seen = []
         for index, shard in enumerate(read_manifest(root).splits["train"].shards):
             for record in range(shard.num_examples):
@@ -415,14 +417,14 @@ class TestLater:
 
     def test_a_filter_that_says_something_else_today_is_told(self, root: Path) -> None:
         facts = read_manifest(root)
-        opened = reopening.reopen(str(root), facts, consent=STORED)
+        opened = reopened_dataset.reopen(str(root), facts, consent=STORED)
         first = facts.splits["train"].shards[0]
-        from pipelines.prepare import lineage
+        from pipelines.prepare.audit import trace
         from tfrecord_io.errors import SourceError
 
         ledger = type(first.ledger)(rows_in=first.ledger.rows_in, rows_used=0, rejected={"filtered": 3})
         with pytest.raises(SourceError, match="are left out now"):
-            lineage._usable_rows(opened, opened.task("train", 0), ledger=ledger)
+            trace._usable_rows(opened, opened.task("train", 0), ledger=ledger)
 
     def test_without_the_stored_text_it_is_said(self, root: Path) -> None:
         facts = read_manifest(root)

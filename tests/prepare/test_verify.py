@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipelines.prepare import verify
+from pipelines.prepare.audit import verify
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, reviews
 from tfrecord_io import examples, manifest, records

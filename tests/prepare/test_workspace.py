@@ -13,14 +13,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.prepare import memory, shards, storage, workspace
-from pipelines.prepare.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
-from pipelines.prepare.content import bytes_digest
-from pipelines.prepare.job import tokenizer_files
-from pipelines.prepare.planning import ShardTask
-from pipelines.prepare.resolving import source_place
-from pipelines.prepare.sources.files import Listing
-from pipelines.prepare.sources.opening import Found
+from pipelines.prepare import storage
+from pipelines.prepare.build.resolving import source_place
+from pipelines.prepare.dataset import workspace
+from pipelines.prepare.dataset.job import tokenizer_files
+from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.process import memory
+from pipelines.prepare.shards import shard_writer
+from pipelines.prepare.sources.files.data_files import Listing
+from pipelines.prepare.sources.rows.opening import Found
+from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
 from tests.tokenizers_zoo import Zoo
@@ -242,10 +245,10 @@ def test_a_worker_whose_job_was_cleared_away_stops(finished: Path, monkeypatch: 
         workspace.clear(str(finished))
         return written(*args, **kwargs)
 
-    written = shards.write
+    written = shard_writer.write
     (finished / "manifest.json").unlink()
     receipts(finished)[0].unlink()
-    monkeypatch.setattr(shards, "write", clear_first)
+    monkeypatch.setattr(shard_writer, "write", clear_first)
     cause, remedy = build(finished).error
     assert "the files of this job are gone: another job has started over" in cause
     assert "let one job at a time write" in remedy
@@ -261,7 +264,7 @@ def test_a_worker_whose_job_was_cleared_away_while_it_tokenized_leaves_no_shard(
     pieces = resolved.source.splits["train"].groups.pieces([(0, 10)])
     task = ShardTask(split="train", index=0, count=1, num_rows=10, pieces=pieces)
     with pytest.raises(OutputError, match="the files of this job are gone: another job has started over"):
-        shards.write(task, resolved.job, resolved.tools)
+        shard_writer.write(task, resolved.job, resolved.tools)
     assert without_rows(tmp_path / "out") == {}
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.engines.hugging_face import HuggingFaceEngine
-from pipelines.prepare.engines.unigram import UnigramEngine, open_unigram
-from pipelines.prepare.runs import TokenRuns
+from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
+from pipelines.prepare.tokenize.engines.unigram.encoder import UnigramEngine, open_unigram
+from pipelines.prepare.tokenize.ragged import TokenRuns
 from scripts.qualifying.unigram_kinds import NORMALIZERS, altered
 from tests.tokenizers_zoo import Zoo
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrecord_io import examples, record_index, records
+from tfrecord_io import examples, records
 from tfrecord_io import manifest as manifests
+from tfrecord_io.format import record_index
 from tfrecord_io.manifest import Compression, Ledger, Manifest, Shard, Split, TokenizerFacts
 from tfrecord_io.schema import Feature, Schema
 

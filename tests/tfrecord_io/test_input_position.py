@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfrecord_io import input_position
+from tfrecord_io.input_pipeline import input_position
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

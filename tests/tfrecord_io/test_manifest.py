@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrecord_io import json_fields, manifest
+from tfrecord_io import manifest
 from tfrecord_io.errors import ManifestError
+from tfrecord_io.format import json_fields
 from tfrecord_io.manifest import Ledger, Manifest, Shard, Split, TokenizerFacts
 from tfrecord_io.schema import Feature, Schema
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrecord_io import mixing_plan
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.mixing_plan import Cycle
+from tfrecord_io.mixing import mixing_plan
+from tfrecord_io.mixing.mixing_plan import Cycle
 
 
 def cycle(*rates: float, rows: int) -> Cycle:

@@ -29,9 +29,10 @@ from tests.tfrecord_io.conftest import (
     pad_shards,
     tokenizer_facts,
 )
-from tfrecord_io import input_plan, objectives, reader
 from tfrecord_io import manifest as manifests
+from tfrecord_io import objectives, reader
 from tfrecord_io.errors import ManifestError, ReaderError
+from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Ledger, Split
 from tfrecord_io.reader import Data, Shuffle
 from tfrecord_io.schema import Feature, Schema

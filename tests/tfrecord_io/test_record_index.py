@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfrecord_io import record_index, records
+from tfrecord_io import records
 from tfrecord_io.errors import CorruptRecordError, PrepError
 from tfrecord_io.examples import Payloads
-from tfrecord_io.ledger import Ledger, Shard
-from tfrecord_io.record_index import IndexBuilder
+from tfrecord_io.format import record_index
+from tfrecord_io.format.ledger import Ledger, Shard
+from tfrecord_io.format.record_index import IndexBuilder
 
 MESSAGE_BYTES = st.lists(st.integers(0, 40), max_size=100)
 

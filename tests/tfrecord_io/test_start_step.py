@@ -15,8 +15,9 @@ import tensorflow as tf
 
 from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_shards
 from tfrecord_io import manifest as manifests
-from tfrecord_io import objectives, reader, record_index, records
+from tfrecord_io import objectives, reader, records
 from tfrecord_io.errors import CorruptRecordError, ReaderError
+from tfrecord_io.format import record_index
 from tfrecord_io.reader import Data, Shuffle
 
 SMALL = Shuffle(cycle_length=2, block_length=2, window=8)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tfrecord_io import input_plan
+from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objective_parts.tokens import TokenFeatures
 from tfrecord_io.schema import Schema

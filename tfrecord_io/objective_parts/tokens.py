@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from tfrecord_io import input_plan
 from tfrecord_io.errors import ReaderError
+from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from tfrecord_io import input_plan
+from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objective_parts.tokens import TokenFeatures, check_free, required
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfrecord_io import input_plan
+from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.base import BoundObjective, Objective, TokenFeatures, example_weights, required
 

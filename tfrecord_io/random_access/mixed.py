@@ -18,8 +18,8 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from tfrecord_io import common_manifest, mixing_plan
 from tfrecord_io.errors import ReaderError
+from tfrecord_io.mixing import common_manifest, mixing_plan
 from tfrecord_io.random_access.rows import Row, Rows, row_numbers, unstacked
 
 __all__ = ["MixedRows", "mix"]

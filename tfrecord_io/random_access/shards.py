@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfrecord_io import record_index
 from tfrecord_io.errors import CorruptRecordError, ReaderError
-from tfrecord_io.ledger import Shard
+from tfrecord_io.format import record_index
+from tfrecord_io.format.ledger import Shard
 from tfrecord_io.random_access.groups import Shards, Spans
 from tfrecord_io.random_access.storage import Bounded, PerProcess, ReadSpans, Storage
 from tfrecord_io.shown import without_secrets

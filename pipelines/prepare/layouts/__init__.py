@@ -11,7 +11,6 @@ chat      conversations become records, or stand side by side
 
 from __future__ import annotations
 
-from pipelines.prepare.config import LayoutConfig
 from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, permuted
 from pipelines.prepare.layouts.buckets import Family, families
 from pipelines.prepare.layouts.chat import CHAT, PACKED_CHAT
@@ -22,6 +21,7 @@ from pipelines.prepare.layouts.qa import QA
 from pipelines.prepare.layouts.seq2seq import SEQ2SEQ
 from pipelines.prepare.layouts.tokens import TOKENS
 from pipelines.prepare.layouts.windows import WINDOWS
+from pipelines.prepare.options.config import LayoutConfig
 
 __all__ = ["LAYOUTS", "Builder", "Encoded", "Family", "Layout", "Opening", "Tools", "families", "layout_of", "permuted"]
 

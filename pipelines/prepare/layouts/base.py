@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pipelines.prepare.columns import ColumnPlan, Inputs, Rows
-from pipelines.prepare.config import EngineName, LayoutConfig, SourceConfig
-from pipelines.prepare.runs import TokenRuns, concatenated
+from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
+from pipelines.prepare.tokenize.ragged import TokenRuns, concatenated
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Feature
 

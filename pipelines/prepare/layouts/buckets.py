@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from pipelines.prepare.bucket_lengths import bucket_of
 from pipelines.prepare.layouts.base import Builder, Encoded, Lineage, Piece
+from pipelines.prepare.options.bucket_lengths import bucket_of
 
 __all__ = ["BucketsBuilder", "Family", "families"]
 

@@ -10,7 +10,7 @@ The ids are those of `tokenizer.apply_chat_template(messages, tools=tools)`. A c
 whole turns, the latest ones, or with --truncation-side left the oldest ones behind the system prompt. With --pack-rows
 conversations come side by side in rows of L tokens, each with its own segment and positions, as in layout `pack`.
 
-How conversations become tokens and masks: `pipelines.prepare.chat`.
+How conversations become tokens and masks: `pipelines.prepare.tokenize.chat`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ import datetime
 
 import numpy as np
 
-from pipelines.prepare.chat.alignment import Aligner
-from pipelines.prepare.chat.encoder import ChatEncoder
-from pipelines.prepare.chat.filling import Filler
-from pipelines.prepare.chat.messages import Conversations
-from pipelines.prepare.chat.rendering import open_template
-from pipelines.prepare.columns import Inputs, Purpose, Rows
-from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.engines import Engine, HuggingFaceEngine
 from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
 from pipelines.prepare.layouts.concat import open_engines
 from pipelines.prepare.layouts.pack import PackBuilder, packed_features
 from pipelines.prepare.layouts.pad import attention_mask
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
-from pipelines.prepare.runs import TokenRuns, id_dtype
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.columns.extraction import Inputs, Purpose, Rows
+from pipelines.prepare.tokenize.chat.alignment import Aligner
+from pipelines.prepare.tokenize.chat.encoder import ChatEncoder
+from pipelines.prepare.tokenize.chat.filling import Filler
+from pipelines.prepare.tokenize.chat.messages import Conversations
+from pipelines.prepare.tokenize.chat.rendering import open_template
+from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
+from pipelines.prepare.tokenize.ragged import TokenRuns, id_dtype
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.schema import Feature
 

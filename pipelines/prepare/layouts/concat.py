@@ -13,9 +13,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipelines.prepare import arrays
-from pipelines.prepare.columns import Rows
-from pipelines.prepare.engines import Engine, choose, open_reference
 from pipelines.prepare.layouts.base import (
     Builder,
     Encoded,
@@ -28,8 +25,11 @@ from pipelines.prepare.layouts.base import (
     input_ids,
     permuted,
 )
-from pipelines.prepare.runs import GrowingRuns, id_dtype
-from pipelines.prepare.tokenization import separator_id
+from pipelines.prepare.sources.columns.extraction import Rows
+from pipelines.prepare.tokenize import arrays
+from pipelines.prepare.tokenize.engines import Engine, choose, open_reference
+from pipelines.prepare.tokenize.ragged import GrowingRuns, id_dtype
+from pipelines.prepare.tokenize.tokenization import separator_id
 from tfrecord_io.schema import Feature
 
 __all__ = ["CONCAT", "open_engines"]

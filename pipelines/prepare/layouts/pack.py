@@ -16,12 +16,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from pipelines.prepare import packing
-from pipelines.prepare.columns import Rows
+from pipelines.prepare.layouts import packing
 from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Lineage, Opening, Piece, Tools, input_ids, permuted
 from pipelines.prepare.layouts.concat import CONCAT
-from pipelines.prepare.runs import GrowingRuns, GrowingVector, TokenRuns, id_dtype
-from pipelines.prepare.tokenization import separator_id
+from pipelines.prepare.sources.columns.extraction import Rows
+from pipelines.prepare.tokenize.ragged import GrowingRuns, GrowingVector, TokenRuns, id_dtype
+from pipelines.prepare.tokenize.tokenization import separator_id
 from tfrecord_io.schema import Feature, Role
 
 __all__ = ["PACK", "PackBuilder", "packed_features"]

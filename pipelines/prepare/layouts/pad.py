@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.columns import Rows
-from pipelines.prepare.config import EngineName
-from pipelines.prepare.engines import SlowEngine, choose
 from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
 from pipelines.prepare.layouts.buckets import BucketsBuilder
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
-from pipelines.prepare.rows import RowEncoder, TemplateRows, open_rows
-from pipelines.prepare.runs import TokenRuns, id_dtype
+from pipelines.prepare.options.config import EngineName
+from pipelines.prepare.sources.columns.extraction import Rows
+from pipelines.prepare.tokenize.engines import SlowEngine, choose
+from pipelines.prepare.tokenize.ragged import TokenRuns, id_dtype
+from pipelines.prepare.tokenize.text_rows import RowEncoder, TemplateRows, open_rows
 from tfrecord_io.schema import Feature
 
 __all__ = ["PAD", "attention_mask", "fields_of", "open_encoders", "type_feature"]

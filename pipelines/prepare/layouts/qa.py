@@ -20,14 +20,14 @@ import numba
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.columns import Inputs, Rows
-from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.labels import list_lengths
 from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.layouts.windows import open_encoder, window_features, window_fields, window_runs
-from pipelines.prepare.runs import TokenRuns
-from pipelines.prepare.windows import EncodedWindows
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.columns.extraction import Inputs, Rows
+from pipelines.prepare.sources.columns.labels import list_lengths
+from pipelines.prepare.tokenize.overflow_windows import EncodedWindows
+from pipelines.prepare.tokenize.ragged import TokenRuns
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import Feature, Role
 

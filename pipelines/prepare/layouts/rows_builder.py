@@ -15,10 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from pipelines.prepare import arrays
-from pipelines.prepare.config import Side
 from pipelines.prepare.layouts.base import Encoded, Lineage, Piece, joined, permuted
-from pipelines.prepare.runs import GrowingRuns, TokenRuns
+from pipelines.prepare.options.config import Side
+from pipelines.prepare.tokenize import arrays
+from pipelines.prepare.tokenize.ragged import GrowingRuns, TokenRuns
 
 __all__ = ["Field", "RowsBuilder"]
 

@@ -24,13 +24,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare import engines
-from pipelines.prepare.columns import ColumnPlan, Inputs, Rows
-from pipelines.prepare.config import SourceConfig, Truncation
 from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools
 from pipelines.prepare.layouts.pad import PAD, fields_of
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
-from pipelines.prepare.runs import id_dtype
+from pipelines.prepare.options.config import SourceConfig, Truncation
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
+from pipelines.prepare.tokenize import engines
+from pipelines.prepare.tokenize.ragged import id_dtype
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import Feature
 

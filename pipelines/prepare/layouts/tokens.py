@@ -18,14 +18,14 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.columns import Inputs, Rows
-from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.labels import list_lengths, tag_values
 from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
 from pipelines.prepare.layouts.pad import attention_mask, fields_of, type_feature
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
-from pipelines.prepare.runs import TokenRuns, id_dtype, offsets_of
-from pipelines.prepare.word_rows import EncodedWords, WordEncoder, joins_words, open_words
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.columns.extraction import Inputs, Rows
+from pipelines.prepare.sources.columns.labels import list_lengths, tag_values
+from pipelines.prepare.tokenize.ragged import TokenRuns, id_dtype, offsets_of
+from pipelines.prepare.tokenize.word_rows import EncodedWords, WordEncoder, joins_words, open_words
 from tfrecord_io.schema import Feature
 
 __all__ = ["TOKENS"]

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipelines.prepare.columns import Rows
 from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
 from pipelines.prepare.layouts.pad import attention_mask, fields_of, type_feature
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
-from pipelines.prepare.runs import TokenRuns, id_dtype
-from pipelines.prepare.windows import EncodedWindows, WindowEncoder, require_windows
+from pipelines.prepare.sources.columns.extraction import Rows
+from pipelines.prepare.tokenize.overflow_windows import EncodedWindows, WindowEncoder, require_windows
+from pipelines.prepare.tokenize.ragged import TokenRuns, id_dtype
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import Feature, Role
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pipelines.console import say
+from pipelines.terminal.console import say
 from pipelines.train.config import TrainConfig
 from pipelines.train.preflight import flight, report
 

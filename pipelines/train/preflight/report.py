@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines import tables
+from pipelines.terminal import tables
 from pipelines.train.preflight.compiler import Compiled, OutOfMemory
 from pipelines.train.preflight.flight import Flight
 from pipelines.train.preflight.largest import Found

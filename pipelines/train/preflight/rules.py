@@ -20,7 +20,7 @@ import keras
 import tensorflow as tf
 
 from pipelines.train.preflight.errors import StepError
-from tfrecord_io import element_fitness
+from tfrecord_io.tpu_fitness import element_fitness
 
 __all__ = ["check_graph", "check_spec", "explain"]
 

@@ -15,10 +15,11 @@ import datasets
 import pyarrow as pa
 import zstandard
 
-from pipelines.prepare.sources import heads, ingest
-from pipelines.prepare.sources.files import DataFile, FileKind
-from pipelines.prepare.sources.ingest_receipts import IngestReceipt
-from pipelines.prepare.sources.ingest_tasks import IngestTask, tasks_of
+from pipelines.prepare.sources.files.data_files import DataFile, FileKind
+from pipelines.prepare.sources.formats import heads
+from pipelines.prepare.sources.ingest import ingest
+from pipelines.prepare.sources.ingest.ingest_receipts import IngestReceipt
+from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask, tasks_of
 
 __all__ = ["PACKERS", "as_datasets", "data_file", "ingested", "json_lines", "rows_of", "tasks", "written"]
 

@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.prepare.sources import files, footers
-from pipelines.prepare.sources.features import Columns, described
-from pipelines.prepare.sources.files import DataFile
-from pipelines.prepare.sources.groups import Groups, StoredFile
-from pipelines.prepare.sources.reading import RowReader, SplitSource
+from pipelines.prepare.sources.files import data_files
+from pipelines.prepare.sources.files.data_files import DataFile
+from pipelines.prepare.sources.formats import footers
+from pipelines.prepare.sources.formats.features import Columns, described
+from pipelines.prepare.sources.formats.groups import Groups, StoredFile
+from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 
 __all__ = ["Stored", "data_file", "in_place", "ingested", "parquet", "rows_of", "store"]
 
@@ -44,7 +45,7 @@ def data_file(place: str | Path) -> DataFile:
     if "://" in address:
         fs, inner = fsspec.core.url_to_fs(address)
         info = fs.info(inner)
-        return DataFile(path=address, name=name, kind="parquet", size=info["size"], version=files.version_of(info))
+        return DataFile(path=address, name=name, kind="parquet", size=info["size"], version=data_files.version_of(info))
     found = Path(address).stat()
     return DataFile(
         path=address, name=name, kind="parquet", size=found.st_size, version="xxh3:0", stamp=found.st_mtime_ns

@@ -9,9 +9,9 @@ from typing import Any
 import datasets
 import pytest
 
-from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.sources import card_features, cards
-from pipelines.prepare.sources.resolve import resolve
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.splits import card_features, cards
+from pipelines.prepare.sources.splits.resolve import resolve
 from tests.prepare.sources.test_split_rules import ours, theirs, write
 from tfrecord_io.errors import SourceError
 

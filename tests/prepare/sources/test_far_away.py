@@ -18,9 +18,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare import persistence
-from pipelines.prepare.sources import rows
-from pipelines.prepare.sources.files import DataFile
+from pipelines.prepare.sources.files.data_files import DataFile
+from pipelines.prepare.sources.rows import stored_rows
+from pipelines.prepare.storage import persistence
 from tests import building
 from tests.prepare.sources import stored
 from tests.prepare.sources.stored import in_place
@@ -99,7 +99,7 @@ def on_web(server: _Server, name: str = "a.parquet", *, version: str = '"first"'
 def texts(file: DataFile, segments: list[tuple[int, int]]) -> list[str]:
     found = in_place(file)
     known = {stored_file.path: file.path for stored_file in found.files}
-    read = rows.read(found.pieces(segments), ["text"], types=TABLE.schema, addresses=known)
+    read = stored_rows.read(found.pieces(segments), ["text"], types=TABLE.schema, addresses=known)
     return [text for _, batch in read for text in batch.column(0).to_pylist()]
 
 
@@ -147,9 +147,9 @@ def test_a_server_without_ranges_is_refused(server: _Server) -> None:
 
 _ON_HUB = """
 import json, sys
-from pipelines.prepare import persistence
+from pipelines.prepare.storage import persistence
 from tests.prepare.sources.test_far_away import texts
-from pipelines.prepare.sources.files import DataFile
+from pipelines.prepare.sources.files.data_files import DataFile
 from tfrecord_io.errors import SourceError
 persistence._FIRST_SECONDS = 0.01
 name, size = sys.argv[1:]

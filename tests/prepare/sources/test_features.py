@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Features, LargeList, List, Value
 
-from pipelines.prepare.sources.features import Column, Columns, described
+from pipelines.prepare.sources.formats.features import Column, Columns, described
 from tfrecord_io.errors import SourceError
 
 CHAT = [[{"role": "user", "content": "hi"}], []]

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.prepare import object_storage
-from pipelines.prepare.sources import footers
-from pipelines.prepare.sources.files import DataFile
+from pipelines.prepare.sources.files.data_files import DataFile
+from pipelines.prepare.sources.formats import footers
+from pipelines.prepare.storage import object_storage
 from tests.prepare.sources import stored
 from tests.prepare.sources.stored import data_file, parquet
 from tfrecord_io.errors import SourceError

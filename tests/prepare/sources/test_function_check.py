@@ -15,14 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.columns import ColumnPlan, validate
-from pipelines.prepare.config import StepKind
-from pipelines.prepare.sources import function_check
-from pipelines.prepare.sources.features import Columns
-from pipelines.prepare.sources.function_check import Changed, with_functions
-from pipelines.prepare.sources.left_out import CODES, codes_of, staying, without_codes
-from pipelines.prepare.sources.reading import SplitSource
-from pipelines.prepare.sources.user_functions import UserFunction
+from pipelines.prepare.options.config import StepKind
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
+from pipelines.prepare.sources.formats.features import Columns
+from pipelines.prepare.sources.rows import function_check
+from pipelines.prepare.sources.rows.function_check import Changed, with_functions
+from pipelines.prepare.sources.rows.left_out import CODES, codes_of, staying, without_codes
+from pipelines.prepare.sources.rows.reading import SplitSource
+from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tests.prepare.sources.stored import Stored, rows_of, store
 from tests.prepare.sources.test_user_functions import HEAD, UPPER, find, one, refused, write
 from tfrecord_io.errors import SourceError

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.prepare.sources.groups import Groups, StoredFile
+from pipelines.prepare.sources.formats.groups import Groups, StoredFile
 from tfrecord_io.errors import SourceError
 
 

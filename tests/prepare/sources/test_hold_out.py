@@ -14,15 +14,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.columns import ColumnPlan, validate
-from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.rejects import told_apart
-from pipelines.prepare.sources import hold_out, selection
-from pipelines.prepare.sources.hold_out import HoldOut
-from pipelines.prepare.sources.left_out import codes_of, staying, without_codes
-from pipelines.prepare.sources.reading import SplitSource
-from pipelines.prepare.sources.sides import HASHES
-from pipelines.prepare.split_options import HoldOutOption
+from pipelines.prepare.dataset.rejected_rows import told_apart
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.options.split_options import HoldOutOption
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
+from pipelines.prepare.sources.rows import hold_out, selection
+from pipelines.prepare.sources.rows.hold_out import HoldOut
+from pipelines.prepare.sources.rows.left_out import codes_of, staying, without_codes
+from pipelines.prepare.sources.rows.reading import SplitSource
+from pipelines.prepare.sources.rows.sides import HASHES
 from tests.prepare.sources.stored import rows_of, store
 from tests.prepare.sources.test_function_check import folder
 from tests.prepare.sources.test_user_functions import find, refused, write
@@ -200,7 +200,7 @@ class TestWithFunctions:
         assert found["validation"].reader.share == pytest.approx(0.15, abs=0.05)
 
     def _divided(self, folder: Path, function: Any) -> dict[str, SplitSource]:
-        from pipelines.prepare.sources.function_check import with_functions
+        from pipelines.prepare.sources.rows.function_check import with_functions
 
         stored = store(folder, train=ROWS)
         changed = with_functions(stored.readers, stored.groups, stored.columns, find(function), asked=("train",))

@@ -70,9 +70,9 @@ REPOSITORIES = {
 
 _CLIENT = """
 import json, sys
-from pipelines.prepare import persistence
-from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.sources.resolve import resolve
+from pipelines.prepare.storage import persistence
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.splits.resolve import resolve
 
 persistence._PATIENCE_SECONDS, persistence._FIRST_SECONDS = 1.0, 0.1
 answers = []

@@ -13,8 +13,8 @@ import pytest
 import xxhash
 from fsspec.implementations.memory import MemoryFileSystem
 
-from pipelines.prepare.sources import identity, places
-from pipelines.prepare.sources.places import Found
+from pipelines.prepare.sources.files import folder_listing, identity
+from pipelines.prepare.sources.files.folder_listing import Found
 from tfrecord_io.errors import SourceError
 
 FILES = [Found(path=f"memory://digests/{index}", name=str(index), size=index) for index in range(40)]
@@ -37,7 +37,7 @@ def known(files: Sequence[Found]) -> list[dict[str, Any]]:
 def test_a_local_file_is_known_by_all_of_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"x" * 5_000_000)
-    ((data, entry),) = identity.known([places.local_file(str(path), name="a.txt")])
+    ((data, entry),) = identity.known([folder_listing.local_file(str(path), name="a.txt")])
     digest = xxhash.xxh3_128(path.read_bytes()).hexdigest()
     assert entry == {"name": "a.txt", "bytes": 5_000_000, "xxh3": digest}
     assert (data.version, data.size, data.kind) == (f"xxh3:{digest}", 5_000_000, "text")
@@ -47,7 +47,7 @@ def test_a_local_file_is_known_by_all_of_its_bytes(tmp_path: Path) -> None:
 def test_a_local_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"before")
-    found = places.local_file(str(path), name="a.txt")
+    found = folder_listing.local_file(str(path), name="a.txt")
     path.write_bytes(b"longer than before")
     with pytest.raises(SourceError, match=r"a\.txt: was changed while it was read"):
         known([found])
@@ -57,13 +57,13 @@ def test_a_remote_file_is_known_by_its_bytes_where_its_service_has_no_mark(
     remote: MemoryFileSystem, tmp_path: Path
 ) -> None:
     (tmp_path / "7").write_bytes(b"x" * 7)
-    assert known([FILES[7]]) == known([places.local_file(str(tmp_path / "7"), name="7")])
+    assert known([FILES[7]]) == known([folder_listing.local_file(str(tmp_path / "7"), name="7")])
 
 
 def test_what_a_listing_says_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryFileSystem, "info", None)
     info = {"size": 3, "md5Hash": "m==", "etag": "e", "generation": "17"}
-    found = places.remote_file("memory://digests/a.txt", info, name="a.txt")
+    found = folder_listing.remote_file("memory://digests/a.txt", info, name="a.txt")
     ((data, entry),) = identity.known([found])
     assert entry == {"name": "a.txt", "bytes": 3, "mark": "m=="}
     assert data.version == "17"

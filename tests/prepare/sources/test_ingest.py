@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.sources import ingest, ingest_receipts, ingest_tasks
-from pipelines.prepare.sources.files import DataFile, Listing
-from pipelines.prepare.sources.groups import Groups
-from pipelines.prepare.sources.ingest_tasks import IngestTask
-from pipelines.prepare.sources.reading import RowReader
-from pipelines.prepare.sources.row_files import MOST_BYTES, MOST_ROWS, even_batches
+from pipelines.prepare.sources.files.data_files import DataFile, Listing
+from pipelines.prepare.sources.formats.groups import Groups
+from pipelines.prepare.sources.formats.row_files import MOST_BYTES, MOST_ROWS, even_batches
+from pipelines.prepare.sources.ingest import ingest, ingest_receipts, ingest_tasks
+from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+from pipelines.prepare.sources.rows.reading import RowReader
 from tests.prepare.sources.ingesting import json_lines, rows_of, tasks, written
 
 SHORT = [{"text": f"row {row}", "label": row if row % 7 else None} for row in range(2500)]

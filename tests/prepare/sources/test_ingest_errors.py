@@ -11,8 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.sources import heads, ingest
-from pipelines.prepare.sources.files import DataFile, FileKind
+from pipelines.prepare.sources.files.data_files import DataFile, FileKind
+from pipelines.prepare.sources.formats import heads
+from pipelines.prepare.sources.ingest import ingest
 from tests.prepare.sources.ingesting import PACKERS, data_file, ingested, json_lines, tasks, written
 from tfrecord_io.errors import ColumnError, SourceError
 

@@ -12,10 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.sources import byte_ranges, ingest, ingest_tasks, text_readers
-from pipelines.prepare.sources import json_lines as json_lines_module
-from pipelines.prepare.sources.files import DataFile, FileKind
-from pipelines.prepare.sources.ingest_tasks import IngestTask
+from pipelines.prepare.sources.files import byte_ranges
+from pipelines.prepare.sources.files.data_files import DataFile, FileKind
+from pipelines.prepare.sources.formats import json_lines as json_lines_module
+from pipelines.prepare.sources.formats import text_readers
+from pipelines.prepare.sources.ingest import ingest, ingest_tasks
+from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
 from tests.prepare.sources.ingesting import ingested, json_lines, rows_of, tasks, written
 
 LINES = st.lists(st.sampled_from(["", "a", "bb\r", "\r", "ccc\r\r", "\ufeff", "\u2028é", "x" * 40]), max_size=12)

@@ -17,10 +17,12 @@ from typing import Any
 import fsspec
 import pytest
 
-from pipelines.prepare.sources import byte_ranges, heads, ingest
-from pipelines.prepare.sources.files import DataFile, FileKind
-from pipelines.prepare.sources.ingest_receipts import IngestReceipt
-from pipelines.prepare.sources.ingest_tasks import IngestTask, tasks_of
+from pipelines.prepare.sources.files import byte_ranges
+from pipelines.prepare.sources.files.data_files import DataFile, FileKind
+from pipelines.prepare.sources.formats import heads
+from pipelines.prepare.sources.ingest import ingest
+from pipelines.prepare.sources.ingest.ingest_receipts import IngestReceipt
+from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask, tasks_of
 from tests.prepare.sources.ingesting import PACKERS, json_lines, rows_of
 from tfrecord_io.errors import SourceError
 

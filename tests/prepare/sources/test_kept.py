@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from pipelines.prepare.sources.groups import StoredFile
-from pipelines.prepare.sources.stored_groups import Kept
+from pipelines.prepare.sources.formats.groups import StoredFile
+from pipelines.prepare.sources.formats.stored_groups import Kept
 
 
 def file(name: str, *, version: str = "") -> StoredFile:

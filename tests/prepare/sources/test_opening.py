@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.sources import opening
-from pipelines.prepare.sources.reading import Source, SplitSource
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.rows import opening
+from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tests import building
 from tests.prepare.sources.ingesting import PACKERS
 from tfrecord_io.errors import ColumnError, SourceError, SplitNotFoundError

@@ -7,8 +7,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.sources import opening
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.rows import opening
 from tests.prepare.sources import stored
 from tfrecord_io.errors import SourceError
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.prepare.sources import heads, ingest, ingest_receipts
-from pipelines.prepare.sources.files import DataFile
-from pipelines.prepare.sources.ingest_tasks import tasks_of
-from pipelines.prepare.sources.relay import readable_by_workers, relay
+from pipelines.prepare.sources.files.data_files import DataFile
+from pipelines.prepare.sources.formats import heads
+from pipelines.prepare.sources.ingest import ingest, ingest_receipts
+from pipelines.prepare.sources.ingest.ingest_tasks import tasks_of
+from pipelines.prepare.sources.ingest.relay import readable_by_workers, relay
 from tests.prepare.sources.ingesting import json_lines, rows_of, written
 from tfrecord_io.errors import SourceError
 

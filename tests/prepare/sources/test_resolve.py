@@ -20,9 +20,9 @@ import pyarrow.parquet as pq
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.sources.files import Listing
-from pipelines.prepare.sources.resolve import resolve
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.files.data_files import Listing
+from pipelines.prepare.sources.splits.resolve import resolve
 from tests import building
 from tfrecord_io.errors import SourceError
 
@@ -403,8 +403,8 @@ def test_neither_datasets_nor_beam_is_imported(tmp_path: Path, kind: str) -> Non
         _write(tmp_path, "README.md", content=b"---\nlicense: mit\n---\n")
     program = (
         "import sys\n"
-        "from pipelines.prepare.config import SourceConfig\n"
-        "from pipelines.prepare.sources.resolve import resolve\n"
+        "from pipelines.prepare.options.config import SourceConfig\n"
+        "from pipelines.prepare.sources.splits.resolve import resolve\n"
         "assert resolve(SourceConfig(dataset=sys.argv[1])).splits\n"
         "print(*{name.partition('.')[0] for name in sys.modules})"
     )

@@ -19,9 +19,9 @@ from datasets.table import table_cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare import object_storage
-from pipelines.prepare.sources import rows
-from pipelines.prepare.sources.groups import Groups
+from pipelines.prepare.sources.formats.groups import Groups
+from pipelines.prepare.sources.rows import stored_rows
+from pipelines.prepare.storage import object_storage
 from tests import building
 from tests.prepare.sources.stored import data_file, in_place, ingested, parquet
 from tfrecord_io.errors import SourceError
@@ -42,7 +42,7 @@ TYPES = PLAIN.schema
 def read(
     groups: Groups, segments: Sequence[tuple[int, int]], columns: Sequence[str], *, types: pa.Schema = TYPES
 ) -> list[tuple[int, pa.RecordBatch]]:
-    return list(rows.read(groups.pieces(segments), columns, types=types, addresses={}))
+    return list(stored_rows.read(groups.pieces(segments), columns, types=types, addresses={}))
 
 
 def joined(found: Sequence[tuple[int, pa.RecordBatch]], columns: Sequence[str]) -> pa.Table:
@@ -155,7 +155,7 @@ def test_a_projection_of_ingested_rows_does_not_decode_other_columns(tmp_path: P
 def test_the_end_of_a_reader_ends_its_threads(place: str, tmp_path: Path) -> None:
     groups = in_place(parquet(f"{tmp_path if place == 'near' else place}/a.parquet", TABLE))
     before = threading.active_count()
-    reading = rows.read(groups.pieces([(0, COUNT)]), ["text"], types=TYPES, addresses={})
+    reading = stored_rows.read(groups.pieces([(0, COUNT)]), ["text"], types=TYPES, addresses={})
     next(reading)
     reading.close()  # type: ignore[attr-defined]
     assert threading.active_count() == before
@@ -278,7 +278,7 @@ def test_a_file_that_is_written_again_is_refused(kind: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("kind", ["parquet", "ipc"])
 def test_a_file_that_changes_between_two_groups_is_refused(kind: str, tmp_path: Path) -> None:
     groups, path = written(kind, tmp_path)
-    reading = rows.read(groups.pieces([(0, 10), (30, 40)]), ["text"], types=TYPES, addresses={})
+    reading = stored_rows.read(groups.pieces([(0, 10), (30, 40)]), ["text"], types=TYPES, addresses={})
     next(reading)
     os.truncate(path, 40)
     with pytest.raises(SourceError, match="was changed since the job was planned"):
@@ -390,7 +390,7 @@ def test_addresses_with_credentials_are_used_and_not_shown() -> None:
     [file] = groups.files
     shown = "https://host/a.parquet"
     pieces = dataclasses.replace(groups, files=(dataclasses.replace(file, path=shown),)).pieces([(0, 5)])
-    [(_, batch)] = rows.read(pieces, ["number"], types=TYPES, addresses={shown: file.path})
+    [(_, batch)] = stored_rows.read(pieces, ["number"], types=TYPES, addresses={shown: file.path})
     assert batch.column(0).to_pylist() == [0, 1, 2, 3, 4]
 
 

@@ -13,9 +13,9 @@ import fsspec
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.sources.files import Listing
-from pipelines.prepare.sources.resolve import resolve
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.files.data_files import Listing
+from pipelines.prepare.sources.splits.resolve import resolve
 from tfrecord_io.errors import SourceError
 
 TEXTS = [f"row {index} é" for index in range(30)]

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.sources import selection
-from pipelines.prepare.sources.groups import Groups, StoredFile
-from pipelines.prepare.sources.reading import RowReader, SplitSource
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.formats.groups import Groups, StoredFile
+from pipelines.prepare.sources.rows import selection
+from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from tfrecord_io.errors import ConfigError, SourceError, SplitNotFoundError
 
 SCHEMA = pa.schema([("text", pa.string())])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.sources import slices
+from pipelines.prepare.sources.rows import slices
 
 NUMBER = st.one_of(st.integers(-120, 120), st.integers(-(10**7), 10**7)).map(str)
 BOUND = st.one_of(

@@ -11,9 +11,9 @@ import datasets
 import fsspec
 import pytest
 
-from pipelines.prepare.config import SourceConfig
-from pipelines.prepare.sources import kinds
-from pipelines.prepare.sources.resolve import resolve
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.splits import file_kinds
+from pipelines.prepare.sources.splits.resolve import resolve
 from tfrecord_io.errors import SourceError
 
 # Each is a folder: the files in it, each with one row of its own.
@@ -154,9 +154,9 @@ def test_a_split_whose_name_cannot_be_that_of_a_file_is_refused(tmp_path: Path, 
 def test_every_suffix_has_the_reader_that_it_has_for_datasets() -> None:
     from datasets.packaged_modules import _EXTENSION_TO_MODULE
 
-    ours = {suffix: reader for suffix, reader in kinds.READERS.items() if reader}
+    ours = {suffix: reader for suffix, reader in file_kinds.READERS.items() if reader}
     theirs = {suffix.lower(): module for suffix, (module, _) in _EXTENSION_TO_MODULE.items()}
-    assert kinds.READERS.keys() == theirs.keys()
+    assert file_kinds.READERS.keys() == theirs.keys()
     assert ours == {suffix: "tsv" if suffix == ".tsv" else theirs[suffix] for suffix in ours}
 
 

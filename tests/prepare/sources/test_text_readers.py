@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.sources import text_readers
-from pipelines.prepare.sources.files import FileKind
+from pipelines.prepare.sources.files.data_files import FileKind
+from pipelines.prepare.sources.formats import text_readers
 from tests.prepare.sources.ingesting import json_lines
 
 CONTENT: dict[FileKind, bytes] = {
@@ -23,7 +23,7 @@ CONTENT: dict[FileKind, bytes] = {
 }
 PROGRAM = """
 import sys
-from pipelines.prepare.sources import text_readers
+from pipelines.prepare.sources.formats import text_readers
 kind, content = sys.argv[1], sys.argv[2].encode()
 types = text_readers.described(kind, lambda: text_readers.in_memory(content))
 print([table.to_pylist() for table in text_readers.tables(kind, lambda: text_readers.in_memory(content), types)])

@@ -12,7 +12,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.prepare.sources.byte_ranges import Unpacked, suffix_of
+from pipelines.prepare.sources.files.byte_ranges import Unpacked, suffix_of
 from tests.prepare.sources.ingesting import PACKERS
 from tfrecord_io.errors import SourceError
 

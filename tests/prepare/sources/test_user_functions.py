@@ -15,9 +15,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.config import StepConfig, StepKind
-from pipelines.prepare.sources import user_functions
-from pipelines.prepare.sources.user_functions import UserFunction
+from pipelines.prepare.options.config import StepConfig, StepKind
+from pipelines.prepare.sources.rows import user_functions
+from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tests import building
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
 

@@ -15,9 +15,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.prepare import doctor, paths, persistence
-from pipelines.prepare.config import SourceConfig, default_name
-from pipelines.prepare.sources.resolve import resolve
+from pipelines.prepare.doctor import doctor
+from pipelines.prepare.options import paths
+from pipelines.prepare.options.config import SourceConfig, default_name
+from pipelines.prepare.sources.splits.resolve import resolve
+from pipelines.prepare.storage import persistence
 from tests import building
 from tests.building import Outcome
 from tfrecord_io.errors import SourceError

@@ -1,0 +1,358 @@
+"""The command line: `prep-tfrecords`. Thin: options become a config, results become tables, errors become two lines.
+
+Heavy libraries are imported inside the commands, so that --help answers at once. Exit status: 0 done, 1 an error
+with its cause and remedy, 2 a wrong option, 130 Ctrl-C. People read stderr, programs read stdout (--json).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+from typing import Any
+
+import click
+
+import tfrecord_io
+from pipelines.cli.request import config_of, steps_of, takes_consent, takes_making, takes_request
+from pipelines.terminal import stages, tensorflow_start
+from pipelines.terminal.console import Program, WithBeam, WithSteps, common, errors, quiet, say
+
+__all__ = ["main"]
+
+
+def _folder(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
+    """The folder of a dataset, by its manifest too: what a shell completes, or a listing shows."""
+    return given if given is None else given.removesuffix("/manifest.json") if given != "manifest.json" else "."
+
+
+_dataset = click.argument("dataset", callback=_folder)
+
+_INTERRUPTED_BUILD = (
+    "interrupted before the dataset was complete",
+    "run the same command again; finished shards are kept",
+)
+
+
+@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(tfrecord_io.__version__, prog_name="prep-tfrecords")
+def main() -> None:
+    """From a Hugging Face dataset to TFRecord shards with static shapes."""
+
+
+@main.command(cls=WithBeam)
+@takes_request
+@takes_making(output_required=True)
+@common
+def build(
+    output: str, workers: int | None, resume: bool, dry_run: bool, as_json: bool, verbose: bool, **request: Any
+) -> None:
+    """Make a dataset from DATASET: a hub id, files by path or glob (several too), or a folder.
+
+    Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
+    """
+    if dry_run:
+        _plan(request, output=output, workers=workers, as_json=as_json, verbose=verbose)
+        return
+    with errors(verbose=verbose, interrupted=_INTERRUPTED_BUILD):
+        config = config_of(request, output=output, workers=workers, overwrite=not resume)
+        with quiet(verbose=verbose):
+            _begin(config)
+            from pipelines.cli import report
+            from pipelines.prepare.build import launcher as building
+            from tfrecord_io import manifest
+
+            _own_process()
+            built = building.build(config, watch=report.watch)
+        report.summary(built)
+        if as_json:
+            click.echo(json.dumps({"manifest_sha256": manifest.digest(built.manifest), **_built(built)}))
+    # Taking down an interpreter with so many libraries takes a second or more, and there is nothing left to do.
+    main.leaves_at_once = not request.get("beam_args")
+
+
+def _begin(config: Any) -> None:
+    """Says what the next seconds go into."""
+    stages.begin(f"opening {config.source.dataset} and the tokenizer {config.tokenizer.name}")
+
+
+def _own_process() -> None:
+    """Spares a process that is ours what libraries do for others: Numba loads what other packages teach it before the
+    first kernel, and Arrow keeps memory that was freed.
+    """
+    if main.owns_process:
+        from pipelines.prepare.process import memory
+        from tfrecord_io import _kernels
+
+        _kernels.leave_out_extensions()
+        memory.own_process()
+
+
+@main.command(cls=WithBeam)
+@takes_request
+@takes_making(output_required=False)
+@common
+def plan(
+    output: str | None, workers: int | None, resume: bool, dry_run: bool, as_json: bool, verbose: bool, **request: Any
+) -> None:
+    """Show from a sample what `build` with the same arguments would make. Writes nothing."""
+    del resume, dry_run  # nothing is made, as always
+    _plan(request, output=output, workers=workers, as_json=as_json, verbose=verbose)
+
+
+def _plan(request: dict[str, Any], *, output: str | None, workers: int | None, as_json: bool, verbose: bool) -> None:
+    with errors(verbose=verbose):
+        config = config_of(request, output="." if output is None else output, workers=workers, overwrite=False)
+        with quiet(verbose=verbose):
+            _begin(config)
+            from pipelines.cli import report
+            from pipelines.prepare.build import estimate
+
+            _own_process()
+            found = estimate.estimate(config)
+        report.estimates(found)
+        if as_json:
+            click.echo(json.dumps([each.to_json() for each in found]))
+
+
+@main.command()
+@_dataset
+@click.option("--split", "splits", multiple=True, help="Repeatable. Default: every split.")
+@click.option("--rows", type=click.IntRange(min=0), default=2, show_default=True, help="Rows to decode of each split.")
+@common
+def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, verbose: bool) -> None:
+    """Show the manifest of a finished DATASET folder as a table, and rows decoded back to text."""
+    with errors(verbose=verbose):
+        from pipelines.cli import report
+        from pipelines.prepare.audit import decode
+
+        with quiet(verbose=verbose):
+            manifest = _open(dataset)
+            decoded = [
+                row
+                for split in splits or tuple(manifest.splits)
+                for row in decode.decoded_rows(dataset, manifest, split, rows=rows)
+            ]
+        report.manifest_tables(manifest)
+        report.rows(decoded)
+        if as_json:
+            click.echo(json.dumps([dataclasses.asdict(row) for row in decoded]))
+
+
+@main.command(cls=WithSteps)
+@_dataset
+@click.option("--repair", is_flag=True, help="Make again what is damaged or missing, from the plan and the source.")
+@takes_consent
+@common
+def verify(
+    dataset: str, repair: bool, source: str | None, steps: Any, run_stored: bool, as_json: bool, verbose: bool
+) -> None:
+    """Reread all of a finished DATASET folder: crcs, digests, counts, shapes, id ranges. Exit status 1 if it is
+    damaged. The options on the source and its steps are for --repair.
+    """
+    with errors(verbose=verbose):
+        from pipelines.prepare.audit import repair as repairing
+        from pipelines.prepare.audit.consent import Consent
+        from pipelines.prepare.storage import locking
+
+        manifest = _open(dataset)
+        consent = Consent(source=source, steps=steps_of(steps), run_stored=run_stored)
+        with locking.held(dataset, work_folder=".prep") if repair else contextlib.nullcontext():
+            damaged = _verified(dataset, manifest)
+            if damaged and repair:
+                with quiet(verbose=verbose):
+                    for file, origin in repairing.repair(dataset, manifest, damaged, consent=consent):
+                        say(f"made {file} again from {origin}")
+        if as_json:
+            click.echo(json.dumps([{**dataclasses.asdict(each), "repaired": repair} for each in damaged]))
+        if damaged and not repair:
+            _refuse(dataset, damaged)
+        total = sum(len(split.shards) for split in manifest.splits.values())
+        num_examples = sum(split.num_examples for split in manifest.splits.values())
+        say(f"{total} shards with {num_examples:,} examples are as the manifest says")
+
+
+def _verified(dataset: str, manifest: Any) -> list[Any]:
+    """Says of each file what it is, and returns the damaged ones."""
+    from pipelines.prepare.audit import verify as verifying
+
+    damaged = []
+    for checked in verifying.verify_files(dataset, manifest):
+        if checked.problem:
+            damaged.append(checked)
+            say(f"BAD  {checked.file}: {checked.problem}")
+        elif checked.part == "shard":
+            say(f"ok   {checked.file}")
+    return damaged
+
+
+def _refuse(dataset: str, damaged: list[Any]) -> None:
+    from tfrecord_io.errors import CorruptRecordError
+
+    raise CorruptRecordError(
+        f"{dataset}: {len(damaged)} files are damaged or missing, the first is {damaged[0].file}",
+        remedy=f"run `prep-tfrecords verify {dataset} --repair`, which makes them again",
+    )
+
+
+@main.command(cls=WithSteps)
+@_dataset
+@click.option("--split", required=True, help="Of the record.")
+@click.option("--shard", required=True, type=click.IntRange(min=0), metavar="I", help="Number in the split, from 0.")
+@click.option("--record", required=True, type=click.IntRange(min=0), metavar="J", help="Number in the shard, from 0.")
+@takes_consent
+@common
+def trace(
+    dataset: str,
+    split: str,
+    shard: int,
+    record: int,
+    source: str | None,
+    steps: Any,
+    run_stored: bool,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Show from which rows of the source a record of a finished DATASET folder was made."""
+    with errors(verbose=verbose):
+        from pipelines.cli import report
+        from pipelines.prepare.audit import reopened_dataset, trace
+        from pipelines.prepare.audit.consent import Consent
+
+        consent = Consent(source=source, steps=steps_of(steps), run_stored=run_stored)
+        with quiet(verbose=verbose):
+            opened = reopened_dataset.reopen(dataset, _open(dataset), consent=consent)
+            found = trace.Tracer(opened).trace(split=split, shard=shard, record=record)
+        report.traced(found)
+        if as_json:
+            click.echo(json.dumps(dataclasses.asdict(found)))
+
+
+@main.command()
+@click.argument("dataset", required=False, callback=_folder)
+@click.option("--output", metavar="OUT", help="Folder or gs:// address that a build is to write to.")
+@click.option(
+    "--region", metavar="REGION", help="Where the TPU or the workers are, to compare with the bucket's place."
+)
+@click.option("--source", metavar="FILES", help="Data files by path or glob, to see whether they can be read.")
+@click.option("--tpu", type=click.Choice(["node", "vm"]), help="Is DATASET fit for a TPU of this kind?")
+@click.option("--global-batch-size", type=click.IntRange(min=1), default=1024, show_default=True, help="With --tpu.")
+@click.option("--replicas", type=click.IntRange(min=1), default=8, show_default=True, help="TPU cores, with --tpu.")
+@click.option("--hosts", type=click.IntRange(min=1), default=1, show_default=True, help="TPU hosts, with --tpu.")
+@common
+def doctor(
+    dataset: str | None,
+    output: str | None,
+    region: str | None,
+    source: str | None,
+    tpu: Any,
+    as_json: bool,
+    verbose: bool,
+    **sizes: int,
+) -> None:
+    """Is a place ready for a dataset (--output), or a finished DATASET for a TPU (--tpu, node unless you say vm)?
+
+    Tries in OUT, on a small object, all that a build does there: write, read, list, delete; and says who we are.
+    """
+    with errors(verbose=verbose):
+        from tfrecord_io.errors import ConfigError
+
+        if (output is None) == (dataset is None) or (output is not None and tpu is not None):
+            raise ConfigError(
+                "doctor looks at one thing at a time",
+                remedy="give --output OUT, or the folder of a finished dataset (with --tpu node or vm)",
+            )
+        if dataset is not None and (tpu is not None or _is_finished(dataset)):
+            # What a Node needs is all that a VM does, and more.
+            _examine_dataset(dataset, tpu=tpu or "node", as_json=as_json, verbose=verbose, **sizes)
+        else:
+            with quiet(verbose=verbose):
+                _examine_place(output or dataset or "", region=region, source=source, as_json=as_json)
+
+
+def _is_finished(dataset: str) -> bool:
+    from pipelines.prepare.dataset import workspace
+
+    return workspace.read_manifest(dataset) is not None
+
+
+def _examine_place(output: str, *, region: str | None, source: str | None, as_json: bool) -> None:
+    from pipelines.prepare.doctor import doctor as doctoring
+    from tfrecord_io.errors import OutputError
+
+    checks = doctoring.diagnose(output, region=region, dataset=source)
+    for check in checks:
+        mark = {True: "ok  ", False: "BAD ", None: "?   "}[check.ok]
+        say(f"{mark} {check.name}: {check.found}")
+        if check.remedy:
+            say(f"       {check.remedy}")
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(check) for check in checks]))
+    if failed := [check.name for check in checks if check.ok is False]:
+        raise OutputError(
+            f"{output}: not ready for a dataset: {', '.join(failed)}", remedy="do what stands below each BAD line"
+        )
+
+
+def _examine_dataset(
+    dataset: str, *, tpu: Any, global_batch_size: int, replicas: int, hosts: int, as_json: bool, verbose: bool
+) -> None:
+    from tfrecord_io.errors import ConfigError
+
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+    try:
+        tensorflow_start.load(verbose=verbose)
+    except ImportError as error:
+        raise ConfigError(
+            f"--tpu needs TensorFlow, which cannot be imported ({error})", remedy="run `pip install '.[train]'`"
+        ) from error
+    from tfrecord_io import reader, readiness
+
+    opened = reader.open(dataset)
+    every = (
+        finding
+        # Rows of each length are read by themselves.
+        for data in [opened.bucket(length) for length in opened.manifest.bucket_lengths] or [opened]
+        for name, split in data.splits.items()
+        if split.num_examples
+        for finding in readiness.check_data(
+            data, name, tpu=tpu, global_batch_size=global_batch_size, num_replicas=replicas, num_hosts=hosts
+        )
+    )
+    found = list(dict.fromkeys(every))
+    say(readiness.describe(found), lines=True)
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(finding) for finding in found]))
+    readiness.require(found)
+
+
+def _open(dataset: str) -> Any:
+    from pipelines.prepare.dataset import workspace
+
+    return workspace.require_manifest(dataset)
+
+
+def _built(built: Any) -> dict[str, Any]:
+    return {
+        "shards_made": built.shards_made,
+        "shards_kept": built.shards_kept,
+        "seconds": round(built.seconds, 3),
+        "engines": built.manifest.engines,
+        "fingerprint": built.manifest.fingerprint,
+        "splits": {
+            name: {
+                "examples": split.num_examples,
+                "tokens": split.num_tokens,
+                "bytes": split.num_bytes,
+                "shards": len(split.shards),
+                **dataclasses.asdict(split.ledger),
+                "ledgers": [{"shard": shard.name, **dataclasses.asdict(shard.ledger)} for shard in split.shards],
+            }
+            for name, split in built.manifest.splits.items()
+        },
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,326 @@
+"""What people read: the progress bar, and the tables of `build`, `plan` and `inspect`. All of it goes to stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+from pipelines.prepare.audit.decode import DecodedRow
+from pipelines.prepare.audit.trace import Traced
+from pipelines.prepare.build.estimate import Estimate
+from pipelines.prepare.build.launcher import Built
+from pipelines.prepare.build.layout_comparison import least
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.process import progress
+from pipelines.terminal.tables import console, table
+from tfrecord_io.manifest import Ledger, Manifest
+from tfrecord_io.shown import without_secrets
+
+__all__ = ["count", "estimates", "manifest_tables", "rows", "size", "summary", "traced", "watch"]
+
+_POLL_SECONDS = 0.25
+_LINE_SECONDS = 10.0
+# Shards with rejected rows that are named.
+_LISTED = 5
+
+
+def size(num_bytes: float) -> str:
+    """Bytes as people write them: 1.2 kB, 98.6 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(num_bytes) < 1000:
+            return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
+        num_bytes /= 1000
+    return f"{num_bytes:.1f} TB"
+
+
+def count(number: int) -> str:
+    """A number as people write it: all of it up to ten million, 18.2 M above."""
+    if number < 10_000_000:
+        return f"{number:,}"
+    return f"{number / 1e6:,.1f} M" if number < 10_000_000_000 else f"{number / 1e9:,.1f} G"
+
+
+def _some(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+@contextlib.contextmanager
+def watch(tasks: list[ShardTask]) -> Iterator[None]:
+    """Shows the progress of `tasks` while the context lasts: a bar on a terminal, a line every ten seconds
+    elsewhere.
+    """
+    out = console()
+    total = sum(task.num_rows for task in tasks)
+    if not tasks:
+        yield
+        return
+    out.print(f"making {_some(len(tasks), 'shard')} from {_some(total, 'row')}")
+    with _bar(out, total) if out.is_terminal else _lines(out, total):
+        yield
+
+
+@contextlib.contextmanager
+def _bar(out: Console, total: int) -> Iterator[None]:
+    columns = (
+        BarColumn(),
+        TextColumn("{task.percentage:3.0f} %  {task.description}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=out, transient=True) as bar:
+        shown = bar.add_task("", total=total)
+        with _polling(
+            lambda text, rows: bar.update(shown, completed=rows, description=text),
+            out=bar.console,
+            seconds=_POLL_SECONDS,
+        ):
+            yield
+
+
+@contextlib.contextmanager
+def _lines(out: Console, total: int) -> Iterator[None]:
+    with _polling(lambda text, rows: out.print(f"{rows / total:4.0%}  {text}"), out=out, seconds=_LINE_SECONDS):
+        yield
+
+
+@contextlib.contextmanager
+def _polling(show: Callable[[str, int], None], *, out: Console, seconds: float) -> Iterator[None]:
+    """Shows the counters every so many seconds, and what is told by the way at once."""
+    began = time.perf_counter()
+    done = threading.Event()
+
+    def say() -> None:
+        for note in progress.told():
+            out.print(without_secrets(note), soft_wrap=True)
+
+    def poll() -> None:
+        due = began + seconds
+        while not done.wait(min(seconds, _POLL_SECONDS)):
+            say()
+            if time.perf_counter() >= due:
+                due += seconds
+                show(*_speed(time.perf_counter() - began))
+
+    thread = threading.Thread(target=poll, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        say()
+
+
+def _speed(seconds: float) -> tuple[str, int]:
+    """The counters after so many seconds as a text, and the rows of them."""
+    counts = progress.read()
+    passed = max(seconds, 1e-9)
+    text = (
+        f"{counts.rows / passed:,.0f} rows/s  {counts.tokens / passed:,.0f} tokens/s  "
+        f"{_some(counts.shards, 'shard')}, {size(counts.num_bytes)}"
+    )
+    return text, counts.rows
+
+
+def summary(built: Built) -> None:
+    """The table at the end of a build."""
+    out = console()
+    out.print(_split_table(built.manifest))
+    _print_buckets(out, built.manifest)
+    _print_steps(out, built.manifest)
+    _print_rejected(out, built.manifest)
+    out.print(
+        f"{_some(built.shards_made, 'shard')} made, {built.shards_kept} kept from before, in {built.seconds:.1f} s "
+        f"(fingerprint {built.manifest.fingerprint[:12]})"
+    )
+    _print_engines(out, built.manifest)
+
+
+def manifest_tables(manifest: Manifest) -> None:
+    """The manifest as tables."""
+    out = console()
+    facts = manifest.tokenizer
+    lengths = ", ".join(map(str, manifest.bucket_lengths or (manifest.row_length,)))
+    _headed(out, manifest.name, f" layout {manifest.layout['name']}, rows of {lengths} tokens")
+    out.print(f"tokenizer {facts.name} ({facts.kind}), vocabulary {facts.vocab_size:,}, pads {facts.padding_side}")
+    features = table("feature", "dtype", "shape", "meaning")
+    for feature in manifest.schema.features:
+        features.add_row(feature.name, feature.dtype, str(list(feature.shape)), feature.meaning)
+    out.print(features)
+    if manifest.label_names is not None:
+        out.print("labels: " + ", ".join(f"{index} {name}" for index, name in enumerate(manifest.label_names[:20])))
+    out.print(_split_table(manifest))
+    _print_buckets(out, manifest)
+    _print_steps(out, manifest)
+    _print_rejected(out, manifest)
+    _print_engines(out, manifest)
+
+
+def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
+    """Decoded rows, long ones shortened."""
+    out = console()
+    for row in decoded:
+        extra = "".join(f", {name} {value!r}" for name, value in row.features.items())
+        _headed(out, row.split, f"record {row.record} of {row.shard}: {row.num_tokens} tokens{extra}")
+        _indented(out, _shortened(row.text, width))
+
+
+def traced(found: Traced, *, width: int = 400) -> None:
+    """A record and the rows in it, long texts shortened."""
+    out = console()
+    rows = f"{_some(len(found.rows), 'row')} of {found.source}"
+    _headed(out, found.split, f"record {found.record} of {found.shard}: {rows}")
+    split = "the split" if found.origin is None else f"split {found.origin!r}"
+    for row in found.rows:
+        place = f" = row {row.file_row:,} of {row.file}" if row.file else ""
+        tokens = f", tokens {row.tokens[0]} to {row.tokens[1] - 1}" if row.tokens else ""
+        out.print(f"  row {row.row:,} of {split}{place}{tokens}", soft_wrap=True)
+        for name, value in row.texts.items():
+            _indented(out, f"{name}: {_shortened(value, width)}")
+
+
+def _headed(out: Console, head: str, rest: str) -> None:
+    out.print(out.render_str(head, style="bold"), rest)
+
+
+def _indented(out: Console, text: str) -> None:
+    """Lines of somebody else's text: none of them looks like one of ours."""
+    for line in text.split("\n"):
+        out.print(f"    {line}", soft_wrap=True)
+
+
+def _shortened(value: Any, width: int) -> str:
+    """A text, or anything else that a column holds as JSON, with its beginning if it is long."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= width else f"{text[:width]} … ({len(text)} characters)"
+
+
+def estimates(found: list[Estimate]) -> None:
+    """The tables of `plan`."""
+    out = console()
+    left_out = _left_out(found)
+    names = ["rows", *left_out, "rejected", "tokens", "shards", "bytes", "tokenizing"]
+    splits = table("split", *names, numbers=len(names), title="would come out")
+    for each in found:
+        splits.add_row(
+            each.split,
+            count(each.rows),
+            *(count(sum(getattr(each, field) for field in fields)) for fields in left_out.values()),
+            count(each.rows_rejected),
+            count(each.num_tokens),
+            count(each.shards),
+            size(each.num_bytes),
+            f"{each.seconds:.1f} s",
+        )
+    out.print(splits)
+    if found and found[0].engine:
+        out.print(f"tokenized by {found[0].engine}")
+    if found and found[0].steps:
+        out.print(f"steps: {', '.join(found[0].steps)}")
+    for each in found:
+        shown = "   ".join(f"{percent} %: {value}" for percent, value in each.token_percentiles.items())
+        out.print(f"{each.split}: tokens in a row, percentiles   {shown}")
+        if each.layouts:
+            out.print(_layouts_table(each))
+            for cost in each.layouts:
+                if cost.lengths:
+                    out.print(f"buckets are --bucket-lengths {','.join(map(str, cost.lengths))}", soft_wrap=True)
+
+
+def _layouts_table(each: Estimate) -> Table:
+    """What each layout would waste; the least of it is marked."""
+    names = ("length", "rows", "shards", "padding", "tokens cut", "rows cut", "waste")
+    layouts = table("layout", *names, numbers=len(names), title=f"{each.split}, by layout")
+    best = least(each.layouts)
+    for cost in each.layouts:
+        shares = (f"{share:.1%}" for share in (cost.padding, cost.tokens_cut, cost.rows_cut, cost.waste))
+        name = "buckets" if cost.lengths else cost.layout
+        mark = " *" if cost is best else ""
+        layouts.add_row(name + mark, str(cost.length), count(cost.records), count(cost.shards), *shares)
+    layouts.caption = "waste: padding and cut tokens, for each token of the rows; * wastes least"
+    layouts.caption_justify = "left"
+    return layouts
+
+
+def _left_out(found: Sequence[Estimate] | Sequence[Ledger]) -> dict[str, tuple[str, ...]]:
+    """The column for rows that are left out on purpose, with the fields that it counts, if any split has such rows. For
+    one column each 80 characters are too few.
+    """
+    fields = {"filtered": "rows_filtered", "other splits": "rows_in_other_splits"}
+    used = {name: field for name, field in fields.items() if any(getattr(each, field) for each in found)}
+    name = "left out" if len(used) > 1 else "".join(used)
+    return {name: tuple(used.values())} if used else {}
+
+
+def _split_table(manifest: Manifest) -> Table:
+    left_out = _left_out([split.ledger for split in manifest.splits.values()])
+    names = ["rows", *left_out, "rejected", "examples", "tokens", "cut", "shards", "bytes"]
+    splits = table("split", *names, numbers=len(names))
+    for name, split in manifest.splits.items():
+        splits.add_row(
+            name,
+            count(split.ledger.rows_in),
+            *(count(sum(getattr(split.ledger, field) for field in fields)) for fields in left_out.values()),
+            count(sum(split.ledger.unusable.values())),
+            count(split.num_examples),
+            count(split.num_tokens),
+            count(split.ledger.tokens_cut),
+            count(len(split.shards)),
+            size(split.num_bytes),
+        )
+    return splits
+
+
+def _print_buckets(out: Console, manifest: Manifest) -> None:
+    """How many rows there are of each length, and how much of them is padding, if there are several lengths."""
+    for name, split in manifest.splits.items() if manifest.bucket_lengths else ():
+        found = []
+        for length in manifest.bucket_lengths:
+            of_length = [shard for shard in split.shards if shard.length == length]
+            rows, tokens = (sum(getattr(shard, what) for shard in of_length) for what in ("num_examples", "num_tokens"))
+            if rows:
+                found.append(f"{rows:,} of {length} ({1 - tokens / (rows * length):.0%} padding)")
+        out.print(f"rows of {name} by length: {', '.join(found)}")
+
+
+def _print_steps(out: Console, manifest: Manifest) -> None:
+    """The user's steps, in their order."""
+    for step in manifest.options.get("steps", []):
+        named = "".join(f"--{kind} {step[kind]}" for kind in ("map", "filter") if kind in step)
+        out.print(f"step {named} (module {step['module_sha256'][:12]})")
+
+
+def _print_engines(out: Console, manifest: Manifest) -> None:
+    """Whose tokens the dataset has, and how many rows the reference has confirmed."""
+    sums: dict[str, list[int]] = {}
+    for engines in manifest.engines.get("splits", {}).values():
+        for engine, counts in engines.items():
+            so_far = sums.setdefault(engine, [0, 0])
+            so_far[0] += counts["rows"]
+            so_far[1] += counts["rows_checked"]
+    for engine, (made, checked) in sorted(sums.items()):
+        confirmed = f", {checked:,} of them also by the reference, with the same result" if checked else ""
+        out.print(f"tokenized by {engine}: {made:,} rows{confirmed}")
+    if disproved := manifest.engines.get("disproved"):
+        out.print(
+            f"{disproved['engine']} gave other tokens for row {disproved['row']:,} of {disproved['split']}: "
+            "all that it had made was made again by the reference"
+        )
+
+
+def _print_rejected(out: Console, manifest: Manifest) -> None:
+    for name, split in manifest.splits.items():
+        if unusable := split.ledger.unusable:
+            reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(unusable.items()))
+            counts = [(shard.name, sum(shard.ledger.unusable.values())) for shard in split.shards]
+            where = [f"{name} {count:,}" for name, count in counts if count]
+            more = f" and {len(where) - _LISTED} shards more" if len(where) > _LISTED else ""
+            out.print(f"rejected in {name}: {reasons} (rows in rejected/; {', '.join(where[:_LISTED])}{more})")

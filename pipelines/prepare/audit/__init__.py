@@ -1,0 +1,1 @@
+"""A finished dataset read again: verify, repair, trace, decode."""

@@ -1,0 +1,136 @@
+"""Rows of a finished dataset, decoded back to text with every special token visible."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from pipelines.prepare import storage
+from pipelines.prepare.audit import decoder_targets, packed_segments, token_annotations, verify
+from pipelines.prepare.tokenize import tokenization
+from tfrecord_io import examples, records
+from tfrecord_io.errors import CorruptRecordError, ReaderError
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.schema import Role, Schema
+
+__all__ = ["DecodedRow", "decoded_rows", "load_tokenizer"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DecodedRow:
+    """One record: where it is, its text without padding, and its other features."""
+
+    split: str
+    shard: str
+    record: int
+    num_tokens: int
+    text: str
+    features: dict[str, Any]
+
+
+def load_tokenizer(root: str) -> Any:
+    """The tokenizer that is stored with the dataset. Raises: ReaderError if it is not there."""
+    folder = storage.join(root, "tokenizer")
+    files = storage.read_folder(folder)
+    if not files:
+        raise ReaderError(f"{folder}: no tokenizer", remedy=f"run `prep-tfrecords verify {root} --repair`")
+    return tokenization.load(files)
+
+
+def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Iterator[DecodedRow]:
+    """The first `rows` records of a split. Raises: ReaderError if there is no such split."""
+    if split not in manifest.splits:
+        raise ReaderError(f"{root}: no split {split!r}", remedy=f"choose among {', '.join(manifest.splits)}")
+    tokenizer = load_tokenizer(root)
+    for shard in manifest.splits[split].shards:
+        path = storage.join(root, shard.name)
+        described = manifest if shard.length is None else manifest.bucket(shard.length)
+        record = 0
+        with _opened(path) as stream:
+            for payloads in records.read_payloads(
+                stream,
+                compression=manifest.compression,
+                place=path,
+                most_record_bytes=described.schema.most_record_bytes,
+            ):
+                columns = examples.decode(payloads, described.schema, place=path)
+                verify.check_columns(columns, described, place=path, first=record)
+                for index in range(len(payloads)):
+                    if rows <= 0:
+                        return
+                    one = {name: values[index] for name, values in columns.items()}
+                    yield _decode(one, tokenizer, described, split=split, shard=shard.name, record=record)
+                    rows -= 1
+                    record += 1
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[BinaryIO]:
+    try:
+        with storage.read_stream(path) as stream:
+            yield stream
+    except FileNotFoundError as error:
+        raise CorruptRecordError(
+            f"{path}: no such file", remedy="run `prep-tfrecords verify --repair` on the dataset, which makes it again"
+        ) from error
+
+
+def _decode(
+    row: dict[str, np.ndarray], tokenizer: Any, manifest: Manifest, *, split: str, shard: str, record: int
+) -> DecodedRow:
+    ids = row.pop(_name(manifest.schema, "token_ids"))
+    annotated = token_annotations.told(row, ids, manifest, tokenizer)
+    learned = _learned(row, ids, tokenizer, manifest.schema)
+    ids, told = _without_padding(ids, row, manifest.schema)
+    row.pop(_name(manifest.schema, "token_type_ids"), None)
+    told.update(_target(row, tokenizer, manifest.schema))
+    told.update(learned, **annotated)
+    features: dict[str, Any] = {**told, **{name: values.tolist() for name, values in row.items()}}
+    if "label" in features and manifest.label_names is not None:
+        features["label"] = manifest.label_names[features["label"]]
+    text = _text(ids, tokenizer)
+    return DecodedRow(split=split, shard=shard, record=record, num_tokens=len(ids), text=text, features=features)
+
+
+def _text(ids: np.ndarray, tokenizer: Any) -> str:
+    return str(tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+
+def _target(row: dict[str, np.ndarray], tokenizer: Any, schema: Schema) -> dict[str, str]:
+    """What is told of the target, if there is one, in place of its features, which are taken from `row`."""
+    found = decoder_targets.tokens(row, schema)
+    if found is None:
+        return {}
+    for feature in schema.features:
+        if feature.role in ("target_ids", "target_mask"):
+            del row[feature.name]
+    return {"target text": _text(found, tokenizer)}
+
+
+def _learned(row: dict[str, np.ndarray], ids: np.ndarray, tokenizer: Any, schema: Schema) -> dict[str, list[str]]:
+    """The runs of tokens that are to be learned, as texts, in place of their mask, which is taken from `row`."""
+    if (feature := schema.with_role("loss_mask")) is None:
+        return {}
+    edges = np.flatnonzero(np.diff(row.pop(feature.name), prepend=0, append=0))
+    return {"learned": [_text(ids[start:stop], tokenizer) for start, stop in edges.reshape(-1, 2)]}
+
+
+def _without_padding(ids: np.ndarray, row: dict[str, np.ndarray], schema: Schema) -> tuple[np.ndarray, dict[str, Any]]:
+    """The tokens of a row, and what is told of them in place of the marks that they are found by, taken from `row`."""
+    if (marks := schema.with_role("segment_ids")) is not None:
+        segment_ids = row.pop(marks.name)
+        row.pop(_name(schema, "positions"), None)
+        return ids[segment_ids > 0], {"tokens of each document": packed_segments.lengths(segment_ids).tolist()}
+    if (mask := row.pop(_name(schema, "attention_mask"), None)) is not None:
+        return ids[mask == 1], {}
+    return ids[: int(row.pop(_name(schema, "num_tokens")))], {}
+
+
+def _name(schema: Schema, role: Role) -> str:
+    """Of the feature of that role; of none if there is no such feature."""
+    feature = schema.with_role(role)
+    return "" if feature is None else feature.name

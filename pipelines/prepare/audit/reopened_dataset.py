@@ -1,0 +1,317 @@
+"""A finished dataset opened again together with its source: what repair and trace start from.
+
+    manifest.json                   options, schema, tokenizer facts  ─┐
+    .prep/FINGERPRINT/source.json   where the source is, the functions ├──►  the job that made it, and its plans
+    .prep/FINGERPRINT/SPLIT/        the plan, rows of each file       ─┘
+
+The source is opened and must be what it was: the same files with the same content, or the same revision. Of its files
+only those are read, and ingested again where that is needed, that the rows asked for are in.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast, get_args
+
+import pyarrow as pa
+
+from pipelines.prepare import storage
+from pipelines.prepare.audit.consent import NONE, Consent, source_to_open, steps_to_run
+from pipelines.prepare.build import resolving
+from pipelines.prepare.dataset import plan_files, workspace
+from pipelines.prepare.dataset.job import Job, JobSplit
+from pipelines.prepare.dataset.plan_files import PlanHeader
+from pipelines.prepare.layouts import Tools, layout_of
+from pipelines.prepare.options.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, EngineName, LayoutConfig, SourceConfig
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.sources.columns.column_planning import plan_types
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.columns.labels import LabelPlan
+from pipelines.prepare.sources.formats.features import Columns
+from pipelines.prepare.sources.formats.groups import Groups, Pieces
+from pipelines.prepare.sources.rows import opening, user_functions
+from pipelines.prepare.sources.rows.function_check import changes_of
+from pipelines.prepare.sources.rows.hold_out import HoldOut
+from pipelines.prepare.sources.rows.on_demand import RowsOnDemand
+from pipelines.prepare.sources.rows.opening import Found
+from pipelines.prepare.sources.rows.reading import RowReader, SplitSource, place_of
+from pipelines.prepare.sources.rows.selection import Selected
+from pipelines.prepare.sources.rows.user_functions import UserFunction
+from pipelines.prepare.tokenize import engines
+from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError, SourceError
+from tfrecord_io.format.json_fields import WRONG, count, flag, items, mapping, object_of, text
+from tfrecord_io.format.manifest_checks import REMAKE
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.schema import Schema
+from tfrecord_io.shown import without_access
+
+__all__ = ["Reopened", "reopen"]
+
+_SAMPLE_ROWS = 512
+
+_NO_PLAN = "copy .prep/ again from where the dataset was made, or build it anew with --overwrite"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reopened:
+    """A finished dataset, the job that made it, its plans by split, and the source's rows by the source's split."""
+
+    manifest: Manifest
+    job: Job
+    plans: Mapping[str, PlanHeader]
+    rows: Mapping[str, RowsOnDemand]
+
+    @property
+    def source_name(self) -> str:
+        """What the source is called: a dataset of the hub by its name, others by their kind."""
+        return str(self.manifest.source.get("name") or self.manifest.source["kind"])
+
+    def open_tools(self) -> Tools:
+        """The tokenizer with the engine that the dataset was made with, or by itself where that does not serve here.
+        What is made again is compared with the manifest's digests in any case.
+        """
+        try:
+            return self.job.open_tools()
+        except ConfigError:
+            return dataclasses.replace(self.job, engine="hf").open_tools()
+
+    def task(self, split: str, index: int) -> ShardTask:
+        """Task `index` of a split, with its rows where they are now."""
+        header = self.plans[split]
+        planned = plan_files.task_of(self.job, (split, index, header.num_shards))
+        return dataclasses.replace(planned, pieces=self.pieces(split, planned.segments))
+
+    def pieces(self, split: str, segments: Sequence[tuple[int, int]]) -> Pieces:
+        """Where rows of a split are now."""
+        return self.rows[self.job.splits[split].origin].pieces(segments)
+
+    def locate(self, split: str, row: int) -> tuple[str | None, int]:
+        """The file with row `row` of a split, and the row's number there, from 0; for a hub dataset None and `row`."""
+        if self.manifest.source["kind"] == "hub":
+            return None, row
+        file, file_row = self.rows[self.job.splits[split].origin].locate(row)
+        return without_access(file.path), file_row
+
+
+def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopened:
+    """Opens the source of the dataset in `root`: where the user says it is, or else where it was.
+
+    Raises: FormatError if the work folder is gone or damaged; SourceError if the source cannot be opened, or is to be
+        named by the user; ConfigError if its functions are; FingerprintMismatchError if it is not what it was.
+    """
+    place = workspace.read_place(root, manifest.fingerprint)
+    asked = _asked(root, manifest)
+    source = SourceConfig(
+        dataset=source_to_open(place["dataset"], consent, root=root),
+        more=() if consent.source else tuple(source_to_open(path, consent, root=root) for path in place["more"]),
+        config=place.get("config"),
+        revision=place.get("revision"),
+        **asked.columns,
+    )
+    stored = user_functions.restore(
+        place.get("steps", []), expected=asked.steps, place=workspace.source_path(root, manifest.fingerprint)
+    )
+    functions = steps_to_run(stored, consent, root=root)
+    found = _found(source, consent)
+    _require_same(found.listing.identity, manifest, root=root)
+    headers = {
+        split: _header(root, manifest, asked.splits[split], split, tasks=len(manifest.splits[split].by_task()))
+        for split in manifest.splits
+    }
+    rows = _rows(root, manifest, asked, found)
+    readers, columns = _readers(found, rows, functions)
+    job = _job(root, manifest, asked, source=source, readers=readers, columns=columns)
+    return Reopened(manifest=manifest, job=job, plans=headers, rows=rows)
+
+
+def _found(source: SourceConfig, consent: Consent) -> Found:
+    """Raises: SourceError, which says how to name another place if the user named none."""
+    try:
+        return opening.find(source, columns=None)
+    except SourceError as error:
+        if consent.source:
+            raise
+        raise SourceError(
+            error.cause, remedy=f"{error.remedy}; name its place with --source if it has moved"
+        ) from error
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What the manifest's options say that was asked for."""
+
+    columns: dict[str, Any]
+    layout: LayoutConfig
+    steps: list[dict[str, str]]
+    splits: dict[str, Selected]
+    hold_out: tuple[HoldOut, ...]
+    seed: int
+    shuffle: bool
+
+
+def _asked(root: str, manifest: Manifest) -> _Asked:
+    """Raises: FormatError if the options are not what this library writes, or do not go with the rest."""
+    options = manifest.options
+    try:
+        layout = LayoutConfig(
+            name=options["layout"],
+            max_length=manifest.row_length,
+            **object_of(LayoutConfig, options, LAYOUT_OPTIONS),
+        )
+        if manifest.layout != {"name": layout.name, "max_length": layout.max_length, **layout.given()}:
+            raise ValueError("the layout is another one than the options ask for")
+        columns = {name: options[name] for name in ("text_columns", "label_column", "keep_columns")}
+        found = items(options.get("steps", []))
+        return _Asked(
+            columns=object_of(SourceConfig, dict(options), (*columns, *LAYOUT_COLUMNS)),
+            layout=layout,
+            steps=[{text(key): text(value) for key, value in mapping(each).items()} for each in found],
+            splits={name: _selected(manifest, name) for name in manifest.splits},
+            hold_out=tuple(map(HoldOut.from_json, items(options.get("hold_out", [])))),
+            seed=count(options["seed"]),
+            shuffle=flag(options["shuffle"]),
+        )
+    except (ConfigError, *WRONG) as error:
+        raise FormatError(
+            f"{root}: the manifest's options are none that this library writes ({error!r:.200})", remedy=REMAKE
+        ) from error
+
+
+def _engine(manifest: Manifest) -> EngineName:
+    """The engine that made the shards; `auto` if there were several, or it is none of today's."""
+    made = {engine.partition(" ")[0] for counts in manifest.engines.get("splits", {}).values() for engine in counts}
+    name = made.pop() if len(made) == 1 else "auto"
+    if name in get_args(EngineName):
+        return cast(EngineName, name)
+    return "hf" if engines.is_reference(name) else "auto"
+
+
+def _require_same(identity: Mapping[str, Any], manifest: Manifest, *, root: str) -> None:
+    before = {name: value for name, value in manifest.source.items() if name not in ("splits", "origins")}
+    if listed := workspace.differences(before, dict(identity)):
+        raise FingerprintMismatchError(
+            f"{root}: the source has changed since the dataset was made ({listed}); nothing was changed here",
+            remedy="name the place of the unchanged source with --source, or build anew with --overwrite",
+        )
+
+
+def _rows(root: str, manifest: Manifest, asked: _Asked, found: Found) -> dict[str, RowsOnDemand]:
+    """The rows of each of the source's splits that are in the dataset."""
+    names = {selected.origin: name for name, selected in asked.splits.items()}
+    if gone := [origin for origin in names if origin not in found.listing.splits]:
+        raise FingerprintMismatchError(
+            f"{root}: the source has no split {gone[0]!r} any more", remedy="name the source with --source"
+        )
+    folder = {origin: plan_files.folder(root, manifest.fingerprint, name) for origin, name in names.items()}
+    return {origin: RowsOnDemand(found, origin, plan_files.read_file_rows(folder[origin])) for origin in names}
+
+
+def _readers(
+    found: Found, rows: Mapping[str, RowsOnDemand], functions: Sequence[UserFunction]
+) -> tuple[dict[str, RowReader], dict[str, Columns]]:
+    """What reads the rows of the source's splits, through the user's functions, and the columns they then have."""
+    readers, columns = {}, {}
+    for origin in rows:
+        reader = RowReader(split=origin, types=found.types(origin), addresses=found.addresses)
+        readers[origin], columns[origin] = reader, found.columns[origin]
+        if functions:
+            changes, columns[origin] = changes_of(
+                tuple(functions),
+                found.columns[origin],
+                _samples(reader, rows[origin]),
+                split=origin,
+                rows=rows[origin].num_rows,
+            )
+            readers[origin] = dataclasses.replace(reader, changes=changes)
+    return readers, columns
+
+
+def _samples(reader: RowReader, rows: RowsOnDemand) -> Iterator[tuple[pa.Table, str]]:
+    """Rows from the first on, as many as are asked for."""
+    for start in range(0, rows.num_rows, _SAMPLE_ROWS):
+        stop = min(start + _SAMPLE_ROWS, rows.num_rows)
+        batches = [batch for _, batch in reader.read(rows.pieces([(start, stop)]), reader.types.names)]
+        yield pa.Table.from_batches(batches), place_of(start, stop - start, split=reader.split)
+
+
+def _job(
+    root: str,
+    manifest: Manifest,
+    asked: _Asked,
+    *,
+    source: SourceConfig,
+    readers: Mapping[str, RowReader],
+    columns: Mapping[str, Columns],
+) -> Job:
+    inputs = layout_of(asked.layout).inputs(source)
+    plan = _as_made(plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest)
+    label = (plan.label.feature,) if plan.label else ()
+    tokens = tuple(each for each in manifest.schema.features if each.role not in ("label", "column"))
+    job = Job(
+        root=root,
+        name=manifest.name,
+        fingerprint=manifest.fingerprint,
+        splits=_splits(asked, readers, plan),
+        columns=plan,
+        schema=Schema((*tokens, *label, *plan.kept)),
+        layout=asked.layout,
+        length=manifest.row_length,
+        facts=manifest.tokenizer,
+        compression=manifest.compression,
+        engine=_engine(manifest),
+        seed=asked.seed,
+        shuffle=asked.shuffle,
+    )
+    if job.schema != manifest.schema:
+        raise FormatError(
+            f"{root}: the source's columns give the features {', '.join(job.schema.names)}, "
+            f"the manifest has {', '.join(manifest.schema.names)}",
+            remedy="build the dataset anew with --overwrite",
+        )
+    return job
+
+
+def _as_made(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
+    """With what only rows could tell, which the manifest knows: names of labels, lengths of vectors."""
+
+    def with_names(label: LabelPlan | None) -> LabelPlan | None:
+        return dataclasses.replace(label, names=manifest.label_names) if label and label.kind == "string" else label
+
+    known = {feature.name: feature.shape for feature in manifest.schema.features}
+    kept = [dataclasses.replace(each, shape=known.get(each.name, each.shape)) for each in plan.kept]
+    return dataclasses.replace(plan, label=with_names(plan.label), tags=with_names(plan.tags), kept=tuple(kept))
+
+
+def _splits(asked: _Asked, readers: Mapping[str, RowReader], plan: ColumnPlan) -> dict[str, JobSplit]:
+    """The splits of the output. Where all rows lie does not matter here."""
+    held = {each.name for each in asked.hold_out}
+    nowhere = Groups.joined([])
+    chosen = {
+        name: SplitSource(
+            name=name, origin=each.origin, groups=nowhere, ranges=each.ranges, reader=readers[each.origin]
+        )
+        for name, each in asked.splits.items()
+        if name not in held
+    }
+    divided = resolving.divided(chosen, asked.hold_out, plan, seed=asked.seed)
+    return {name: resolving.job_split(split) for name, split in divided.items()}
+
+
+def _selected(manifest: Manifest, name: str) -> Selected:
+    """Raises: KeyError or ValueError if the manifest doesn't say which rows it are."""
+    spans = tuple((count(start), count(stop)) for start, stop in map(items, items(manifest.source["splits"][name])))
+    return Selected(name=name, origin=manifest.source.get("origins", {}).get(name, name), ranges=spans)
+
+
+def _header(root: str, manifest: Manifest, selected: Selected, split: str, *, tasks: int) -> PlanHeader:
+    folder = plan_files.folder(root, manifest.fingerprint, split)
+    header = plan_files.read_header_in(folder, split=split, origin=selected.origin, ranges=selected.ranges, root=root)
+    if header is None:
+        raise FormatError(f"{storage.join(folder, 'plan.json')}: no such file", remedy=_NO_PLAN)
+    if header.num_shards != tasks:
+        raise FormatError(
+            f"{storage.join(folder, 'plan.json')}: {header.num_shards} shards, but the manifest has {tasks}",
+            remedy=_NO_PLAN,
+        )
+    return header

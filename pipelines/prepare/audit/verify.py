@@ -1,0 +1,256 @@
+"""Rereading everything: are these the very bytes that were committed, and do they say what the manifest says?
+
+Of every shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features,
+shapes and dtypes, ids below the vocabulary's size, masks that are 1 on tokens and 0 on padding in one run, of targets
+too, segments and positions that count, labels that have a name. Beside the shards: their indexes, the lists of rejected
+rows, the tokenizer, and what TFDS reads.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import hashlib
+from collections.abc import Iterator
+from typing import BinaryIO, Literal, cast
+
+import numpy as np
+
+from pipelines.prepare import storage
+from pipelines.prepare.audit import decoder_targets, packed_segments, token_annotations
+from pipelines.prepare.dataset import rejected_rows, tfds
+from pipelines.prepare.dataset.job import rejected_path
+from pipelines.prepare.shards.shard_files import count_tokens
+from pipelines.prepare.tokenize.folder_digest import bytes_digest
+from tfrecord_io import examples, records
+from tfrecord_io.errors import CorruptRecordError, FormatError, ManifestError, OutputError, PrepError
+from tfrecord_io.format import record_index
+from tfrecord_io.format.manifest_checks import REMAKE
+from tfrecord_io.manifest import Manifest, Shard
+from tfrecord_io.schema import Role, Schema
+
+__all__ = ["Checked", "Part", "check_columns", "verify_files", "verify_shard"]
+
+REMEDY = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
+
+Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A file of the dataset, and what is wrong with it: nothing if `problem` is empty. `index` is the shard's number in
+    its split, for all that belongs to a shard."""
+
+    part: Part
+    file: str
+    problem: str
+    split: str = ""
+    index: int = 0
+
+
+def verify_files(root: str, manifest: Manifest) -> Iterator[Checked]:
+    """Verifies file after file, yielding what each turned out to be."""
+    of_length = {length: manifest.bucket(length) for length in manifest.bucket_lengths}
+    for split_name, split in manifest.splits.items():
+        seen: set[int] = set()
+        for index, shard in enumerate(split.shards):
+            task = split.task_of(index)
+            described = manifest if shard.length is None else of_length[shard.length]
+            parts = _Parts(root, described, split=split_name, index=index, shard=shard)
+            yield from parts.check()
+            # The first file of a task accounts for all of its rejected rows.
+            if task not in seen:
+                yield from parts.check_rejected(task)
+            seen.add(task)
+    problem = _tokenizer_problem(root, manifest)
+    yield Checked(part="tokenizer", file="tokenizer", problem=problem)
+    for name, content in tfds.files(manifest).items():
+        problem = _problem(storage.join(root, name), content, otherwise="not what the manifest gives")
+        yield Checked(part="tfds", file=name, problem=problem)
+
+
+class _Parts:
+    """One shard and what belongs to it."""
+
+    def __init__(self, root: str, manifest: Manifest, *, split: str, index: int, shard: Shard) -> None:
+        self._root = root
+        self._manifest = manifest
+        self._split = split
+        self._index = index
+        self._shard = shard
+
+    def check(self) -> Iterator[Checked]:
+        """The shard, then its index if that can be told."""
+        offsets, problem = b"", ""
+        try:
+            offsets = verify_shard(self._root, self._shard, self._manifest)
+        except OutputError:
+            raise  # it cannot be read now, which says nothing of what is in it
+        except PrepError as error:
+            problem = error.cause
+        except OSError as error:
+            problem = f"{storage.join(self._root, self._shard.name)}: cannot be read: {error}"
+        yield self._checked("shard", self._shard.name, problem)
+        if self._manifest.index_stride is not None and not problem:
+            name = record_index.file_name(self._shard.name)
+            problem = _problem(storage.join(self._root, name), offsets, otherwise="not the offsets of the records")
+            yield self._checked("index", name, problem)
+
+    def check_rejected(self, task: int) -> Iterator[Checked]:
+        """The rejected rows of the shard's task."""
+        file = rejected_path(self._split, task)
+        if (problem := self._rejected_problem(file)) or self._shard.ledger.unusable:
+            yield self._checked("rejected", file, problem)
+
+    def _checked(self, part: Part, file: str, problem: str) -> Checked:
+        return Checked(part=part, file=file, problem=problem, split=self._split, index=self._index)
+
+    def _rejected_problem(self, file: str) -> str:
+        """The list must name as many rows for each reason as the ledger counts."""
+        try:
+            counts = dict(collections.Counter(row.reason for row in rejected_rows.read(storage.join(self._root, file))))
+        except FileNotFoundError:
+            return "not there" if self._shard.ledger.unusable else ""
+        except FormatError as error:
+            return error.cause
+        expected = self._shard.ledger.unusable
+        return "" if counts == expected else f"{counts} rows by reason, expected {expected}"
+
+
+def _tokenizer_problem(root: str, manifest: Manifest) -> str:
+    folder = storage.join(root, "tokenizer")
+    digest = bytes_digest(storage.read_folder(folder))
+    return "" if digest == manifest.tokenizer.content_sha256 else "not the tokenizer that the manifest names"
+
+
+def _problem(path: str, expected: bytes, *, otherwise: str) -> str:
+    """What is wrong with a file that is to have this content."""
+    try:
+        found = storage.read_bytes(path, most_bytes=len(expected))
+    except FileNotFoundError:
+        return "not there"
+    except FormatError:
+        return otherwise
+    return "" if found == expected else otherwise
+
+
+def verify_shard(root: str, shard: Shard, manifest: Manifest) -> bytes:
+    """Rereads one shard, and returns the content that its index should have.
+
+    Raises: CorruptRecordError that names the shard and, where it can, the record.
+    """
+    path = storage.join(root, shard.name)
+    stored = storage.size(path)
+    if stored is None:
+        raise CorruptRecordError(f"{path}: no such file", remedy=REMEDY)
+    if stored != shard.num_bytes:
+        raise CorruptRecordError(f"{path}: {stored} bytes, expected {shard.num_bytes}", remedy=REMEDY)
+    with storage.read_stream(path) as stream:
+        counting, offsets = _Digesting(stream), record_index.IndexBuilder()
+        num_examples, num_tokens = _read(counting, path, manifest, offsets, most=shard.num_examples)
+        while counting.read(1 << 20):
+            pass
+    if counting.hexdigest() != shard.sha256:
+        raise CorruptRecordError(
+            f"{path}: sha256 {counting.hexdigest()}, expected {shard.sha256}: whole records were changed or exchanged",
+            remedy=REMEDY,
+        )
+    if (num_examples, num_tokens) != (shard.num_examples, shard.num_tokens):
+        raise CorruptRecordError(
+            f"{path}: {num_examples} examples with {num_tokens} tokens, "
+            f"expected {shard.num_examples} with {shard.num_tokens}",
+            remedy=REMEDY,
+        )
+    return offsets.dump()
+
+
+def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, place: str, first: int) -> None:
+    """Checks decoded records, the first of which is record `first` of its shard. Raises: CorruptRecordError."""
+
+    def expect(valid: np.ndarray, what: str) -> None:
+        rows = np.flatnonzero(~valid.reshape(len(valid), -1).all(axis=1))
+        if len(rows):
+            raise CorruptRecordError(f"{place}, record {first + int(rows[0])}: {what}", remedy=REMEDY)
+
+    for feature in manifest.schema.features:
+        if feature.constant is not None:
+            expect(columns[feature.name] == feature.constant, f"a {feature.name} other than {feature.constant}")
+    facts, length = manifest.tokenizer, manifest.row_length
+    ids = _of_role(columns, manifest.schema, "token_ids")
+    assert ids is not None, "a manifest has them"
+    expect((ids >= 0) & (ids < facts.vocab_size), f"a token id outside 0 to {facts.vocab_size - 1}")
+    for valid, what in (*packed_segments.claims(columns, manifest.schema), *decoder_targets.claims(columns, manifest)):
+        expect(valid, what)
+    padded = _padding(columns, manifest.schema, length=length, left=facts.padding_side == "left")
+    if (mask := _of_role(columns, manifest.schema, "attention_mask")) is not None:
+        expect((mask == 0) | (mask == 1), "an attention mask with other values than 0 and 1")
+        expect(
+            mask == ~padded, f"an attention mask that is not one run of 1 before padding on the {facts.padding_side}"
+        )
+    elif (num_tokens := _of_role(columns, manifest.schema, "num_tokens")) is not None:
+        expect((num_tokens >= 1) & (num_tokens <= length), f"num_tokens outside 1 to {length}")
+    expect((ids == facts.pad_id) | ~padded, f"something else than the pad id {facts.pad_id} in the padding")
+    if (learned := manifest.schema.with_role("loss_mask")) is not None:
+        mask = columns[learned.name]
+        expect((mask == 0) | ((mask == 1) & ~padded), f"a {learned.name} of other values than 0 and 1, or 1 on padding")
+    for valid, what in token_annotations.claims(columns, manifest, padded):
+        expect(valid, what)
+    label = manifest.schema.with_role("label")
+    if label is not None and manifest.label_names is not None:
+        names = len(manifest.label_names)
+        expect((columns[label.name] >= 0) & (columns[label.name] < names), f"a label outside 0 to {names - 1}")
+
+
+def _padding(columns: dict[str, np.ndarray], schema: Schema, *, length: int, left: bool) -> np.ndarray:
+    """Where padding is to be, bool [N, L], from the segments or the number of tokens in each row."""
+    if (segment_ids := schema.with_role("segment_ids")) is not None:
+        return np.asarray(columns[segment_ids.name] == 0)
+    position = np.arange(length)
+    if (num_tokens := _of_role(columns, schema, "num_tokens")) is not None:
+        return np.asarray(position >= num_tokens[:, None])
+    if (mask := _of_role(columns, schema, "attention_mask")) is None:
+        raise ManifestError("no feature says which tokens are padding", remedy=REMAKE)
+    count = mask.sum(axis=1)[:, None]
+    return np.asarray(position < length - count if left else position >= count)
+
+
+def _of_role(columns: dict[str, np.ndarray], schema: Schema, role: Role) -> np.ndarray | None:
+    feature = schema.with_role(role)
+    return None if feature is None else columns[feature.name]
+
+
+def _read(
+    stream: _Digesting, path: str, manifest: Manifest, offsets: record_index.IndexBuilder, *, most: int
+) -> tuple[int, int]:
+    num_examples, num_tokens = 0, 0
+    payloads_of = records.read_payloads(
+        cast(BinaryIO, stream),
+        compression=manifest.compression,
+        place=path,
+        most_record_bytes=manifest.schema.most_record_bytes,
+    )
+    for payloads in payloads_of:
+        if num_examples + len(payloads) > most:  # a small file can unpack to any number of records
+            raise CorruptRecordError(f"{path}: more than the {most} examples that are expected", remedy=REMEDY)
+        columns = examples.decode(payloads, manifest.schema, place=path)
+        check_columns(columns, manifest, place=path, first=num_examples)
+        offsets.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
+        num_examples += len(payloads)
+        num_tokens += int(count_tokens(columns, manifest.schema).sum())
+    return num_examples, num_tokens
+
+
+class _Digesting:
+    """A stream that digests what is read through it, so that a file is read once."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._digest = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._stream.read(size)
+        self._digest.update(data)
+        return data
+
+    def hexdigest(self) -> str:
+        return self._digest.hexdigest()

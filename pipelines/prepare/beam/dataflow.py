@@ -1,0 +1,180 @@
+"""Google Cloud Dataflow: what a job there needs beyond Beam's own options, and what is seen of it from here.
+
+    launcher    check        before any work: the options, and places that workers reach
+                prepare      the package (see `packaging`), a name, one process for each machine
+                Monitor      where to look at the job, what is done so far, how to end it
+    workers     as anywhere: WriteShard, Commit
+
+The job does not need the launcher: an interrupt ends the watching and no more, and the job commits by itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import logging
+import re
+import threading
+from typing import Any
+
+from apache_beam.metrics import MetricsFilter
+from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, PipelineOptions, StandardOptions
+
+from pipelines.prepare import storage
+from pipelines.prepare.beam import packaging
+from pipelines.prepare.process import progress
+from pipelines.prepare.process.progress import Counts
+from tfrecord_io.errors import ConfigError, PrepError
+
+__all__ = ["NAMESPACE", "RUNNER", "Monitor", "check", "is_chosen", "prepare"]
+
+RUNNER = "DataflowRunner"
+# Of the metrics that workers count.
+NAMESPACE = "prep-tfrecords"
+
+# The service works out counters every few seconds, and allows some hundred requests a minute for a whole project.
+_POLL_SECONDS = 15.0
+_LONGEST_NAME = 63
+_EXPERIMENTS = (
+    # One process with many threads, as the embedded runner has: the work releases the GIL, and every process would
+    # load the tokenizer for itself, hold a shard of its own, and start as many threads as the machine has cores.
+    "no_use_multiple_sdk_containers",
+    # Beam would upload what `pip freeze` says of the launcher: addresses of packages may have passwords in them.
+    "disable_logging_submission_environment",
+)
+
+_log = logging.getLogger(__name__)
+
+
+def is_chosen(options: PipelineOptions) -> bool:
+    """Whether the job is to run there."""
+    return bool(options.view_as(StandardOptions).runner == RUNNER)
+
+
+def check(options: PipelineOptions, *, root: str) -> None:
+    """Before there is any work to lose.
+
+    Raises: ConfigError if something is missing, or is where no worker gets to; OutputError if the place for temporary
+        files cannot be listed.
+    """
+    if not _has_client():
+        raise ConfigError(
+            "--runner=DataflowRunner needs Google Cloud's libraries for Beam, which are not installed",
+            remedy="pip install 'apache-beam[gcp]'",
+        )
+    cloud = options.view_as(GoogleCloudOptions)
+    missing = [f"--{name}" for name in ("project", "temp_location") if not getattr(cloud, name)]
+    if missing and not (missing == ["--temp_location"] and cloud.staging_location):
+        raise ConfigError(
+            f"--runner=DataflowRunner without {' and '.join(missing)}",
+            remedy="give -- --runner=DataflowRunner --project=PROJECT --region=REGION --temp_location=gs://BUCKET/tmp",
+        )
+    if storage.local_path(root) is not None:
+        raise ConfigError(
+            f"--output {root} is a folder of this machine, which Dataflow's workers do not have",
+            remedy="give a gs:// address",
+        )
+    storage.list_names(cloud.temp_location or cloud.staging_location)
+
+
+def _has_client() -> bool:
+    try:
+        return importlib.util.find_spec("google.cloud.dataflow") is not None
+    except ModuleNotFoundError:  # not even google.cloud
+        return False
+
+
+def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:
+    """Adds to `options` what the user has not said. The job is called by `name`, and told apart from others by the
+    `work` that it does. `folder` has to last until the job is submitted.
+
+    Raises: ConfigError if this package cannot be sent to workers.
+    """
+    packaging.ship(options, folder)
+    debug, cloud = options.view_as(DebugOptions), options.view_as(GoogleCloudOptions)
+    for experiment in _EXPERIMENTS:
+        if experiment.removeprefix("no_") not in (debug.experiments or ()):
+            debug.add_experiment(experiment)
+    if not cloud.job_name:
+        cloud.job_name = _job_name(name, work=work)
+
+
+def _job_name(name: str, *, work: str) -> str:
+    """The same for the same work: the service lets no two jobs of one name run at a time."""
+    digest = hashlib.sha256(work.encode()).hexdigest()[:12]
+    room = _LONGEST_NAME - len(f"{NAMESPACE}--{digest}")
+    shown = re.sub("[^a-z0-9]+", "-", name.lower())[:room].strip("-")
+    return "-".join(filter(None, (NAMESPACE, shown, digest)))
+
+
+class Monitor:
+    """A job from its submission on. `completes` says whether it makes the dataset, or only what that is made from."""
+
+    def __init__(self, options: PipelineOptions, *, completes: bool) -> None:
+        self._completes = completes
+        cloud = options.view_as(GoogleCloudOptions)
+        self._project, self._region = cloud.project, cloud.region
+        self._job_id: str | None = None
+        self._ended = threading.Event()
+        self._seen = Counts()
+
+    def started(self, result: Any) -> Any:
+        """Takes Beam's result, says where the job is shown, and counts along from now on. Returns the result."""
+        self._job_id = result.job_id()
+        progress.tell(
+            f"Dataflow job {self._job_id}: https://console.cloud.google.com/dataflow/jobs/{self._region}/"
+            f"{self._job_id}?project={self._project}"
+        )
+        threading.Thread(target=self._follow, args=(result,), name="dataflow", daemon=True).start()
+        return result
+
+    def close(self) -> None:
+        """Ends the counting."""
+        self._ended.set()
+
+    def interrupted(self) -> PrepError | None:
+        """What to say of an interrupt; None if there was no job yet."""
+        if self._job_id is None:
+            return None
+        does, kept = (
+            ("completes the dataset", "finished shards are")
+            if self._completes
+            else ("ingests the source", "what is ingested is")
+        )
+        return PrepError(
+            f"interrupted, but the Dataflow job {self._job_id} goes on, and {does} without this process",
+            remedy=f"to end it: gcloud dataflow jobs cancel {self._job_id} --region={self._region} "
+            f"--project={self._project}; {kept} kept, and the same command goes on from there",
+        )
+
+    def _follow(self, result: Any) -> None:
+        while not self._ended.wait(_POLL_SECONDS):
+            self._update(result)
+
+    def _update(self, result: Any) -> None:
+        try:
+            now = _counts(result.metrics())
+        except Exception as error:  # whatever it is, the job itself is not concerned
+            _log.debug("no metrics of %s: %s", self._job_id, error)
+            return
+        before, self._seen = self._seen, now
+        progress.add(
+            rows=now.rows - before.rows,
+            tokens=now.tokens - before.tokens,
+            num_bytes=now.num_bytes - before.num_bytes,
+            shards=now.shards - before.shards,
+        )
+
+
+def _counts(metrics: Any) -> Counts:
+    """The job's counters, those of work under way too."""
+    found: dict[str, int] = {}
+    for counter in metrics.query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
+        value = counter.attempted if counter.attempted is not None else counter.committed
+        found[counter.key.metric.name] = found.get(counter.key.metric.name, 0) + int(value or 0)
+    return Counts(
+        rows=found.get("rows", 0),
+        tokens=found.get("tokens", 0),
+        num_bytes=found.get("bytes", 0),
+        shards=found.get("shards", 0),
+    )

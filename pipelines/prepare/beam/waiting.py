@@ -1,0 +1,98 @@
+"""Waiting for a Beam job, and noticing the ends that Beam waits beyond.
+
+what ends                            who notices
+the job                              Beam
+the launcher, by an interrupt        the main thread, which only waits; Beam has a thread of its own
+a worker that never begins           a time limit: Beam's job service waits forever for it
+the job service                      Beam: the connection breaks
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent import futures
+from typing import Any
+
+from pipelines.prepare.beam.failures import AGAIN
+from pipelines.prepare.process.threads import POLL_SECONDS, begun
+from tfrecord_io.errors import PrepError
+from tfrecord_io.shown import visible, without_secrets
+
+__all__ = ["held_back", "until_done"]
+
+_LAST_MESSAGES_SECONDS = 2.0
+# Beam's name for the thread that reads a job's messages.
+_MESSAGES_THREAD = "wait_until_finish_read"
+_FIRST_SIGN_SECONDS = 600.0
+
+_log = logging.getLogger(__name__)
+
+
+def until_done(start: Callable[[], Any], *, has_begun: Callable[[], bool] | None = None) -> None:
+    """Starts a job (`start` gives Beam's result) and waits for its end. `has_begun` tells whether a worker has given
+    its first sign.
+
+    Raises: whatever the job raises; PrepError if it ends otherwise than done, or no worker ever begins.
+    """
+    # A thread that nobody has to wait for: Beam would turn an interrupt into an error of the step where it struck, or
+    # go on until every thread has made all of its shards.
+    job = begun(lambda: _check_state(start()))
+    started = time.monotonic()
+    # The system may hand a signal to another thread, which wakes nobody: this one has to look for itself.
+    while not job.done():
+        futures.wait([job], timeout=POLL_SECONDS)
+        if has_begun and time.monotonic() - started > _FIRST_SIGN_SECONDS:
+            _check_begun(has_begun)
+            has_begun = None
+    if job.exception() is not None:
+        _let_messages_end()
+    job.result()
+
+
+def _let_messages_end() -> None:
+    """Where a connection broke, the thread that reads the job's messages ends with a traceback: while it is still held
+    back.
+    """
+    for thread in threading.enumerate():
+        if thread.name == _MESSAGES_THREAD:
+            thread.join(timeout=_LAST_MESSAGES_SECONDS)
+
+
+def _check_state(result: Any) -> None:
+    """Waits, and does not take a runner's silence for success."""
+    state = result.wait_until_finish() or result.state
+    if state != "DONE":
+        raise PrepError(f"the job ended in the state {state}, expected DONE", remedy=AGAIN)
+
+
+def _check_begun(has_begun: Callable[[], bool]) -> None:
+    if not has_begun():
+        raise PrepError(
+            f"no worker has begun {_FIRST_SIGN_SECONDS:.0f} seconds after the job was started",
+            remedy=f"look into the logs of the job service and its workers; when that is mended, {AGAIN}",
+        )
+
+
+@contextlib.contextmanager
+def held_back() -> Iterator[None]:
+    """Holds back what is printed to stderr, and drops it if a PrepError comes, which says it all in two lines. What was
+    printed before another error is for the log.
+
+    Beam prints the traceback of a failed worker there, whatever its logger is set to.
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            yield
+    except PrepError:
+        raise
+    except Exception:
+        _log.info("printed while the job ran:\n%s", said.getvalue())
+        raise
+    sys.stderr.write(visible(without_secrets(said.getvalue()), lines=True))

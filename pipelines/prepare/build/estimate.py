@@ -1,0 +1,101 @@
+"""What would come out, from a sample: shards, bytes, tokens, lengths, and what each layout would waste."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from pipelines.prepare.build import ingesting, resolving
+from pipelines.prepare.build.launcher import Planned, plan_one, warn_of_padding
+from pipelines.prepare.build.layout_comparison import Cost, compare
+from pipelines.prepare.options.config import PrepareConfig
+from pipelines.prepare.crosscheck.comparing import engine_of
+from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.plan.sampling import Sample
+from tfrecord_io.format.ledger import FILTERED, HELD_OUT, LEFT_OUT, NOT_HELD_OUT
+
+__all__ = ["Estimate", "estimate"]
+
+_PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
+_LONGEST = 8192
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """One split. Tokens count special tokens; `seconds` is for this machine, tokenizing alone, without start-up, by
+    `engine`; the `steps` are the user's functions, as on the command line. `rows_in_other_splits` are in another split
+    by --hold-out. Of a split that was not read as a whole, `rows_rejected` are at least so many, and the rows left out
+    on purpose as many as the sample lets expect.
+    """
+
+    split: str
+    rows: int
+    rows_rejected: int
+    rows_filtered: int
+    rows_in_other_splits: int
+    shards: int
+    num_bytes: int
+    num_tokens: int
+    seconds: float
+    token_percentiles: dict[int, int]
+    layouts: tuple[Cost, ...]
+    steps: tuple[str, ...] = ()
+    engine: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As `plan --json` prints it."""
+        costs = [{**dataclasses.asdict(cost), "waste": cost.waste} for cost in self.layouts]
+        return {**dataclasses.asdict(self), "layouts": costs}
+
+
+def estimate(config: PrepareConfig) -> list[Estimate]:
+    """Estimates every split that `build` would make. Nothing is written."""
+    with ingesting.resolved_for_looking(resolving.begin(config)) as resolved:
+        splits = resolved.job.splits
+        planned = {split: plan_one(resolved, split, config) for split in splits}
+        warn_of_padding(planned.values(), resolved, config)
+        return [_of_split(planned[split], resolved, config, rows=source.num_rows) for split, source in splits.items()]
+
+
+def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, rows: int) -> Estimate:
+    sample = planned.sample
+    share = planned.text_bytes / max(sample.text_bytes, 1)
+    left_out = {reason: round(rows * float((sample.read.reasons == reason).mean())) for reason in LEFT_OUT}
+    usable = rows - sum(left_out.values()) - planned.unusable.num_rows
+    values = np.percentile(sample.row_tokens, _PERCENTILES)
+    return Estimate(
+        split=planned.plan.split,
+        rows=rows,
+        rows_rejected=planned.unusable.num_rows,
+        rows_filtered=left_out.get(FILTERED, 0),
+        rows_in_other_splits=sum(left_out.get(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT)),
+        shards=planned.plan.num_shards * len(sample.family_shares),
+        num_bytes=planned.plan.predicted_bytes,
+        # Bytes of records, not of texts: of a long text, records may hold little.
+        num_tokens=round(sample.num_tokens * planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)),
+        seconds=sample.seconds * share,
+        token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
+        layouts=_compared(sample, resolved, shard_bytes=config.output.shard_bytes, rows=usable),
+        steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.steps),
+        engine=engine_of(resolved.tools),
+    )
+
+
+def _compared(sample: Sample, resolved: Resolved, *, shard_bytes: int, rows: int) -> tuple[Cost, ...]:
+    """What plain texts would become by other layouts; of rows with more than one text it would mean little."""
+    job = resolved.job
+    if job.layout.name not in ("pad", "concat", "pack"):
+        return ()
+    # Beyond the model's limit a length is of no use; 512 is shown even for tokenizers that state less.
+    limit = max(512, min(int(resolved.tokenizer.model_max_length), _LONGEST))
+    return compare(
+        sample.row_tokens,
+        rows=rows,
+        length=job.length,
+        longest=max(limit, job.length),
+        token_bytes=sample.token_bytes,
+        types="token_type_ids" in resolved.tokenizer.model_input_names,
+        shard_bytes=shard_bytes,
+    )

@@ -1,0 +1,87 @@
+"""Whether an output already holds what is asked for: then nothing is ingested, planned or made again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipelines.prepare.dataset import engine_mismatch, tfds, workspace
+from pipelines.prepare.tokenize import engines
+from pipelines.prepare.build import resolving
+from pipelines.prepare import storage
+from pipelines.prepare.dataset.job import WORK_FOLDER
+from pipelines.prepare.build.resolving import Begun
+from pipelines.prepare.sources.rows import selection
+from tfrecord_io.errors import FormatError
+from tfrecord_io.format.json_fields import WRONG, count, mapping
+from tfrecord_io.manifest import Manifest, Split
+
+__all__ = ["find"]
+
+
+def find(begun: Begun, items: Mapping[str, Any]) -> tuple[Manifest, list[str]] | None:
+    """The dataset in the output and the splits that are asked for, if nothing is left to do for them; else None.
+
+    `items` are what the fingerprint covers. Raises: ManifestError if the manifest is damaged.
+    """
+    config = begun.config
+    root = config.output.root
+    manifest = workspace.read_manifest(root)
+    if manifest is None or manifest.fingerprint != workspace.fingerprint_of(items):
+        return None
+    rows = _rows(begun, manifest)
+    if rows is None or not set(selection.needed(config.source, list(begun.found.listing.splits))) <= set(rows):
+        return None
+    chosen = selection.selected(config.source, rows)
+    if not all(name in manifest.splits and _is_same(manifest, each) for name, each in chosen.items()):
+        return None
+    splits = [manifest.splits[name] for name in chosen]
+    allowed = _are_few(splits, limit=config.max_error_rate)
+    done = allowed and _is_trusted(root, manifest) and _is_whole(root, manifest, splits)
+    return (manifest, list(chosen)) if done else None
+
+
+def _are_few(splits: Sequence[Split], *, limit: float) -> bool:
+    """Whether as few rows were rejected as this run allows. The commit says which ones they are."""
+    ledgers = [split.ledger for split in splits]
+    bad = sum(sum(ledger.unusable.values()) for ledger in ledgers)
+    return bad <= limit * sum(ledger.rows_in - ledger.rows_left_out for ledger in ledgers)
+
+
+def _is_trusted(root: str, manifest: Manifest) -> bool:
+    """Whether no engine that made some of it has been disproved."""
+    made_by = {name for names in manifest.engines.get("splits", {}).values() for name in names}
+    folder = storage.join(root, WORK_FOLDER, manifest.fingerprint)
+    return all(map(engines.is_reference, made_by)) or engine_mismatch.read_in(folder) is None
+
+
+def _is_whole(root: str, manifest: Manifest, splits: Sequence[Split]) -> bool:
+    """Whether the shards are there, and what a commit writes beside them."""
+    sizes = storage.sizes(root)
+    shards = [shard for split in splits for shard in split.shards]
+    return (
+        all(sizes.get(shard.name) == shard.num_bytes for shard in shards)
+        and tfds.files(manifest).keys() <= sizes.keys()
+        and bool(storage.list_names(storage.join(root, "tokenizer")))
+    )
+
+
+def _rows(begun: Begun, manifest: Manifest) -> dict[str, int] | None:
+    """The rows of the source's splits, as the job found them; None if that is not known, or the source has moved since,
+    which is to be written down for `verify --repair` and `trace`.
+    """
+    here = resolving.source_place(begun.config.source, begun.found, begun.functions)
+    try:
+        place = dict(workspace.read_place(begun.config.output.root, manifest.fingerprint))
+        rows = {name: count(rows) for name, rows in mapping(place.pop("rows")).items()}
+        return rows if place == {"more": [], **here} else None
+    except (FormatError, *WRONG):
+        return None
+
+
+def _is_same(manifest: Manifest, selected: selection.Selected) -> bool:
+    """Whether the dataset has the very rows that are asked for under this name."""
+    source = manifest.source
+    origin = source.get("origins", {}).get(selected.name, selected.name)
+    ranges = [list(span) for span in selected.ranges]
+    return bool(origin == selected.origin and source["splits"].get(selected.name) == ranges)

@@ -1,0 +1,176 @@
+"""From a request that is begun to a job whose rows are located: where the ingested copy goes, and who makes it.
+
+    output            workers                  the copy goes to                       made by
+    any               threads of this process  OUT/.prep/rows-DIGEST                  threads
+    any               a Beam runner's          the same                               a Beam job of its own
+    --keep-ingested F either                   F/rows-DIGEST, which stays             either
+    none (`plan`)     this process             a temporary folder                     threads
+
+What workers cannot read by themselves, files of this machine's disk or behind the user's own credentials, the launcher
+passes on to the copy's folder, byte by byte and without its disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+
+from pipelines.terminal import stages
+from pipelines.prepare.process import memory
+from pipelines.prepare.build import resolving
+from pipelines.prepare import storage
+from pipelines.prepare.dataset import workspace
+from pipelines.prepare.options.config import PrepareConfig
+from pipelines.prepare.dataset.job import WORK_FOLDER
+from pipelines.prepare.build.resolving import Begun, Resolved
+from pipelines.prepare.sources.ingest import ingest, ingest_tasks, relay
+from pipelines.prepare.sources.rows import opening
+from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+from tfrecord_io.errors import ConfigError, OutputError
+
+__all__ = ["resolved", "resolved_for_looking"]
+
+
+def resolved(begun: Begun) -> Resolved:
+    """The job of a build, with the copy of its source wherever workers read it.
+
+    Raises: as `resolving.finish`; SourceError if rows cannot be read; OutputError if the copy cannot be written.
+    """
+    config = begun.config
+    root = config.output.root
+    keep = _kept_at(config)
+    place = _Place.of(begun, home=keep or storage.join(root, WORK_FOLDER), inside=None if keep else root)
+    begun = _with_copies(begun, place)
+    found = _finish(begun, place, run=lambda tasks: _ingest(tasks, begun, place))
+    goes = place.folder if keep is None else None
+    return dataclasses.replace(found, job=dataclasses.replace(found.job, ingested=goes))
+
+
+@contextlib.contextmanager
+def resolved_for_looking(begun: Begun) -> Iterator[Resolved]:
+    """The job of a build that is not made: what has to be ingested is in a temporary folder while the context lasts."""
+    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
+        place = _Place.of(begun, home=_kept_at(begun.config) or folder)
+        yield _finish(begun, place, run=lambda tasks: _ingest_here(tasks, begun))
+
+
+def _kept_at(config: PrepareConfig) -> str | None:
+    """Where the copy stays, if it does. Plans take a path that is not absolute for one inside of the output.
+
+    Raises: ConfigError if it would be read with the source next time.
+    """
+    keep = config.keep_ingested
+    if keep is None or "://" in keep:
+        return keep
+    folder = os.path.abspath(keep)
+    for dataset in map(os.path.abspath, (config.source.dataset, *config.source.more)):
+        if os.path.isdir(dataset) and os.path.commonpath([dataset, folder]) == dataset:
+            raise ConfigError(
+                f"--keep-ingested {keep}: in the dataset's folder, expected one outside of it",
+                remedy="choose another folder: what is in there would be read with the dataset",
+            )
+    return folder
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where the copy of a source goes: a `folder` of its own, `inside` of one that must be there when it is written."""
+
+    folder: str
+    inside: str | None
+
+    @classmethod
+    def of(cls, begun: Begun, *, home: str, inside: str | None = None) -> _Place:
+        listing = begun.found.listing
+        types = {name: begun.found.types(name) for name in listing.splits}
+        return cls(folder=ingest_tasks.folder_of(home, listing, types), inside=inside)
+
+
+def _finish(begun: Begun, place: _Place, *, run: opening.Ingest) -> Resolved:
+    with _naming_its_option(begun.config):
+        groups = opening.locate(
+            begun.found,
+            resolving.needed_splits(begun),
+            folder=place.folder,
+            inside=place.inside,
+            columns=resolving.columns_read(begun.config),
+            run=run,
+        )
+    return resolving.finish(begun, groups)
+
+
+@contextlib.contextmanager
+def _naming_its_option(config: PrepareConfig) -> Iterator[None]:
+    """A copy that stays and cannot be written is a matter of its own option."""
+    try:
+        yield
+    except OutputError as error:
+        if config.keep_ingested is None:
+            raise
+        raise OutputError(error.cause, remedy=error.remedy.replace("an --output", "a --keep-ingested")) from error
+
+
+def _with_copies(begun: Begun, place: _Place) -> Begun:
+    """With copies of the files that workers cannot read, if there are any."""
+    if _works_here(begun):
+        return begun
+    found, root = begun.found, begun.config.output.root
+    every = [file for name in resolving.needed_splits(begun) for file in found.listing.splits[name]]
+    if storage.local_path(root) is not None:  # workers that share the output's disk have the source's too
+        every = [file for file in every if "://" in file.path]
+    needs_token = found.listing.needs_token
+    files = [file for file in every if not relay.readable_by_workers(file, needs_token=needs_token)]
+    if not files:
+        return begun
+    stages.begin(
+        f"passing {len(files):,} files on to where workers read them, {sum(f.size for f in files) / 1e6:,.1f} MB"
+    )
+    copies = relay.relay(files, folder=place.folder, addresses=found.addresses, inside=place.inside)
+    return dataclasses.replace(begun, found=dataclasses.replace(found, copies=copies))
+
+
+def _ingest(tasks: Sequence[IngestTask], begun: Begun, place: _Place) -> None:
+    if place.inside is not None:  # two copies may be more than there is room for
+        workspace.remove_copies(place.inside, but=place.folder)
+    if _works_here(begun):
+        _ingest_here(tasks, begun)
+        return
+    from pipelines.prepare.beam import pipeline
+
+    _tell(tasks)
+    pipeline.run_ingest(
+        tasks,
+        folder=place.folder,
+        root=begun.config.output.root,
+        name=begun.config.output.name,
+        workers=begun.config.workers,
+        beam_args=begun.config.beam_args,
+    )
+
+
+def _ingest_here(tasks: Sequence[IngestTask], begun: Begun) -> None:
+    _tell(tasks)
+    ingest.ingest_all(tasks, threads=begun.config.workers or _cores(), addresses=begun.found.addresses)
+    # What the readers needed is of no more use, and shards will want the room.
+    memory.give_back()
+
+
+def _tell(tasks: Sequence[IngestTask]) -> None:
+    whole = {task.file.path: task.file.size for task in tasks}
+    stages.begin(f"ingesting {len(whole):,} files of {sum(whole.values()) / 1e6:,.1f} MB")
+
+
+def _works_here(begun: Begun) -> bool:
+    """Whether all work is done by threads of this process."""
+    if not begun.config.beam_args:
+        return True
+    from pipelines.prepare.beam import pipeline
+
+    return pipeline.is_embedded(begun.config.beam_args)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,315 @@
+"""From a request to a job, in two steps, since the rows of some sources have to be ingested in between.
+
+begin     source and tokenizer opened side by side, columns checked by their types, the fingerprint
+finish    rows located: splits chosen, label names collected, the job complete
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Collection, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+from pipelines.prepare.options import bucket_lengths
+from pipelines.prepare.tokenize import engines, tokenization
+from pipelines.prepare import layouts
+from pipelines.prepare.process import threads
+from pipelines.prepare.dataset import workspace
+from pipelines.prepare.sources.columns.column_planning import plan_columns, plan_types
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.options.config import PrepareConfig, SourceConfig
+from pipelines.prepare.dataset.job import Job, JobSplit
+from pipelines.prepare.tokenize.ragged import id_dtype
+from pipelines.prepare.sources.rows import hold_out, opening, selection, user_functions
+from pipelines.prepare.sources.rows.function_check import Changed, with_functions
+from pipelines.prepare.sources.formats.groups import Groups
+from pipelines.prepare.sources.rows.hold_out import HoldOut
+from pipelines.prepare.sources.rows.opening import Found
+from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource
+from pipelines.prepare.sources.rows.user_functions import UserFunction
+from tfrecord_io import manifest
+from tfrecord_io.manifest import TokenizerFacts
+from tfrecord_io.schema import Schema
+from tfrecord_io.shown import without_access
+
+__all__ = [
+    "Begun",
+    "Resolved",
+    "begin",
+    "changed_readers",
+    "columns_read",
+    "divided",
+    "finish",
+    "job_split",
+    "needed_splits",
+    "source_place",
+    "whole_split",
+]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Begun:
+    """A request of which the rows are not located yet. `columns` and `tools` are None where the user's functions decide
+    the columns, which only rows can tell.
+    """
+
+    config: PrepareConfig
+    functions: Sequence[UserFunction]
+    found: Found
+    tokenizer: Any
+    tokenizer_files: tokenization.Files
+    facts: TokenizerFacts
+    length: int
+    columns: ColumnPlan | None
+    tools: layouts.Tools | None
+
+    def opening(self, columns: ColumnPlan) -> layouts.Opening:
+        """What a layout's tools are opened with."""
+        return layouts.Opening(
+            tokenizer=self.tokenizer,
+            facts=self.facts,
+            layout=self.config.layout,
+            length=self.length,
+            columns=columns,
+            engine=self.config.engine,
+        )
+
+    def items(self) -> dict[str, Any] | None:
+        """What the fingerprint covers; None while some of it depends on rows."""
+        depends = bucket_lengths.automatic(self.config.layout.bucket_lengths) or self.config.source.hold_out
+        return None if depends else _fingerprint_items(self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Resolved:
+    """What was found out: the job, and what only the launcher needs."""
+
+    job: Job
+    source: Source
+    tokenizer: Any
+    tools: layouts.Tools
+    tokenizer_files: tokenization.Files
+    items: Mapping[str, Any]
+    place: Mapping[str, Any]
+
+
+def begin(config: PrepareConfig) -> Begun:
+    """Opens the source and the tokenizer, and checks what can be checked without a row.
+
+    Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written.
+    """
+    functions = user_functions.find(config.source.steps)
+    # `datasets`, where it is needed, asks whether transformers is there, and takes one half imported for whole.
+    tokenization.import_libraries()
+    # Reading footers and digests leaves the interpreter to others most of the time, loading a tokenizer does not.
+    finding = threads.begun(lambda: _find(config, functions))
+    loading = threads.begun(lambda: tokenization.resolve(config.tokenizer))
+    threads.wait_for(finding, loading)
+    found, columns = finding.result()
+    tokenizer, files = loading.result()
+    facts = tokenization.facts(tokenizer, name=config.tokenizer.name, files=files)
+    if config.layout.add_bos and facts.bos_id is None:
+        raise tokenization.no_bos(config.tokenizer.name)
+    begun = Begun(
+        config=config,
+        functions=functions,
+        found=found,
+        tokenizer=tokenizer,
+        tokenizer_files=files,
+        facts=facts,
+        length=tokenization.resolve_length(tokenizer, config.layout),
+        columns=columns,
+        tools=None,
+    )
+    if columns is None:
+        return begun
+    # What the tokenizer cannot do shows here: before anything is ingested, and not on a worker.
+    return dataclasses.replace(begun, tools=_open_tools(begun, columns))
+
+
+def columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
+    """The columns of the source that a build reads; None for all, which the user's functions may look at."""
+    if config.source.steps:
+        return None
+    source = config.source
+    names = (*layouts.layout_of(config.layout).inputs(source).names, source.label_column, *source.keep_columns)
+    return tuple(name for name in names if name is not None)
+
+
+def needed_splits(begun: Begun) -> Collection[str]:
+    """The source's splits whose rows are read: those asked for, and for the names of string labels every one."""
+    every = begun.found.listing.splits
+    columns = begun.columns
+    has_names = columns is None or any(plan and plan.kind == "string" for plan in (columns.label, columns.tags))
+    return list(every) if has_names else selection.needed(begun.config.source, list(every))
+
+
+def finish(begun: Begun, groups: Mapping[str, Groups]) -> Resolved:
+    """Decides everything that is left open, now that rows can be read.
+
+    Raises: as `begin`; SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
+    """
+    source, columns, held = _source_of(begun, groups)
+    tools = begun.tools if columns == begun.columns else None
+    tools = tools or _open_tools(begun, columns)
+    if bucket_lengths.automatic(begun.config.layout.bucket_lengths):
+        begun = _with_lengths(begun, columns, tools, source=source)
+        tools = _open_tools(begun, columns)
+    items = _fingerprint_items(begun, held)
+    return Resolved(
+        job=_job(begun, columns, tools, source=source, fingerprint=workspace.fingerprint_of(items)),
+        source=source,
+        tokenizer=begun.tokenizer,
+        tools=tools,
+        tokenizer_files=begun.tokenizer_files,
+        items=items,
+        place={
+            **source_place(begun.config.source, begun.found, begun.functions),
+            "rows": {name: each.total_rows for name, each in groups.items()},
+        },
+    )
+
+
+def _source_of(begun: Begun, groups: Mapping[str, Groups]) -> tuple[Source, ColumnPlan, tuple[HoldOut, ...]]:
+    """The splits with their rows, taken through the user's functions, what their columns are, and what is held out."""
+    config, found = begun.config, begun.found
+    asked = selection.needed(config.source, list(found.listing.splits))
+    readers, columns = changed_readers(found, groups, begun.functions, asked=asked)
+    every = {name: whole_split(name, groups[name], reader) for name, reader in readers.items()}
+    chosen = selection.choose(config.source, {name: groups[name] for name in asked}, readers)
+    source = Source(splits=chosen, all_splits=every, columns=columns, identity=found.listing.identity)
+    plan = plan_columns(config.source, source, inputs=layouts.layout_of(config.layout).inputs(config.source))
+    held = hold_out.resolve(config.source.hold_outs, chosen)
+    return dataclasses.replace(source, splits=divided(chosen, held, plan, seed=config.seed)), plan, held
+
+
+def changed_readers(
+    found: Found, groups: Mapping[str, Groups], functions: Sequence[UserFunction], *, asked: Collection[str]
+) -> Changed:
+    """What reads the rows of the source's splits through the user's functions, and the columns that they then have."""
+    readers = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
+    columns = {name: found.columns[name] for name in groups}
+    return with_functions(readers, groups, columns, functions, asked=asked)
+
+
+def divided(
+    splits: Mapping[str, SplitSource], held: Sequence[HoldOut], plan: ColumnPlan, *, seed: int
+) -> dict[str, SplitSource]:
+    """The splits without the rows held out of them, and those of these rows."""
+    optional = [name for purpose, name in plan.nested.items() if purpose == "tools"]
+    return hold_out.divide(splits, held, columns=plan.content, optional=optional, seed=seed)
+
+
+def whole_split(name: str, groups: Groups, reader: RowReader) -> SplitSource:
+    """All rows of a split of the source."""
+    ranges = ((0, groups.total_rows),) if groups.total_rows else ()
+    return SplitSource(name=name, origin=name, groups=groups, ranges=ranges, reader=reader)
+
+
+def source_place(config: SourceConfig, found: Found, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
+    """Where the dataset is, to open it again: an absolute path, an address without credentials, or a pinned hub id;
+    and the user's functions that its rows go through, with their text.
+    """
+    identity = found.listing.identity
+    place = {
+        "dataset": _address(config.dataset, identity),
+        "config": config.config,
+        "revision": identity.get("revision"),
+    }
+    if config.more:
+        place["more"] = [_address(path, identity) for path in config.more]
+    return {**place, "steps": [step.to_json() for step in functions]} if functions else place
+
+
+def _find(config: PrepareConfig, functions: Sequence[UserFunction]) -> tuple[Found, ColumnPlan | None]:
+    """With its columns, so that a misspelt one is said while the tokenizer is still loading."""
+    found = opening.find(config.source, columns=columns_read(config))
+    if functions:
+        return found, None
+    inputs = layouts.layout_of(config.layout).inputs(config.source)
+    chosen = selection.needed(config.source, list(found.listing.splits))
+    columns = {name: found.columns[name] for name in chosen}
+    return found, plan_types(config.source, columns, kind=found.listing.identity["kind"], inputs=inputs)
+
+
+def _open_tools(begun: Begun, columns: ColumnPlan) -> layouts.Tools:
+    tools = layouts.layout_of(begun.config.layout).open_tools(begun.opening(columns))
+    if begun.config.engine == "auto" and tools.reference is None:
+        reasons = engines.why_slow(begun.tokenizer, dtype=id_dtype(begun.facts.vocab_size))
+        _log.warning("no fast engine makes these rows, so that it takes about ten times as long (%s)", reasons)
+    return tools
+
+
+def _job(begun: Begun, columns: ColumnPlan, tools: layouts.Tools, *, source: Source, fingerprint: str) -> Job:
+    config = begun.config
+    features = layouts.layout_of(config.layout).features(begun.opening(columns), tools)
+    label = (columns.label.feature,) if columns.label else ()
+    return Job(
+        root=config.output.root,
+        name=config.output.name,
+        fingerprint=fingerprint,
+        splits={name: job_split(split) for name, split in source.splits.items()},
+        columns=columns,
+        schema=Schema((*features, *label, *columns.kept)),
+        layout=config.layout,
+        length=begun.length,
+        facts=begun.facts,
+        compression=config.output.compression,
+        seed=config.seed,
+        shuffle=config.shuffle,
+        engine=config.engine,
+        strict=config.max_error_rate == 0,
+    )
+
+
+def job_split(split: SplitSource) -> JobSplit:
+    """What travels of a split."""
+    return JobSplit(origin=split.origin, ranges=split.ranges, reader=split.reader)
+
+
+def _with_lengths(begun: Begun, columns: ColumnPlan, tools: layouts.Tools, *, source: Source) -> Begun:
+    """The request with the lengths that suit a sample of its rows, in place of `auto:K`.
+
+    Raises: RowsRejectedError if no row of the sample can be used.
+    """
+    from pipelines.prepare.plan import sampling
+
+    config = begun.config
+    plain = dataclasses.replace(
+        begun, config=dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
+    )
+    job = _job(plain, columns, tools, source=source, fingerprint="")
+    row_tokens, weights = sampling.row_lengths(job, tools, source.splits)
+    chosen = bucket_lengths.choose(
+        row_tokens,
+        count=bucket_lengths.automatic(config.layout.bucket_lengths) or 1,
+        longest=begun.length,
+        fixed=config.layout.max_length is not None,
+        weights=weights,
+    )
+    layout = dataclasses.replace(config.layout, bucket_lengths=chosen, max_length=chosen[-1])
+    return dataclasses.replace(begun, config=dataclasses.replace(config, layout=layout), length=chosen[-1])
+
+
+def _address(dataset: str, identity: Mapping[str, Any]) -> str:
+    if "://" in dataset or identity["kind"] == "hub":
+        return without_access(dataset)
+    return os.path.abspath(os.path.expanduser(dataset))
+
+
+def _fingerprint_items(begun: Begun, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
+    libraries = {name: metadata.version(name) for name in ("tokenizers", "transformers")}
+    return {
+        **begun.config.deciding(),
+        **({"steps": [step.identity() for step in begun.functions]} if begun.functions else {}),
+        **({"hold_out": [each.to_json() for each in held]} if held else {}),
+        "max_length": begun.length,
+        "tokenizer": begun.facts.content_sha256,
+        "source": dict(begun.found.listing.identity),
+        "versions": {"format": manifest.FORMAT_VERSION, **libraries},
+    }

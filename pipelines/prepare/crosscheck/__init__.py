@@ -1,0 +1,1 @@
+"""Comparing what engines give with the reference tokenizer while a job runs."""

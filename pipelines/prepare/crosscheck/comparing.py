@@ -1,0 +1,155 @@
+"""Comparing a fast engine with the reference while a job runs: some rows are encoded by both.
+
+One row in two hundred is, whatever it holds, and rows with what engines stumble over are as long as these are few
+(`odd_rows`). Which ones follows from the seed, the rows' numbers and the content of the shard's rows, so that it is the
+same rows on any runner and when a shard is made again. Whole rows are compared, with special tokens, truncation and
+what was rejected.
+"""
+
+from __future__ import annotations
+
+import collections
+import concurrent.futures
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipelines.prepare.crosscheck.odd_rows import OddRows
+from pipelines.prepare.layouts import Encoded, Tools
+from pipelines.prepare.sources.columns.extraction import Rows
+from pipelines.prepare.tokenize.ragged import TokenRuns
+
+__all__ = ["ONE_IN", "CrossCheck", "EngineDisproved", "chosen", "engine_of"]
+
+ONE_IN = 200
+_ROWS_AT_ONCE = 64
+# How many comparisons may be under way or waiting for their turn beside the work.
+_BATCHES_BEHIND = 16
+# The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+_GAMMA, _MIX = np.uint64(0x9E3779B97F4A7C15), (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
+
+
+def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
+    """Which of the rows (numbers int64 [N]) are compared whatever they hold, as indices."""
+    with np.errstate(over="ignore"):
+        x = numbers.astype(np.uint64) + np.uint64(seed % 2**64) * _GAMMA + _GAMMA
+        x = (x ^ (x >> np.uint64(30))) * _MIX[0]
+        x = (x ^ (x >> np.uint64(27))) * _MIX[1]
+        x ^= x >> np.uint64(31)
+    return np.flatnonzero(x < np.uint64(2**64 // ONE_IN))
+
+
+class EngineDisproved(Exception):
+    """The engine gives other tokens for this row (its number in the split) than the reference."""
+
+    def __init__(self, row: int) -> None:
+        super().__init__(row)
+        self.row = row
+
+
+def engine_of(tools: Tools) -> str:
+    """The engine's name and version, as receipts and manifests have it."""
+    return f"{tools.engine} {tools.engine_version}"
+
+
+class CrossCheck:
+    """Compares a shard's rows with the reference, many at a time: calls for two or three rows each would take twice as
+    long. `rows_checked` were equal. With a `pool` that is done beside the caller's work, which waits only if the
+    reference falls behind.
+    """
+
+    def __init__(self, tools: Tools, *, pool: concurrent.futures.Executor | None = None) -> None:
+        self.rows_checked = 0
+        self._reference = tools.reference
+        self._odd_rows = OddRows(tools.added) if tools.reference is not None else None
+        self._pool = pool
+        self._waiting: list[_Sampled] = []
+        self._begun: collections.deque[concurrent.futures.Future[int]] = collections.deque()
+
+    def add(self, rows: Rows, encoded: Encoded, *, numbers: np.ndarray, which: np.ndarray) -> None:
+        """The rows `which` (indices into `rows`, `encoded` and their `numbers`) are to be compared, now or soon.
+
+        Raises: EngineDisproved if `encoded` has something else for one that was added than the reference.
+        """
+        if self._reference is None or not len(which):
+            return
+        self._waiting.append(_Sampled.of(rows, encoded, numbers=numbers, which=which))
+        if sum(len(sampled.numbers) for sampled in self._waiting) >= _ROWS_AT_ONCE:
+            self._begin(self._reference)
+
+    def add_some(self, rows: Rows, encoded: Encoded, *, numbers: np.ndarray, seed: int) -> None:
+        """Queue those of the shard's next rows that are to be compared. Raises: as `add`."""
+        if self._odd_rows is not None:
+            which = np.union1d(chosen(numbers, seed=seed), self._odd_rows.chosen(rows))
+            self.add(rows, encoded, numbers=numbers, which=which)
+
+    def finish(self) -> None:
+        """Compares what is left. Raises: as `add`."""
+        if self._reference is None:
+            return
+        if self._waiting:
+            self._begin(self._reference)
+        while self._begun:
+            self._await()
+
+    def _begin(self, reference: Tools) -> None:
+        sampled = _Sampled.joined(self._waiting)
+        self._waiting.clear()
+        if self._pool is None:
+            self.rows_checked += sampled.compared(reference)
+            return
+        while len(self._begun) >= _BATCHES_BEHIND:
+            self._await()
+        self._begun.append(self._pool.submit(sampled.compared, reference))
+
+    def _await(self) -> None:
+        self.rows_checked += self._begun.popleft().result()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Sampled:
+    """Rows, their numbers in the split, and what the engine made of them."""
+
+    rows: Rows
+    numbers: np.ndarray
+    encoded: Encoded
+
+    @classmethod
+    def of(cls, rows: Rows, encoded: Encoded, *, numbers: np.ndarray, which: np.ndarray) -> _Sampled:
+        return cls(rows=rows.take(which), numbers=numbers[which], encoded=encoded.take(which))
+
+    @classmethod
+    def joined(cls, parts: Sequence[_Sampled]) -> _Sampled:
+        return cls(
+            rows=Rows.joined([part.rows for part in parts]),
+            numbers=np.concatenate([part.numbers for part in parts]),
+            encoded=Encoded.joined([part.encoded for part in parts]),
+        )
+
+    def compared(self, reference: Tools) -> int:
+        """How many rows there are. Raises: EngineDisproved if the reference gives something else for one of them."""
+        differ = self.differ_from(reference.encode(self.rows))
+        if differ.any():
+            raise EngineDisproved(int(self.numbers[np.flatnonzero(differ)[0]]))
+        return len(self.numbers)
+
+    def differ_from(self, expected: Encoded) -> np.ndarray:
+        """Bool [N]."""
+        ours = self.encoded
+        differ = (ours.full_lengths != expected.full_lengths) | (ours.reasons != expected.reasons)
+        differ |= ours.num_runs != expected.num_runs
+        if not np.array_equal(ours.row_of_run, expected.row_of_run):
+            return differ  # there is a row with more or fewer runs
+        for name, runs in ours.runs.items():
+            differ[ours.row_of_run[_runs_differ(runs, expected.runs[name])]] = True
+        return differ
+
+
+def _runs_differ(one: TokenRuns, other: TokenRuns) -> np.ndarray:
+    """Bool [N]."""
+    differ = one.lengths != other.lengths
+    for index in np.flatnonzero(~differ):
+        ours, theirs = (runs.ids[runs.offsets[index] : runs.offsets[index + 1]] for runs in (one, other))
+        differ[index] = not np.array_equal(ours, theirs)
+    return differ

@@ -1,0 +1,1 @@
+"""The output folder: its names, plans, receipts, and the commit."""

@@ -1,0 +1,146 @@
+"""A job: everything that decides the bytes of a dataset, and where they go, in the form that travels to workers.
+
+There is no tokenizer object in it, no open file, no secret and no list of files: names, numbers and column types.
+Workers load the tokenizer from the job's own folder in the output, so that all of them use the launcher's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping
+
+from pipelines.prepare import layouts, storage
+from pipelines.prepare.dataset import engine_mismatch
+from pipelines.prepare.options.config import Compression, EngineName, LayoutConfig
+from pipelines.prepare.plan.planning import Segments, ShardTask
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.rows.reading import RowReader
+from pipelines.prepare.tokenize import tokenization
+from pipelines.prepare.tokenize.folder_digest import bytes_digest
+from tfrecord_io import manifest
+from tfrecord_io.errors import FormatError
+from tfrecord_io.format import record_index
+from tfrecord_io.manifest import TokenizerFacts
+from tfrecord_io.schema import Schema
+
+__all__ = ["Job", "JobSplit", "rejected_path", "tokenizer_files"]
+
+WORK_FOLDER = ".prep"
+_NOT_IN_NAMES = frozenset("\\\0")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class JobSplit:
+    """One split of the output: [start, stop) `ranges` of rows of the source's split `origin`, and how to read them."""
+
+    origin: str
+    ranges: Segments
+    reader: RowReader
+
+    @property
+    def num_rows(self) -> int:
+        """Rows in all ranges."""
+        return sum(stop - start for start, stop in self.ranges)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """Everything that decides the bytes, and where they go. `length` is L. `engine` decides how fast they come.
+    `ingested` is the folder of the ingested copy of the source that the commit deletes, if there is one. A job that is
+    `strict` ends at the first row that cannot be used.
+    """
+
+    root: str
+    name: str
+    fingerprint: str
+    splits: Mapping[str, JobSplit]
+    columns: ColumnPlan
+    schema: Schema
+    layout: LayoutConfig
+    length: int
+    facts: TokenizerFacts
+    compression: Compression
+    seed: int
+    shuffle: bool
+    engine: EngineName = "auto"
+    ingested: str | None = None
+    strict: bool = False
+
+    @property
+    def index_stride(self) -> int | None:
+        """Every that many records a shard's index has an offset; None for compressed shards, which have no index."""
+        return record_index.STRIDE if self.compression == "none" else None
+
+    def work_path(self, *parts: str) -> str:
+        """A path in the job's own folder."""
+        return storage.join(self.root, WORK_FOLDER, self.fingerprint, *parts)
+
+    def shard_name(self, task: ShardTask, *, length: int | None = None) -> str:
+        """The file name of a task's shard; of the one with rows of `length` tokens, if there are several lengths."""
+        return manifest.shard_name(
+            name=self.name,
+            split=task.split,
+            index=task.index,
+            count=task.count,
+            compression=self.compression,
+            length=length,
+        )
+
+    def schema_of(self, length: int | None) -> Schema:
+        """The features of a shard with rows of `length` tokens, None where all have the same."""
+        return self.schema if length is None else self.schema.with_row_length(length)
+
+    def receipt_path(self, task: ShardTask) -> str:
+        """Where a task's receipt goes."""
+        return self.work_path(task.split, f"receipt-{task.index:05d}-of-{task.count:05d}.json")
+
+    def rejected_path(self, task: ShardTask) -> str:
+        """Where a task's rejected rows go, if there are any."""
+        return storage.join(self.root, rejected_path(task.split, task.index))
+
+    def open_tools(self) -> layouts.Tools:
+        """Loads the tokenizer from the job's folder and makes it ready, without an engine that was disproved.
+
+        Raises: FormatError if it is not the one that was saved there.
+        """
+        tokenizer = tokenization.load(tokenizer_files(self))
+        engine: EngineName = self.engine if engine_mismatch.read(self) is None else "hf"
+        opening = layouts.Opening(
+            tokenizer=tokenizer,
+            facts=self.facts,
+            layout=self.layout,
+            length=self.length,
+            columns=self.columns,
+            engine=engine,
+        )
+        return layouts.layout_of(self.layout).open_tools(opening)
+
+
+def rejected_path(split: str, index: int) -> str:
+    """The list of a shard's rejected rows, relative to the dataset's folder."""
+    return f"rejected/{split}-{index:05d}.jsonl"
+
+
+def tokenizer_files(job: Job) -> tokenization.Files:
+    """The saved tokenizer, from the job's folder. Raises: FormatError if it is not the one that was saved there."""
+    return _tokenizer_files(job.work_path("tokenizer"), job.facts.content_sha256)
+
+
+@functools.lru_cache(maxsize=4)
+def _tokenizer_files(folder: str, expected: str) -> tokenization.Files:
+    # Every thread of a worker asks for the same folder.
+    remedy = (
+        "delete this folder, and run the same build again, which saves the tokenizer anew; finished shards are kept"
+    )
+    names = storage.list_files(folder)
+    if odd := [name for name in names if {"", ".", ".."} & {*name.split("/")} or set(name) & _NOT_IN_NAMES]:
+        raise FormatError(f"{folder}: {odd[0]!r} is no name of a tokenizer's file", remedy=remedy)
+    files = storage.read_folder(folder)
+    # Whoever may write there may have changed it since, such as a worker of an earlier job that was delayed.
+    if (got := bytes_digest(files)) != expected:
+        raise FormatError(
+            f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, expected {expected}",
+            remedy=remedy,
+        )
+    return files

@@ -1,0 +1,325 @@
+"""Where plans are kept: a small file for a split, and a part for every 64 shards, of which a worker reads one.
+
+    graph     (split, index, count) of each shard: a few bytes
+    OUT/.prep/FINGERPRINT/SPLIT/plan.json                     rows of each shard, digests of the parts; written last
+    OUT/.prep/FINGERPRINT/SPLIT/files.json                    rows of each stored file: where trace and repair look
+    OUT/.prep/FINGERPRINT/SPLIT/tasks-00000-DIGEST.arrow.zst  the pieces of shards 0 to 63, see `plan_parts`
+
+A part's name has its digest in it, so that it never changes: two jobs of one process, or one after the other, never
+take each other's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from pipelines.prepare import storage
+from pipelines.prepare.dataset import plan_parts, workspace
+from pipelines.prepare.dataset.job import WORK_FOLDER, Job
+from pipelines.prepare.dataset.plan_parts import Part
+from pipelines.prepare.plan.planning import Segments, ShardTask, SplitPlan, require_partition
+from pipelines.prepare.sources.formats.groups import Groups, Pieces, StoredFile
+from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
+from tfrecord_io.format import json_fields
+from tfrecord_io.format.json_fields import NAME, SHA256, WRONG, count, items, mapping, text
+
+__all__ = [
+    "PlanHeader",
+    "TaskKey",
+    "all_tasks",
+    "folder",
+    "key_of",
+    "pieces_of",
+    "read_file_rows",
+    "read_header",
+    "read_header_in",
+    "require_whole",
+    "task_of",
+    "write",
+]
+
+# Split, index, count.
+TaskKey = tuple[str, int, int]
+
+_PART_SHARDS = 64
+# Where groups are tiny, and shards have very many of them, parts are of fewer shards.
+_PART_PIECES = 1 << 18
+# A local file waits for its disk, and a remote one for its service.
+_WRITERS = 8
+_PARTS_HELD = 4
+
+_HEADER = "plan.json"
+_START_OVER = "start over with --overwrite"
+_lock = threading.Lock()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PlanHeader:
+    """What plan.json says: the rows of each shard, and the SHA-256 of each part, which is of `part_shards` shards."""
+
+    split: str
+    origin: str
+    ranges: Segments
+    predicted_bytes: int
+    rows: tuple[int, ...]
+    part_shards: int
+    parts: tuple[str, ...]
+
+    @property
+    def num_shards(self) -> int:
+        """How many shards there are."""
+        return len(self.rows)
+
+    def to_json(self) -> dict[str, Any]:
+        """As plan.json holds it."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+    @classmethod
+    def from_json(cls, document: Any, *, place: str) -> PlanHeader:
+        """Raises: FormatError if `document` is not what `to_json` gave."""
+        try:
+            fields = mapping(document)
+            header = cls(
+                split=text(fields["split"], NAME),
+                origin=text(fields["origin"]),
+                ranges=_segments(fields["ranges"]),
+                predicted_bytes=count(fields["predicted_bytes"]),
+                rows=tuple(map(count, items(fields["rows"]))),
+                part_shards=count(fields["part_shards"]),
+                parts=tuple(text(digest, SHA256) for digest in items(fields["parts"])),
+            )
+            header._check()
+        except WRONG as error:
+            raise FormatError(f"{place}: not a plan ({error!r:.300})", remedy=_START_OVER) from error
+        return header
+
+    def _check(self) -> None:
+        """Raises: ValueError."""
+        rows = sum(stop - start for start, stop in self.ranges)
+        if not self.rows or min(self.rows) < 1 or sum(self.rows) != rows:
+            raise ValueError(f"shards of {sum(self.rows)} rows, expected the {rows} of the ranges")
+        if not self.part_shards or len(self.parts) != -(-len(self.rows) // self.part_shards):
+            raise ValueError(f"{len(self.parts)} parts of {self.part_shards} shards for {len(self.rows)} shards")
+
+
+def key_of(task: ShardTask) -> TaskKey:
+    """What a task is known by, as plain values."""
+    return task.split, task.index, task.count
+
+
+def write(job: Job, plan: SplitPlan, groups: Groups) -> PlanHeader:
+    """Writes the plan of a split that has none, before any of its shards.
+
+    Raises: OutputError if another job has left another plan meanwhile; on a local disk the lock keeps it away.
+    """
+    rows = plan.shard_rows
+    groups = dataclasses.replace(groups, files=tuple(_below(job.root, file) for file in groups.files))
+    part_shards = _part_shards(plan, groups)
+
+    def write_part(at: int) -> str:
+        first, last = at * part_shards, min((at + 1) * part_shards, plan.num_shards)
+        content = plan_parts.encode(groups.pieces(plan.spans(first, last)), first=first, rows=rows[first:last])
+        digest = hashlib.sha256(content).hexdigest()
+        storage.write_bytes(_part_path(job, plan.split, at, digest), content, inside=job.root)
+        return digest
+
+    with ThreadPoolExecutor(_WRITERS) as writers:
+        parts = tuple(writers.map(write_part, range(-(-plan.num_shards // part_shards))))
+    header = PlanHeader(
+        split=plan.split,
+        origin=plan.origin,
+        ranges=plan.ranges,
+        predicted_bytes=plan.predicted_bytes,
+        rows=tuple(rows.tolist()),
+        part_shards=part_shards,
+        parts=parts,
+    )
+    rows_of_files = np.bincount(groups.file, weights=groups.num_rows, minlength=len(groups.files)).astype(np.int64)
+    text_of_rows = json.dumps({"rows": rows_of_files.tolist()}) + "\n"
+    storage.write_bytes(_file_rows_path(job.work_path(plan.split)), text_of_rows.encode(), inside=job.root)
+    document = json.dumps(header.to_json(), sort_keys=True) + "\n"
+    storage.write_bytes(_header_path(job, plan.split), document.encode(), inside=job.root, replacing=0)
+    return header
+
+
+def read_header(job: Job, split: str) -> PlanHeader | None:
+    """The plan that an earlier run left, or None.
+
+    Raises: FingerprintMismatchError if it was made for other rows of the split; FormatError if it is damaged.
+    """
+    asked = job.splits[split]
+    return read_header_in(job.work_path(split), split=split, origin=asked.origin, ranges=asked.ranges, root=job.root)
+
+
+def read_header_in(folder: str, *, split: str, origin: str, ranges: Segments, root: str) -> PlanHeader | None:
+    """The plan in the `folder` of a split, or None, if it is of these rows. Raises: as `read_header`."""
+    path = storage.join(folder, _HEADER)
+    try:
+        header = _parsed(storage.read_bytes(path), path)
+    except FileNotFoundError:
+        return None
+    if header.split != split:
+        raise FormatError(f"{path}: the plan of split {header.split!r}, expected {split!r}", remedy=_START_OVER)
+    if (header.origin, header.ranges) != (origin, ranges):
+        raise FingerprintMismatchError(
+            f"{root}: split {split!r} was planned for the rows {_shown(header.origin, header.ranges)}, "
+            f"but now the rows {_shown(origin, ranges)} are asked for",
+            remedy="choose another --output, or start over with --overwrite",
+        )
+    return header
+
+
+def read_file_rows(folder: str) -> np.ndarray:
+    """The rows of each stored file of a split whose plan is in `folder`, int64 [F]. Raises: FormatError."""
+    path = _file_rows_path(folder)
+    try:
+        rows = [count(each) for each in items(mapping(json_fields.load(storage.read_bytes(path)))["rows"])]
+    except (FileNotFoundError, *WRONG) as error:
+        raise FormatError(
+            f"{path}: not there, or damaged: it says how many rows each file has",
+            remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
+        ) from error
+    return np.array(rows, np.int64)
+
+
+def folder(root: str, fingerprint: str, split: str) -> str:
+    """Where the plan of a split is."""
+    return storage.join(root, WORK_FOLDER, fingerprint, split)
+
+
+def all_tasks(header: PlanHeader) -> list[ShardTask]:
+    """One task for each shard, without its pieces."""
+    return [
+        ShardTask(split=header.split, index=index, count=header.num_shards, num_rows=rows)
+        for index, rows in enumerate(header.rows)
+    ]
+
+
+def require_whole(job: Job, header: PlanHeader) -> None:
+    """Reads all parts, for a job that goes on with a plan that it has not made.
+
+    Raises: OutputError if one is gone; FormatError if one is damaged, or they have not every row exactly once.
+    """
+    with ThreadPoolExecutor(_WRITERS) as readers:
+        spans = list(readers.map(lambda at: _part(job, header, at, read=_read_part).spans, range(len(header.parts))))
+    try:
+        require_partition(header.ranges, np.concatenate(spans))
+    except ValueError as error:
+        place = _header_path(job, header.split)
+        raise FormatError(f"{place}: not a plan ({error})", remedy=_START_OVER) from error
+
+
+def task_of(job: Job, key: TaskKey) -> ShardTask:
+    """The task with its pieces. Raises: as `pieces_of`."""
+    pieces = pieces_of(job, key)
+    return ShardTask(split=key[0], index=key[1], count=key[2], num_rows=pieces.num_rows, pieces=pieces)
+
+
+def pieces_of(job: Job, key: TaskKey) -> Pieces:
+    """The rows of a task, and where they are.
+
+    Raises: OutputError if there is no plan; FormatError if it is damaged, or another one.
+    """
+    split, index, num_shards = key
+    header = read_header(job, split)
+    if header is None:
+        raise _gone(job, split)
+    if header.num_shards != num_shards:
+        raise FormatError(
+            f"{_header_path(job, split)}: the plan has {header.num_shards} shards, expected {num_shards}",
+            remedy="run the same command again; finished shards are kept",
+        )
+    with _lock:  # threads that come together for one part wait for the one that reads it
+        part = _part(job, header, index // header.part_shards, read=_cached_part)
+    pieces = part.shard(index)
+    return dataclasses.replace(pieces, files=tuple(_from(job.root, file) for file in pieces.files))
+
+
+def _below(root: str, file: StoredFile) -> StoredFile:
+    """With its path from the output on, if it is in there: a plan says the same wherever the output is."""
+    inside = storage.join(root, "")
+    path = file.path.removeprefix(inside)
+    return file if path == file.path else dataclasses.replace(file, path=path)
+
+
+def _from(root: str, file: StoredFile) -> StoredFile:
+    is_whole = "://" in file.path or os.path.isabs(file.path)
+    return file if is_whole else dataclasses.replace(file, path=storage.join(root, file.path))
+
+
+def _part_shards(plan: SplitPlan, groups: Groups) -> int:
+    shard_pieces = (len(plan.starts) + len(groups)) / plan.num_shards
+    return max(1, min(_PART_SHARDS, int(_PART_PIECES / shard_pieces)))
+
+
+def _part(job: Job, header: PlanHeader, at: int, *, read: Callable[..., Part]) -> Part:
+    path, first = _part_path(job, header.split, at, header.parts[at]), at * header.part_shards
+    try:
+        return read(path, header.parts[at], first, header.rows[first : first + header.part_shards])
+    except FileNotFoundError:
+        raise _gone(job, header.split) from None
+
+
+def _gone(job: Job, split: str) -> OutputError:
+    workspace.require_own(job)
+    return OutputError(
+        f"{job.work_path(split)}: the plan is gone",
+        remedy=f"copy .prep/ again from where the dataset was made, or {_START_OVER}",
+    )
+
+
+@functools.lru_cache(maxsize=_PARTS_HELD)
+def _parsed(content: bytes, place: str) -> PlanHeader:
+    try:
+        document = json_fields.load(content, any_depth=True)
+    except ValueError as error:
+        raise FormatError(f"{place}: not JSON ({error})", remedy=_START_OVER) from error
+    return PlanHeader.from_json(document, place=place)
+
+
+def _header_path(job: Job, split: str) -> str:
+    return job.work_path(split, _HEADER)
+
+
+def _file_rows_path(folder: str) -> str:
+    return storage.join(folder, "files.json")
+
+
+def _part_path(job: Job, split: str, at: int, digest: str) -> str:
+    return job.work_path(split, f"tasks-{at:05d}-{digest[:16]}.arrow.zst")
+
+
+def _read_part(path: str, digest: str, first: int, rows: tuple[int, ...]) -> Part:
+    """Raises: FileNotFoundError; FormatError if it is not the part that was written, or damaged; OutputError."""
+    content = storage.read_bytes(path)
+    if (got := hashlib.sha256(content).hexdigest()) != digest:
+        raise FormatError(f"{path}: has the digest {got:.16}, expected {digest:.16}", remedy=_START_OVER)
+    try:
+        return plan_parts.decode(content, first=first, rows=rows)
+    except plan_parts.DAMAGED as error:
+        raise FormatError(f"{path}: not a part of a plan ({error!r:.300})", remedy=_START_OVER) from error
+
+
+_cached_part = functools.lru_cache(maxsize=_PARTS_HELD)(_read_part)
+
+
+def _segments(value: Any) -> Segments:
+    segments = tuple((count(start), count(stop)) for start, stop in map(items, items(value)))
+    if not segments or any(stop <= start for start, stop in segments):
+        raise ValueError("row ranges, expected [start, stop) with 0 <= start < stop")
+    return segments
+
+
+def _shown(origin: str, ranges: Sequence[tuple[int, int]]) -> str:
+    spans = "+".join(f"[{start}:{stop}]" for start, stop in ranges[:8])
+    return f"{origin}{spans}{' …' if len(ranges) > 8 else ''}"

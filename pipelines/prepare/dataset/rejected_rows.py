@@ -1,0 +1,130 @@
+"""Rows that could not be used: counted by reason, the first ones named, all of them written down. Rows that are left
+out on purpose are counted only: there may be millions of them, and reading the source again says which.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare import storage
+from pipelines.prepare.dataset.receipts import NAMED_ROWS, RejectedRow
+from pipelines.prepare.plan.planning import Segments
+from pipelines.prepare.sources.rows.left_out import without_codes
+from tfrecord_io.errors import FormatError
+from tfrecord_io.format import json_fields
+from tfrecord_io.format.json_fields import WRONG, count, mapping, text
+from tfrecord_io.format.ledger import LEFT_OUT
+
+__all__ = ["Rejects", "read", "told_apart"]
+
+_ROW_BYTES = 4096
+# Of one line: its content is JSON text in JSON, where a byte may take six, and a chat template may have much to say.
+_MOST_LINE_BYTES = 1 << 20
+_REMAKE = "run `prep-tfrecords verify --repair` on the dataset, which writes it again"
+
+
+class Rejects:
+    """The rejected rows of one task, which reads `segments`."""
+
+    def __init__(self, segments: Segments) -> None:
+        self.by_reason: dict[str, int] = {}
+        self.first: list[RejectedRow] = []
+        self._segments = segments
+        self._lines: list[bytes] = []
+
+    @property
+    def count(self) -> int:
+        """All rejected rows that are written down."""
+        return len(self._lines)
+
+    def add(
+        self,
+        batch: pa.RecordBatch,
+        reasons: np.ndarray,
+        numbers: np.ndarray,
+        *,
+        details: Mapping[int, str] | None = None,
+    ) -> None:
+        """Takes the rows of `batch` that have a reason; `numbers` are their row numbers in the split. `details` say
+        more than the reason does, by index.
+        """
+        on_purpose, unusable = told_apart(reasons)
+        for reason, rows in on_purpose.items():
+            self.by_reason[reason] = self.by_reason.get(reason, 0) + rows
+        for index in unusable:
+            reason, number = str(reasons[index]), int(numbers[index])
+            self.by_reason[reason] = self.by_reason.get(reason, 0) + 1
+            if len(self.first) < NAMED_ROWS:
+                self.first.append(RejectedRow(row=number, reason=reason))
+            content = _content(without_codes(batch.slice(index, 1)))
+            detail = None if details is None else details.get(index)
+            self._lines.append(_line(content, row=number, block=self._block_of(number), reason=reason, detail=detail))
+
+    def _block_of(self, row: int) -> list[int]:
+        return next([start, stop] for start, stop in self._segments if start <= row < stop)
+
+    def write(self, path: str, *, inside: str | None = None, replacing: int | None = None) -> None:
+        """Writes JSON lines to `path`, or removes what an earlier run left there. `inside` and `replacing` as in
+        `storage`.
+        """
+        if self._lines:
+            storage.write_bytes(path, b"".join(self._lines), inside=inside, replacing=replacing)
+        elif replacing != 0:  # or else what is there now was not there when this worker began
+            storage.delete(path, inside=inside)
+
+
+def read(path: str) -> Iterator[RejectedRow]:
+    """The rows that are written down. Raises: FileNotFoundError; FormatError if it is no such list; OutputError."""
+    with storage.read_stream(path) as stream:
+        while line := stream.readline(_MOST_LINE_BYTES):
+            yield _parsed(line, path=path)
+
+
+def _parsed(line: bytes, *, path: str) -> RejectedRow:
+    try:
+        fields = mapping(json_fields.load(line))
+        return RejectedRow(row=count(fields["row"]), reason=text(fields["reason"]))
+    except WRONG as error:
+        raise FormatError(f"{path}: not a list of rejected rows ({error!r:.100})", remedy=_REMAKE) from error
+
+
+def told_apart(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
+    """How many rows are left out on purpose, by reason, and the indices of those that cannot be used."""
+    rejected = np.flatnonzero(reasons != "")
+    found = reasons[rejected]
+    unusable = np.ones(len(rejected), bool)
+    on_purpose = {}
+    for reason in LEFT_OUT:
+        has_it = found == reason
+        if rows := int(has_it.sum()):
+            on_purpose[reason] = rows
+            unusable &= ~has_it
+    return on_purpose, rejected[unusable].tolist()
+
+
+def _content(row: pa.RecordBatch) -> dict[str, object]:
+    try:
+        content: dict[str, object] = row.to_pylist()[0]
+    except UnicodeDecodeError:  # a text that is no UTF-8, in a row that is rejected for another reason
+        content = {name: _shown(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
+    return content
+
+
+def _shown(column: pa.Array) -> object:
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        large = pa.types.is_large_string(column.type)
+        text: bytes | None = column.cast(pa.large_binary() if large else pa.binary())[0].as_py()
+        return None if text is None else text.decode("utf-8", "backslashreplace")
+    return column[0].as_py()
+
+
+def _line(content: dict[str, object], *, row: int, block: list[int], reason: str, detail: str | None) -> bytes:
+    whole = json.dumps(content, ensure_ascii=False, default=str)
+    shown = whole.encode("utf-8", "replace")[:_ROW_BYTES].decode("utf-8", "ignore")
+    more = {"detail": detail} if detail else {}
+    line = {"row": row, "block": block, "reason": reason, **more, "content": shown}
+    return (json.dumps(line, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,1 @@
+"""Is this place ready for a build?"""

@@ -1,0 +1,177 @@
+"""Is a bucket ready: who we are, where it is, what we may do with its objects, and whether a TPU may read them.
+
+Each permission is tried by the one request that needs it, since what an account's roles say is not all: organizations
+have policies, and objects may be held.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+from pipelines.prepare import storage
+from pipelines.prepare.doctor.diagnosis import PROBE, Check, HopelessError, tried
+from pipelines.prepare.storage import gcs, storage_errors
+from tfrecord_io.errors import OutputError, PrepError
+from tfrecord_io.shown import without_secrets
+
+__all__ = ["checks"]
+
+_CONTINENTS = {"US": "us-", "EU": "europe-", "ASIA": "asia-"}
+_READERS = ("objectViewer", "objectUser", "objectAdmin", "admin", "legacyObjectReader")
+_KINDS = {
+    "google.oauth2.credentials": "application default credentials of a user",
+    "google.oauth2.service_account": "key file of a service account",
+    "google.auth.compute_engine": "metadata server of this machine",
+    "google.auth.impersonated_credentials": "impersonated service account",
+    "google.auth.external_account": "workload identity federation",
+}
+
+
+def checks(output: str, *, region: str | None) -> Iterator[Check]:
+    """Of the gs:// address `output`, for a TPU in `region`. Raises: HopelessError."""
+    bucket = gcs.inner_path(output).partition("/")[0]
+    credentials = _credentials_check()
+    yield credentials
+    if not credentials.ok and credentials.ok is not None:
+        raise HopelessError("without credentials nothing can be written")
+    yield from _location_checks(output, bucket, region=region)
+    yield from _object_checks(output)
+    yield _tpu_check(output, bucket)
+
+
+def _credentials_check() -> Check:
+    name = "credentials"
+    if host := os.environ.get(gcs.EMULATOR):
+        return Check(name=name, ok=True, found=f"none: {gcs.EMULATOR} is set, and an emulator at {host} asks for none")
+    if "token" in gcs.configured():
+        return Check(name=name, ok=None, found="a token that was set for fsspec, which comes before all others")
+    try:
+        found = gcs.find_credentials()
+    except PrepError as error:
+        return Check(name=name, ok=False, found=error.cause, remedy=error.remedy)
+    if found is None:
+        remedy = storage_errors.login_remedy()
+        return Check(name=name, ok=False, found="none: only what is open to everybody can be read", remedy=remedy)
+    problem = _renewal_problem(found)
+    kind = next((words for module, words in _KINDS.items() if type(found).__module__.startswith(module)), "")
+    account = next((text for each in ("service_account_email", "account") if (text := getattr(found, each, None))), "")
+    who = ": ".join(filter(None, (kind or f"{type(found).__module__}.{type(found).__name__}", account)))
+    if problem:
+        remedy = storage_errors.login_remedy()
+        return Check(name=name, ok=False, found=f"{who}; no token for them ({problem})", remedy=remedy)
+    return Check(name=name, ok=True, found=who)
+
+
+def _renewal_problem(credentials: Any) -> str:
+    """A new token says whether credentials are still good, and of a machine's, whose they are."""
+    from google.auth.exceptions import GoogleAuthError
+    from google.auth.transport.requests import Request
+
+    try:
+        credentials.refresh(Request())
+    except GoogleAuthError as error:
+        return without_secrets(str(error.args[0] if error.args else error))
+    return ""
+
+
+def _location_checks(output: str, bucket: str, *, region: str | None) -> Iterator[Check]:
+    try:
+        with storage_errors.explained(f"gs://{bucket}"):
+            told: dict[str, Any] = gcs.file_system().call("GET", "b/{}", bucket, json_out=True)
+    except OutputError as error:
+        if error.__cause__ is None or storage_errors.status_of(error.__cause__) != 403:
+            yield Check(name="bucket", ok=False, found=error.cause, remedy=error.remedy)
+            raise HopelessError(error.cause) from error
+        # Who may read and write objects may not always look at the bucket, and needs not.
+        remedy = error.remedy.replace("storage.objectAdmin", "storage.legacyBucketReader")
+        yield Check(name="bucket", ok=None, found=f"may not be looked at: {error.cause}", remedy=remedy)
+        return
+    kind = told.get("locationType", "region")
+    yield Check(name="bucket", ok=True, found=f"{told.get('location')}, {kind}, {told.get('storageClass', '')}")
+    if seconds := int(told.get("retentionPolicy", {}).get("retentionPeriod", 0)):
+        yield Check(
+            name="retention",
+            ok=False,
+            found=f"objects cannot be replaced or deleted for {seconds} seconds",
+            remedy=f"choose another bucket, or: gcloud storage buckets update gs://{bucket} --clear-retention-period",
+        )
+    if region is not None:
+        yield _region_check(told, bucket, region=re.sub(r"-[a-z]$", "", region.lower()))
+
+
+def _region_check(told: dict[str, Any], bucket: str, *, region: str) -> Check:
+    location = str(told.get("location", ""))
+    placed = told.get("customPlacementConfig", {}).get("dataLocations", ())
+    if region in [location.lower(), *(str(each).lower() for each in placed)]:
+        return Check(name="region", ok=True, found=f"the bucket is in {region}")
+    if (prefix := _CONTINENTS.get(location.upper())) and region.startswith(prefix):
+        return Check(
+            name="region",
+            ok=True,
+            found=f"the bucket is in several regions of {location}, which may or may not be {region}",
+            remedy=f"for the highest speed and no cost for traffic, keep the dataset in a bucket in {region}",
+        )
+    return Check(
+        name="region",
+        ok=False,
+        found=f"the bucket is in {location}, the TPU in {region}: every epoch is read, and paid for, across regions",
+        remedy=f"gcloud storage buckets create gs://{bucket}-{region} --location={region}",
+    )
+
+
+def _object_checks(output: str) -> Iterator[Check]:
+    """One permission after another, each asked for by the one request that needs it."""
+    fs, folder = storage.file_system(output)
+    bucket = folder.partition("/")[0]
+    probe = storage.join(output, PROBE + uuid.uuid4().hex)
+    inner = gcs.inner_path(probe)
+    created = tried("storage.objects.create", lambda: storage.write_bytes(probe, b"probe"), path=probe)
+    yield created
+    listed: list[str] = []
+
+    def list_one() -> None:
+        prefix = inner.partition("/")[2] if created.ok else None
+        page = fs.call("GET", "b/{}/o", bucket, prefix=prefix, maxResults=1, json_out=True)
+        listed.extend(item["name"] for item in page.get("items", ()))
+
+    listing = tried("storage.objects.list", list_one, path=output)
+    readable = inner if created.ok else f"{bucket}/{listed[0]}" if listed else None
+    yield tried(
+        "storage.objects.get", (lambda: fs.cat_file(readable, start=0, end=1)) if readable else None, path=probe
+    )
+    yield listing
+    yield tried("storage.objects.delete", (lambda: fs.rm_file(inner)) if created.ok else None, path=probe)
+
+
+def _tpu_check(output: str, bucket: str) -> Check:
+    """TPU Nodes read as their project's Cloud TPU service account; a TPU VM, as the account of the VM."""
+    name = "TPU service account"
+    fs = gcs.file_system()
+    try:
+        number = str(fs.call("GET", "b/{}", bucket, json_out=True)["projectNumber"])
+    except Exception:
+        number = "PROJECT_NUMBER"
+    account = f"service-{number}@cloud-tpu.iam.gserviceaccount.com"
+    remedy = storage_errors.grant(bucket, account, role="storage.objectViewer")
+    try:
+        policy = fs.call("GET", "b/{}/iam", bucket, json_out=True)
+    except Exception:
+        return Check(name=name, ok=None, found="who may read the bucket may not be looked at", remedy=remedy)
+    members = {
+        member
+        for binding in policy.get("bindings", ())
+        if str(binding.get("role", "")).removeprefix("roles/storage.") in _READERS
+        for member in binding.get("members", ())
+    }
+    if members & {f"serviceAccount:{account}", "allUsers", "allAuthenticatedUsers"}:
+        return Check(name=name, ok=True, found=f"{account} may read")
+    return Check(
+        name=name,
+        ok=None,
+        found=f"{account} is not among the bucket's own readers; a TPU Node needs it, a TPU VM reads as its VM",
+        remedy=remedy,
+    )

@@ -1,0 +1,1 @@
+"""Which rows go into which shard: sample, size model, blocks, tasks."""

@@ -1,0 +1,306 @@
+"""Measuring a few thousand rows before the job: how many bytes a row will give, how long rows are, how fast it goes.
+
+Which rows those are, `sample_rows` tells. Of rows that were only weighed, the bytes of their texts foretell the tokens
+and the records, by a curve through the rows that were tokenized.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from pipelines.prepare.crosscheck import comparing
+from pipelines.prepare.crosscheck.comparing import EngineDisproved
+from pipelines.prepare.dataset.engine_mismatch import Disproof
+from pipelines.prepare.dataset.job import Job
+from pipelines.prepare.layouts import Encoded, Family, Tools, families, layout_of
+from pipelines.prepare.plan import sample_rows, size_curve
+from pipelines.prepare.plan.sample_rows import ReadRows, SampledRows, TokenizedRows
+from pipelines.prepare.plan.size_curve import Curve
+from pipelines.prepare.shards.shard_files import count_tokens
+from pipelines.prepare.sources.rows.reading import SplitSource
+from tfrecord_io import records
+from tfrecord_io.errors import RowsRejectedError
+from tfrecord_io.schema import Role, Schema
+
+__all__ = ["Sample", "measure", "row_lengths"]
+
+_RECORDS_PER_FLUSH = 8
+_LAST_ROWS = 64
+_TOKENS: tuple[Role, ...] = ("token_ids", "target_ids")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What a split's sample showed. `row_tokens` int64 [N] are tokens of each row, special and cut ones included;
+    `num_tokens` are those of them that records hold, which take `output_bytes`. `text_bytes` were tokenized within
+    `seconds`; `token_bytes` is what an id takes as a varint. `padding` is the share of positions that hold no token,
+    None where rows are joined.
+    `family_shares` are what each length of rows has of the bytes, which go into shards of their own. `read` are all
+    rows that were read, most of which are just weighed.
+    `disproof` is there if the engine gave other tokens than the reference; the sample is the reference's then.
+    """
+
+    curve: Curve
+    row_bytes: float
+    record_bytes: float
+    row_tokens: np.ndarray
+    num_tokens: float
+    output_bytes: float
+    padding: float | None
+    text_bytes: int
+    token_bytes: float
+    seconds: float
+    read: ReadRows
+    disproof: Disproof | None = None
+    family_shares: tuple[float, ...] = (1.0,)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Records:
+    """The records that rows make, in order: framed bytes, tokens that are not padding, and positions, int64 [R] each;
+    and, where they are to be compressed, the bytes themselves.
+    """
+
+    sizes: np.ndarray
+    tokens: np.ndarray
+    positions: np.ndarray
+    framed: tuple[bytes, ...]
+    family_shares: tuple[float, ...] = (1.0,)
+
+
+def row_lengths(job: Job, tools: Tools, splits: Mapping[str, SplitSource]) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of sampled rows of all `splits`, int64 [N], and how many rows each of them stands for, float64 [N].
+
+    Raises: RowsRejectedError if no row of the sample can be used.
+    """
+    found = [_lengths_of_split(job, tools, split) for split in splits.values()]
+    lengths, weights = (np.concatenate(each) for each in zip(*found, strict=True))
+    if not weights.any():
+        raise RowsRejectedError(
+            "none of the sampled rows can be used, by which --bucket-lengths auto is to choose",
+            remedy="check --text-column and what a --filter leaves, or give the lengths",
+        )
+    return lengths[weights > 0], weights[weights > 0]
+
+
+def _lengths_of_split(job: Job, tools: Tools, split: SplitSource) -> tuple[np.ndarray, np.ndarray]:
+    try:
+        sampled = sample_rows.read(job, tools, split)
+    except EngineDisproved:
+        assert tools.reference is not None, "it was compared with it"
+        sampled = sample_rows.read(job, tools.reference, split)
+    if sampled is None:
+        return np.zeros(0, np.int64), np.zeros(0)
+    usable = _of_every(sampled, (sampled.tokenized.records > 0).astype(np.float64), rising=False)
+    return _row_tokens(sampled), usable * (split.num_rows / len(usable))
+
+
+def measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
+    """Tokenizes, lays out and encodes a sample of the split; None if no row of it can be used."""
+    try:
+        return _measure(job, tools, split)
+    except EngineDisproved as found:
+        assert tools.reference is not None, "it was compared with it"
+        sample = _measure(job, tools.reference, split)
+        disproof = Disproof(engine=comparing.engine_of(tools), split=split.name, row=found.row)
+        return sample and dataclasses.replace(sample, disproof=disproof)
+
+
+def _measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
+    sampled = sample_rows.read(job, tools, split)
+    return _told(job, tools, sampled) if sampled else None
+
+
+def _told(job: Job, tools: Tools, sampled: SampledRows) -> Sample:
+    """What a sample shows, once it is laid out and encoded."""
+    began = time.perf_counter()
+    rows = sampled.tokenized
+    made = _lay_out(job, tools, sampled.encoded, tokens=int(rows.tokens.sum()))
+    stored = _stored(job, made)
+    layout = layout_of(job.layout)
+    along, inside, total = (_of_joined if layout.joins_rows else _of_rows)(job, rows, made, stored)
+    curve = size_curve.fit(rows.text_bytes, along, total=total, rising=not layout.one_record)
+    curve = size_curve.localize(
+        curve, clusters=rows.clusters, places=rows.places, text_bytes=rows.text_bytes, output_bytes=inside
+    )
+    num_tokens, padding = _tokens_held(job, sampled, made)
+    weighed = curve(sampled.weighed_bytes, sampled.weighed_places)
+    return Sample(
+        curve=curve,
+        row_bytes=total / len(rows.places),
+        record_bytes=stored / len(made.sizes),
+        row_tokens=_row_tokens(sampled),
+        num_tokens=num_tokens,
+        output_bytes=float(curve(rows.text_bytes, rows.places).sum() + weighed.sum()),
+        padding=padding,
+        text_bytes=int(rows.text_bytes.sum()),
+        token_bytes=_varint_bytes(sampled.encoded),
+        seconds=sampled.seconds + time.perf_counter() - began,
+        read=sampled.read,
+        family_shares=made.family_shares,
+    )
+
+
+def _of_every(sampled: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:
+    """`values` float64 [N] of the tokenized rows, and behind them what the weighed ones are likely to have [N + M];
+    `rising` in proportion where these are longer than all others.
+    """
+    rows = sampled.tokenized
+    if not len(sampled.weighed_places):
+        return values
+    # What lies beyond the longest rows rests on these alone: a few of them would be too much by chance.
+    total = float(values.sum())
+    curve = size_curve.fit(rows.text_bytes, values, total=total, rising=rising, last_rows=_LAST_ROWS)
+    curve = size_curve.localize(
+        curve, clusters=rows.clusters, places=rows.places, text_bytes=rows.text_bytes, output_bytes=values
+    )
+    return np.concatenate([values, curve(sampled.weighed_bytes, sampled.weighed_places)])
+
+
+def _row_tokens(sampled: SampledRows) -> np.ndarray:
+    every = _of_every(sampled, sampled.tokenized.tokens.astype(np.float64), rising=True)
+    return np.rint(every).astype(np.int64)
+
+
+def _tokens_held(job: Job, sampled: SampledRows, made: _Records) -> tuple[float, float | None]:
+    """The tokens of all sampled rows that records hold; and the share of positions without one, None where rows are
+    joined.
+    """
+    layout, rows = layout_of(job.layout), sampled.tokenized
+    if layout.joins_rows:
+        # A row may be in the sample's records several times, and the last of them may have been dropped.
+        held = min(1.0, made.tokens.sum() / max(rows.tokens.sum(), 1))
+        return float(_of_every(sampled, rows.tokens * held, rising=True).sum()), None
+    first, rising = np.cumsum(rows.records) - rows.records, not layout.one_record
+    tokens, positions = (
+        _of_every(sampled, _sums(values, first, rows.records).astype(np.float64), rising=rising).sum()
+        for values in (made.tokens, made.positions)
+    )
+    return float(tokens), 1 - float(tokens) / max(float(positions), 1.0)
+
+
+def _sums(values: np.ndarray, first: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Of each row's records, `count` from `first` on."""
+    total = np.concatenate([[0], np.cumsum(values)])
+    return np.asarray(total[first + count] - total[first])
+
+
+def _varint_bytes(parts: Sequence[Encoded]) -> float:
+    """Of an id in the mean."""
+    ids = np.concatenate([part.runs["input_ids"].ids for part in parts])
+    return float(1 + (ids >= 1 << 7).mean() + (ids >= 1 << 14).mean()) if len(ids) else 1.0
+
+
+def _lay_out(job: Job, tools: Tools, parts: Sequence[Encoded], *, tokens: int) -> _Records:
+    """The records of all parts. Where rows are joined, and the sample is too short for one record, it is taken several
+    times.
+    """
+    times = max(1, -(-job.length // max(tokens, 1))) if layout_of(job.layout).joins_rows else 1
+    builder = tools.builder()
+    for encoded in itertools.chain.from_iterable(itertools.repeat(parts, times)):
+        builder.add(encoded)
+    every = families(builder)
+    laid_out = [_family_records(job, family) for family in every]
+    sizes = np.concatenate([part.sizes for part in laid_out])
+    counts = np.concatenate([part.tokens for part in laid_out])
+    positions = np.concatenate([part.positions for part in laid_out])
+    framed = tuple(itertools.chain.from_iterable(part.framed for part in laid_out))
+    if (rows := [family.rows for family in every if family.rows is not None]) and len(sizes):
+        # Back into the order of the rows, each of which has one record.
+        order = np.argsort(np.concatenate(rows))
+        sizes, counts, positions = sizes[order], counts[order], positions[order]
+        framed = tuple(framed[at] for at in order) if framed else ()
+    shares = tuple(float(part.sizes.sum() / max(sizes.sum(), 1)) for part in laid_out)
+    return _Records(sizes=sizes, tokens=counts, positions=positions, framed=framed, family_shares=shares)
+
+
+def _family_records(job: Job, family: Family) -> _Records:
+    schema = job.schema_of(family.length)
+    sizes, counts, framed = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
+    for columns in family.builder.chunks(None):
+        frames = records.encode_framed(columns, schema)
+        sizes.append(np.diff(frames.offsets))
+        counts.append(count_tokens(columns, schema))
+        if job.compression == "gzip":
+            data, edges = frames.data.tobytes(), frames.offsets.tolist()
+            framed += [data[start:stop] for start, stop in itertools.pairwise(edges)]
+    every = np.concatenate(sizes)
+    return _Records(
+        sizes=every,
+        tokens=np.concatenate(counts),
+        positions=np.full(len(every), _num_positions(schema)),
+        framed=tuple(framed),
+    )
+
+
+def _num_positions(schema: Schema) -> int:
+    """Places for tokens in one record."""
+    return sum(feature.num_values for role in _TOKENS if (feature := schema.with_role(role)) is not None)
+
+
+def _of_rows(job: Job, rows: TokenizedRows, made: _Records, stored: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """Stored bytes of each row as its length tells, as its cluster tells, and of all."""
+    first = np.cumsum(rows.records) - rows.records
+    along = _sums(made.sizes, first, rows.records).astype(np.float64)
+    if job.compression == "none":
+        return along, along, stored
+    inside = np.zeros(len(rows.places))
+    cluster_edges = np.flatnonzero(np.diff(rows.clusters)) + 1
+    for values, groups in (
+        (along, size_curve.groups_of_similar(rows.text_bytes)),
+        (inside, np.split(np.arange(len(first)), cluster_edges)),
+    ):
+        packed = _packed(made.framed, [_own_records(first[group], rows.records[group]) for group in groups])
+        for group, size in zip(groups, packed, strict=True):
+            values[group] = size / len(group)
+    return along, inside, stored
+
+
+def _own_records(first: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """The numbers of the records of rows that have `count` each, from `first` on."""
+    spans = zip(first.tolist(), (first + count).tolist(), strict=True)
+    return np.concatenate([np.zeros(0, np.int64), *(np.arange(*span) for span in spans)])
+
+
+def _of_joined(job: Job, rows: TokenizedRows, made: _Records, stored: float) -> tuple[np.ndarray, np.ndarray, float]:
+    """The same for rows that are joined: a row has its share of the records that its tokens are in."""
+    sizes = made.sizes.astype(np.float64)
+    if job.compression == "gzip":
+        groups = np.array_split(np.arange(len(sizes)), max(1, len(sizes) // _RECORDS_PER_FLUSH))
+        packed = _packed(made.framed, groups)
+        sizes = np.repeat(np.array(packed) / [len(group) for group in groups], [len(group) for group in groups])
+    full = made.tokens == job.length
+    counted = full if full.any() else np.ones(len(sizes), bool)
+    per_token = sizes[counted].sum() / made.tokens[counted].sum()
+    ends = np.cumsum(rows.tokens)
+    # Beyond the last record, where a remainder was dropped, a token weighs what it does elsewhere.
+    token_edges = np.concatenate([[0], np.cumsum(made.tokens), [max(ends[-1], made.tokens.sum()) + 1]])
+    byte_edges = np.concatenate([[0.0], np.cumsum(sizes)])
+    byte_edges = np.append(byte_edges, byte_edges[-1] + (token_edges[-1] - token_edges[-2]) * per_token)
+    share = np.diff(np.interp(ends, token_edges, byte_edges), prepend=0.0)
+    return share, share, float(per_token * ends[-1] * (stored / sizes.sum()))
+
+
+def _stored(job: Job, made: _Records) -> float:
+    """Bytes of all records as a shard would hold them."""
+    if job.compression == "none":
+        return float(made.sizes.sum())
+    order = np.arange(len(made.framed))
+    if job.shuffle:
+        np.random.default_rng([job.seed, 2]).shuffle(order)
+    return float(len(zlib.compress(b"".join(made.framed[index] for index in order))))
+
+
+def _packed(framed: Sequence[bytes], groups: Iterable[np.ndarray]) -> list[int]:
+    """What each group of records adds to one compressed stream."""
+    packer = zlib.compressobj()
+    return [
+        len(packer.compress(b"".join(framed[index] for index in group))) + len(packer.flush(zlib.Z_SYNC_FLUSH))
+        for group in groups
+    ]

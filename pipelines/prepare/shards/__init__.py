@@ -1,0 +1,1 @@
+"""One task to its shard and receipt."""

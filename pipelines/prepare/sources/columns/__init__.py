@@ -1,0 +1,1 @@
+"""From columns of the source to texts, labels and kept columns."""

@@ -1,0 +1,258 @@
+"""Which columns are read and as what, found out on the launcher from the schemas of all splits.
+
+--text-column, --label-column, --keep-column, what the layout takes
+    │ is it there, once, of a type that can be used so, and the same in every split?
+    ▼
+ColumnPlan, which travels to workers
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.options.suggestions import suggestion
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose, is_json
+from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, named, plan_label, shown
+from pipelines.prepare.sources.formats.features import Columns
+from pipelines.prepare.sources.rows.left_out import staying
+from pipelines.prepare.sources.rows.reading import Source, SplitSource
+from tfrecord_io.errors import ColumnError
+from tfrecord_io.schema import Feature
+
+__all__ = ["plan_columns", "plan_types"]
+
+Plan = TypeVar("Plan")
+
+# Of these kinds a file has a header line.
+_SEPARATED = ("csv", "tsv")
+
+
+def plan_types(
+    config: SourceConfig, columns: Mapping[str, Columns], *, kind: str, inputs: Inputs | None = None
+) -> ColumnPlan:
+    """What the columns of some splits are, as far as their types say: strings as labels have no names yet, and vectors
+    no length. `inputs` are to become tokens, without them the text columns; `kind` is that of the source.
+
+    Raises: ColumnError if a column is missing in a split, or cannot be what it is to be used as.
+    """
+    inputs = inputs or Inputs(texts=config.text_columns)
+    for split, known in columns.items():
+        _require(config, known.arrow_schema, split=split, kind=kind, inputs=inputs)
+    return ColumnPlan(
+        texts=inputs.texts,
+        nested=inputs.nested,
+        label=_labels(config.label_column, columns=columns),
+        tags=_labels(inputs.nested.get("tags"), columns=columns, lists=True),
+        kept=tuple(
+            _same(
+                {split: _kept_type(name, known.arrow_schema) for split, known in columns.items()},
+                column=name,
+                columns=columns,
+            )
+            for name in config.keep_columns
+        ),
+    )
+
+
+def plan_columns(config: SourceConfig, source: Source, *, inputs: Inputs | None = None) -> ColumnPlan:
+    """The same with what only rows can tell: the names of labels that are strings, the length of vectors.
+
+    Raises: as `plan_types`; ColumnError if values cannot be what they are to be used as.
+    """
+    columns = {name: source.columns_of(split) for name, split in source.splits.items()}
+    plan = plan_types(config, columns, kind=source.kind, inputs=inputs)
+    if source.kind in _SEPARATED:
+        for name in filter(None, (config.label_column, *config.keep_columns)):
+            _refuse_gaps(name, source=source)
+    return dataclasses.replace(
+        plan,
+        label=plan.label and named(plan.label, source=source),
+        tags=plan.tags and named(plan.tags, source=source),
+        kept=tuple(_with_length(feature, source=source) for feature in plan.kept),
+    )
+
+
+def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, inputs: Inputs) -> None:
+    wanted = (*inputs.names, *([config.label_column] if config.label_column else []), *config.keep_columns)
+    missing = [name for name in wanted if name not in schema.names]
+    if missing:
+        raise ColumnError(
+            f"split {split!r} has no column {', '.join(map(repr, missing))}",
+            remedy=_missing_remedy(missing, schema=schema, kind=kind),
+        )
+    if repeated := sorted({name for name in wanted if schema.names.count(name) > 1}):
+        raise ColumnError(f"split {split!r} has several columns named {repeated}", remedy="rename them in the source")
+    for name in inputs.texts:
+        if not is_text(schema.field(name).type):
+            raise ColumnError(
+                f"split {split!r}: column {name!r} holds {shown(schema.field(name).type)}, expected text",
+                remedy=f"choose a text column with --text-column: {_listing(schema, is_text)}",
+            )
+    for purpose, name in inputs.nested.items():
+        fits, expected = _NESTED[purpose]
+        if not fits(schema.field(name).type):
+            raise ColumnError(
+                f"split {split!r}: column {name!r} holds {shown(schema.field(name).type)}, expected {expected}",
+                remedy=_SHAREGPT
+                if _is_sharegpt(schema.field(name).type)
+                else f"choose another --{purpose}-column: {_listing(schema, fits)}",
+            )
+
+
+def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str) -> str:
+    names = schema.names
+    parts = [part.strip() for part in missing[0].split(",")]
+    if len(parts) > 1 and set(parts) <= set(names):
+        return f"give each by itself: {' '.join(f'--text-column {part}' for part in parts)}"
+    if kind in _SEPARATED and len(names) == 1 and re.search(r"[;\t|]", names[0]):
+        return f"convert the file to commas, or to tabs as .tsv: its header line is one name, {names[0]!r}"
+    for field in schema if kind == "json" else ():
+        if _is_list_of(_is_struct_with(**dict.fromkeys(missing, lambda _: True)))(field.type):
+            return f"the rows seem to be inside of {field.name!r}: write that list alone to a file, as JSON lines"
+    listed = f"{suggestion(missing[0], names)}choose among its columns: {', '.join(names)}"
+    if kind in _SEPARATED and any(re.fullmatch(r"-?[\d.]+", name) for name in names):
+        return f"{listed}; the first line of a CSV file names its columns, so put such a line there if it has none"
+    return listed
+
+
+def _refuse_gaps(name: str, *, source: Source) -> None:
+    """In a CSV file an empty cell makes floats of a column of integers: classes would become regression targets, and
+    large numbers would be rounded.
+    """
+    for split, rows in source.splits.items():
+        is_float = pa.types.is_floating(source.columns_of(rows)[name].kind)
+        if is_float and _has_whole_numbers_and_gaps(name, split=source.all_splits[rows.origin]):
+            raise ColumnError(
+                f"column {name!r} in split {split!r} holds whole numbers and empty cells, which `datasets` reads "
+                "as floats, expected integers or fractions",
+                remedy="fill the empty cells, or convert the files to Parquet with the type that is meant",
+            )
+
+
+def _has_whole_numbers_and_gaps(name: str, *, split: SplitSource) -> bool:
+    has_numbers = has_gaps = False
+    for _, batch in split.read(split.ranges, [name]):
+        column = staying(batch).column(0)
+        values = column.drop_null().to_numpy(zero_copy_only=False)
+        if not np.all(np.isfinite(values) & (values == np.floor(values))):
+            return False
+        has_numbers |= bool(len(values))
+        has_gaps |= len(values) < len(column)
+    return has_numbers and has_gaps
+
+
+def _same(plans: Mapping[str, Plan], *, column: str, columns: Mapping[str, Columns]) -> Plan:
+    """What all splits have in common: one dataset has one schema."""
+    (first, plan), *others = plans.items()
+    for split, other in others:
+        if other != plan:
+            held, otherwise = (columns[name][column].text for name in (first, split))
+            raise ColumnError(
+                f"column {column!r} in split {first!r} is {held}, in split {split!r} {otherwise}, expected the same in "
+                "both",
+                remedy="build them one at a time with --split and --output, or bring the column into one form",
+            )
+    return plan
+
+
+def _labels(column: str | None, *, columns: Mapping[str, Columns], lists: bool = False) -> LabelPlan | None:
+    if column is None:
+        return None
+    plans = {split: plan_label(column, known[column], lists=lists) for split, known in columns.items()}
+    return _same(plans, column=column, columns=columns)
+
+
+def _kept_type(name: str, schema: pa.Schema) -> Feature:
+    """A kept column by its type; where the length of its vectors is not part of the type, 1 stands for it."""
+    kind = schema.field(name).type
+    shape: tuple[int, ...] = ()
+    if pa.types.is_fixed_size_list(kind):
+        kind, shape = kind.value_type, (kind.list_size,)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        kind, shape = kind.value_type, (1,)
+    if pa.types.is_floating(kind):
+        return Feature(name=name, dtype="float32", shape=shape, role="column", meaning="column of the source")
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return Feature(name=name, dtype="int64", shape=shape, role="column", meaning="column of the source")
+    raise ColumnError(
+        f"column {name!r} holds {shown(schema.field(name).type)}, expected numbers or vectors of numbers of one length",
+        remedy=f"leave --keep-column {name} out, or keep one of: {_listing(schema, _is_number)}",
+    )
+
+
+def _with_length(feature: Feature, *, source: Source) -> Feature:
+    """With the length of its vectors, which has to be the same in every split."""
+    kinds = [source.columns_of(split)[feature.name].kind for split in source.splits.values()]
+    if not any(pa.types.is_list(kind) or pa.types.is_large_list(kind) for kind in kinds):
+        return feature
+    found = {name: _first_length(feature.name, split=split) for name, split in source.splits.items()}
+    (first, length), *others = found.items()
+    for split, other in others:
+        if other != length:
+            raise ColumnError(
+                f"column {feature.name!r} holds vectors of {length} values in split {first!r}, of {other} in split "
+                f"{split!r}, expected the same in both",
+                remedy="build them one at a time with --split and --output, or bring the column into one form",
+            )
+    return dataclasses.replace(feature, shape=(length,))
+
+
+def _first_length(name: str, *, split: SplitSource) -> int:
+    for _, batch in split.read(split.ranges, [name]):
+        for length in pc.list_value_length(batch.column(0)).drop_null().to_pylist():
+            if length > 0:
+                return int(length)
+    raise ColumnError(f"column {name!r} has no vector of at least one value", remedy=f"leave --keep-column {name} out")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def _is_list_of(fits: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    return lambda kind: bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and fits(kind.value_type))
+
+
+def _is_struct_with(**fields: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:
+    return lambda kind: bool(
+        pa.types.is_struct(kind)
+        and all(kind.get_field_index(name) >= 0 and fits(kind.field(name).type) for name, fits in fields.items())
+    )
+
+
+def _is_sharegpt(kind: pa.DataType) -> bool:
+    return _is_list_of(_is_struct_with(**{"from": is_text, "value": is_text}))(kind)
+
+
+_SHAREGPT = (
+    "a --map can rename from to role, with human as user and gpt as assistant, and value to content; docs/steps.md "
+    "says how to write one"
+)
+
+# What each nested column has to be, in code and in words.
+_NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {
+    "target": (is_text, "text"),
+    "messages": (
+        _is_list_of(lambda kind: _is_struct_with(role=is_text)(kind) or is_json(kind)),
+        "lists of messages with a role and a content",
+    ),
+    "tools": (lambda kind: True, "tools"),
+    "words": (_is_list_of(is_text), "lists of words"),
+    "tags": (_is_list_of(lambda kind: is_text(kind) or pa.types.is_integer(kind)), "lists of class ids or strings"),
+    "answers": (
+        _is_struct_with(text=_is_list_of(is_text), answer_start=_is_list_of(pa.types.is_integer)),
+        "answers with lists of text and answer_start",
+    ),
+}
+
+
+def _listing(schema: pa.Schema, accepts: Callable[[pa.DataType], bool]) -> str:
+    return ", ".join(field.name for field in schema if accepts(field.type)) or "none of its columns fits"

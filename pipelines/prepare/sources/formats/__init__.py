@@ -1,0 +1,1 @@
+"""One stored format each: column types, groups of rows, and readers."""

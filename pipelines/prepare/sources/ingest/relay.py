@@ -1,0 +1,90 @@
+"""Source files that workers cannot read, brought to where they can, through the launcher's memory alone.
+
+/data/a.jsonl               this machine's disk          ──► FOLDER/source/5d41402abc4b2a76-a.jsonl
+https://me:secret@host/...  credentials in the address
+hf://datasets/ME/private    a token
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent import futures
+from concurrent.futures import ThreadPoolExecutor
+
+from pipelines.prepare import storage
+from pipelines.prepare.sources.files import byte_ranges
+from pipelines.prepare.sources.files.data_files import DataFile
+from pipelines.prepare.storage.storage_errors import bucket_of
+from tfrecord_io.shown import is_web, without_access
+
+__all__ = ["FOLDER", "readable_by_workers", "relay"]
+
+FOLDER = "source"
+
+_SENDERS = 4
+_CHUNK_BYTES = 8 << 20
+_DIGEST_LETTERS = 16
+_OTHER_LETTERS = re.compile(r"[^\w.\-]")
+
+
+def readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
+    """Whether workers elsewhere can read the file by themselves: gs://, the hub and the web where nothing but the
+    address is needed.
+    """
+    if bucket_of(file.path) is not None:
+        return True
+    if file.path.startswith("hf://"):
+        return not needs_token
+    return is_web(file.path) and without_access(file.path) == file.path
+
+
+def relay(
+    files: Sequence[DataFile], *, folder: str, addresses: Mapping[str, str], inside: str | None = None
+) -> dict[str, DataFile]:
+    """Copies files to `FOLDER/source`, several at a time, but for those that are there; the copies by the files' paths.
+
+    Raises: SourceError if a file cannot be read or has changed; OutputError.
+    """
+    target = storage.join(folder, FOLDER)
+    copies = {file.path: _copy(file, number, target) for number, file in enumerate(files)}
+    there = storage.sizes(target)
+    missing = [file for file in files if there.get(posixpath.basename(copies[file.path].path)) != file.size]
+    stop = threading.Event()
+
+    def send(file: DataFile) -> None:
+        chunks = _chunks(file, stop, addresses=addresses)
+        storage.write_atomic(copies[file.path].path, chunks, inside=inside)
+
+    with ThreadPoolExecutor(_SENDERS) as senders:
+        sent = [senders.submit(send, file) for file in missing]
+        try:
+            for each in futures.as_completed(sent):
+                each.result()
+        finally:
+            stop.set()
+            senders.shutdown(wait=False, cancel_futures=True)
+    return copies
+
+
+def _copy(file: DataFile, number: int, folder: str) -> DataFile:
+    """What the copy of a file is. Its name stands for its version; an address that is signed anew has the same one."""
+    shown = without_access(file.path)
+    identity = (number, shown, file.name, file.size, file.version, file.stamp)
+    digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:_DIGEST_LETTERS]
+    # The suffix of the name tells how the file is to be unpacked.
+    name = _OTHER_LETTERS.sub("_", posixpath.basename(shown))[-100:]
+    return DataFile(
+        path=storage.join(folder, f"{digest}-{name}"), name=file.name, kind=file.kind, size=file.size, version=""
+    )
+
+
+def _chunks(file: DataFile, stop: threading.Event, *, addresses: Mapping[str, str]) -> Iterator[bytes]:
+    with byte_ranges.open_packed(file, addresses=addresses) as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            if stop.is_set():
+                raise RuntimeError("another file could not be sent, or the launcher was interrupted")
+            yield chunk

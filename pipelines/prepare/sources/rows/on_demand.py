@@ -1,0 +1,104 @@
+"""Rows of a finished dataset's source, of which only the files that are asked for are looked into.
+
+    files of the split     a.jsonl.gz          b.jsonl                       c.parquet
+    stored as              ingested, 1 part    ingested, 3 parts             where it lies
+    rows of each           1,000               700   720   690               12,000        from the plan
+    row 2,000                                               the third part of b, row 980 of the file
+
+What has to be ingested for that is ingested again, part by part, into a temporary folder.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+
+import numpy as np
+
+from pipelines.prepare.sources.files.data_files import DataFile
+from pipelines.prepare.sources.formats import footers
+from pipelines.prepare.sources.formats.groups import Groups, Pieces, StoredFile, cover
+from pipelines.prepare.sources.ingest import ingest
+from pipelines.prepare.sources.ingest.ingest_receipts import groups_of
+from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+from pipelines.prepare.sources.rows import opening
+from pipelines.prepare.sources.rows.opening import Found
+from tfrecord_io.errors import FingerprintMismatchError
+
+__all__ = ["RowsOnDemand"]
+
+
+class RowsOnDemand:
+    """The rows of split `origin` of a source; `stored_rows` int64 [F] are those of each stored file, as planned.
+
+    Raises: FingerprintMismatchError if the source is now stored in another number of files.
+    """
+
+    def __init__(self, found: Found, origin: str, stored_rows: np.ndarray) -> None:
+        self._found = found
+        self._folder = tempfile.mkdtemp(prefix="prep-tfrecords-")
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        self._slots = _slots(found, origin, folder=self._folder)
+        if len(self._slots) != len(stored_rows):
+            raise FingerprintMismatchError(
+                f"split {origin!r}: {len(self._slots)} files or parts of files, expected {len(stored_rows)}",
+                remedy="install the version that made the dataset, or build it anew with --overwrite",
+            )
+        self._rows = stored_rows
+        self._ends = np.cumsum(stored_rows)
+        self._groups: dict[int, Groups] = {}
+
+    @property
+    def num_rows(self) -> int:
+        """Rows of the split."""
+        return int(self._rows.sum())
+
+    def pieces(self, segments: Sequence[tuple[int, int]]) -> Pieces:
+        """Where these rows are now. Raises: SourceError if they cannot be read; OutputError if they cannot be kept."""
+        for slot in np.unique(cover(self._ends, segments).groups).tolist():
+            if slot not in self._groups:
+                self._groups[slot] = self._open(slot)
+        every = [self._groups.get(slot) or _unseen(int(rows)) for slot, rows in enumerate(self._rows)]
+        return Groups.joined(every).pieces(segments)
+
+    def locate(self, row: int) -> tuple[DataFile, int]:
+        """The source's file that a row of the split is in, and its number there, from 0."""
+        slot = int(np.searchsorted(self._ends, row, "right"))
+        file = self._slots[slot][0]
+        first = next(at for at, (other, _) in enumerate(self._slots) if other is file)
+        return file, row - int(self._ends[first] - self._rows[first])
+
+    def _open(self, slot: int) -> Groups:
+        file, task = self._slots[slot]
+        if task is None:
+            return footers.in_place_groups(file, self._found.footers[file.path])
+        receipt = ingest.run(task, addresses=self._found.addresses)
+        return groups_of([receipt], task.types.names)
+
+
+def _slots(found: Found, origin: str, *, folder: str) -> list[tuple[DataFile, IngestTask | None]]:
+    """The stored files of a split, in order: the source's own, or parts to be ingested."""
+    by_number: dict[int, list[IngestTask]] = {}
+    for task in opening.tasks(found, [origin], folder=folder):
+        by_number.setdefault(task.number, []).append(task)
+    return [
+        (file, task)
+        for number, file in enumerate(found.listing.splits[origin])
+        for task in by_number.get(number, [None])
+    ]
+
+
+def _unseen(rows: int) -> Groups:
+    """Stands for a stored file that nobody looks into."""
+    one, none = np.array([rows], np.int64), np.zeros(1, np.int64)
+    return Groups(
+        files=(StoredFile(path="", format="ipc", size=0),),
+        num_rows=one,
+        file=none.astype(np.int32),
+        at=none,
+        length=none,
+        num_bytes=none,
+        stored_bytes=none,
+    )

@@ -1,0 +1,1 @@
+"""From DATASET to splits and their files, by the rules of `datasets`."""

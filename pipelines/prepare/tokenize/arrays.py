@@ -1,0 +1,143 @@
+"""From ragged tokens to arrays [N, L] with one fixed shape: what layouts are made of.
+
+    pad      one row, one example                  [CLS] a b [SEP] . . .      mask 1 1 1 1 0 0 0
+    concat   documents joined, then cut at L       a b c </s> d | e </s> f g </s> | h i </s> . .
+
+`.` is padding. In `concat` only the last block of a shard is padded, and `num_tokens` says how much of a block is not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from pipelines.prepare.options.config import Side
+from pipelines.prepare.tokenize.ragged import TokenRuns
+from tfrecord_io._kernels import jit
+from tfrecord_io.errors import SchemaError
+
+__all__ = ["cut", "filled", "join", "marked", "pad"]
+
+
+def pad(
+    rows: TokenRuns,
+    types: np.ndarray | None,
+    *,
+    length: int,
+    pad_id: int,
+    pad_type: int,
+    side: Side,
+    order: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
+    """Lays the runs with the indices `order` (all of them, without it) out as one row each, padded on `side`.
+
+    Returns: input_ids int32 [N, length]; attention_mask int8 [N, length], 1 on tokens; token_type_ids uint8 [N, length]
+    if `types` (uint8, one for each token of `rows`) is given.
+    Raises: SchemaError if a run is longer than `length`; truncating comes before.
+    """
+    ids = filled(rows, length=length, value=pad_id, side=side, dtype=np.int32, order=order)
+    laid_out = {"input_ids": ids, "attention_mask": marked(rows, length=length, side=side, order=order)}
+    if types is not None:
+        runs = TokenRuns(types, rows.offsets)
+        laid_out["token_type_ids"] = filled(runs, length=length, value=pad_type, side=side, dtype=np.uint8, order=order)
+    return laid_out
+
+
+def filled(
+    runs: TokenRuns, *, length: int, value: int, side: Side, dtype: DTypeLike, order: np.ndarray | None = None
+) -> np.ndarray:
+    """dtype [N, length]: the runs with the indices `order` (all of them, without it), filled up with `value` on `side`.
+
+    Raises: SchemaError if a run is longer than `length`.
+    """
+    chosen = _chosen(runs, order, length=length)
+    out = np.empty((len(chosen), length), dtype)
+    _place(out, runs.ids, runs.offsets, chosen, side == "left", value)
+    return out
+
+
+def marked(runs: TokenRuns, *, length: int, side: Side, order: np.ndarray | None = None) -> np.ndarray:
+    """int8 [N, length]: 1 where `filled` puts a run, else 0. Raises: as `filled`."""
+    chosen = _chosen(runs, order, length=length)
+    out = np.empty((len(chosen), length), np.int8)
+    _mark(out, runs.offsets, chosen, side == "left")
+    return out
+
+
+def join(documents: TokenRuns, *, separator: int, bos: int | None, order: np.ndarray | None = None) -> np.ndarray:
+    """The documents with the indices `order` (all of them, without it) as one int32 vector, each followed by
+    `separator` and, if `bos` is given, led by it.
+    """
+    chosen = np.arange(len(documents)) if order is None else order
+    extra = 1 if bos is None else 2
+    num_tokens = int((documents.offsets[chosen + 1] - documents.offsets[chosen]).sum())
+    out = np.empty(num_tokens + extra * len(chosen), np.int32)
+    _join(documents.ids, documents.offsets, chosen, separator, -1 if bos is None else bos, out)
+    return out
+
+
+def cut(tokens: np.ndarray, *, length: int, pad_id: int) -> dict[str, np.ndarray]:
+    """Blocks of `length` tokens, the last one padded on the right.
+
+    Returns: input_ids int32 [N, length]; num_tokens int32 [N], `length` in every block but perhaps the last.
+    """
+    count = -(-len(tokens) // length)
+    ids = np.full(count * length, pad_id, np.int32)
+    ids[: len(tokens)] = tokens
+    num_tokens = np.full(count, length, np.int32)
+    if count:
+        num_tokens[-1] = len(tokens) - (count - 1) * length
+    return {"input_ids": ids.reshape(count, length), "num_tokens": num_tokens}
+
+
+def _chosen(runs: TokenRuns, order: np.ndarray | None, *, length: int) -> np.ndarray:
+    chosen = np.arange(len(runs)) if order is None else order
+    longest = int((runs.offsets[chosen + 1] - runs.offsets[chosen]).max(initial=0))
+    if longest > length:
+        raise SchemaError(f"a row of {longest} tokens, expected at most {length}")
+    return chosen
+
+
+# Indices are unsigned: whether a signed one counts from the end is tested for each element, which takes several times
+# as long as copying it (measured).
+@jit
+def _place(out, values, offsets, order, left, fill):  # type: ignore[no-untyped-def]
+    """Each run of `order` into a row, the rest of which becomes `fill`."""
+    length = np.uint64(out.shape[1])
+    for row in range(len(order)):
+        start, size = np.uint64(offsets[order[row]]), np.uint64(offsets[order[row] + 1] - offsets[order[row]])
+        at = length - size if left else np.uint64(0)
+        line = out[row]
+        for position in range(at):
+            line[np.uint64(position)] = fill
+        for position in range(size):
+            line[at + np.uint64(position)] = values[start + np.uint64(position)]
+        for position in range(at + size, length):
+            line[np.uint64(position)] = fill
+
+
+@jit
+def _mark(out, offsets, order, left):  # type: ignore[no-untyped-def]
+    """1 where a run of `order` lies, else 0."""
+    length = out.shape[1]
+    for row in range(len(order)):
+        size = offsets[order[row] + 1] - offsets[order[row]]
+        at = length - size if left else 0
+        out[row, :at] = 0
+        out[row, at : at + size] = 1
+        out[row, at + size :] = 0
+
+
+@jit
+def _join(ids, offsets, order, separator, bos, out):  # type: ignore[no-untyped-def]
+    at = np.uint64(0)
+    for index in range(len(order)):
+        if bos >= 0:
+            out[at] = bos
+            at += np.uint64(1)
+        start, size = np.uint64(offsets[order[index]]), np.uint64(offsets[order[index] + 1] - offsets[order[index]])
+        for position in range(size):
+            out[at + np.uint64(position)] = ids[start + np.uint64(position)]
+        at += size
+        out[at] = separator
+        at += np.uint64(1)

@@ -1,0 +1,193 @@
+"""Which tokens of a rendered conversation are to be learned: those with a character that is.
+
+Engines give ids, no places. But what a token stands for is known, and in most tokenizers it is so many bytes: walking
+along the text, each token must be the bytes that come next, and the last one must end where the text ends. So a row is
+proved to be aligned while it is masked, at the speed of a comparison.
+
+    text     <|im_start|> a s s i s t a n t ⏎ y e s <|im_end|>       bytes of "yes<|im_end|>" are to be learned
+    tokens   <|im_start|>|assistant|⏎|yes|<|im_end|>                 0 0 0 1 1
+
+Two things don't stand in the text: a space that SentencePiece's tokenizers put before a text, or before whatever
+follows an added token; and white space that an added token swallows. Rows in which tokens are something else (text
+that the tokenizer normalises, unknown letters) come from the Rust tokenizer, which reports places, but takes ten times
+as long.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from tokenizers import pre_tokenizers
+
+from pipelines.prepare.tokenize.chat.spaces import SPACES, after_spaces
+from pipelines.prepare.tokenize.chat.texts import Texts
+from pipelines.prepare.tokenize.engines import copy_backend
+from pipelines.prepare.tokenize.ragged import TokenRuns, exchanged, from_lists
+from tfrecord_io._kernels import jit, load
+
+__all__ = ["Aligner"]
+
+_ADDED, _TAKES_BEFORE, _TAKES_AFTER = 1, 2, 4
+_WORD = 8
+# Where a space may have been put before a token: nowhere, where a piece of text begins, where the whole text does.
+_MODES = (0, 1, 2)
+
+
+class Aligner:
+    """Masks the tokens of one fast tokenizer."""
+
+    def __init__(self, tokenizer: Any, *, dtype: np.dtype) -> None:
+        self._backend = copy_backend(tokenizer)
+        # It leaves the ids as they are here, but cuts spaces off the places that are reported.
+        self._backend.post_processor = None
+        self._dtype = dtype
+        self._pieces, self._edges, self._kinds = _table(self._backend)
+
+    def align(self, runs: TokenRuns, texts: Texts) -> tuple[TokenRuns, np.ndarray]:
+        """The tokens of each text, and which of them are to be learned, uint8 [T]. The tokens are `runs`, but for texts
+        that only the Rust tokenizer can place.
+        """
+        mask = np.zeros(len(runs.ids), np.uint8)
+        placed = np.zeros(len(runs), np.uint8)
+        for mode in _MODES:
+            _walk(
+                runs.ids, runs.offsets, texts.data, texts.edges, texts.learned,
+                self._pieces, self._edges, self._kinds, SPACES, mode, mask, placed,
+            )  # fmt: skip
+            if placed.all():
+                return runs, mask
+        return self._with_reported(runs, mask, texts, np.flatnonzero(placed == 0))
+
+    def _with_reported(
+        self, runs: TokenRuns, mask: np.ndarray, texts: Texts, rows: np.ndarray
+    ) -> tuple[TokenRuns, np.ndarray]:
+        encodings = self._backend.encode_batch([texts.text(row) for row in rows], add_special_tokens=False)
+        known = from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
+        learned = map(texts.learned_letters, rows)
+        known_mask = [_reported(encoding, letters) for encoding, letters in zip(encodings, learned, strict=True)]
+        masks = TokenRuns(np.concatenate(known_mask), known.offsets)
+        return exchanged(runs, rows, known), exchanged(TokenRuns(mask, runs.offsets), rows, masks).ids
+
+
+def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:
+    """uint8, for each token of one text."""
+    places = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+    before = np.concatenate([[0], np.cumsum(learned)])
+    stops = np.minimum(np.maximum(places[:, 1], places[:, 0] + 1), len(learned))
+    return np.asarray(before[stops] > before[np.minimum(places[:, 0], stops)], np.uint8)
+
+
+def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What each id stands for, as bytes one after the other (and 8 bytes more) and their edges; and what kind of token
+    it is, uint8.
+    """
+    added = backend.get_added_tokens_decoder()
+    vocabulary = backend.get_vocab(with_added_tokens=True)
+    size = max([*vocabulary.values(), *added], default=0) + 1
+    read = _reading(backend)
+    pieces = [b""] * size
+    for token, number in vocabulary.items():
+        pieces[number] = read(token)
+    kinds = np.zeros(size, np.uint8)
+    for number, token in added.items():
+        pieces[number] = token.content.encode()
+        kinds[number] = _ADDED | (_TAKES_BEFORE if token.lstrip else 0) | (_TAKES_AFTER if token.rstrip else 0)
+    edges = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
+    return np.frombuffer(b"".join(pieces) + bytes(_WORD), np.uint8), edges, kinds
+
+
+def _reading(backend: Any) -> Any:
+    """A function from a token of the vocabulary to the bytes that it stands for. Where it errs, no row is aligned."""
+    parts = json.loads(backend.to_str())
+    around = json.dumps([parts["pre_tokenizer"], parts["decoder"]])
+    if '"ByteLevel"' not in around:
+        return _of_sentence_piece
+    letters = {letter: byte for byte, letter in _alphabet().items()}
+
+    def of_bytes(token: str) -> bytes:
+        return bytes(letters.get(letter, 0) for letter in token)
+
+    return of_bytes
+
+
+def _of_sentence_piece(token: str) -> bytes:
+    if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
+        return bytes.fromhex(token[3:5])
+    return token.replace("▁", " ").encode()
+
+
+def _alphabet() -> dict[int, str]:
+    """The letter that stands for each byte: printable bytes for themselves, the others for letters from U+0100 on."""
+    letters = set(pre_tokenizers.ByteLevel.alphabet())
+    alphabet = {byte: chr(byte) for byte in range(256) if chr(byte) in letters}
+    others = (byte for byte in range(256) if byte not in alphabet)
+    return {**alphabet, **{byte: chr(0x100 + place) for place, byte in enumerate(others)}}
+
+
+@jit
+def _walk(  # type: ignore[no-untyped-def]
+    ids, offsets, data, edges, learned, pieces, piece_edges, kinds, spaces, mode, mask, placed
+):
+    """Masks the tokens of all rows that are not placed yet and can be in this mode, and marks these rows as placed."""
+    for row in range(len(edges) - 1):
+        if placed[row]:
+            continue
+        at, end = edges[row], edges[row + 1]
+        begins, fits = True, True
+        for token in range(offsets[row], offsets[row + 1]):
+            number = ids[token]
+            if number + 1 >= len(piece_edges):
+                fits = False
+                break
+            first, last, kind = piece_edges[number], piece_edges[number + 1], kinds[number]
+            start = at
+            if kind & _TAKES_BEFORE:
+                at = after_spaces(data, at, end, spaces)
+            may_drop = begins and (mode == 1 or (mode == 2 and at == edges[row])) and last > first
+            if may_drop and pieces[first] == 32 and _stands(data, at, end, pieces, first + 1, last):
+                at += last - first - 1
+            elif last > first and _stands(data, at, end, pieces, first, last):
+                at += last - first
+            else:
+                fits = False
+                break
+            if kind & _TAKES_AFTER:
+                at = after_spaces(data, at, end, spaces)
+            begins = kind & _ADDED != 0
+            mask[token] = _any(learned, start, at if at > start else min(at + 1, end))
+        placed[row] = fits and at == end
+
+
+@jit
+def _stands(data, at, end, pieces, first, last):  # type: ignore[no-untyped-def]
+    """Whether data[at:end] begins with pieces[first:last], behind which there are 8 bytes more."""
+    size = last - first
+    if end - at < size:
+        return False
+    # Eight bytes at a time: most tokens have fewer, and loops of a few turns each cost a wrong guess of the processor.
+    while at + 8 <= len(data):
+        differ = load(data, at) ^ load(pieces, first)
+        if size <= 8:
+            return differ << np.uint64(64 - 8 * size) == 0
+        if differ != 0:
+            return False
+        at, first, size = at + 8, first + 8, size - 8
+    while size > 0 and data[at] == pieces[first]:
+        at, first, size = at + 1, first + 1, size - 1
+    return size == 0
+
+
+@jit
+def _any(learned, start, stop):  # type: ignore[no-untyped-def]
+    while stop > start and start + 8 <= len(learned):
+        marks = load(learned, start)
+        if stop - start <= 8:
+            return marks << np.uint64(64 - 8 * (stop - start)) != 0
+        if marks != 0:
+            return True
+        start += 8
+    while start < stop and not learned[start]:
+        start += 1
+    return start < stop

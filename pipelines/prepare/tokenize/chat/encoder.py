@@ -1,0 +1,153 @@
+"""From conversations to tokens and loss masks: render, tokenize, align, cut.
+
+conversations ──► texts ──────────────────────► tokens ──────► masks ──────► rows of at most L tokens
+                  filled by a skeleton, or      the engine's   by walking    those that are longer: again, with
+                  rendered one by one                          the texts     fewer messages, until they fit
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from pipelines.prepare.options.config import Side
+from pipelines.prepare.tokenize.chat.alignment import Aligner
+from pipelines.prepare.tokenize.chat.cutting import Search, ranks
+from pipelines.prepare.tokenize.chat.filling import Filler
+from pipelines.prepare.tokenize.chat.messages import Conversations, Rejected
+from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering
+from pipelines.prepare.tokenize.chat.texts import Texts
+from pipelines.prepare.tokenize.engines import Engine
+from pipelines.prepare.tokenize.ragged import TokenRuns, exchanged
+
+__all__ = ["ChatEncoder", "EncodedChats"]
+
+_NOTHING = Rendering("", [])
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncodedChats:
+    """N conversations as tokens. `learned` (uint8, one for each token of `ids`) is 1 where it is to be learned.
+
+    `full_lengths` int64 [N] are the tokens before messages were left out; `reasons` (object [N]) says why one cannot be
+    used, '' where it can, and `details` (by row) what the template had to say of it.
+    """
+
+    ids: TokenRuns
+    learned: np.ndarray
+    full_lengths: np.ndarray
+    reasons: np.ndarray
+    details: dict[int, str]
+
+    @property
+    def tokens_cut(self) -> int:
+        """Tokens of the usable conversations that are not among theirs."""
+        return int((self.full_lengths - self.ids.lengths)[self.reasons == ""].sum())
+
+
+class ChatEncoder:
+    """Makes rows of at most `length` tokens; longer conversations lose whole turns at `side`.
+
+    Without a `filler` the template itself renders every row.
+    """
+
+    def __init__(
+        self,
+        template: ChatTemplate,
+        engine: Engine,
+        aligner: Aligner,
+        *,
+        length: int,
+        side: Side,
+        filler: Filler | None,
+    ) -> None:
+        self._template = template
+        self._engine = engine
+        self._aligner = aligner
+        self._length = length
+        self._side: Side = side
+        self._filler = filler
+
+    def encode(self, conversations: Conversations) -> EncodedChats:
+        """Rows of conversations."""
+        whole, sizes = self._encode(conversations)
+        long = np.flatnonzero((whole.reasons == "") & (whole.ids.lengths > self._length))
+        cut = self._cut(conversations, whole, long, sizes) if len(long) else whole
+        reasons = cut.reasons.copy()
+        learned = np.concatenate([[0], np.cumsum(cut.learned)])[cut.ids.offsets]
+        reasons[(reasons == "") & (np.diff(learned) == 0)] = "no_assistant"
+        return dataclasses.replace(cut, reasons=reasons)
+
+    def _encode(self, conversations: Conversations) -> tuple[EncodedChats, np.ndarray]:
+        """All of their tokens, and the bytes of their texts, int64 [N]."""
+        texts, order, reasons, details = self._texts(conversations)
+        runs, learned = self._aligner.align(self._engine.encode(texts.strings), texts)
+        ids, mask = runs, learned
+        if (np.diff(order) < 0).any():
+            ids, mask = runs.take(order), TokenRuns(learned, runs.offsets).take(order).ids
+        encoded = EncodedChats(ids=ids, learned=mask, full_lengths=ids.lengths, reasons=reasons, details=details)
+        return encoded, texts.sizes[order]
+
+    def _texts(self, conversations: Conversations) -> tuple[Texts, np.ndarray, np.ndarray, dict[int, str]]:
+        """Texts, the index of each row's text, reasons and details. The text of a row that is rejected is empty."""
+        rows, filled = np.zeros(0, np.int64), Texts.of([])
+        if self._filler is not None:
+            rows, filled = self._filler.fill(conversations)
+        reasons = np.full(len(conversations), "", dtype=object)
+        details: dict[int, str] = {}
+        others = np.setdiff1d(np.arange(len(conversations)), rows, assume_unique=True)
+        renderings = []
+        for row in others.tolist():
+            rendering = self._rendered(conversations, row)
+            if isinstance(rendering, Rejected):
+                reasons[row], details[row] = rendering.reason, rendering.detail
+                rendering = _NOTHING
+            renderings.append(rendering)
+        order = np.empty(len(conversations), np.int64)
+        order[np.concatenate([rows, others])] = np.arange(len(conversations))
+        return Texts.joined([filled, Texts.of(renderings)]), order, reasons, details
+
+    def _rendered(self, conversations: Conversations, row: int) -> Rendering | Rejected:
+        try:
+            return self._template.render(conversations.messages(row), conversations.tools_of(row))
+        except Rejected as rejected:
+            return rejected
+
+    def _cut(
+        self, conversations: Conversations, whole: EncodedChats, rows: np.ndarray, sizes: np.ndarray
+    ) -> EncodedChats:
+        """As `whole`, the conversations `rows` with as many turns as fit, or as too long."""
+        every = np.ones(len(conversations.flat), bool)
+        long = conversations.keep(every, rows=rows)
+        rank = ranks(long, side=self._side)
+        search = Search(rank, long, sizes=_sizes(long, sizes[rows]), room=self._room(whole, rows, sizes))
+        ids = TokenRuns(np.empty(0, whole.ids.ids.dtype), np.zeros(len(rows) + 1, np.int64))
+        learned = TokenRuns(np.empty(0, np.uint8), ids.offsets)
+        while len(tried := search.rows):
+            wanted = search.next()
+            limits = np.zeros(len(rows), np.int64)
+            limits[tried] = wanted
+            part, _ = self._encode(long.keep(rank <= limits[long.owners], rows=tried))
+            fits = (part.reasons == "") & (part.ids.lengths <= self._length)
+            search.tell(wanted, fits)
+            chosen = np.flatnonzero(fits)
+            ids = exchanged(ids, tried[chosen], part.ids.take(chosen))
+            learned = exchanged(learned, tried[chosen], TokenRuns(part.learned, part.ids.offsets).take(chosen))
+        reasons = whole.reasons.copy()
+        has_answer = np.diff(np.concatenate([[0], np.cumsum(learned.ids)])[learned.offsets]) > 0
+        reasons[rows[~has_answer]] = "too_long"
+        masks = exchanged(TokenRuns(whole.learned, whole.ids.offsets), rows, learned)
+        return dataclasses.replace(whole, ids=exchanged(whole.ids, rows, ids), learned=masks.ids, reasons=reasons)
+
+    def _room(self, whole: EncodedChats, rows: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+        """About how many bytes of text fit, as each of the rows has bytes to a token."""
+        return np.asarray(self._length * sizes[rows] / whole.ids.lengths[rows])
+
+
+def _sizes(conversations: Conversations, sizes: np.ndarray) -> np.ndarray:
+    """About the bytes of each message in its text: the content, and an even share of what is around contents."""
+    contents = conversations.content_sizes
+    owners = conversations.owners
+    around = sizes - np.bincount(owners, weights=contents, minlength=len(sizes))
+    return np.asarray(contents + np.maximum(around / conversations.lengths, 0)[owners])

@@ -1,0 +1,119 @@
+"""Which engine serves a tokenizer: the fastest that gives what the tokenizer gives."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import logging
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare.options.config import EngineName
+from pipelines.prepare.tokenize import library_failures
+from pipelines.prepare.tokenize.engines.base import BATTERY, Engine
+from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine, SlowEngine
+from pipelines.prepare.tokenize.engines.qualified import NotQualified
+from tfrecord_io.errors import ConfigError, TokenizerError
+from tfrecord_io.shown import first_line
+
+__all__ = ["Choice", "Reference", "choose", "decide", "open_reference", "why_slow"]
+
+Reference: TypeAlias = HuggingFaceEngine | SlowEngine
+
+# The function of each module that makes the engine, or raises NotQualified where the tokenizer is not one for it.
+_FAST = {
+    "wordpiece": ("pipelines.prepare.tokenize.engines.wordpiece.encoder", "make_wordpiece"),
+    "unigram": ("pipelines.prepare.tokenize.engines.unigram.encoder", "make_unigram"),
+    "fastokens": ("pipelines.prepare.tokenize.engines.fastokens_engine", "make_fastokens"),
+    "gigatoken": ("pipelines.prepare.tokenize.engines.gigatoken_engine", "make_gigatoken"),
+}
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The engine to use. `reasons`: for each that was considered and refused, by name, a sentence that says why."""
+
+    engine: Engine
+    reasons: Mapping[str, str]
+
+
+def open_reference(tokenizer: Any, *, dtype: np.dtype) -> Reference:
+    """The engine by which the others are measured: the Rust tokenizer, where it gives what the tokenizer gives.
+
+    Raises: TokenizerError if the tokenizer fails on the texts that engines are tried on.
+    """
+    slow = SlowEngine(tokenizer, dtype=dtype)
+    if not tokenizer.is_fast:
+        return slow
+    rust = HuggingFaceEngine(tokenizer, dtype=dtype)
+    try:
+        return rust if _agree(rust, slow) else slow
+    except library_failures.TextsNotEncoded as error:
+        raise TokenizerError(
+            f"{error.cause}; these are ordinary texts of many scripts that every tokenizer is tried on",
+            remedy="mend the tokenizer: one without an unknown token, for example, knows no character but its own",
+        ) from error
+
+
+def choose(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto") -> Engine:
+    """The engine of `decide`. Raises: as it does."""
+    return decide(tokenizer, reference, dtype=dtype, wanted=wanted).engine
+
+
+def decide(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto") -> Choice:
+    """The engine to use: `wanted`, or the first that is qualified, or the reference; and why not those before it.
+
+    Raises: ConfigError if an engine that was asked for by name is not qualified for the tokenizer.
+    """
+    if wanted == "hf":
+        return Choice(engine=reference, reasons={})
+    reasons: dict[str, str] = {}
+    for name in _FAST if wanted == "auto" else (wanted,):
+        found = _opened(name, tokenizer, reference, dtype=dtype)
+        if not isinstance(found, str):
+            return Choice(engine=found, reasons=reasons)
+        reasons[name] = found
+        _log.debug("engine %s is not used: %s", name, found)
+    if wanted != "auto":
+        raise ConfigError(
+            f"--engine {wanted} does not serve this tokenizer, a {type(tokenizer).__name__}: {reasons[wanted]}",
+            remedy="leave --engine out: the fastest engine that gives the tokenizer's own tokens is taken",
+        )
+    return Choice(engine=reference, reasons=reasons)
+
+
+def why_slow(tokenizer: Any, *, dtype: np.dtype) -> str:
+    """Why transformers' own tokenizer serves where nobody asked for it: for each fast engine a reason."""
+    choice = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
+    if choice.engine.name in _FAST:
+        return f"{choice.engine.name} has its tokens, but not all that these rows need, such as offsets"
+    return "; ".join(f"{name}: {reason}" for name, reason in choice.reasons.items())
+
+
+def _opened(name: str, tokenizer: Any, reference: Engine, *, dtype: np.dtype) -> Engine | str:
+    """The engine, or the reason why it is not used, whatever it raises at a tokenizer for which it was not made."""
+    if isinstance(reference, SlowEngine):
+        return f"the Python code of a {type(tokenizer).__name__} decides its tokens, too"
+    module, function = _FAST[name]
+    try:
+        engine: Engine = getattr(importlib.import_module(module), function)(tokenizer, dtype=dtype, reference=reference)
+        agrees = _agree(engine, reference)
+    except NotQualified as refused:
+        return refused.reason
+    except BaseException as error:
+        if not library_failures.is_of_library(error):
+            raise
+        _log.debug("engine %s fails on the tokenizer", name, exc_info=True)
+        return f"it fails on this tokenizer: {first_line(error)}"
+    return engine if agrees else "it gives other tokens than the tokenizer for a text that engines are tried on"
+
+
+def _agree(one: Engine, other: Engine) -> bool:
+    texts = pa.array(BATTERY, pa.string())
+    got, expected = one.encode(texts), other.encode(texts)
+    return np.array_equal(got.ids, expected.ids) and np.array_equal(got.offsets, expected.offsets)

@@ -1,0 +1,101 @@
+"""What is known of code points, by asking a tokenizer: pages of 256, each asked for when a text first needs it.
+
+An entry has 64 bits: the kind of a code point in the lowest 3 (`text_kernels`); of one that is part of a word, the
+number of bytes that become of it in bits 3-7, and their place in `pool` from bit 13 on. Bits 8-12 are the engine's own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+from tokenizers import normalizers
+
+from pipelines.prepare.tokenize.engines.text_kernels import ORDINARY
+from tfrecord_io._kernels import frozen
+
+__all__ = ["NUM_PAGES", "PAGE", "PageReader", "Pages", "changed_between_marks", "letters_of_page", "one_by_one"]
+
+PAGE = 256
+NUM_PAGES = 0x110000 // PAGE
+_SURROGATES = range(0xD800, 0xE000)  # which are not asked for: UTF-8 cannot hold them
+_SLACK = bytes(32)  # the kernels copy so many at most, of which an entry has 31
+
+
+class PageReader(Protocol):
+    """Who knows the entries."""
+
+    def page(self, number: int, pool: bytearray) -> list[int]:
+        """The entries of one page; what they refer to is appended to `pool`."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pages:
+    """The pages asked for so far. Never changed: `extended` makes new ones, so threads need no lock to read."""
+
+    page_of: np.ndarray  # int32 [NUM_PAGES], -1 if missing
+    entries: np.ndarray  # uint64
+    pool: np.ndarray  # uint8
+
+    @classmethod
+    def none(cls) -> Pages:
+        """No pages."""
+        return cls(
+            page_of=frozen(np.full(NUM_PAGES, -1, np.int32)),
+            entries=frozen(np.zeros(0, np.uint64)),
+            pool=frozen(np.frombuffer(_SLACK, np.uint8)),
+        )
+
+    def kind(self, point: int) -> int:
+        """The kind of a code point whose page is here."""
+        return self._entry(point) & 7
+
+    def spelling(self, point: int) -> bytes | None:
+        """The UTF-8 that becomes of an ORDINARY code point whose page is here; None for other ones."""
+        entry = self._entry(point)
+        start = entry >> 13
+        return self.pool[start : start + (entry >> 3 & 31)].tobytes() if entry & 7 == ORDINARY else None
+
+    def _entry(self, point: int) -> int:
+        return int(self.entries[int(self.page_of[point // PAGE]) * PAGE + point % PAGE])
+
+    def extended(self, numbers: list[int], *, read: PageReader) -> Pages:
+        """These and the pages of those numbers that are missing here."""
+        missing = [number for number in numbers if self.page_of[number] < 0]
+        page_of = self.page_of.copy()
+        page_of[missing] = len(self.entries) // PAGE + np.arange(len(missing))
+        pool = bytearray(self.pool[: -len(_SLACK)].tobytes())
+        entries = [entry for number in missing for entry in read.page(number, pool)]
+        return Pages(
+            page_of=frozen(page_of),
+            entries=frozen(np.concatenate([self.entries, np.array(entries, np.uint64)])),
+            pool=frozen(np.frombuffer(bytes(pool) + _SLACK, np.uint8)),
+        )
+
+
+def letters_of_page(number: int) -> list[str]:
+    """The code points of a page: 256, or none of one of surrogates."""
+    return [chr(point) for point in range(number * PAGE, (number + 1) * PAGE) if point not in _SURROGATES]
+
+
+def changed_between_marks(letters: list[str]) -> list[str]:
+    """Those that NFD decomposes, or sorts with a mark of the highest class before and of the lowest behind them."""
+    between = [f"\u0345{letter}\u0334" for letter in letters]
+    after = one_by_one(normalizers.NFD().normalize_str, between)
+    return [letter for letter, old, new in zip(letters, between, after, strict=True) if old != new]
+
+
+def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: str = "0\u0436") -> list[str]:
+    """`normalize` of each, in one call: they are laid out between code points that it leaves as they are.
+
+    Args:
+        between: the code points to try, of which no two texts take notice of each other when they stand between them.
+    """
+    for mark in between if texts else "":
+        if not any(mark in text for text in texts):
+            parts = normalize(mark + mark.join(texts) + mark).split(mark)[1:-1]
+            if len(parts) == len(texts):
+                return parts
+    return [normalize(text) for text in texts]

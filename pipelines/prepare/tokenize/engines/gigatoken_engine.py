@@ -1,0 +1,147 @@
+"""SentencePiece's BPE by the package `gigatoken`: the ids of the Rust tokenizer.
+
+Of that package only this is used. Its byte-level BPE is faster still, but knows letters that Unicode got later than the
+reference did (U+A7CF and others), and its memory of words grows with the text, without a limit.
+
+Texts go in and tokens come out as arrays of the package `awkward`, which it needs anyway: no string is made. Batches of
+a megabyte and more are encoded on threads of its own; it does not hold the GIL then.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare.tokenize import library_failures
+from pipelines.prepare.tokenize.engines.base import utf8_of
+from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
+from pipelines.prepare.tokenize.engines.qualified import (
+    NotQualified,
+    encoding_parts,
+    opened,
+    or_none,
+    require_ids_kept,
+    require_merges_only,
+    require_release,
+    rust_tokenizer,
+)
+from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
+
+__all__ = ["GigatokenEngine", "make_gigatoken", "open_gigatoken"]
+
+_TRIED = ((0, 10, 0), (0, 10, 0))
+
+_MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+_MARK_ALL = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, _MARK]}
+_BYTES = frozenset(f"<0x{byte:02X}>" for byte in range(256))
+_AT_SPACES = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+
+_log = logging.getLogger(__name__)
+
+
+def make_gigatoken(
+    tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
+) -> GigatokenEngine:
+    """An engine for this tokenizer. docs/engines.md says why it gives the reference's ids for what is let through.
+
+    `reference` is the Rust tokenizer, if it has been opened. `any_version` is for finding out whether an untried
+    version of the package, or of the reference, can be qualified.
+    Raises: NotQualified unless package and tokenizer are ones for which it is qualified.
+    """
+    reference = rust_tokenizer(tokenizer, reference, dtype=dtype)
+    require_ids_kept(reference.parts["post_processor"])
+    parts = encoding_parts(reference)
+    _require_model(parts, dtype=dtype)
+    if tokenizer.split_special_tokens:
+        raise NotQualified("it splits special tokens")
+    for flag in ("rstrip", "single_word"):
+        if any(token[flag] for token in parts["added_tokens"]):
+            raise NotQualified(f"one of its added tokens has the flag {flag}")
+    if not _marks_as_tried(parts["normalizer"], parts["pre_tokenizer"]):
+        raise NotQualified("its normalizer and pre-tokenizer mark spaces in another way than those that are qualified")
+    version = require_release("gigatoken", tried=_TRIED, any_version=any_version)
+    return GigatokenEngine(reference, parts, version=version, dtype=dtype)
+
+
+open_gigatoken = or_none(make_gigatoken)
+
+
+def _require_model(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
+    require_merges_only(parts, byte_fallback=True, dtype=dtype)
+    model = parts["model"]
+    if model["ignore_merges"]:
+        raise NotQualified("its BPE ignores merges")
+    if not model["vocab"].keys() >= {model["unk_token"], *_BYTES}:
+        raise NotQualified("its vocabulary has no entry for some bytes, or for what is unknown")
+    if like_bytes := [entry for entry in model["vocab"] if _is_like_byte(entry) and entry not in _BYTES]:
+        raise NotQualified(f"its entry {like_bytes[0]!r} would be taken for a byte")
+    for left, right in model["merges"]:
+        if right in _BYTES or (left[:1] == "<" and (left in _BYTES or left + right in _BYTES)):
+            raise NotQualified(f"its merge of {left!r} and {right!r} makes or uses an entry for a byte")
+
+
+def _is_like_byte(entry: str) -> bool:
+    """Whether the package may take it for one of the 256: it looks at its shape only."""
+    return entry.startswith("<0x") and entry.endswith(">") and len(entry.encode()) == len("<0x00>")
+
+
+def _marks_as_tried(normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, Any] | None) -> bool:
+    if pre_tokenizer is None:
+        return normalizer == _MARK_ALL
+    if pre_tokenizer["type"] == "Metaspace":
+        return normalizer is None and pre_tokenizer["replacement"] == "▁"
+    return normalizer == _MARK and pre_tokenizer == _AT_SPACES
+
+
+class GigatokenEngine:
+    """Encodes in several threads at once."""
+
+    name = "gigatoken"
+    concurrent = True
+
+    def __init__(
+        self, reference: HuggingFaceEngine, parts: Mapping[str, Any], *, version: str, dtype: np.dtype
+    ) -> None:
+        """`reference`: for the texts on which the package fails. `parts`: the tokenizer.json.
+
+        Raises: NotQualified if the package cannot open it.
+        """
+        self.version = version
+        state = json.dumps(parts, ensure_ascii=False)
+        opened("awkward", lambda: importlib.import_module("awkward"))
+        self._backend = opened("gigatoken", lambda: importlib.import_module("gigatoken").Tokenizer.from_json(state))
+        self._reference = reference
+        self._dtype = dtype
+
+    def encode(self, texts: pa.Array) -> TokenRuns:
+        """The tokens of each text."""
+        if not len(texts):
+            return from_lists([], dtype=self._dtype)
+        try:
+            return self._encode(texts)
+        except BaseException as error:
+            if not library_failures.is_of_library(error):
+                raise
+            _log.debug("gigatoken fails on one of %d texts, which are left to the reference", len(texts), exc_info=True)
+            return self._reference.encode(texts)
+
+    def _encode(self, texts: pa.Array) -> TokenRuns:
+        rows = self._backend.encode_batch(_strings(texts)).layout.to_ListOffsetArray64(True)
+        offsets = np.asarray(rows.offsets.data)
+        ids = np.asarray(rows.content.data)[: offsets[-1]]
+        return TokenRuns(ids.astype(self._dtype), offsets.astype(np.int64))
+
+
+def _strings(texts: pa.Array) -> Any:
+    """The texts as an array of the other library, over the same bytes."""
+    awkward = importlib.import_module("awkward")
+    data, edges = utf8_of(texts)
+    letters = awkward.contents.NumpyArray(data, parameters={"__array__": "char"})
+    index = awkward.index.Index64(edges)
+    return awkward.Array(awkward.contents.ListOffsetArray(index, letters, parameters={"__array__": "string"}))

@@ -1,0 +1,109 @@
+"""The engines that every other one is measured by: the Rust tokenizer itself, and a tokenizer in Python."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+from collections.abc import Mapping
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare.tokenize import library_failures
+from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists, offsets_of
+
+__all__ = ["HuggingFaceEngine", "SlowEngine", "copy_backend"]
+
+
+class HuggingFaceEngine:
+    """The `tokenizers` library on all cores; it does not hold the GIL while it works."""
+
+    name = "hf"
+    concurrent = True
+
+    def __init__(self, tokenizer: Any, *, dtype: np.dtype) -> None:
+        self.version = metadata.version("tokenizers")
+        self.backend = copy_backend(tokenizer)
+        self._dtype = dtype
+
+    @classmethod
+    def of(cls, tokenizer: Any, *, dtype: np.dtype) -> HuggingFaceEngine | None:
+        """None for a tokenizer in Python."""
+        return cls(tokenizer, dtype=dtype) if tokenizer.is_fast else None
+
+    @functools.cached_property
+    def parts(self) -> Mapping[str, Any]:
+        """The tokenizer.json, without truncation and padding."""
+        parts: dict[str, Any] = json.loads(self.backend.to_str())
+        return parts
+
+    def encode(self, texts: pa.Array) -> TokenRuns:
+        """The tokens of each text. Empty texts and texts of any length are fine.
+
+        Raises: TextsNotEncoded if the library fails on one of them.
+        """
+        strings = texts.to_pylist()
+        try:
+            encodings = self.backend.encode_batch_fast(strings, add_special_tokens=False)
+        except BaseException as error:
+            if not library_failures.is_of_library(error):
+                raise
+            raise library_failures.not_encoded(
+                error, library=f"tokenizers {self.version}", num_texts=len(strings)
+            ) from error
+        return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
+
+    def put_into(self, runs: TokenRuns, texts: pa.Array, indices: np.ndarray) -> TokenRuns:
+        """`runs` of all `texts`, those with the given indices exchanged for the tokens that this engine gives."""
+        known = self.encode(texts.take(pa.array(indices)))
+        both = TokenRuns(
+            np.concatenate([runs.ids, known.ids]), offsets_of(np.concatenate([runs.lengths, known.lengths]))
+        )
+        order = np.arange(len(runs))
+        order[indices] = len(runs) + np.arange(len(indices))
+        return both.take(order)
+
+
+class SlowEngine:
+    """The tokenizer itself, through Python."""
+
+    name = "slow"
+    concurrent = False
+
+    def __init__(self, tokenizer: Any, *, dtype: np.dtype) -> None:
+        self.version = metadata.version("transformers")
+        self._tokenizer = tokenizer
+        self._dtype = dtype
+
+    def encode(self, texts: pa.Array) -> TokenRuns:
+        """The tokens of each text.
+
+        Raises: TextsNotEncoded if the tokenizer fails on one of them.
+        """
+        if not len(texts):
+            return from_lists([], dtype=self._dtype)
+        strings = texts.to_pylist()
+        try:
+            ids = self._tokenizer(strings, add_special_tokens=False, truncation=False, verbose=False)
+        except BaseException as error:
+            if not library_failures.is_of_library(error):
+                raise
+            raise library_failures.not_encoded(
+                error, library=f"transformers {self.version}", num_texts=len(strings)
+            ) from error
+        return from_lists(ids["input_ids"], dtype=self._dtype)
+
+
+def copy_backend(tokenizer: Any) -> Any:
+    """A `tokenizers.Tokenizer` of our own, set up as `transformers` sets it up before each call without truncation.
+
+    A copy, since `transformers` changes the settings of its own while another thread may be encoding with it.
+    """
+    backend = copy.deepcopy(tokenizer.backend_tokenizer)
+    backend.no_truncation()
+    backend.no_padding()
+    backend.encode_special_tokens = tokenizer.split_special_tokens
+    return backend

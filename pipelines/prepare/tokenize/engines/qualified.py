@@ -1,0 +1,164 @@
+"""What engines are qualified for: releases, and what a tokenizer.json may hold.
+
+docs/engines.md has the argument for each step of each engine. A release, a pattern or a setting that no argument
+covers is not qualified, and a sentence says why.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import Any, ParamSpec, TypeAlias, TypeVar
+
+import numpy as np
+
+from pipelines.prepare.tokenize import library_failures
+from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
+from tfrecord_io.shown import first_line
+
+__all__ = [
+    "NotQualified",
+    "encoding_parts",
+    "largest_id",
+    "opened",
+    "or_none",
+    "require_ids_kept",
+    "require_merges_only",
+    "require_reference",
+    "require_release",
+    "rust_tokenizer",
+]
+
+Releases: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # first and last
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+# The releases of `tokenizers` that other engines were compared with.
+_REFERENCE: Releases = ((0, 23, 0), (0, 23, 999))
+# fastokens merges each entry in a time that grows with its length squared. Vocabularies in use are far below this.
+_MAX_SQUARED_LENGTHS = 1 << 28
+
+_log = logging.getLogger(__name__)
+
+
+class NotQualified(Exception):
+    """An engine does not serve a tokenizer. `reason` says why, in a sentence without a full stop."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def or_none(make: Callable[Parameters, Result]) -> Callable[Parameters, Result | None]:
+    """`make`, which raises NotQualified, as a function that gives None then."""
+
+    @functools.wraps(make)
+    def open_engine(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result | None:
+        try:
+            return make(*arguments, **options)
+        except NotQualified:
+            return None
+
+    return open_engine
+
+
+def require_release(package: str, *, tried: Releases, any_version: bool) -> str:
+    """The version of an installed package.
+
+    Raises: NotQualified if it is not installed; or if it, or the reference, is not one of the releases tried, unless
+        `any_version` will do.
+    """
+    try:
+        version = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        raise NotQualified(f"{package} is not installed; pip install 'prep-tfrecords[fast]'") from None
+    if not any_version and not _within(version, tried):
+        first, last = (".".join(map(str, numbers)) for numbers in tried)
+        releases = first if first == last else f"{first} to {last}"
+        raise NotQualified(
+            f"{package} {version} is installed, but {releases} is qualified; pip install '{package}=={last}'"
+        )
+    require_reference(any_version=any_version)
+    return version
+
+
+def require_reference(*, any_version: bool) -> None:
+    """Raises: NotQualified if this release of `tokenizers` is not one that the engines were compared with."""
+    version = metadata.version("tokenizers")
+    if not any_version and not _within(version, _REFERENCE):
+        raise NotQualified(
+            f"tokenizers {version} is installed, but the engines are qualified beside 0.23; "
+            "pip install 'tokenizers==0.23.*'"
+        )
+
+
+def rust_tokenizer(tokenizer: Any, reference: HuggingFaceEngine | None, *, dtype: np.dtype) -> HuggingFaceEngine:
+    """`reference`, or one opened for this tokenizer. Raises: NotQualified for a tokenizer in Python."""
+    reference = reference or HuggingFaceEngine.of(tokenizer, dtype=dtype)
+    if reference is None:
+        raise NotQualified(f"a {type(tokenizer).__name__} is Python code")
+    return reference
+
+
+def encoding_parts(reference: HuggingFaceEngine) -> dict[str, Any]:
+    """The tokenizer.json, but for what does not decide the ids of a text."""
+    return {**reference.parts, "post_processor": None, "decoder": None, "truncation": None, "padding": None}
+
+
+def opened(package: str, make: Callable[[], Result]) -> Result:
+    """What `make` gives. Raises: NotQualified if the package cannot be imported, or takes the tokenizer for faulty."""
+    try:
+        return make()
+    except BaseException as error:
+        if not library_failures.is_of_library(error):
+            raise
+        _log.debug("%s cannot open the tokenizer", package, exc_info=True)
+        raise NotQualified(f"{package} cannot open it: {first_line(error)}") from error
+
+
+def require_merges_only(parts: Mapping[str, Any], *, byte_fallback: bool, dtype: np.dtype) -> None:
+    """Raises: NotQualified unless the model is a BPE that is nothing but its merges, and `dtype` holds its ids."""
+    model = parts["model"]
+    if model["type"] != "BPE":
+        raise NotQualified(f"its model is {model['type']}, not BPE")
+    if bool(model["byte_fallback"]) is not byte_fallback:
+        raise NotQualified("its BPE has byte fallback" if model["byte_fallback"] else "its BPE has no byte fallback")
+    for setting in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        if model[setting]:
+            raise NotQualified(f"its BPE has a {setting}")
+    largest = largest_id(parts)
+    if largest > np.iinfo(dtype).max:
+        raise NotQualified(f"its largest id is {largest}")
+    if sum(len(entry) ** 2 for entry in model["vocab"]) > _MAX_SQUARED_LENGTHS:
+        raise NotQualified("the entries of its vocabulary are very long")
+
+
+def require_ids_kept(post_processor: Mapping[str, Any] | None) -> None:
+    """Raises: NotQualified unless the ids of one text stay as they are, but for special tokens."""
+    if not _keeps_ids(post_processor):
+        raise NotQualified("its post-processor does more than to add special tokens")
+
+
+def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
+    if post_processor is None or post_processor["type"] in ("BertProcessing", "RobertaProcessing", "ByteLevel"):
+        return True
+    if post_processor["type"] == "Sequence":
+        return all(map(_keeps_ids, post_processor["processors"]))
+    return post_processor["type"] == "TemplateProcessing" and [
+        piece["Sequence"]["id"] for piece in post_processor["single"] if "Sequence" in piece
+    ] == ["A"]
+
+
+def largest_id(parts: Mapping[str, Any]) -> int:
+    """The largest id of vocabulary and added tokens."""
+    return max([*parts["model"]["vocab"].values(), *(token["id"] for token in parts["added_tokens"])], default=0)
+
+
+def _within(version: str, tried: Releases) -> bool:
+    try:
+        numbers = tuple(map(int, version.split(".")))
+    except ValueError:  # a release candidate, or a local build
+        return False
+    return tried[0] <= numbers <= tried[1]

@@ -1,0 +1,1 @@
+"""SentencePiece's Unigram in compiled code."""

@@ -1,0 +1,290 @@
+"""SentencePiece's Unigram by compiled code of our own: the ids that the Rust tokenizer gives, many times as fast.
+
+    texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`unigram_kernels`), no GIL, no strings
+                 │              │
+       entries, asked of        the best path (`unigram_paths`) through a trie of the vocabulary (`vocabulary_trie`),
+       the normalizer           with a table of words seen before
+       (`unigram_points`)
+
+There is nothing to warm up, and no approximation: Metaspace begins a piece at each mark, so a word's ids depend on the
+word alone; and what the normalizer does to a text it does to each of its code points, or to the ends and the spaces
+(`unigram_steps`). Documents of which that is not known are left to the tokenizer as a whole: those that hold the
+content of an added token, the mark itself, or code points that a normalizer may join (a letter and its accent, apart).
+
+Memory: trie and scores (1 to 4 MB for 32,000 entries, about 10 MB for 250,000); up to 14 MB for entries of code points,
+if every page of Unicode occurs; 2 MB for each thread that encodes at once; and while a batch is encoded, 4 bytes for
+each of its tokens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare.tokenize.engines import vocabulary_trie
+from pipelines.prepare.tokenize.engines.base import utf8_of
+from pipelines.prepare.tokenize.engines.code_points import NUM_PAGES, Pages
+from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
+from pipelines.prepare.tokenize.engines.qualified import (
+    NotQualified,
+    or_none,
+    require_ids_kept,
+    require_reference,
+    rust_tokenizer,
+)
+from pipelines.prepare.tokenize.engines.text_kernels import MISSING_PAGE, ORDINARY, SPACE, find_pages
+from pipelines.prepare.tokenize.engines.unigram import kernels as kernels
+from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, Scratch
+from pipelines.prepare.tokenize.engines.unigram.points import Reader
+from pipelines.prepare.tokenize.engines.unigram.steps import MARK, Steps, charsmap_units, steps_of
+from pipelines.prepare.tokenize.ragged import TokenRuns
+from tfrecord_io._kernels import frozen
+
+__all__ = ["UnigramEngine", "make_unigram", "open_unigram"]
+
+_COMMON_PAGES = [0x00, 0x01, 0x20]  # Latin, and the punctuation of printed text
+_UNKNOWN_PENALTY = 10.0  # of `tokenizers`
+_METASPACE = {"type": "Metaspace", "replacement": MARK, "split": True}
+_FIRST_WORD_BYTES = 4_096
+
+
+def make_unigram(
+    tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
+) -> UnigramEngine:
+    """An engine for this tokenizer. docs/engines.md says why it gives the reference's ids for what is let through.
+
+    `reference` is the Rust tokenizer, if it has been opened. `any_version`: beside any release of `tokenizers`, though
+    what Precompiled does to clusters is written down in its code only.
+    Raises: NotQualified unless the tokenizer is one for which the engine is qualified.
+    """
+    require_reference(any_version=any_version)
+    reference = rust_tokenizer(tokenizer, reference, dtype=dtype)
+    parts = reference.parts
+    require_ids_kept(parts["post_processor"])
+    _require_model(parts, dtype=dtype)
+    words = _Words.of(parts["pre_tokenizer"])
+    steps = steps_of(parts["normalizer"])
+    if steps is None or (steps.merges_into_mark and words.splits_white):
+        raise NotQualified("its normalizer has a step, or an order of steps, that cannot be followed")
+    reader = Reader(steps, splits_white=words.splits_white)
+    forbidden = _Forbidden.of(parts["added_tokens"], reference=reference, reader=reader, literals=steps.literals)
+    engine = UnigramEngine(
+        reference, reader, tables=_tables(parts, steps, words, forbidden, reader=reader), dtype=dtype
+    )
+    if not engine.knows_spaces():
+        raise NotQualified("its normalizer makes something else of a space")
+    return engine
+
+
+open_unigram = or_none(make_unigram)
+
+
+def _require_model(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
+    """Raises: NotQualified unless tokenizer.json describes a model of the kind, whose ids fit."""
+    model = parts["model"]
+    if model["type"] != "Unigram":
+        raise NotQualified(f"its model is {model['type']}, not Unigram")
+    if model["unk_id"] is None:
+        raise NotQualified("its Unigram has no unknown token")
+    largest = max([len(model["vocab"]) - 1, *(token["id"] for token in parts["added_tokens"])])
+    if largest > min(np.iinfo(dtype).max, vocabulary_trie.MAX_ID):
+        raise NotQualified(f"its largest id is {largest}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Words:
+    """`splits_white`: at all white space, which goes, instead of at spaces, which become marks.
+
+    `marks_kept_first`: the first word has the mark only if the first code point of the text was not taken away.
+    """
+
+    splits_white: bool
+    marks_first: bool
+    marks_kept_first: bool
+
+    @classmethod
+    def of(cls, pre_tokenizer: Mapping[str, Any] | None) -> _Words:
+        """Raises: NotQualified if it is not one of those known."""
+        pre_tokenizer = pre_tokenizer or {"type": ""}
+        given = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
+        splits_white = [step["type"] for step in given] == ["WhitespaceSplit", "Metaspace"]
+        scheme = given[-1].get("prepend_scheme") if given else None
+        # "first" is the first word of the text, if no space stands before it: known without WhitespaceSplit only.
+        schemes = ("always", "never") if splits_white else ("always", "first", "never")
+        expected = {**_METASPACE, "prepend_scheme": scheme}
+        if scheme not in schemes or given[-1] != expected or not (splits_white or len(given) == 1):
+            raise NotQualified("its pre-tokenizer is not Metaspace that splits, with WhitespaceSplit before it or not")
+        return cls(splits_white=splits_white, marks_first=scheme != "never", marks_kept_first=scheme == "first")
+
+
+class UnigramEngine:
+    """Encodes in any number of threads at once: they share what is only read, and each call has its own tables."""
+
+    name = "unigram"
+    version = "1"
+    concurrent = True
+
+    def __init__(
+        self, reference: HuggingFaceEngine, reader: Reader, *, tables: kernels.Tables, dtype: np.dtype
+    ) -> None:
+        """`reference`: for what is left to it. `tables`: without code points, which `reader` knows."""
+        self._reference, self._reader, self._dtype = reference, reader, dtype
+        self._pages = Pages.none()
+        self._pages_lock = threading.Lock()
+        self._tables = tables
+        self._take_pages(_COMMON_PAGES)
+        self._memories: list[np.ndarray] = []  # those not in use; list.pop and list.append are atomic
+
+    def knows_spaces(self) -> bool:
+        """Whether a space ends a word."""
+        return self._pages.kind(ord(" ")) == SPACE
+
+    def encode(self, texts: pa.Array) -> TokenRuns:
+        """The tokens of each text."""
+        data, edges = utf8_of(texts)
+        asked = np.zeros(len(texts), np.uint8)
+        runs = self._encode_bytes(frozen(data), edges, asked)
+        return self._reference.put_into(runs, texts, np.flatnonzero(asked)) if asked.any() else runs
+
+    def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray) -> TokenRuns:
+        """The tokens of the texts, none for those that it sets `asked` for."""
+        out = np.empty(int(edges[-1] - edges[0]) // 2 + 1_024, np.int32)  # what is not written to is never resident
+        offsets, progress = np.zeros(len(edges), np.int64), np.zeros(2, np.int64)
+        scratch, memory = _scratch(_FIRST_WORD_BYTES), self._take_memory()
+        while code := kernels.encode(data, edges, asked, out, offsets[1:], progress, memory, scratch, self._tables):
+            if code == MISSING_PAGE:
+                self._ask_for_pages(data, edges)
+            elif code == kernels.LONG_WORD:
+                scratch = _scratch(4 * len(scratch.word))
+            else:
+                out = np.concatenate([out[: progress[1]], np.empty(2 * len(out) - progress[1], np.int32)])
+        self._memories.append(memory)
+        return TokenRuns(out[: offsets[-1]].astype(self._dtype), offsets)
+
+    def _take_memory(self) -> np.ndarray:
+        try:
+            return self._memories.pop()
+        except IndexError:
+            return np.zeros(kernels.MEMORY_WORDS, np.uint64)
+
+    def _ask_for_pages(self, data: np.ndarray, edges: np.ndarray) -> None:
+        wanted = np.zeros(NUM_PAGES, np.uint8)
+        find_pages(data, edges, wanted)
+        with self._pages_lock:
+            self._take_pages(np.flatnonzero(wanted).tolist())
+
+    def _take_pages(self, numbers: list[int]) -> None:
+        self._pages = pages = self._pages.extended(numbers, read=self._reader)
+        tables = self._tables._replace(page_of=pages.page_of, entries=pages.entries, pool=pages.pool)
+        space = int(pages.entries[0x20])
+        self._tables = tables._replace(
+            plain=frozen(np.array([_is_plain(byte, pages, tables) for byte in range(256)])),
+            plain_space=bool(
+                space & 7 == SPACE
+                and not space & int(kernels.JOINS)
+                and (not tables.merges or space & int(kernels.MERGES))
+                and not tables.raw_first[0x20]
+            ),
+        )
+
+
+def _is_plain(byte: int, pages: Pages, tables: kernels.Tables) -> bool:
+    if byte >= 128 or tables.raw_first[byte] or tables.normal_first[byte]:
+        return False
+    entry = int(pages.entries[byte])
+    itself = entry & 7 == ORDINARY and not entry & int(kernels.JOINS | kernels.ENDS_IN_MARK)
+    return itself and pages.spelling(byte) == bytes([byte])
+
+
+def _scratch(num_bytes: int) -> Scratch:
+    word = np.empty(num_bytes, np.uint8)
+    word[:MARK_BYTES] = np.frombuffer(MARK.encode(), np.uint8)
+    return Scratch(
+        word=word,
+        best=np.empty(num_bytes, np.float64),
+        begin=np.empty(num_bytes, np.int32),
+        piece=np.empty(num_bytes, np.int32),
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Contents:
+    """Texts to look for, as the loop takes them."""
+
+    first: np.ndarray
+    trie: vocabulary_trie.Trie
+
+    @classmethod
+    def of(cls, contents: Iterable[str]) -> _Contents:
+        contents = sorted(set(contents))
+        first = np.zeros(256, bool)
+        first[[content.encode()[0] for content in contents]] = True
+        return cls(first=frozen(first), trie=vocabulary_trie.build(dict.fromkeys(contents, 0)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Forbidden:
+    """What documents that are not left to the reference do not hold: as they are, and when they are normalized."""
+
+    raw: _Contents
+    normal: _Contents
+
+    @classmethod
+    def of(
+        cls, added: list[dict[str, Any]], *, reference: HuggingFaceEngine, reader: Reader, literals: Iterable[str]
+    ) -> _Forbidden:
+        """Raises: NotQualified if one of them might reach over a space, or is empty."""
+        raw = [token["content"] for token in added if not token["normalized"]] + list(literals)
+        plain = [token["content"] for token in added if token["normalized"]]
+        # The reference looks for their normalized form, or for the content if there was no normalizer yet.
+        normalizer = reference.backend.normalizer
+        normal = [*plain, *map(normalizer.normalize_str, plain)] if normalizer is not None else plain
+        for text in normal:
+            if MARK in text or any(map(reader.is_space, text)):
+                raise NotQualified(f"its added token {text!r} is looked for over spaces, in normalized text")
+        if not all((*raw, *normal)):
+            raise NotQualified("one of its added tokens is empty, or is so when it is normalized")
+        return cls(raw=_Contents.of(raw), normal=_Contents.of(normal))
+
+
+def _tables(
+    parts: Mapping[str, Any], steps: Steps, words: _Words, forbidden: _Forbidden, *, reader: Reader
+) -> kernels.Tables:
+    model = parts["model"]
+    vocabulary = {piece: index for index, (piece, _) in enumerate(model["vocab"])}  # of equal ones, the last counts
+    scores = np.array([score for _, score in model["vocab"]], np.float64)
+    trie = vocabulary_trie.build(vocabulary)
+    byte_ids = [vocabulary.get(f"<0x{byte:02X}>", -1) if model["byte_fallback"] else -1 for byte in range(256)]
+    charsmap = charsmap_units(steps.local[steps.context]) if steps.contextual == "Precompiled" else np.zeros(0)
+    return kernels.Tables(
+        units=trie.units,
+        start=trie.start,
+        scores=frozen(scores),
+        unknown=model["unk_id"],
+        unknown_score=float(scores.min()) - _UNKNOWN_PENALTY,
+        byte_ids=frozen(np.array(byte_ids, np.int32)),
+        page_of=frozen(np.zeros(0, np.int32)),
+        entries=frozen(np.zeros(0, np.uint64)),
+        pool=frozen(np.zeros(0, np.uint8)),
+        plain=frozen(np.zeros(256, bool)),
+        plain_space=False,
+        raw_first=forbidden.raw.first,
+        raw_units=forbidden.raw.trie.units,
+        raw_start=forbidden.raw.trie.start,
+        normal_first=forbidden.normal.first,
+        normal_units=forbidden.normal.trie.units,
+        normal_start=forbidden.normal.trie.start,
+        charsmap=frozen(charsmap.astype(np.uint32)),
+        joint_line_end=reader.joint_line_end,
+        splits_white=words.splits_white,
+        marks_first=words.marks_first,
+        marks_kept_first=words.marks_kept_first,
+        merges=steps.merges,
+        strips_left=steps.strips_left,
+        strips_right=steps.strips_right,
+    )

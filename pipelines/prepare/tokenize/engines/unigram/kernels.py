@@ -1,0 +1,374 @@
+"""The compiled loop of the Unigram engine: UTF-8 bytes in, ids out.
+
+A document is a row of words. Each is normalized code point by code point, gets the mark "▁" in front where Metaspace
+puts one, and is cut into pieces by itself (`unigram_paths`): no piece reaches over a mark, so no word knows of another.
+
+    words     with `splits_white`  all between white space, each with the mark or without
+              otherwise            one for each space, which becomes its mark, even if nothing follows; and what stands
+                                   before the first space, with the mark or without
+
+Words of at most 15 bytes are looked up in a table of words seen before, as they stand in the document:
+
+    row of `memory`    bytes 0-7 | bytes 8-14, size and mark | ids 0, 1 | id 2, count        4 words of 64 bits
+
+What is in there was normalized once, and nothing around it can change what becomes of it: it has no code point that
+joins what is before it, and no byte with which something begins that a document must not hold. A row is overwritten by
+the next word that falls on it. An empty one has the key of no word. The table belongs to one call at a time: nothing
+here is shared between threads but what is only read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipelines.prepare.tokenize.engines.text_kernels import (
+    ASK,
+    DROP,
+    MISSING_PAGE,
+    REORDERED,
+    SPACE,
+    code_point,
+    entry_of,
+    jit,
+)
+from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, best_path
+from tfrecord_io._kernels import load, store, trailing_zeros
+
+__all__ = ["ENDS_IN_MARK", "JOINS", "LONG_WORD", "MEMORY_WORDS", "MERGES", "NO_ROOM", "STRIPPED", "Tables", "encode"]
+
+_REFERENCE, NO_ROOM, LONG_WORD = -2, -3, -4
+MEMORY_BITS = 16
+MEMORY_WORDS = 4 << MEMORY_BITS
+_MAX_REMEMBERED = 15
+_SLACK = 40  # of `out` and `word`: more than the mark and one code point need
+
+# Flags of entries, see `unigram_points`.
+JOINS, STRIPPED, MERGES, ENDS_IN_MARK = (np.uint64(1 << bit) for bit in (8, 9, 10, 11))
+_HIGH, _ONES = np.uint64(0x8080808080808080), np.uint64(0x0101010101010101)
+_SPACES = np.uint64(0x20) * _ONES
+_MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+
+
+class Tables(NamedTuple):
+    """All that the loop only reads. A code point's entry is entries[page_of[c >> 8] << 8 | c & 255]."""
+
+    units: np.ndarray  # uint64: the vocabulary, see `vocabulary_trie`
+    start: int
+    scores: np.ndarray  # float64, by id
+    unknown: int  # id
+    unknown_score: float
+    byte_ids: np.ndarray  # int32 [256], -1 for none
+    page_of: np.ndarray  # int32 [0x1100], -1: not asked for yet; page 0 is at 0
+    entries: np.ndarray  # uint64
+    pool: np.ndarray  # uint8
+    plain: np.ndarray  # bool [256]: ASCII bytes that are part of a word as they are
+    plain_space: bool  # whether a space is a SPACE, and nothing else
+    raw_first: np.ndarray  # bool [256]: first bytes of what a document must not hold
+    raw_units: np.ndarray  # a trie of it
+    raw_start: int
+    normal_first: np.ndarray  # the same of what a normalized word must not hold
+    normal_units: np.ndarray
+    normal_start: int
+    charsmap: np.ndarray  # uint32: trie of the Precompiled step, empty if there is none
+    joint_line_end: bool  # whether a line feed after a carriage return is nothing
+    splits_white: bool
+    marks_first: bool  # whether a word without a space before it has the mark
+    marks_kept_first: bool  # ... but not where what the text begins with is taken away
+    merges: bool
+    strips_left: bool
+    strips_right: bool
+
+
+@jit
+def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  # type: ignore[no-untyped-def]
+    """Writes the ids of each document to `out`, and where they end to `ends`.
+
+    Args:
+        asked: uint8 [N], set for the documents that the reference has to do.
+        out: int32. memory: uint64 [MEMORY_WORDS], zero at first.
+        progress: int64 [2], the document to go on with and where in `out`; zero at first.
+    Returns: 0; or MISSING_PAGE, NO_ROOM (in `out`) or LONG_WORD (for `scratch`), and `progress` says how far it came.
+    """
+    for index in range(progress[0], len(edges) - 1):
+        got = _document(data, edges[index], edges[index + 1], out, progress[1], memory, scratch, tables)
+        if got == _REFERENCE:
+            asked[index] = 1
+        elif got < 0:
+            progress[0] = index
+            return got
+        else:
+            progress[1] = got
+        ends[index] = progress[1]
+    return 0
+
+
+@jit
+def _document(data, begin, end, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
+    """Returns: where in `out` the ids of data[begin:end] end; or MISSING_PAGE, NO_ROOM, LONG_WORD or _REFERENCE."""
+    at, whole = np.int64(begin), end
+    if tables.strips_right:
+        end = _strip_right(data, begin, end, tables)
+        if end < 0:
+            return end
+    if tables.strips_left:
+        at = _strip_left(data, begin, end, tables)
+        if at < 0:
+            return at
+    if tables.marks_kept_first and at < end:
+        kind = entry_of(code_point(data, at, end)[0], tables) & np.uint64(7)
+        if kind > np.uint64(ASK):
+            return MISSING_PAGE
+        if kind == np.uint64(DROP) or at > begin:
+            return _REFERENCE
+    marked, alone_counts, merging = tables.marks_first, False, False
+    safe = len(data) - 16
+    while True:
+        if at <= safe and tables.plain_space:
+            size = _until_space(load(data, at), load(data, at + 8))
+            if 0 < size <= _MAX_REMEMBERED and at + size < end:
+                low, high = _key(load(data, at), load(data, at + 8), size, marked)
+                row = _row(low, high)
+                if memory[row] == low and memory[row + 1] == high:
+                    if to + _SLACK > len(out):
+                        return NO_ROOM
+                    to = _recall(memory, row, out, to)
+                    at += size + 1
+                    marked, alone_counts, merging = marked if tables.splits_white else True, True, True
+                    continue
+        at, start, stop, size, entry = _next_word(data, begin, at, end, whole, merging, scratch, tables)
+        if at < 0:
+            return at
+        if to + size + _SLACK > len(out):
+            return NO_ROOM
+        if size > 0 or (alone_counts and not tables.splits_white):
+            to = _word(data, start, stop, size, marked, out, to, memory, scratch, tables)
+        if entry == 0:
+            return to
+        if not tables.splits_white:
+            marked, alone_counts = True, True
+        merging = entry & MERGES != 0
+
+
+@jit
+def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: ignore[no-untyped-def]
+    """Normalizes a word up to a space or the end of the document, and passes over the space.
+
+    Args:
+        end: of the document without what Strip takes away; `whole`: with it.
+        merging: whether a space at once would be part of the run before it.
+    Returns: the place behind the space, or MISSING_PAGE, LONG_WORD or _REFERENCE; where the word begins in `data`;
+    where it ends, -1 if the same bytes may become something else elsewhere; its bytes; the entry of the space, 0 at the
+    end of the document.
+    """
+    word = scratch.word
+    nothing = np.uint64(0)
+    start, size, is_itself, after_mark, special = at, 0, True, False, False
+    room = len(word) - MARK_BYTES - _SLACK
+    while at < end:
+        if size > room:
+            return LONG_WORD, 0, 0, 0, nothing
+        byte = data[at]
+        if tables.plain[byte]:
+            word[MARK_BYTES + size] = byte
+            size, at, after_mark = size + 1, at + 1, False
+            continue
+        point, width = code_point(data, at, end)
+        entry = entry_of(point, tables)
+        kind = np.int64(entry & np.uint64(7))
+        if kind > ASK:
+            return MISSING_PAGE, 0, 0, 0, nothing
+        if kind == ASK or (kind == REORDERED and after_mark):
+            return _REFERENCE, 0, 0, 0, nothing
+        if tables.raw_first[byte]:
+            is_itself = False
+            if _is_entry(data, at, whole, tables.raw_units, tables.raw_start):
+                return _REFERENCE, 0, 0, 0, nothing
+        if entry & JOINS != 0:
+            is_itself = False
+            if _may_change_together(data, begin, at, width, end, tables):
+                return _REFERENCE, 0, 0, 0, nothing
+        stop = at
+        at += width
+        if point == 0x0D and tables.joint_line_end and at < end and data[at] == 0x0A:
+            if tables.raw_first[0x0A]:
+                return _REFERENCE, 0, 0, 0, nothing
+            at += 1
+        if kind == SPACE:
+            if merging and size == 0 and tables.merges and entry & MERGES != 0:
+                start = at
+                continue
+            if special and _holds(word, MARK_BYTES, MARK_BYTES + size, tables):
+                return _REFERENCE, 0, 0, 0, nothing
+            return at, start, stop if is_itself else -1, size, entry
+        if kind == DROP:
+            merging = merging and entry & MERGES != 0
+            continue
+        after_mark = entry & ENDS_IN_MARK != 0
+        size, is_special = _append(word, size, entry, tables)
+        special = special or is_special
+    if special and _holds(word, MARK_BYTES, MARK_BYTES + size, tables):
+        return _REFERENCE, 0, 0, 0, nothing
+    return at, start, at if is_itself else -1, size, nothing
+
+
+@jit
+def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
+    """Appends what becomes of a code point. Returns: bytes of the word; whether `_holds` has to look."""
+    count = np.int64(entry >> np.uint64(3)) & 31
+    source = np.int64(entry >> np.uint64(13))
+    special = False
+    for step in range(0, count, 8):
+        store(word, MARK_BYTES + size + step, load(tables.pool, source + step))
+    for step in range(count):
+        special = special or tables.normal_first[word[MARK_BYTES + size + step]]
+    return size + count, special
+
+
+@jit
+def _strip_right(data, begin, end, tables):  # type: ignore[no-untyped-def]
+    """Where the document ends without what Strip takes away; or MISSING_PAGE or _REFERENCE."""
+    while end > begin:
+        at = end - 1
+        while at > begin and data[at] & 0xC0 == 0x80:
+            at -= 1
+        found = _is_stripped(data, at, end, tables)
+        if found <= 0:
+            return end if found == 0 else found
+        end = at
+    return end
+
+
+@jit
+def _strip_left(data, at, end, tables):  # type: ignore[no-untyped-def]
+    """Where the document begins without what Strip takes away; or MISSING_PAGE or _REFERENCE."""
+    while at < end:
+        found = _is_stripped(data, at, end, tables)
+        if found <= 0:
+            return at if found == 0 else found
+        at += code_point(data, at, end)[1]
+    return at
+
+
+@jit
+def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
+    """1 if Strip takes this code point away at the end of a text, 0 if not; or MISSING_PAGE or _REFERENCE."""
+    entry = entry_of(code_point(data, at, end)[0], tables)
+    kind = entry & np.uint64(7)
+    if kind > np.uint64(ASK):
+        return MISSING_PAGE
+    if kind == np.uint64(ASK):
+        return _REFERENCE
+    if entry & STRIPPED == 0:
+        return 0
+    if entry & JOINS != 0:
+        return _REFERENCE
+    is_held = tables.raw_first[data[at]] and _is_entry(data, at, len(data), tables.raw_units, tables.raw_start)
+    return _REFERENCE if is_held else 1
+
+
+@jit
+def _may_change_together(data, begin, at, width, end, tables):  # type: ignore[no-untyped-def]
+    """Whether the cluster of the code point at `at` and the one before it may have an entry in the table."""
+    first = at - 1
+    while first > begin and data[first] & 0xC0 == 0x80:
+        first -= 1
+    if first < begin or at + width - first >= 6:
+        return False
+    place = np.int64(tables.charsmap[0])
+    place = (place >> 10) << ((place & 512) >> 6)
+    for index in range(first, min(first + 5, end)):
+        byte = np.int64(data[index])
+        place ^= byte
+        if byte == 0 or place >= len(tables.charsmap):
+            return False
+        unit = np.int64(tables.charsmap[place])
+        if unit & 0x800000FF != byte:
+            return False
+        if unit & 0x100:
+            return True
+        place ^= (unit >> 10) << ((unit & 512) >> 6)
+    return False
+
+
+@jit
+def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
+    """Whether the word holds one of the entries that a normalized word must not hold."""
+    for place in range(at, end):
+        if tables.normal_first[word[place]]:  # noqa: SIM102, Numba evaluates both sides of a longer condition
+            if _is_entry(word, place, end, tables.normal_units, tables.normal_start):
+                return True
+    return False
+
+
+@jit
+def _is_entry(data, at, end, units, node):  # type: ignore[no-untyped-def]
+    """Whether an entry of the trie stands at `at`."""
+    while at < end:
+        byte = np.int64(data[at])
+        unit = units[node + byte]
+        if np.int64(unit & np.uint64(255)) != byte:
+            return False
+        if (unit >> np.uint64(8)) & np.uint64(0xFFFFFFF):
+            return True
+        node = np.int64(unit >> np.uint64(36))
+        at += 1
+    return False
+
+
+@jit
+def _until_space(low, high):  # type: ignore[no-untyped-def]
+    """How many of 16 bytes stand before the first space; 16 if there is none.
+
+    A byte that is zero has its highest bit set after a subtraction of 1; so may others behind it, but none before it.
+    """
+    low, high = low ^ _SPACES, high ^ _SPACES
+    found = (low - _ONES) & ~low & _HIGH
+    if found:
+        return np.int64(trailing_zeros(found) >> np.uint64(3))
+    found = (high - _ONES) & ~high & _HIGH
+    return 8 + np.int64(trailing_zeros(found) >> np.uint64(3)) if found else 16
+
+
+@jit
+def _key(low, high, size, marked):  # type: ignore[no-untyped-def]
+    """The first two words of a row: the first `size` of 16 bytes, at most 15, padded with zeros; size and mark."""
+    ones = ~np.uint64(0)
+    last = np.uint64(size | (16 if marked else 0)) << np.uint64(56)
+    if size > 8:
+        return low, high & (ones >> np.uint64(128 - 8 * size)) | last
+    return (low & (ones >> np.uint64(64 - 8 * size)) if size else np.uint64(0)), last
+
+
+@jit
+def _row(low, high):  # type: ignore[no-untyped-def]
+    return np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - MEMORY_BITS)) << 2
+
+
+@jit
+def _recall(memory, row, out, to):  # type: ignore[no-untyped-def]
+    """Writes the ids of a row, of which `out` has place for three. Returns: where they end."""
+    two, last = memory[row + 2], memory[row + 3]
+    out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
+    out[to + 1] = np.int32(two >> np.uint64(32))
+    out[to + 2] = np.int32(last & np.uint64(0xFFFFFFFF))
+    return to + np.int64(last >> np.uint64(32))
+
+
+@jit
+def _word(data, start, stop, size, marked, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
+    """The ids of the normalized word, which data[start:stop] became, from memory or into it."""
+    first = 0 if marked else MARK_BYTES
+    if stop < 0 or size == 0 or stop - start > _MAX_REMEMBERED or start > len(data) - 16:
+        return best_path(first, MARK_BYTES + size, out, to, scratch, tables)
+    low, high = _key(load(data, start), load(data, start + 8), stop - start, marked)
+    row = _row(low, high)
+    if memory[row] == low and memory[row + 1] == high:
+        return _recall(memory, row, out, to)
+    after = best_path(first, MARK_BYTES + size, out, to, scratch, tables)
+    if after - to <= 3:
+        memory[row], memory[row + 1] = low, high
+        memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
+        memory[row + 3] = np.uint64(np.uint32(out[to + 2])) | np.uint64(after - to) << np.uint64(32)
+    return after

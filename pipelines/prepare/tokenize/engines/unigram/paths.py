@@ -1,0 +1,114 @@
+"""The best path through one word, in compiled code: the pieces that Unigram cuts it into.
+
+It is found as the reference finds it (Viterbi, left to right): at each character, all entries of the vocabulary that
+begin there, shortest first, then the unknown token if none of them is that character alone. A path to a place is
+replaced only by a better one, so among equals the first found stays. Scores are added in the reference's order, in 64
+bits: score of the piece + score so far.
+
+    vocabulary   a -1, b -2, ab -3        path to     after a     after ab
+    word         ab                       from 0      a: -1       ab: -3, found first
+                                          from 1                  a b: -3, no better, so the word is ab
+
+Unknown pieces side by side are one: an entry of the vocabulary spelt like it, which the best path may have passed by;
+or the tokens of its bytes, if there is one for each; or the unknown token.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipelines.prepare.tokenize.engines.text_kernels import jit
+
+__all__ = ["MARK_BYTES", "Scratch", "best_path"]
+
+MARK_BYTES = 3
+
+
+class Scratch(NamedTuple):
+    """One word: its bytes with the mark before them, MARK_BYTES; of each place, the best path to it."""
+
+    word: np.ndarray  # uint8
+    best: np.ndarray  # float64: its score
+    begin: np.ndarray  # int32: where its last piece begins
+    piece: np.ndarray  # int32: id of that piece
+
+
+@jit
+def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
+    """The ids of the best path through the bytes of the word from `first` to `end`."""
+    word, best, begin, piece = scratch.word, scratch.best, scratch.begin, scratch.piece
+    for place in range(first, end + 1):
+        begin[place] = -1
+    best[first] = 0.0
+    place = first
+    while place < end:
+        lead, here = word[place], best[place]
+        after = place + (1 if lead < 0x80 else (2 if lead < 0xE0 else (3 if lead < 0xF0 else 4)))
+        node, at, is_known = tables.start, place, False
+        while at < end:
+            byte = np.int64(word[at])
+            unit = tables.units[node + byte]
+            if np.int64(unit & np.uint64(255)) != byte:
+                break
+            at += 1
+            entry = np.int64((unit >> np.uint64(8)) & np.uint64(0xFFFFFFF))
+            if entry:
+                score = tables.scores[entry - 1] + here
+                if begin[at] < 0 or score > best[at]:
+                    best[at], begin[at], piece[at] = score, place, entry - 1
+                is_known = is_known or at == after
+            node = np.int64(unit >> np.uint64(36))
+        if not is_known:
+            score = tables.unknown_score + here
+            if begin[after] < 0 or score > best[after]:
+                best[after], begin[after], piece[after] = score, place, tables.unknown
+        place = after
+    return _follow_back(first, end, out, to, scratch, tables)
+
+
+@jit
+def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
+    """Writes the ids of the best path, last one first, and turns them round."""
+    begin, piece = scratch.begin, scratch.piece
+    stop, place = to, end
+    while place > first:
+        if piece[place] != tables.unknown:
+            out[stop] = piece[place]
+            stop, place = stop + 1, np.int64(begin[place])
+            continue
+        last = place
+        while place > first and piece[place] == tables.unknown:
+            place = np.int64(begin[place])
+        stop = _unknown(place, last, out, stop, scratch, tables)
+    low, high = to, stop - 1
+    while low < high:
+        out[low], out[high] = out[high], out[low]
+        low, high = low + 1, high - 1
+    return stop
+
+
+@jit
+def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
+    """The ids of unknown pieces that are taken together, last one first."""
+    word, node, at, found = scratch.word, tables.start, first, np.uint64(0)
+    while at < end:
+        byte = np.int64(word[at])
+        unit = tables.units[node + byte]
+        if np.int64(unit & np.uint64(255)) != byte:
+            break
+        found = (unit >> np.uint64(8)) & np.uint64(0xFFFFFFF)
+        node = np.int64(unit >> np.uint64(36))
+        at += 1
+    if at == end and found:
+        out[to] = np.int64(found) - 1
+        return to + 1
+    for place in range(first, end):
+        if tables.byte_ids[word[place]] < 0:
+            out[to] = tables.unknown
+            return to + 1
+    for place in range(end - 1, first - 1, -1):
+        out[to] = tables.byte_ids[word[place]]
+        to += 1
+    return to

@@ -1,0 +1,144 @@
+"""The vocabulary as a double-array trie, walked byte by byte: one load for each byte of a word.
+
+A node is a number `base`; its child by the byte b, if it has one, is described by the unit at base + b:
+
+    unit     63 ....... 36 | 35 ............ 8 | 7 ... 0
+             base of child | id + 1, 0 if none | b              (Aoe 1989, "An efficient digital search algorithm ...")
+
+Every node has a base of its own, so a unit whose lowest byte is b was put there by that very node: no other one could
+reach the place by b. An empty unit holds 0xFF, a byte that UTF-8 does not have. A node without children has base 0,
+which no other node has, and where no unit holds the byte that leads to it.
+
+WordPiece looks for the longest entry at the start of a word, then for the longest entry that begins with "##" at the
+rest of it. Both are walks in one trie, the second from the node that "##" leads to. Unigram looks for all entries that
+begin at a place, which is one walk too.
+
+Size: 8 bytes a node and under 5% of gaps: 0.9 MB for BERT's 30,522 entries, about 3 MB for 120,000.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from pipelines.prepare.tokenize.engines.base import utf8_of
+from tfrecord_io._kernels import frozen, jit
+
+__all__ = ["MAX_ID", "Trie", "build"]
+
+MAX_ID = 2**28 - 2
+_ID_SHIFT, _BASE_SHIFT = 8, 36
+_FIELD = 2**28 - 1
+_EMPTY = 0xFF
+_TRIES = 256  # places tried among the gaps, before a node with several children goes behind all the others
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Trie:
+    """`units` uint64; `start` and `inner` are the bases that a word's first and its later pieces are walked from."""
+
+    units: np.ndarray
+    start: int
+    inner: int
+
+
+def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
+    """The trie of the whole vocabulary. Ids must be from 0 to MAX_ID."""
+    words = sorted(word for word in vocabulary if word)  # by code point, which is the order of the bytes, too
+    data, edges = utf8_of(pa.array(words, pa.large_string()))
+    data, ids = frozen(data), frozen(np.fromiter(map(vocabulary.__getitem__, words), np.int64, len(words)))
+    num_nodes = 1 + int(edges[-1])
+    size = 2 * num_nodes + 1024
+    while True:
+        units = np.full(size, _EMPTY, np.uint64)
+        start, used = _build(data, edges, ids, units, np.empty((num_nodes, 4), np.int64))
+        if start > 0:
+            break
+        size *= 2
+    inner = _walk(units, start, np.frombuffer(inner_prefix.encode(), np.uint8))
+    return Trie(units=frozen(units[:used].copy()), start=int(start), inner=int(inner))
+
+
+@jit
+def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
+    """Fills `units` node by node, nearest to the root first. Queue: unit of the node, its first and last word, depth.
+
+    Returns: base of the root, units used; or 0, 0 if there is no room.
+    """
+    size = len(units)
+    after, before = np.arange(1, size + 1), np.arange(-1, size - 1)  # the gaps, as a list in both directions
+    first_gap, end = 256, 512
+    taken = np.zeros(size, np.uint8)  # as a base
+    labels = np.empty(256, np.int64)
+    queue[0, 0], queue[0, 1], queue[0, 2], queue[0, 3] = -1, 0, len(ids), 0
+    root, head, tail = 1, 0, 1
+    while head < tail:
+        unit, low, high, depth = queue[head, 0], queue[head, 1], queue[head, 2], queue[head, 3]
+        head += 1
+        if low < high and edges[low + 1] - edges[low] == depth:
+            units[unit] |= np.uint64(ids[low] + 1) << np.uint64(_ID_SHIFT)
+            low += 1
+        if low == high:
+            continue
+        count = 0
+        for word in range(low, high):
+            label = np.int64(data[edges[word] + depth])
+            if count == 0 or labels[count - 1] != label:
+                labels[count] = label
+                queue[tail + count, 1] = word
+                count += 1
+            queue[tail + count - 1, 2] = word + 1
+        base = _place(units, taken, after, first_gap, labels, count, end)
+        if base + 512 > size:
+            return 0, 0
+        taken[base] = 1
+        if unit < 0:
+            root = base
+        else:
+            units[unit] |= np.uint64(base) << np.uint64(_BASE_SHIFT)
+        for child in range(count):
+            place = base + labels[child]
+            units[place] = np.uint64(labels[child])
+            if place == first_gap:
+                first_gap = after[place]
+            else:
+                after[before[place]] = after[place]
+            if after[place] < size:
+                before[after[place]] = before[place]
+            queue[tail + child, 0], queue[tail + child, 3] = place, depth + 1
+        tail += count
+        end = max(end, base + 256)
+    return root, end
+
+
+@jit
+def _place(units, taken, after, first_gap, labels, count, end):  # type: ignore[no-untyped-def]
+    """A base that no node has, with gaps at all labels. The unit of the first label decides where to look."""
+    size = len(units)
+    gap = first_gap
+    for _ in range(_TRIES):
+        base = gap - labels[0]
+        if gap >= size or base + 512 > size:
+            break
+        if base > 0 and taken[base] == 0:
+            fits = True
+            for index in range(1, count):
+                fits = fits and units[base + labels[index]] == np.uint64(_EMPTY)
+            if fits:
+                return base
+        gap = after[gap]
+    return end
+
+
+@jit
+def _walk(units, base, data):  # type: ignore[no-untyped-def]
+    """The base of the node that these bytes lead to, 0 if there is none or nothing follows it."""
+    for byte in data:
+        unit = units[base + np.int64(byte)]
+        if unit & np.uint64(255) != np.uint64(byte):
+            return 0
+        base = np.int64(unit >> np.uint64(_BASE_SHIFT))
+    return base

@@ -1,0 +1,271 @@
+"""The compiled loop of the WordPiece engine: UTF-8 bytes in, ids out.
+
+One pass over a document, item by item. What an item is, its first code point says by its entry (`wordpiece_points`):
+
+    SPACE      nothing
+    ISOLATED   one id, which stands in the entry: punctuation, an ideograph
+    otherwise  a word: all code points up to the next SPACE, ISOLATED or the end of the document, each replaced by
+               the bytes in its entry (DROP: none), then cut into the longest pieces that the trie has
+
+Two short cuts, both for what is nearly all of English. Eight bytes at a time are tested for letters and digits, and
+lower-cased, in one register; and a word of at most 15 bytes is looked up in a table of words seen before:
+
+    row of `memory`    bytes 0-7 | bytes 8-14, size | ids 0, 1 | id 2, count        4 words of 64 bits
+
+The size is part of the key, so padding with zeros is no ambiguity. A row is overwritten by the next word that falls on
+it. The table belongs to one call at a time: nothing here is shared between threads but what is only read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from pipelines.prepare.tokenize.engines.text_kernels import (
+    ASK,
+    DROP,
+    ISOLATED,
+    MISSING_PAGE,
+    REORDERED,
+    SPACE,
+    code_point,
+    entry_of,
+    jit,
+)
+from tfrecord_io._kernels import load, store, trailing_zeros
+
+__all__ = ["MEMORY_WORDS", "Tables", "encode", "find_added"]
+
+_REFERENCE = -2
+MEMORY_BITS = 14
+MEMORY_WORDS = 4 << MEMORY_BITS
+_MAX_REMEMBERED = 15
+
+_HIGH, _ONES = np.uint64(0x8080808080808080), np.uint64(0x0101010101010101)
+_TO_A, _PAST_Z = np.uint64(0x1F) * _ONES, np.uint64(0x05) * _ONES
+_TO_0, _PAST_9 = np.uint64(0x50) * _ONES, np.uint64(0x46) * _ONES
+_CASE = np.uint64(0x20) * _ONES
+_MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
+
+
+class Tables(NamedTuple):
+    """All that the loop only reads. A code point's entry is entries[page_of[c >> 8] << 8 | c & 255]."""
+
+    units: np.ndarray  # uint64, see `trie`
+    start: int
+    inner: int
+    unknown: int  # id
+    max_chars: int  # of a word that is not unknown for its length alone
+    fold: np.uint64  # 0x20 in each byte, or 0 if letters keep their case
+    page_of: np.ndarray  # int32 [0x1100], -1: not asked for yet; page 0 is at 0
+    entries: np.ndarray  # uint64
+    pool: np.ndarray  # uint8
+    breaks: np.ndarray  # bool [256]: ASCII bytes that end a word
+    suspect: np.ndarray  # bool [256]: ISOLATED bytes with which an added token begins
+    added: np.ndarray  # uint8: these added tokens, one behind the other
+    added_edges: np.ndarray  # int64
+
+
+@jit
+def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore[no-untyped-def]
+    """Writes the ids of each document to `out`, and where they end to `ends`.
+
+    Args:
+        asked: uint8 [N], not 0 for documents to leave out; set here for those that the reference has to do.
+        out: int32, an element for each byte and 4 more.
+        memory: uint64 [MEMORY_WORDS], zero at first.
+        word: uint8 scratch, 4 bytes for each character of a word that is not too long, and 64 more.
+    Returns: 0, or MISSING_PAGE if a page has to be asked for first.
+    """
+    at = np.int64(0)  # not a literal, for which Numba would compile everything once more
+    for index in range(len(edges) - 1):
+        if asked[index] == 0:
+            got = _document(data, edges[index], edges[index + 1], out, at, memory, word, tables)
+            if got == MISSING_PAGE:
+                return MISSING_PAGE
+            if got == _REFERENCE:
+                asked[index] = 1
+            else:
+                at = got
+        ends[index] = at
+    return 0
+
+
+@jit
+def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
+    """Returns: where in `out` the ids of data[at:end] end; or MISSING_PAGE or _REFERENCE."""
+    safe = len(data) - 16
+    while at < end:
+        size, low, high = 0, np.uint64(0), np.uint64(0)
+        if at <= safe:
+            low, size = _letters(load(data, at), end - at, tables.fold)
+            if size == 8:
+                high, more = _letters(load(data, at + 8), end - at - 8, tables.fold)
+                size += more
+        if 0 < size <= _MAX_REMEMBERED and (at + size == end or tables.breaks[data[at + size]]):
+            at += size
+            to = _short_word(low, high, size, size, out, to, memory, word, tables)
+            if at < end and data[at] == 0x20:
+                at += 1
+            continue
+        if size == 0:
+            point, width = code_point(data, at, end)
+            entry = entry_of(point, tables)
+            kind = np.int64(entry & np.uint64(7))
+            if kind in (SPACE, ISOLATED):
+                suspect = point < 128 and tables.suspect[point]
+                if suspect and _is_added(data, at, end, tables.added, tables.added_edges):
+                    return _REFERENCE
+                at += width
+                if kind == ISOLATED:
+                    out[to] = np.int64(entry >> np.uint64(3))
+                    to += 1
+                continue
+        store(word, 0, low)
+        store(word, 8, high)
+        at, size, chars = _rest_of_word(data, at + size, end, word, size, tables)
+        if at < 0:
+            return at
+        if chars == 0:
+            continue
+        if chars > tables.max_chars:
+            out[to] = tables.unknown
+            to += 1
+        elif size <= _MAX_REMEMBERED:
+            low, high = _first_bytes(word, size)
+            to = _short_word(low, high, size, chars, out, to, memory, word, tables)
+        else:
+            to = _pieces(word, size, chars, out, to, tables)
+    return to
+
+
+@jit
+def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
+    """The ASCII letters and digits that 8 bytes begin with, at most `room`: lower-cased, padded with 0; how many.
+
+    Each byte is added to so that its highest bit says whether it is past a bound; with that bit cleared before, no
+    byte carries into the next.
+    """
+    ascii_bits = bytes_8 & ~_HIGH
+    lower = ascii_bits | _CASE
+    alpha = (lower + _TO_A) & ~(lower + _PAST_Z)
+    digit = (ascii_bits + _TO_0) & ~(ascii_bits + _PAST_9)
+    folded = bytes_8 | ((alpha & _HIGH) >> np.uint64(2) & fold)
+    stops = (~(alpha | digit) | bytes_8) & _HIGH
+    if room < 8:
+        stops |= np.uint64(0x80) << np.uint64(8 * max(room, 0))
+    if stops == 0:
+        return folded, 8
+    kept = ((stops & (~stops + np.uint64(1))) >> np.uint64(7)) - np.uint64(1)
+    return folded & kept, np.int64(trailing_zeros(stops) >> np.uint64(3))
+
+
+@jit
+def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped-def]
+    """Appends to `word`, which has `size` ASCII bytes, up to the word's end. A word that is too long is only counted.
+
+    Returns: end of the word in `data`, bytes in `word`, characters; or MISSING_PAGE or _REFERENCE, 0, 0.
+    """
+    chars = size
+    after_mark = False
+    while at < end:
+        point, width = code_point(data, at, end)
+        entry = entry_of(point, tables)
+        kind = np.int64(entry & np.uint64(7))
+        if kind in (SPACE, ISOLATED):
+            break
+        if kind == ASK or (kind == REORDERED and after_mark):
+            return _REFERENCE, 0, 0
+        if kind > ASK:
+            return MISSING_PAGE, 0, 0
+        at += width
+        if kind != DROP:
+            after_mark = kind == REORDERED
+            chars += np.int64(entry >> np.uint64(8)) & 31
+            if chars <= tables.max_chars:
+                source = np.int64(entry >> np.uint64(13))
+                store(word, size, load(tables.pool, source))
+                store(word, size + 8, load(tables.pool, source + 8))
+                size += np.int64(entry >> np.uint64(3)) & 31
+    return at, size, chars
+
+
+@jit
+def _first_bytes(word, size):  # type: ignore[no-untyped-def]
+    ones = ~np.uint64(0)
+    if size <= 8:
+        return load(word, 0) & (ones >> np.uint64(64 - 8 * size)), np.uint64(0)
+    return load(word, 0), load(word, 8) & (ones >> np.uint64(128 - 8 * size))
+
+
+@jit
+def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
+    """The ids of a word of 1 to 15 bytes, from memory or into it."""
+    high |= np.uint64(size) << np.uint64(56)
+    row = np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - MEMORY_BITS)) << 2
+    if memory[row] == low and memory[row + 1] == high:
+        two, last = memory[row + 2], memory[row + 3]
+        out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
+        out[to + 1] = np.int32(two >> np.uint64(32))
+        out[to + 2] = np.int32(last & np.uint64(0xFFFFFFFF))
+        return to + np.int64(last >> np.uint64(32))
+    store(word, 0, low)
+    store(word, 8, high)
+    stop = _pieces(word, size, chars, out, to, tables)
+    if stop - to <= 3:
+        memory[row], memory[row + 1] = low, high
+        memory[row + 2] = np.uint64(np.uint32(out[to])) | np.uint64(np.uint32(out[to + 1])) << np.uint64(32)
+        memory[row + 3] = np.uint64(np.uint32(out[to + 2])) | np.uint64(stop - to) << np.uint64(32)
+    return stop
+
+
+@jit
+def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
+    """The longest piece of the trie that the word begins with, and so on with the rest; unknown if there is none.
+
+    Pieces are valid UTF-8, and so is the word: a piece never ends inside a character.
+    """
+    stop, place, base = to, 0, tables.start
+    while place < size:
+        node, found, after, at = base, np.uint64(0), place, place
+        while at < size:
+            byte = np.int64(word[at])
+            unit = tables.units[node + byte]
+            if np.int64(unit & np.uint64(255)) != byte:
+                break
+            at += 1
+            piece = (unit >> np.uint64(8)) & np.uint64(0xFFFFFFF)
+            if piece:
+                found, after = piece, at
+            node = np.int64(unit >> np.uint64(36))
+        if found == 0 or chars > tables.max_chars:
+            out[to] = tables.unknown
+            return to + 1
+        out[stop] = np.int64(found) - 1
+        stop, place, base = stop + 1, after, tables.inner
+    return stop
+
+
+@jit
+def find_added(data, edges, first, added, added_edges, asked):  # type: ignore[no-untyped-def]
+    """Sets `asked` for documents that hold one of the added tokens; `first` is bool [256], their first bytes."""
+    for index in range(len(edges) - 1):
+        for at in range(edges[index], edges[index + 1]):
+            if first[data[at]] and _is_added(data, at, edges[index + 1], added, added_edges):
+                asked[index] = 1
+                break
+
+
+@jit
+def _is_added(data, at, end, added, added_edges):  # type: ignore[no-untyped-def]
+    """Whether one of the added tokens stands at `at`."""
+    for token in range(len(added_edges) - 1):
+        start, size = added_edges[token], added_edges[token + 1] - added_edges[token]
+        if size <= end - at:
+            index = 0
+            while index < size and added[start + index] == data[at + index]:
+                index += 1
+            if index == size:
+                return True
+    return False

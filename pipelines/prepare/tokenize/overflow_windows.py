@@ -1,0 +1,187 @@
+"""Long texts in windows: rows of at most L tokens of which neighbours share S, and where in the text each token is.
+
+    tokens of a text   a b c d e f g        L = 6 with [CLS] and [SEP], S = 2
+    windows            [CLS] a b c d [SEP]    [CLS] c d e f [SEP]    [CLS] e f g [SEP]
+
+That is `tokenizer(text, truncation=True, max_length=L, stride=S, return_overflowing_tokens=True,
+return_offsets_mapping=True)`; of a pair, each window has the first text as a whole (`truncation="only_second"`). With
+`truncation_side` left the windows begin at the text's end. The windows are cut by the `tokenizers` library itself,
+which alone knows the characters of a token, and are compared with those of the tokenizer when it is opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+
+from pipelines.prepare.tokenize.engines import BATTERY, HuggingFaceEngine, copy_backend, open_reference
+from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
+from pipelines.prepare.tokenize.text_rows import require_room
+from tfrecord_io.errors import ConfigError, TokenizerError
+
+__all__ = ["EncodedWindows", "WindowEncoder", "require_windows"]
+
+_SOME_ROOM = 9
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncodedWindows:
+    """N rows in W windows: a run of `ids` for each, and values of its T tokens beside them.
+
+    `owners` int64 [W] are the windows' rows, ascending; a row that is `impossible` (bool [N]) has none. `types` (uint8)
+    are None where the tokenizer has no type ids. The tokens of the text that is cut (a pair's second) are those from
+    `first` to `first + count` (int64 [W]) of a window; `starts` and `ends` (int32) are their characters, 0 on all
+    others. `full_lengths` int64 [N] are the tokens of a row as one.
+    """
+
+    ids: TokenRuns
+    owners: np.ndarray
+    types: np.ndarray | None
+    starts: np.ndarray
+    ends: np.ndarray
+    first: np.ndarray
+    count: np.ndarray
+    full_lengths: np.ndarray
+    impossible: np.ndarray
+
+
+class WindowEncoder:
+    """Cuts texts, or the second texts of pairs, into windows."""
+
+    name = "hf"
+    concurrent = True
+
+    def __init__(self, tokenizer: Any, *, length: int, stride: int, pair: bool, dtype: np.dtype) -> None:
+        """Raises: ConfigError if windows would not get on, or have no room for text; TokenizerError if the tokenizer
+        does not tell characters.
+        """
+        self.version = metadata.version("tokenizers")
+        self._special = require_room(tokenizer, length=length, pair=pair)
+        if stride >= length - self._special:
+            raise ConfigError(
+                f"--stride {stride} with --max-length {length}, of which {self._special} positions are special tokens: "
+                "the next window would begin where the last one did",
+                remedy=f"give at most {length - self._special - 1}",
+            )
+        if not isinstance(open_reference(tokenizer, dtype=dtype), HuggingFaceEngine):
+            raise _no_characters(tokenizer)
+        self._has_types = "token_type_ids" in tokenizer.model_input_names
+        self._pair = pair
+        self._dtype = dtype
+        self._whole = copy_backend(tokenizer)
+        self._side = tokenizer.truncation_side
+        self._set(length=length, stride=stride, tokenizer=tokenizer)
+
+    def _set(self, *, length: int, stride: int, tokenizer: Any) -> None:
+        self._length, self._stride = length, stride
+        self._backend = copy_backend(tokenizer)
+        strategy = "only_second" if self._pair else "longest_first"
+        self._backend.enable_truncation(max_length=length, stride=stride, strategy=strategy, direction=self._side)
+
+    def encode(self, texts: Sequence[list[str]]) -> EncodedWindows:
+        """Windows of one text in each row, or of two."""
+        led = self._lengths(texts[0]) if self._pair else np.zeros(len(texts[0]), np.int64)
+        impossible = self._without_room(led, texts[-1])
+        possible = np.flatnonzero(~impossible).tolist()
+        chosen = [[column[index] for index in possible] for column in texts]
+        encodings = self._backend.encode_batch(list(zip(*chosen, strict=True)) if self._pair else chosen[0])
+        # Each look at `overflowing` copies it.
+        parts = [(encoding, *encoding.overflowing) for encoding in encodings]
+        owners = np.repeat(np.array(possible, np.int64), [len(part) for part in parts])
+        windows = list(itertools.chain.from_iterable(parts))
+        ids = from_lists([window.ids for window in windows], dtype=self._dtype)
+        first, count = _places([window.sequence_ids for window in windows], sequence=int(self._pair))
+        starts, ends = _characters(windows, num_tokens=len(ids.ids)) * _inside(ids, first, count)
+        types = from_lists([window.type_ids for window in windows], dtype=np.dtype(np.uint8)).ids
+        return EncodedWindows(
+            ids=ids,
+            owners=owners,
+            types=types if self._has_types else None,
+            starts=starts,
+            ends=ends,
+            first=first,
+            count=count,
+            full_lengths=self._full_lengths(ids.lengths, owners, led),
+            impossible=impossible,
+        )
+
+    def _lengths(self, texts: list[str]) -> np.ndarray:
+        encodings = self._whole.encode_batch_fast(texts, add_special_tokens=False)
+        return np.fromiter(map(len, encodings), np.int64, len(texts))
+
+    def _without_room(self, led: np.ndarray, texts: list[str]) -> np.ndarray:
+        """Bool [N]: rows whose second text does not fit, and has so little room that windows would not get on."""
+        room = self._length - self._special - led
+        narrow = np.flatnonzero(room <= self._stride)
+        impossible = np.zeros(len(led), bool)
+        if len(narrow):
+            impossible[narrow] = self._lengths([texts[index] for index in narrow.tolist()]) > room[narrow]
+        return impossible
+
+    def _full_lengths(self, lengths: np.ndarray, owners: np.ndarray, led: np.ndarray) -> np.ndarray:
+        """Each window but a row's first repeats the special tokens, the first text, and S tokens."""
+        total = np.bincount(owners, weights=lengths, minlength=len(led)).astype(np.int64)
+        repeated = np.maximum(np.bincount(owners, minlength=len(led)) - 1, 0)
+        return np.asarray(total - repeated * (self._special + led + self._stride))
+
+
+def require_windows(tokenizer: Any, *, pair: bool, dtype: np.dtype) -> None:
+    """Raises: TokenizerError if windows that are cut here are not those of the tokenizer itself."""
+    length = int(tokenizer.num_special_tokens_to_add(pair=pair)) + _SOME_ROOM + pair
+    encoder = WindowEncoder(tokenizer, length=length, stride=_SOME_ROOM // 3, pair=pair, dtype=dtype)
+    texts = [["x"] * len(BATTERY), list(BATTERY)] if pair else [list(BATTERY)]
+    got = encoder.encode(texts)
+    expected = tokenizer(
+        *texts,
+        truncation="only_second" if pair else True,
+        max_length=length,
+        stride=_SOME_ROOM // 3,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        verbose=False,
+    )
+    offsets = [
+        tuple(offset) if sequence == pair else (0, 0)
+        for window, row in enumerate(expected["offset_mapping"])
+        for offset, sequence in zip(row, expected.sequence_ids(window), strict=True)
+    ]
+    if (
+        got.ids.ids.tolist() != list(itertools.chain.from_iterable(expected["input_ids"]))
+        or got.owners.tolist() != expected["overflow_to_sample_mapping"]
+        or list(zip(got.starts.tolist(), got.ends.tolist(), strict=True)) != offsets
+    ):
+        raise _no_characters(tokenizer)
+
+
+def _no_characters(tokenizer: Any) -> TokenizerError:
+    return TokenizerError(
+        f"windows need the characters that a token stands for, which a {type(tokenizer).__name__} does not say as the "
+        "tokenizers library does",
+        remedy="take a fast tokenizer, one with a tokenizer.json, or leave --stride out",
+    )
+
+
+def _characters(windows: Sequence[Any], *, num_tokens: int) -> np.ndarray:
+    """Where each token begins, and where it ends, in its text: int32 [2, T]."""
+    pairs = itertools.chain.from_iterable(window.offsets for window in windows)
+    both = np.fromiter(itertools.chain.from_iterable(pairs), np.int32, 2 * num_tokens)
+    return np.ascontiguousarray(both.reshape(num_tokens, 2).T)
+
+
+def _inside(ids: TokenRuns, first: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Bool [T]: tokens from `first` to `first + count` of their window."""
+    lengths = ids.lengths
+    place = np.arange(len(ids.ids)) - np.repeat(ids.offsets[:-1], lengths)
+    return np.asarray((place >= np.repeat(first, lengths)) & (place < np.repeat(first + count, lengths)))
+
+
+def _places(sequence_ids: Sequence[list[int | None]], *, sequence: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where the tokens of a text begin in each window, and how many there are."""
+    counts = [ids.count(sequence) for ids in sequence_ids]
+    firsts = [ids.index(sequence) if count else 0 for ids, count in zip(sequence_ids, counts, strict=True)]
+    return np.array(firsts, np.int64), np.array(counts, np.int64)

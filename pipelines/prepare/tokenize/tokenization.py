@@ -1,0 +1,216 @@
+"""Loading a tokenizer, making it travel, and what the manifest says of it.
+
+The launcher resolves the tokenizer once (hub id or folder), applies what the user decided (sides, a pad token where
+there is none), and saves it to a folder. That saved copy is what every worker loads, what the fingerprint covers,
+and what ends up beside the shards: a trainer that loads OUT/tokenizer has the very object that made them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from pipelines.prepare.options import paths
+from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
+from pipelines.prepare.process import imports
+from pipelines.prepare.tokenize import library_failures
+from pipelines.prepare.tokenize.deterministic_tokenizers import require_sound
+from pipelines.prepare.tokenize.folder_digest import bytes_digest
+from tfrecord_io.errors import TokenizerError
+from tfrecord_io.manifest import TokenizerFacts
+from tfrecord_io.shown import first_line
+
+__all__ = ["Files", "facts", "import_libraries", "load", "no_bos", "resolve", "resolve_length", "separator_id"]
+
+Files = dict[str, bytes]
+
+DEFAULT_MAX_LENGTH = 512
+# transformers marks "no limit known" by 10^30.
+_NO_LIMIT = 10**9
+
+# What transformers saves of where a tokenizer was loaded from: equal tokenizers must give equal files.
+_WHERE_FROM = ("is_local", "local_files_only")
+
+# What T5 and its kin have in place of hidden spans.
+_SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
+
+_log = logging.getLogger(__name__)
+
+
+def import_libraries() -> None:
+    """Imports what tokenizers are loaded with, which takes a second, if that has not been done."""
+    with imports.one_at_a_time:
+        from transformers import AutoTokenizer, PreTrainedTokenizerBase  # noqa: F401  (imported when asked for)
+
+
+def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
+    """The tokenizer to use, and the files that it was saved as and loaded from again.
+
+    Raises: TokenizerError if it cannot be found or loaded, gives tokens by chance, or has neither a pad nor an EOS
+        token.
+    """
+    paths.require_tokenizer(config.name)
+    tokenizer = _fetch(config)
+    require_sound(tokenizer, config.name)
+    _set_sides(tokenizer, config)
+    for key in _WHERE_FROM:
+        tokenizer.init_kwargs.pop(key, None)
+    if tokenizer.pad_token_id is None:
+        _borrow_pad_token(tokenizer, config.name)
+    files = _saved(tokenizer, config.name)
+    return load(files), files
+
+
+def load(files: Files) -> Any:
+    """The tokenizer of saved files, offline and without running any code of theirs.
+
+    Raises: TokenizerError if it cannot be loaded, or the name of a file leads elsewhere.
+    """
+    from transformers import AutoTokenizer
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in files.items():
+            _write(Path(folder), name, content)
+        try:
+            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        except BaseException as error:
+            if not library_failures.is_of_library(error):
+                raise
+            raise TokenizerError(
+                f"the saved tokenizer cannot be loaded ({type(error).__name__}: {first_line(error)})",
+                remedy="run `prep-tfrecords verify --repair` on the dataset, or build it anew",
+            ) from error
+
+
+def facts(tokenizer: Any, *, name: str, files: Files) -> TokenizerFacts:
+    """What a trainer needs to know of it."""
+    return TokenizerFacts(
+        name=Path(name).name if os.path.isdir(name) else name,
+        kind=type(tokenizer).__name__,
+        vocab_size=_vocab_size(tokenizer),
+        content_sha256=bytes_digest(files),
+        special_ids=tuple(sorted(set(tokenizer.all_special_ids))),
+        padding_side=tokenizer.padding_side,
+        pad_id=tokenizer.pad_token_id,
+        eos_id=tokenizer.eos_token_id,
+        bos_id=tokenizer.bos_token_id,
+        cls_id=tokenizer.cls_token_id,
+        sep_id=tokenizer.sep_token_id,
+        mask_id=tokenizer.mask_token_id,
+        unk_id=tokenizer.unk_token_id,
+        sentinel_ids=_sentinel_ids(tokenizer),
+    )
+
+
+def resolve_length(tokenizer: Any, layout: LayoutConfig) -> int:
+    """L: what the user asked for, or the tokenizer's own limit, at most 512. Warns above the model's limit."""
+    limit = int(tokenizer.model_max_length)
+    if layout.max_length is None:
+        return min(limit, DEFAULT_MAX_LENGTH)
+    if limit < _NO_LIMIT and layout.max_length > limit:
+        _log.warning(
+            "--max-length %d is over the limit of %d tokens that the tokenizer states for its model; "
+            "a model with that many positions cannot take such rows",
+            layout.max_length,
+            limit,
+        )
+    return layout.max_length
+
+
+def separator_id(tokenizer: Any) -> int:
+    """The id that ends each document in the `concat` layout: EOS, or the separator token where there is no EOS."""
+    for token_id in (tokenizer.eos_token_id, tokenizer.sep_token_id):
+        if token_id is not None:
+            return int(token_id)
+    raise TokenizerError(
+        "--layout concat joins documents by an EOS token, but this tokenizer has neither an EOS nor a separator token",
+        remedy="set eos_token in its tokenizer_config.json, or choose --layout pad",
+    )
+
+
+def no_bos(name: str) -> TokenizerError:
+    """The error of --add-bos with a tokenizer that has no such token."""
+    return TokenizerError(
+        f"--add-bos was given, but tokenizer {name!r} has no BOS token",
+        remedy="leave --add-bos out, or set bos_token in its tokenizer_config.json",
+    )
+
+
+def _saved(tokenizer: Any, name: str) -> Files:
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            tokenizer.save_pretrained(folder)
+            paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+            return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+    except Exception as error:  # the tokenizer's Rust code raises a bare Exception where the disk is full
+        raise TokenizerError(
+            f"tokenizer {name!r} cannot be saved to a temporary folder: {error}",
+            remedy=f"free some space in {tempfile.gettempdir()}, or set TMPDIR to a folder with room",
+        ) from error
+
+
+def _write(folder: Path, name: str, content: bytes) -> None:
+    # A service's names may hold what a file system takes for the folder above.
+    if ".." in name.split("/"):
+        raise TokenizerError(
+            f"the saved tokenizer has a file {name!r}, which would not lie in its folder",
+            remedy="copy the tokenizer's folder again from where the dataset was made",
+        )
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def _vocab_size(tokenizer: Any) -> int:
+    # Ids may have holes (added tokens), so that the largest one counts, not how many there are.
+    return max([len(tokenizer) - 1, *tokenizer.get_vocab().values(), *tokenizer.all_special_ids]) + 1
+
+
+def _sentinel_ids(tokenizer: Any) -> tuple[int, ...]:
+    found = ((_SENTINEL.fullmatch(token), token_id) for token, token_id in tokenizer.get_vocab().items())
+    return tuple(token_id for _, token_id in sorted((int(match[1]), token_id) for match, token_id in found if match))
+
+
+def _fetch(config: TokenizerConfig) -> Any:
+    from transformers import AutoTokenizer
+
+    name = os.path.expanduser(config.name)
+    local = os.path.isdir(name)
+    try:
+        return AutoTokenizer.from_pretrained(
+            name, revision=config.revision or "main", trust_remote_code=False, local_files_only=local
+        )
+    except BaseException as error:  # transformers raises many kinds: each means that there is no usable tokenizer there
+        if not library_failures.is_of_library(error):
+            raise
+        raise TokenizerError(
+            f"tokenizer {config.name!r} cannot be loaded: {first_line(error)}",
+            remedy=(
+                "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
+                if local
+                else "check the spelling, the network and HF_HUB_OFFLINE; for a private or gated one set HF_TOKEN"
+            ),
+        ) from error
+
+
+def _set_sides(tokenizer: Any, config: TokenizerConfig) -> None:
+    sides = {"truncation_side": config.truncation_side, "padding_side": config.padding_side}
+    for key, side in sides.items():
+        if side:
+            setattr(tokenizer, key, side)
+            # Of attributes, `save_pretrained` writes only those that the tokenizer was once made with.
+            tokenizer.init_kwargs[key] = side
+
+
+def _borrow_pad_token(tokenizer: Any, name: str) -> None:
+    if tokenizer.eos_token is None:
+        raise TokenizerError(
+            f"tokenizer {name!r} has neither a pad token nor an EOS token to pad with",
+            remedy="set pad_token in its tokenizer_config.json",
+        )
+    _log.warning("tokenizer %r has no pad token; rows are padded with its EOS token %s", name, tokenizer.eos_token)
+    tokenizer.pad_token = tokenizer.eos_token

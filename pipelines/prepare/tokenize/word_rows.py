@@ -1,0 +1,207 @@
+"""From lists of words to the rows that `transformers` makes of them, and which word each token is a piece of.
+
+    words      EU     rejects   German
+    ids        [CLS]  EU  re  ##jects  German  [SEP]
+    words      -1     0   1   1        2       -1
+
+That is `tokenizer(words, is_split_into_words=True, truncation=..., max_length=L)` with its `word_ids()`. Each word is
+tokenized by itself there, whatever stands before it, so that `TemplateWords` tokenizes each distinct word of a batch
+once and puts the rows together with a template. `open_words` takes it only if it gives the same as the tokenizer itself
+(`ReferenceWords`) on a battery of words.
+
+A word of which the tokenizer makes nothing (an empty one, or control characters alone) has no token, and its label
+goes with it. `transformers` does the same.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.prepare.options.config import EngineName, Truncation
+from pipelines.prepare.sources.columns.labels import list_lengths
+from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, SlowEngine, choose, open_reference
+from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists, offsets_of
+from pipelines.prepare.tokenize.special_tokens import Template, assemble, kept_lengths, probe
+from pipelines.prepare.tokenize.text_rows import EncodedRows, Templated, Transformers, require_room
+from tfrecord_io.errors import ConfigError, TokenizerError
+
+__all__ = ["EncodedWords", "ReferenceWords", "TemplateWords", "WordEncoder", "joins_words", "open_words"]
+
+# As in `rows`: the first cuts most of the battery, into the second all of it fits.
+_SOME_ROOM, _ALL_ROOM = 13, 2048
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncodedWords:
+    """N whole rows without padding; `words` int32 [T] is for each token the place of its word in the row, or -1."""
+
+    rows: EncodedRows
+    words: np.ndarray
+
+
+class WordEncoder(Protocol):
+    """Makes rows of at most `length` tokens; the rest as for `rows.RowEncoder`."""
+
+    concurrent: bool
+    name: str
+    version: str
+    only_type: int | None
+
+    def encode(self, lists: pa.Array) -> EncodedWords:
+        """Rows of lists of words, without nulls."""
+
+
+class TemplateWords(Templated):
+    """Rows from an engine's tokens and a template."""
+
+    def __init__(
+        self, engine: Engine, template: Template, *, tokenizer: Any, length: int, truncation: Truncation
+    ) -> None:
+        super().__init__(engine, template, tokenizer=tokenizer, length=length, truncation=truncation)
+        self._no_words = dataclasses.replace(
+            template, prefix=(-1,) * len(template.prefix), suffix=(-1,) * len(template.suffix)
+        )
+
+    def encode(self, lists: pa.Array) -> EncodedWords:
+        """Rows of lists of words, without nulls."""
+        tokens, edges = self._tokens(lists.flatten()), offsets_of(list_lengths(lists))
+        rows = TokenRuns(tokens.ids, tokens.offsets[edges])
+        place = np.arange(len(tokens), dtype=np.int32) - np.repeat(edges[:-1], np.diff(edges)).astype(np.int32)
+        words = TokenRuns(np.repeat(place, tokens.lengths), rows.offsets)
+        kept, impossible = kept_lengths([rows.lengths], room=self._room, truncation=self._truncation)
+        ids, types = assemble([rows], kept, self._template, side=self._side)
+        placed, _ = assemble([words], kept, self._no_words, side=self._side)
+        full = rows.lengths + self._template.num_special
+        encoded = EncodedRows(
+            ids=ids, types=types if self._has_types else None, full_lengths=full, impossible=impossible
+        )
+        return EncodedWords(rows=encoded, words=placed.ids)
+
+    def _tokens(self, words: pa.Array) -> TokenRuns:
+        """The tokens of each word. Words come again and again: each is tokenized once in a batch."""
+        distinct = pc.dictionary_encode(words)
+        return self.engine.encode(distinct.dictionary).take(distinct.indices.to_numpy(zero_copy_only=False))
+
+
+class ReferenceWords(Transformers):
+    """Rows from `tokenizer(...)`."""
+
+    def encode(self, lists: pa.Array) -> EncodedWords:
+        """Rows of lists of words, without nulls."""
+        rows = lists.to_pylist()
+        encoded = self._call(rows, truncation=self._truncation)
+        lengths = np.fromiter(map(len, encoded["input_ids"]), np.int64, len(rows))
+        impossible = lengths > self._length
+        encoded = {
+            name: [[] if bad else values for values, bad in zip(column, impossible, strict=True)]
+            for name, column in encoded.items()
+        }
+        full = self._call(rows, truncation="do_not_truncate")["input_ids"]
+        narrow = np.dtype(np.uint8)
+        return EncodedWords(
+            rows=EncodedRows(
+                ids=from_lists(encoded["input_ids"], dtype=self._dtype),
+                types=from_lists(encoded["token_type_ids"], dtype=narrow).ids if self._has_types else None,
+                full_lengths=np.fromiter(map(len, full), np.int64, len(rows)),
+                impossible=impossible,
+            ),
+            words=np.array([place for row in encoded["words"] for place in row], np.int32),
+        )
+
+    def _call(self, rows: list[list[str]], *, truncation: Truncation) -> dict[str, list[list[int]]]:
+        if not rows:
+            return {name: [] for name in ("input_ids", "token_type_ids", "words")}
+        encoded = self._tokenizer(
+            rows, is_split_into_words=True, truncation=truncation, max_length=self._length, verbose=False
+        )
+        places = (encoded.word_ids(index) for index in range(len(rows)))
+        return {**encoded, "words": [[-1 if place is None else place for place in row] for row in places]}
+
+
+def open_words(
+    tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype, wanted: EngineName = "auto"
+) -> tuple[WordEncoder, WordEncoder]:
+    """What makes rows of words: with the engine to use, and with the one that the others are measured by.
+
+    Raises: ConfigError if a row of `length` has no room for words, or the engine does not serve the tokenizer;
+        TokenizerError if the tokenizer does not say which word a token is of, or refuses words.
+    """
+    special = require_room(tokenizer, length=length, pair=False)
+    if truncation == "only_second":
+        raise ConfigError(
+            "--truncation only_second with --layout tokens, which has one text in a row",
+            remedy="leave --truncation out",
+        )
+    if not tokenizer.is_fast:
+        raise TokenizerError(
+            f"--layout tokens needs to know of which word a token is, which a {type(tokenizer).__name__} does not say",
+            remedy="take a fast tokenizer, one with a tokenizer.json",
+        )
+    _require_words(tokenizer)
+    engine = open_reference(tokenizer, dtype=dtype)
+    slow = _templated(engine, tokenizer, length=length, special=special, truncation=truncation, dtype=dtype)
+    if slow is None:
+        choose(tokenizer, SlowEngine(tokenizer, dtype=dtype), dtype=dtype, wanted=wanted)
+        reference = ReferenceWords(tokenizer, length=length, truncation=truncation, dtype=dtype)
+        return reference, reference
+    chosen = choose(tokenizer, engine, dtype=dtype, wanted=wanted)
+    return (slow if chosen is engine else slow.with_engine(chosen)), slow
+
+
+def joins_words(tokenizer: Any) -> bool:
+    """Whether words follow one another without a space between them, as if the text had none."""
+    encoded = tokenizer([["a", "b"]], is_split_into_words=True, add_special_tokens=False)
+    return " " not in tokenizer.decode(encoded["input_ids"][0], clean_up_tokenization_spaces=False).strip()
+
+
+def _require_words(tokenizer: Any) -> None:
+    try:
+        tokenizer([["a", "b"]], is_split_into_words=True)
+    except (AssertionError, ValueError) as error:  # some releases refuse words where no space would be put before them
+        raise TokenizerError(
+            f"this {type(tokenizer).__name__} takes no lists of words: {str(error).strip()}",
+            remedy="load it with AutoTokenizer.from_pretrained(NAME, add_prefix_space=True), save it to a folder with "
+            "save_pretrained, and give that folder as --tokenizer",
+        ) from error
+
+
+def _templated(
+    engine: Engine, tokenizer: Any, *, length: int, special: int, truncation: Truncation, dtype: np.dtype
+) -> TemplateWords | None:
+    """Rows from a template, if they are what the tokenizer itself makes."""
+    template = probe(engine.backend, pair=False) if isinstance(engine, HuggingFaceEngine) else None
+    if template is None:
+        return None
+    battery = _battery()
+    for tried in {special + _SOME_ROOM, special + _ALL_ROOM, min(length, special + _ALL_ROOM)}:
+        words = TemplateWords(engine, template, tokenizer=tokenizer, length=tried, truncation=truncation)
+        reference = ReferenceWords(tokenizer, length=tried, truncation=truncation, dtype=dtype)
+        if not _same(words.encode(battery), reference.encode(battery)):
+            return None
+    return TemplateWords(engine, template, tokenizer=tokenizer, length=length, truncation=truncation)
+
+
+def _battery() -> pa.Array:
+    rows = [*(text.split(" ") for text in BATTERY), list(BATTERY), [], ["Rome"], *([text] for text in BATTERY)]
+    return pa.array(rows, pa.list_(pa.string()))
+
+
+def _same(one: EncodedWords, other: EncodedWords) -> bool:
+    ours, theirs = one.rows, other.rows
+    return (
+        np.array_equal(ours.ids.ids, theirs.ids.ids)
+        and np.array_equal(ours.ids.offsets, theirs.ids.offsets)
+        and _same_types(ours.types, theirs.types)
+        and np.array_equal(ours.full_lengths, theirs.full_lengths)
+        and np.array_equal(ours.impossible, theirs.impossible)
+        and np.array_equal(one.words, other.words)
+    )
+
+
+def _same_types(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    return one is other is None or (one is not None and other is not None and np.array_equal(one, other))

@@ -1,0 +1,1 @@
+"""The on-disk contract as types and JSON, without TensorFlow."""

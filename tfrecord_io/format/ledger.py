@@ -1,0 +1,179 @@
+"""What became of the input: shards, and for each of them a ledger of the rows that it was made from.
+
+    rows_in  =  rows_used  +  rejected by reason          of a shard, and so of a split
+
+Nothing is dropped silently: a row is in some record, or counted here with its reason. Rows that are left out on purpose
+are no errors, and are counted, but not listed one by one:
+
+    filtered        one of the user's own filters left it out
+    held_out        it is held out, and in another split of this dataset
+    not_held_out    of a split that is held out: it is none of the rows held out for this one
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tfrecord_io.format.json_fields import NAME, SHA256, count, mapping, text
+
+__all__ = ["FILTERED", "HELD_OUT", "LEFT_OUT", "NOT_HELD_OUT", "Ledger", "Shard", "Split"]
+
+FILTERED = "filtered"
+HELD_OUT = "held_out"
+NOT_HELD_OUT = "not_held_out"
+# The reasons of rows that are left out on purpose.
+LEFT_OUT = (FILTERED, HELD_OUT, NOT_HELD_OUT)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ledger:
+    """Where the input went: `rows_in == rows_used + sum(rejected.values())`, by reason.
+
+    `tokens_cut` are tokens of used rows that are in no record: truncated (`pad`), or a dropped remainder (`concat`).
+    """
+
+    rows_in: int
+    rows_used: int
+    rejected: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    tokens_cut: int = 0
+
+    @property
+    def rows_rejected(self) -> int:
+        """All rejected rows, whatever the reason."""
+        return sum(self.rejected.values())
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Rows that were left out on purpose, by reason."""
+        return {reason: self.rejected[reason] for reason in LEFT_OUT if reason in self.rejected}
+
+    @property
+    def rows_left_out(self) -> int:
+        """Rows that were left out on purpose."""
+        return sum(self.left_out.values())
+
+    @property
+    def rows_filtered(self) -> int:
+        """Rows that the user's filters left out."""
+        return self.rejected.get(FILTERED, 0)
+
+    @property
+    def rows_in_other_splits(self) -> int:
+        """Rows that are in another split by --hold-out."""
+        return self.rejected.get(HELD_OUT, 0) + self.rejected.get(NOT_HELD_OUT, 0)
+
+    @property
+    def unusable(self) -> dict[str, int]:
+        """Rows that could not be used, by reason: the rejected ones but those left out on purpose."""
+        return {reason: rows for reason, rows in self.rejected.items() if reason not in LEFT_OUT}
+
+    @classmethod
+    def total(cls, ledgers: Iterable[Ledger]) -> Ledger:
+        """The sum of several."""
+        every = tuple(ledgers)
+        rejected: dict[str, int] = {}
+        for ledger in every:
+            for reason, rows in ledger.rejected.items():
+                rejected[reason] = rejected.get(reason, 0) + rows
+        return cls(
+            rows_in=sum(ledger.rows_in for ledger in every),
+            rows_used=sum(ledger.rows_used for ledger in every),
+            rejected=rejected,
+            tokens_cut=sum(ledger.tokens_cut for ledger in every),
+        )
+
+    @classmethod
+    def from_json(cls, value: Any) -> Ledger:
+        """Raises: ValueError or KeyError if it is none."""
+        fields = mapping(value)
+        return cls(
+            rows_in=count(fields["rows_in"]),
+            rows_used=count(fields["rows_used"]),
+            rejected={text(reason): count(rows) for reason, rows in mapping(fields["rejected"]).items()},
+            tokens_cut=count(fields["tokens_cut"]),
+        )
+
+    @property
+    def balanced(self) -> bool:
+        """Whether every row is accounted for."""
+        return self.rows_in == self.rows_used + self.rows_rejected
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Shard:
+    """One file. `num_bytes` and `sha256` are of the file as stored; `num_tokens` counts what is not padding.
+
+    In a dataset of several row lengths `length` is that of this file's rows, and `task` the number of the set of rows
+    that it was made from, which other files of the split have in common with it. Elsewhere both are None.
+    """
+
+    name: str
+    num_bytes: int
+    num_examples: int
+    num_tokens: int
+    sha256: str
+    ledger: Ledger
+    length: int | None = None
+    task: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The shard as it stands in the manifest: without `length` and `task` where it has none."""
+        fields = dataclasses.asdict(self)
+        return {name: value for name, value in fields.items() if value is not None}
+
+    @classmethod
+    def from_json(cls, value: Any) -> Shard:
+        """Raises: ValueError or KeyError if it is none."""
+        fields = mapping(value)
+        return cls(
+            name=text(fields["name"], NAME),
+            num_bytes=count(fields["num_bytes"]),
+            num_examples=count(fields["num_examples"]),
+            num_tokens=count(fields["num_tokens"]),
+            sha256=text(fields["sha256"], SHA256),
+            ledger=Ledger.from_json(fields["ledger"]),
+            length=None if "length" not in fields else count(fields["length"]),
+            task=None if "task" not in fields else count(fields["task"]),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Split:
+    """One split: its shards in order."""
+
+    shards: tuple[Shard, ...]
+
+    def task_of(self, index: int) -> int:
+        """The number of the set of rows that shard `index` was made from."""
+        task = self.shards[index].task
+        return index if task is None else task
+
+    def by_task(self) -> dict[int, tuple[Shard, ...]]:
+        """The shards that were made from each set of rows: one, or one for each length."""
+        found: dict[int, tuple[Shard, ...]] = {}
+        for index, shard in enumerate(self.shards):
+            task = self.task_of(index)
+            found[task] = (*found.get(task, ()), shard)
+        return found
+
+    @property
+    def ledger(self) -> Ledger:
+        """The sum of the shards' ledgers."""
+        return Ledger.total(shard.ledger for shard in self.shards)
+
+    @property
+    def num_examples(self) -> int:
+        """Records in all shards."""
+        return sum(shard.num_examples for shard in self.shards)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all shards as stored."""
+        return sum(shard.num_bytes for shard in self.shards)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that are not padding, in all shards."""
+        return sum(shard.num_tokens for shard in self.shards)

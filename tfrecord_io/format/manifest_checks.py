@@ -1,0 +1,137 @@
+"""Does a manifest contradict itself? What `manifest.parse` asks of one whose fields have the right types."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tfrecord_io.errors import ManifestError
+from tfrecord_io.format.ledger import Shard, Split
+from tfrecord_io.schema import OF_TOKENS
+
+if TYPE_CHECKING:
+    from tfrecord_io.manifest import Manifest, TokenizerFacts
+
+__all__ = ["REMAKE", "check"]
+
+REMAKE = "copy the manifest again from where the dataset was made, or build it anew"
+
+
+def check(manifest: Manifest, *, place: str) -> None:
+    """Raises: ManifestError, which names `place`, for the first contradiction."""
+    if manifest.schema.with_role("token_ids") is None:
+        raise ManifestError(f"{place}: no feature of role 'token_ids', expected one", remedy=REMAKE)
+    _check_ids(manifest.tokenizer, place=place)
+    _check_roles(manifest, place=place)
+    _check_buckets(manifest, place=place)
+    seen: set[str] = set()
+    lengths = manifest.bucket_lengths
+    for split_name, split in manifest.splits.items():
+        for shard in split.shards:
+            where = f"{place}: split {split_name!r}"
+            _check_shard(shard, seen=seen, compression=manifest.compression, place=where)
+            _check_ledger(shard, layout=manifest.layout, place=where)
+            _check_length(shard, lengths, place=where)
+            seen.add(shard.name)
+        _check_tasks(split, place=f"{place}: split {split_name!r}")
+    if manifest.index_stride == 0 or (manifest.index_stride and manifest.compression != "none"):
+        raise ManifestError(
+            f"{place}: an index of every {manifest.index_stride}th record with compression {manifest.compression!r}, "
+            "expected a stride of at least 1, and no index of compressed shards",
+            remedy=REMAKE,
+        )
+    labels = manifest.schema.with_role("label") or manifest.schema.with_role("token_labels")
+    if manifest.label_names is not None and labels is None:
+        raise ManifestError(f"{place}: label names without a feature of role 'label' or 'token_labels'", remedy=REMAKE)
+
+
+def _check_ids(facts: TokenizerFacts, *, place: str) -> None:
+    named = (facts.eos_id, facts.bos_id, facts.cls_id, facts.sep_id, facts.mask_id, facts.unk_id)
+    every = (*facts.special_ids, *facts.sentinel_ids, facts.pad_id, *named)
+    largest = max(value for value in every if value is not None)
+    if largest >= facts.vocab_size:
+        raise ManifestError(
+            f"{place}: the tokenizer has a special id {largest}, but a vocabulary of {facts.vocab_size}", remedy=REMAKE
+        )
+
+
+def _check_roles(manifest: Manifest, *, place: str) -> None:
+    """Whoever finds a feature by its role relies on its shape: [L], [T], or one value."""
+    schema = manifest.schema
+    target = schema.with_role("target_ids")
+    for feature in schema.features:
+        if feature.role == "column":
+            continue
+        expected: tuple[int, ...]
+        if feature.role in OF_TOKENS:
+            expected = (manifest.row_length,)
+        else:
+            expected = (target.num_values,) if target and feature.role in ("target_ids", "target_mask") else ()
+        first = feature is schema.with_role(feature.role)
+        if not first or feature.shape != expected or (feature.dtype != "int64" and feature.role != "label"):
+            raise ManifestError(
+                f"{place}: feature {feature.name!r} of role {feature.role!r} is {feature.dtype} {list(feature.shape)}, "
+                f"expected int64 {list(expected)}, and one feature of that role",
+                remedy=REMAKE,
+            )
+
+
+def _check_shard(shard: Shard, *, seen: set[str], compression: str, place: str) -> None:
+    suffix = ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
+    if not shard.name.endswith(suffix):
+        raise ManifestError(
+            f"{place}: shard name {shard.name!r}, expected a plain file name that ends in {suffix}", remedy=REMAKE
+        )
+    if shard.name in seen:
+        raise ManifestError(f"{place}: shard name {shard.name!r} appears twice", remedy=REMAKE)
+    if shard.num_examples == 0:
+        raise ManifestError(f"{place}: shard {shard.name}: no example, expected at least one", remedy=REMAKE)
+
+
+def _check_ledger(shard: Shard, *, layout: Mapping[str, Any], place: str) -> None:
+    ledger = shard.ledger
+    if not ledger.balanced:
+        raise ManifestError(
+            f"{place}: shard {shard.name}: {ledger.rows_in} rows in, but {ledger.rows_used} used "
+            f"and {ledger.rows_rejected} rejected",
+            remedy=REMAKE,
+        )
+    one_record = layout["name"] in ("seq2seq", "tokens") or (layout["name"] == "pad" and "stride" not in layout)
+    if one_record and shard.num_examples != ledger.rows_used:
+        raise ManifestError(
+            f"{place}: shard {shard.name}: {shard.num_examples} examples of {ledger.rows_used} rows, "
+            "expected as many, since each row is one example",
+            remedy=REMAKE,
+        )
+
+
+def _check_buckets(manifest: Manifest, *, place: str) -> None:
+    """Lengths ascend, and the features are those of rows of the last one."""
+    lengths = manifest.bucket_lengths
+    if "bucket_lengths" not in manifest.layout:
+        return
+    ascending = all(short < long for short, long in itertools.pairwise((0, *lengths)))
+    if not lengths or not ascending or lengths[-1] != manifest.row_length:
+        raise ManifestError(
+            f"{place}: bucket lengths {list(lengths)}, expected them to ascend from 1 or more to the "
+            f"{manifest.row_length} tokens of a row",
+            remedy=REMAKE,
+        )
+
+
+def _check_length(shard: Shard, lengths: Sequence[int], *, place: str) -> None:
+    allowed = lengths or (None,)
+    if shard.length not in allowed or (shard.task is None) != (shard.length is None):
+        raise ManifestError(
+            f"{place}: shard {shard.name}: rows of length {shard.length} of task {shard.task}, expected "
+            + (f"one of the lengths {list(lengths)}, and a task" if lengths else "neither without bucket lengths"),
+            remedy=REMAKE,
+        )
+
+
+def _check_tasks(split: Split, *, place: str) -> None:
+    """Raises: ManifestError if two shards are said to be the rows of one length of the same task."""
+    made = [(shard.task, shard.length) for shard in split.shards if shard.task is not None]
+    if len(set(made)) < len(made):
+        raise ManifestError(f"{place}: two shards are of the same task and the same length", remedy=REMAKE)

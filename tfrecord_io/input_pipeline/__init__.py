@@ -1,0 +1,1 @@
+"""The tf.data graph: order, host sharding, and resuming at a step."""

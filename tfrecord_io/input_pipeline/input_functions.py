@@ -1,0 +1,166 @@
+"""The two entrances that everything readable has: `input_fn` for strategies, `dataset` for Keras.
+
+What they give differs only in the host that it is for. A dataset (`reader.Data`) and a mixture of several
+(`mixture.Mixture`) have the same ones; they say what there is to read, and nothing else.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import SupportsIndex
+
+import tensorflow as tf
+
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.input_pipeline import input_graph, input_plan
+from tfrecord_io.input_pipeline.input_graph import Part, Request
+from tfrecord_io.input_pipeline.input_plan import Host, Shuffle
+from tfrecord_io.manifest import Manifest, Split
+from tfrecord_io.objectives import BoundObjective, Objective
+
+__all__ = ["InputFunctions"]
+
+
+class InputFunctions(abc.ABC):
+    """What can be read. `root` names it in errors; `manifest` says what is in its records."""
+
+    root: str
+    manifest: Manifest
+
+    @property
+    @abc.abstractmethod
+    def splits(self) -> Mapping[str, Split]:
+        """The splits by name."""
+
+    @abc.abstractmethod
+    def fewest_shards(self, split: str) -> int:
+        """Shards of a split, of the dataset that has the fewest. Raises: ReaderError if there is no such split."""
+
+    @abc.abstractmethod
+    def tokens_per_example(self, split: str) -> float:
+        """Tokens that are not padding, in the mean of what a training reads. Raises: ReaderError likewise."""
+
+    @abc.abstractmethod
+    def _parts(self, split: str, *, seed: int, training: bool) -> tuple[Part, ...]:
+        """What is read. Raises: ReaderError if there is no such split, or no example in it."""
+
+    def _bound(self, objective: Objective) -> BoundObjective:
+        return objective.bind(self.manifest)
+
+    def _usual_shuffle(self) -> Shuffle:
+        return Shuffle()
+
+    def num_examples(self, split: str) -> int:
+        """Examples of a split. Raises: ReaderError if there is no such split."""
+        return self._split(split).num_examples
+
+    def input_fn(
+        self,
+        split: str,
+        *,
+        global_batch_size: int,
+        seed: int = 0,
+        objective: Objective | None = None,
+        training: bool | None = None,
+        shuffle: Shuffle | None = None,
+        deterministic: bool = True,
+        start_step: SupportsIndex = 0,
+    ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
+        """For `strategy.distribute_datasets_from_function`: an element is one replica's part of the global batch.
+
+        Args:
+            split: one of `splits`.
+            global_batch_size: rows of one step on all replicas together, a multiple of their number.
+            seed: decides every order and every random choice of the objective, for a given number of hosts.
+            objective: see `tfrecord_io.objectives`; without one, elements are dicts of features.
+            training: endless and shuffled if True, every example once in order if False; None means True for the
+                split that is named "train", False for any other.
+            shuffle: the sizes of the levels of shuffling; of no effect on an evaluation.
+            deterministic: False gives up the order: batches come as they are ready, none is lost.
+            start_step: the number of global batches that are left out. All others are, bit for bit, those of a run
+                that starts at 0 with the same arguments, hosts and replicas. However late the step, less is read in
+                vain than a window, a block and 16 records of each open shard, and of the indexes only those of these
+                shards. Only shards without index (gzip) are read from their beginning.
+
+        Raises: ReaderError, here or from the input function, for what cannot be served. CorruptRecordError, from the
+            input function, for a damaged index.
+        """
+        request = self._request(
+            split,
+            global_batch_size=global_batch_size,
+            seed=seed,
+            objective=objective,
+            training=training,
+            shuffle=shuffle,
+            deterministic=deterministic,
+            start_step=start_step,
+        )
+        return lambda context: input_graph.build(request, _host(context))
+
+    def dataset(
+        self,
+        split: str,
+        *,
+        global_batch_size: int,
+        seed: int = 0,
+        objective: Objective | None = None,
+        training: bool | None = None,
+        shuffle: Shuffle | None = None,
+        deterministic: bool = True,
+        start_step: SupportsIndex = 0,
+    ) -> tf.data.Dataset:
+        """For Keras `fit` and `evaluate` in one process: an element is a global batch. Arguments as in `input_fn`."""
+        request = self._request(
+            split,
+            global_batch_size=global_batch_size,
+            seed=seed,
+            objective=objective,
+            training=training,
+            shuffle=shuffle,
+            deterministic=deterministic,
+            start_step=start_step,
+        )
+        return input_graph.build(request, Host())
+
+    def _split(self, split: str) -> Split:
+        if split not in self.splits:
+            raise ReaderError(f"{self.root}: no split {split!r}, expected one of {list(self.splits)}")
+        return self.splits[split]
+
+    def _request(
+        self,
+        split: str,
+        *,
+        global_batch_size: int,
+        seed: int,
+        objective: Objective | None,
+        training: bool | None,
+        shuffle: Shuffle | None,
+        deterministic: bool,
+        start_step: SupportsIndex,
+    ) -> Request:
+        input_plan.check_positive("global_batch_size", global_batch_size)
+        input_plan.check_seed(seed)
+        training = split == "train" if training is None else training
+        return Request(
+            manifest=self.manifest,
+            split=split,
+            parts=self._parts(split, seed=seed, training=training),
+            global_batch_size=global_batch_size,
+            seed=seed,
+            objective=None if objective is None else self._bound(objective),
+            training=training,
+            shuffle=shuffle or self._usual_shuffle(),
+            deterministic=deterministic,
+            start_step=input_plan.whole_step(
+                start_step, global_batch_size=global_batch_size, deterministic=deterministic
+            ),
+        )
+
+
+def _host(context: tf.distribute.InputContext) -> Host:
+    replicas, hosts = context.num_replicas_in_sync, context.num_input_pipelines
+    if replicas % hosts:
+        raise ReaderError(f"{replicas} replicas on {hosts} hosts, expected equally many on each host")
+    return Host(index=context.input_pipeline_id, count=hosts, replicas=replicas // hosts)

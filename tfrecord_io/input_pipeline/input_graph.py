@@ -1,0 +1,202 @@
+"""The graph behind `tfrecord_io.reader`: from a split's shards to batches of features, in `tf.data` operations alone.
+
+    shards ─► serialized records in their order ─► batch of B strings          (input_source, input_records)
+    (and others', of a mixture) ───────────────────────►│                      (mixing_plan)
+                                                        │ one parse for all of them
+                                              dict of [B, *shape] ─► objective ─► (inputs, labels, weights)
+
+Records are shuffled and batched as strings: these are a quarter of the size of parsed rows, and one call parses them
+all. Every random choice is a stateless function of (seed, purpose, host, epoch or batch), so the same seed gives the
+same batches, what a batch holds depends on nothing that was read before its epoch, and a run can start at any batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.input_pipeline import input_plan, input_records
+from tfrecord_io.input_pipeline.input_plan import Host, Shuffle
+from tfrecord_io.input_pipeline.input_source import Source
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.mixing import mixing_plan
+from tfrecord_io.objectives import BoundObjective
+from tfrecord_io.schema import Feature
+
+__all__ = ["Part", "Request", "build"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Part:
+    """One dataset's share of the rows. `seed` decides the order of its records alone."""
+
+    name: str
+    source: Source
+    seed: int
+    rate: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is to be read, already checked, the same on every host: a split of one dataset, or of several mixed.
+
+    `manifest` says what is in the records of all parts. An evaluation has one part.
+    """
+
+    manifest: Manifest
+    split: str
+    parts: tuple[Part, ...]
+    global_batch_size: int
+    seed: int
+    objective: BoundObjective | None
+    training: bool
+    shuffle: Shuffle
+    deterministic: bool
+    start_step: int
+
+
+def build(request: Request, host: Host) -> tf.data.Dataset:
+    """One host's input: elements of one replica's rows each.
+
+    Raises: ReaderError if the global batch cannot be divided by the replicas, there is no example for some host, or
+        the index of a shard to start in is missing. CorruptRecordError if it is damaged.
+    """
+    batch_rows = input_plan.element_rows(request.global_batch_size, host)
+    first = request.start_step * host.replicas
+    if request.training:
+        real_rows = None
+        batches = _training_batches(request, batch_rows, host=host, first=first)
+    else:
+        source = request.parts[0].source
+        share = input_plan.evaluation_share(source.rows, global_batch_size=request.global_batch_size, host=host)
+        real_rows = share.rows
+        batches = _evaluation_batches(request, batch_rows, share=share, host=host, first=first)
+
+    def finish(index: tf.Tensor, serialized_B: tf.Tensor) -> Any:
+        features = _parse(serialized_B, request.manifest)
+        features[input_plan.WEIGHT] = _weights(index, batch_rows, real_rows=real_rows)
+        if request.objective is None:
+            return features
+        stream = input_records.random_stream(request.seed, input_records.OBJECTIVE, host.index, index)
+        return request.objective(features, seed=stream)
+
+    options = tf.data.Options()
+    options.deterministic = request.deterministic
+    # A strategy that is handed this dataset deals out batches; it cannot deal out files that it does not see.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    elements = batches.enumerate(start=first).map(finish, num_parallel_calls=tf.data.AUTOTUNE)
+    return elements.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+
+def _training_batches(request: Request, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
+    """Serialized records, string [B], without end, from batch `first` on."""
+    cycle = mixing_plan.cycle(tuple((part.name, part.rate) for part in request.parts), rows=batch_rows)
+    cycle = cycle.of_host(host.index, count=host.count)
+    rows_PK, first_rows = cycle.from_element(first).rows_PK, cycle.rows_before(first)
+    streams = tuple(
+        _stream(part, request, host=host).batches(rows_PK[:, at], first_row=first_rows[at])
+        for at, part in enumerate(request.parts)
+    )
+    if len(streams) == 1:
+        return streams[0]
+
+    def mix(index: tf.Tensor, parts: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        # How many rows are of which part varies, their sum does not.
+        serialized_B = tf.ensure_shape(tf.concat(parts, axis=0), [batch_rows])
+        order = input_records.random_stream(request.seed, input_records.MIXTURE_ORDER, host.index, index)
+        return input_records.permuted(serialized_B, order)
+
+    # Rows are mixed while they are strings, so that one call parses those of all datasets.
+    return tf.data.Dataset.zip(streams).enumerate(start=first).map(mix, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _stream(part: Part, request: Request, *, host: Host) -> input_records.Training:
+    """One dataset's records for this host, without end."""
+    rows = part.source.rows
+    if sum(rows) < host.count:
+        raise ReaderError(
+            f"{part.source.root}: split {request.split!r} has {sum(rows)} examples, expected at least one for each of "
+            f"the {host.count} hosts",
+            remedy="train on fewer hosts",
+        )
+    return input_records.Training(
+        source=part.source,
+        host=host,
+        deal=input_plan.deal(rows, host),
+        shuffle=request.shuffle,
+        seed=part.seed,
+    )
+
+
+def _evaluation_batches(
+    request: Request, batch_rows: int, *, share: input_plan.Share, host: Host, first: int
+) -> tf.data.Dataset:
+    """Serialized records, string [B], from batch `first` on: the host's own in order, then fill rows."""
+    first_row = min(first, share.elements) * batch_rows
+    source = request.parts[0].source
+    records = input_records.evaluation_records(source, host=host, first_row=min(first_row, share.rows))
+    fill_rows = share.rows + share.fill_rows - max(first_row, share.rows)
+    fill = tf.data.Dataset.from_tensors(input_plan.filler(request.manifest)).repeat(fill_rows)
+    return records.concatenate(fill).batch(batch_rows, drop_remainder=True)
+
+
+def _parse(serialized_B: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
+    """Every feature as int32 or float32 [B, *shape], and a mask of the tokens if none is stored."""
+    schema = manifest.schema
+    spec = {
+        feature.name: tf.io.FixedLenFeature(feature.shape, tf.as_dtype(feature.dtype))
+        for feature in schema.features
+        if feature.constant is None
+    }
+    parsed = tf.io.parse_example(serialized_B, spec)
+    features = {
+        feature.name: _on_device(parsed[feature.name], feature)
+        if feature.constant is None
+        # Parsing costs as much for these as for any other feature: a third of the time for BERT's rows.
+        else tf.fill([serialized_B.shape[0], *feature.shape], tf.constant(feature.constant, tf.int32))
+        for feature in schema.features
+    }
+    mask_name = input_plan.mask_name(schema)
+    if mask_name is not None and mask_name not in features:
+        features[mask_name] = _mask(features, manifest)
+    return features
+
+
+def _on_device(values: tf.Tensor, feature: Feature) -> tf.Tensor:
+    if feature.dtype == "float32":
+        return values
+    narrow = tf.cast(values, tf.int32)
+    if feature.role != "column":
+        return narrow
+    # Ids, masks and labels are small by their meaning; a column of the source can hold anything.
+    check = tf.debugging.assert_equal(
+        tf.cast(narrow, tf.int64), values, f"column {feature.name}: a value does not fit into int32"
+    )
+    with tf.control_dependencies([check]):
+        return tf.identity(narrow)
+
+
+def _mask(features: dict[str, tf.Tensor], manifest: Manifest) -> tf.Tensor:
+    """int32 [B, L], 1 on tokens: from their segments or their number, or all 1 where rows have no padding."""
+    ids = manifest.schema.with_role("token_ids")
+    assert ids is not None, "only asked for with token ids"
+    like = tf.ones_like(features[ids.name])
+    segments = manifest.schema.with_role("segment_ids")
+    if segments is not None:
+        return tf.cast(features[segments.name] > 0, tf.int32)
+    count = manifest.schema.with_role("num_tokens")
+    if count is None:
+        return like
+    num_tokens_B1 = tf.reshape(features[count.name], [-1, 1])
+    return like * tf.cast(tf.range(manifest.row_length) < num_tokens_B1, tf.int32)
+
+
+def _weights(index: tf.Tensor, batch_rows: int, *, real_rows: int | None) -> tf.Tensor:
+    """float32 [B]: 1 on real rows, which come before all fill rows, and 0 on these."""
+    if real_rows is None:
+        return tf.ones([batch_rows], tf.float32)
+    row_B = index * batch_rows + tf.range(batch_rows, dtype=tf.int64)
+    return tf.cast(row_B < real_rows, tf.float32)

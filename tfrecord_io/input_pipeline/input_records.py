@@ -1,0 +1,208 @@
+"""Which record comes when: from a split's shards to batches of serialized records, from any record on.
+
+    training (endless)                                              evaluation (every example once)
+    epoch ─► shards in this epoch's order ─► interleave             shards in order
+                                                │ records              │ records, then fill rows
+                        windows of W records, each permuted            │
+                                                └──► batch of B strings ◄┘
+
+Each host has one stream of records. To start it at any record, the client computes where that is (`input_position`):
+the rest of the epoch that is under way there becomes a graph of its own, and ordinary epochs follow.
+
+    an epoch    . . . . . . . . │ w w w w w w w w │ w w w w w w w w │ w w w
+                never read      │       ▲ the first record to be given
+                                a window is permuted as a whole, so it is read as a whole
+
+Beside that part of a window, what is read in vain is part of a block, and up to index_stride - 1 records of each open
+shard where blocks are no multiple of it; shards without index have to be read from their beginning.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfrecord_io.input_pipeline import input_plan, input_position
+from tfrecord_io.input_pipeline.input_plan import Deal, Host, Shuffle
+from tfrecord_io.input_pipeline.input_source import Source
+
+__all__ = [
+    "BUCKET_ORDER",
+    "MIXTURE_ORDER",
+    "OBJECTIVE",
+    "Training",
+    "evaluation_records",
+    "on_client",
+    "permuted",
+    "random_stream",
+]
+
+# Keep the random streams of one seed apart.
+_SHARD_ORDER, _WINDOW_ORDER, OBJECTIVE, MIXTURE_ORDER, BUCKET_ORDER = range(5)
+
+
+def random_stream(seed: int, purpose: int, *positions: int | tf.Tensor) -> tf.Tensor:
+    """A stateless seed, int64 [2], distinct for each purpose and position."""
+    state = tf.constant([seed, purpose], tf.int64)
+    for position in positions:
+        # The algorithm is named since the default may differ from device to device.
+        state = tf.random.experimental.stateless_fold_in(state, tf.cast(position, tf.int64), alg="philox")
+    return state
+
+
+def permuted(values: tf.Tensor, stream: tf.Tensor) -> tf.Tensor:
+    """The rows of `values` in the order that a stateless seed decides."""
+    return tf.random.experimental.stateless_shuffle(values, stream, alg="philox")
+
+
+def evaluation_records(source: Source, *, host: Host, first_row: int) -> tf.data.Dataset:
+    """The host's serialized records in order, string [], from its row `first_row` on.
+
+    Raises: ReaderError if the index of the shard to start in is missing, CorruptRecordError if it is damaged.
+    """
+    deal = input_plan.deal(source.rows, host)
+    mine = np.arange(host.index, len(source.rows), host.count) if deal.by_shard else np.arange(len(source.rows))
+    rows = [source.rows[shard] for shard in mine]
+    at, row = input_position.locate(rows, min(first_row * deal.step, sum(rows)))
+    begun = at + (row > 0)
+    records = source.records(tuple(source.paths[shard] for shard in mine[begun:]), sum(rows[begun:]))
+    if row:
+        starts = tf.data.Dataset.from_tensor_slices(source.starts(mine[at:begun], np.array([row])))
+        first = starts.flat_map(source.records_from)
+        records = first.apply(tf.data.experimental.assert_cardinality(rows[at] - row)).concatenate(records)
+    return records if deal.by_shard else records.shard(host.count, host.index)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Training:
+    """One host's endless stream of records, in the order that `seed` decides."""
+
+    source: Source
+    host: Host
+    deal: Deal
+    shuffle: Shuffle
+    seed: int
+
+    def batches(self, batch_rows: np.ndarray, *, first_row: int) -> tf.data.Dataset:
+        """Serialized records, string [B], from row `first_row` of the stream on; B takes turns in int64 `batch_rows`.
+
+        Batches may cross epochs; windows never do.
+
+        Raises: ReaderError if the index of a shard to start in is missing, CorruptRecordError if it is damaged.
+        """
+        epoch, row = self._locate(first_row)
+        windows = tf.data.Dataset.counter(epoch + (row > 0)).flat_map(self._windows)
+        if row:
+            windows = self._rest_of_windows(epoch, row).concatenate(windows)
+        batches = windows.rebatch(batch_rows, drop_remainder=True)
+        return batches.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
+
+    def _windows(self, epoch: tf.Tensor) -> tf.data.Dataset:
+        """One pass over the host's records as windows, string [at most W], each permuted."""
+        return self._permuted_windows(self._blocks(epoch), epoch=epoch, first=0)
+
+    def _rest_of_windows(self, epoch: int, row: int) -> tf.data.Dataset:
+        """What `_windows` gives, without its first `row` records."""
+        first, skip = divmod(row, self.shuffle.window)
+        blocks = self._rest_of_blocks(epoch, row - skip)
+        return _without_first(self._permuted_windows(blocks, epoch=epoch, first=first), skip)
+
+    def _permuted_windows(self, blocks: tf.data.Dataset, *, epoch: int | tf.Tensor, first: int) -> tf.data.Dataset:
+        def permute(index: tf.Tensor, serialized_W: tf.Tensor) -> tf.Tensor:
+            stream = random_stream(self.seed, _WINDOW_ORDER, self.host.index, epoch, index)
+            return permuted(serialized_W, stream)
+
+        windows = blocks.rebatch(self.shuffle.window)
+        return windows.enumerate(start=first).map(permute, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def _blocks(self, epoch: tf.Tensor) -> tf.data.Dataset:
+        """One pass over the host's records as blocks, string [at most block_length], in an order of this epoch's."""
+        order = self._shard_order(epoch)
+        columns = (self.source.paths, self.source.rows, self.deal.first_rows)
+        shards = tuple(
+            tf.gather(tf.constant(column, dtype), order)
+            for column, dtype in zip(columns, (tf.string, tf.int64, tf.int64), strict=True)
+        )
+        return self._interleave(shards, lambda path, num_rows, first: (self.source.records(path, num_rows), first))
+
+    def _rest_of_blocks(self, epoch: int, row: int) -> tf.data.Dataset:
+        """What `_blocks` gives, without its first `row` records."""
+        order = on_client(lambda: self._shard_order(epoch).numpy())
+        rest = input_position.resume(
+            self.deal.rows[order],
+            cycle_length=self._cycle_length,
+            block_length=self.shuffle.block_length,
+            row=row,
+        )
+        shards = order[rest.shards]
+        # A host's rows are each `step`-th record of the shard.
+        rows = np.minimum(rest.first_rows * self.deal.step, np.array(self.source.rows)[shards])
+        starts = (*self.source.starts(shards, rows), tf.constant(self.deal.first_rows[shards]))
+        blocks = self._interleave(starts, lambda *start: (self.source.records_from(*start[:-1]), start[-1]))
+        return _without_first(blocks, rest.skip)
+
+    def _interleave(self, shards: tuple[tf.Tensor, ...], read: Callable[..., Any]) -> tf.data.Dataset:
+        def blocks(*shard: tf.Tensor) -> tf.data.Dataset:
+            records, first_row = read(*shard)
+            if not self.deal.by_shard:
+                records = records.shard(self.host.count, first_row)
+            # Interleaving blocks instead of records saves 2 of the 7 microseconds that a record takes to its batch.
+            return records.batch(self.shuffle.block_length)
+
+        return tf.data.Dataset.from_tensor_slices(shards).interleave(
+            blocks, cycle_length=self._cycle_length, num_parallel_calls=tf.data.AUTOTUNE
+        )
+
+    @property
+    def _cycle_length(self) -> int:
+        return min(self.shuffle.cycle_length, len(self.source.paths))
+
+    def _shard_order(self, epoch: int | tf.Tensor) -> tf.Tensor:
+        order = permuted(tf.range(len(self.source.paths)), random_stream(self.seed, _SHARD_ORDER, epoch))
+        # Dealt anew in each epoch: a host with fewer shards sees its examples sooner again, but not the same ones.
+        return order[self.host.index :: self.host.count] if self.deal.by_shard else order
+
+    def _locate(self, first_row: int) -> tuple[int, int]:
+        """Epoch, and row within it, of row `first_row` of the stream."""
+        if self.deal.rows_per_epoch is not None:
+            return divmod(first_row, self.deal.rows_per_epoch)
+        return on_client(lambda: self._count_epochs(first_row))
+
+    def _count_epochs(self, first_row: int) -> tuple[int, int]:
+        """As `_locate`, where epochs have to be dealt to know how many rows they have: 0.1 ms each."""
+        epoch = 0
+        sizes = tf.data.Dataset.counter().map(self._epoch_rows, num_parallel_calls=tf.data.AUTOTUNE).batch(64)
+        for rows in sizes.as_numpy_iterator():
+            at, row = input_position.locate(rows, first_row)
+            if at < len(rows):
+                return epoch + at, row
+            epoch, first_row = epoch + len(rows), row
+        raise AssertionError("epochs have no end")
+
+    def _epoch_rows(self, epoch: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(tf.gather(tf.constant(self.deal.rows), self._shard_order(epoch)))
+
+
+def on_client(compute: Callable[[], Any]) -> Any:
+    """What `compute` gives, at once and in this process, even while a graph is built or for another device."""
+
+    def here() -> Any:
+        with tf.device("CPU:0"):
+            return compute()
+
+    # Graphs and devices are a thread's own.
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(here).result()
+
+
+def _without_first(batches: tf.data.Dataset, num_rows: int) -> tf.data.Dataset:
+    """Without the first rows of the first batch, which has more."""
+    if not num_rows:
+        return batches
+    # Not `index == 0`, which compares identities while a graph is built outside of functions.
+    return batches.enumerate().map(lambda index, rows: rows[tf.where(tf.equal(index, 0), num_rows, 0) :])

@@ -1,0 +1,154 @@
+"""Can records of several datasets be rows of one batch? And if so, the manifest that describes them all.
+
+They can if the same tokenizer made them and they have the same features: names, dtypes, shapes and roles. Where they
+come from, how long they are, how they are stored and what a feature's description says may differ. So may the order of
+the features (that of the first dataset holds), a value that is constant in one dataset only (then it is read from the
+records), and the names of the labels, as long as nothing is to learn the labels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.format.ledger import Split
+from tfrecord_io.manifest import Manifest, TokenizerFacts
+from tfrecord_io.schema import Feature, Schema
+
+if TYPE_CHECKING:
+    from tfrecord_io.objectives import BoundObjective, Objective
+
+__all__ = ["bind", "merge"]
+
+_LABEL_ROLES = ("label", "token_labels")
+
+
+def merge(manifests: Mapping[str, Manifest], *, rates: Mapping[str, Any]) -> Manifest:
+    """One manifest for records of all these datasets; `rates`, plain JSON, are part of its fingerprint.
+
+    Its splits are those that all of them have, with the shards of all.
+
+    Raises: ReaderError if they do not go together.
+    """
+    (first_name, first), *others = manifests.items()
+    for name, manifest in others:
+        _check_tokenizer(manifest.tokenizer, first.tokenizer, name=name, first_name=first_name)
+        _check_features(manifest.schema, first.schema, name=name, first_name=first_name)
+    same_names = all(manifest.label_names == first.label_names for _, manifest in others)
+    same_layout = all(manifest.layout == first.layout for _, manifest in others)
+    return Manifest(
+        name="+".join(manifests),
+        fingerprint=_fingerprint(manifests, rates),
+        schema=_schema([manifest.schema for manifest in manifests.values()]),
+        layout=first.layout if same_layout else {"name": "mixture", "max_length": first.layout.get("max_length", 0)},
+        tokenizer=first.tokenizer,
+        splits=_common_splits(manifests),
+        label_names=first.label_names if same_names else None,
+    )
+
+
+def bind(objective: Objective, merged: Manifest, *, manifests: Mapping[str, Manifest]) -> BoundObjective:
+    """The objective on the merged dataset.
+
+    Raises: ReaderError if it does not fit, or needs labels, and they have different names.
+    """
+    bound = objective.bind(merged)
+    (first_name, first), *others = manifests.items()
+    for name, manifest in others:
+        if manifest.label_names != first.label_names and _needs_labels(objective, merged):
+            raise ReaderError(
+                f"the labels of dataset {name!r} are {_listing(manifest.label_names)}, those of {first_name!r} are "
+                f"{_listing(first.label_names)}, expected the same names in the same order: label 0 would mean both",
+                remedy="build them with the same label names, or choose an objective that learns no labels",
+            )
+    return bound
+
+
+def _needs_labels(objective: Objective, manifest: Manifest) -> bool:
+    """Whether the objective, which fits the dataset, would not if the labels were ordinary columns."""
+    features = tuple(
+        dataclasses.replace(feature, role="column") if feature.role in _LABEL_ROLES else feature
+        for feature in manifest.schema.features
+    )
+    try:
+        objective.bind(dataclasses.replace(manifest, schema=Schema(features), label_names=None))
+    except ReaderError:
+        return True
+    return False
+
+
+def _check_tokenizer(facts: TokenizerFacts, expected: TokenizerFacts, *, name: str, first_name: str) -> None:
+    if facts.content_sha256 != expected.content_sha256:
+        raise ReaderError(
+            f"dataset {name!r} was tokenized by {facts.name!r} (content {facts.content_sha256[:12]}), dataset "
+            f"{first_name!r} by {expected.name!r} (content {expected.content_sha256[:12]}), expected the same "
+            "tokenizer: the same id would mean different tokens",
+            remedy="build both with the same --tokenizer, of the same revision",
+        )
+    for field in ("pad_id", "padding_side"):
+        if (got := getattr(facts, field)) != (wanted := getattr(expected, field)):
+            raise ReaderError(
+                f"dataset {name!r} has {field} {got!r}, dataset {first_name!r} has {wanted!r}, expected the same",
+                remedy="build both with the same options",
+            )
+
+
+def _check_features(schema: Schema, expected: Schema, *, name: str, first_name: str) -> None:
+    for at, other, has, lacks in ((schema, expected, name, first_name), (expected, schema, first_name, name)):
+        for feature in at.features:
+            if feature.name not in other.names:
+                raise ReaderError(
+                    f"dataset {has!r} has a feature {feature.name!r} ({_describe(feature)}), dataset {lacks!r} has "
+                    f"none of that name but {list(other.names)}, expected the same features",
+                    remedy=_remedy(feature),
+                )
+    for feature in schema.features:
+        if (got := _describe(feature)) != (wanted := _describe(expected[feature.name])):
+            raise ReaderError(
+                f"feature {feature.name!r} of dataset {name!r} is {got}, that of dataset {first_name!r} is {wanted}, "
+                "expected the same",
+                remedy=_remedy(feature),
+            )
+
+
+def _describe(feature: Feature) -> str:
+    return f"{feature.dtype} {list(feature.shape)} of role {feature.role!r}"
+
+
+def _remedy(feature: Feature) -> str:
+    if feature.role in _LABEL_ROLES:
+        return "build all of them with labels, of the same kind, or all without"
+    if feature.role == "column":
+        return "build all of them with the same --keep-column options, or none"
+    return "build all of them with the same --layout and --max-length, and with or without a second text"
+
+
+def _schema(schemas: list[Schema]) -> Schema:
+    """The first one's features; a constant is one only if it is in all of them."""
+    return Schema(
+        tuple(
+            dataclasses.replace(feature, constant=None)
+            if any(schema[feature.name].constant != feature.constant for schema in schemas)
+            else feature
+            for feature in schemas[0].features
+        )
+    )
+
+
+def _common_splits(manifests: Mapping[str, Manifest]) -> dict[str, Split]:
+    splits = [manifest.splits for manifest in manifests.values()]
+    names = [name for name in splits[0] if all(name in each for each in splits)]
+    return {name: Split(shards=tuple(shard for each in splits for shard in each[name].shards)) for name in names}
+
+
+def _fingerprint(manifests: Mapping[str, Manifest], rates: Mapping[str, Any]) -> str:
+    parts = [[name, manifest.fingerprint] for name, manifest in manifests.items()]
+    return hashlib.sha256(json.dumps([parts, rates], sort_keys=True).encode()).hexdigest()
+
+
+def _listing(names: tuple[str, ...] | None) -> str:
+    return "without names" if names is None else str(list(names[:10]))

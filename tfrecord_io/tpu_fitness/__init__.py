@@ -1,0 +1,1 @@
+"""What `readiness` looks at: elements and graphs of a tf.data pipeline."""
