@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.tokenizers_zoo import Zoo
+    from tests.support.tokenizers_zoo import Zoo
 
 _HOME = tempfile.mkdtemp(prefix="prep-tfrecords-tests-")
 
@@ -57,7 +57,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> Zoo:
-    """`zoo.path(kind)` and `zoo.tokenizer(kind)` for each kind of tests.tokenizers_zoo."""
-    from tests.tokenizers_zoo import Zoo
+    """`zoo.path(kind)` and `zoo.tokenizer(kind)` for each kind of tests.support.tokenizers_zoo."""
+    from tests.support.tokenizers_zoo import Zoo
 
     return Zoo(tmp_path_factory.mktemp("zoo"))

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from scripts import get_flink_job_server
-from tests import flink, servers
+from tests.support import flink, servers
 from tests.cloud import emulator
 from tests.cloud.emulator import Gcs
-from tests.servers import Cluster
+from tests.support.servers import Cluster
 
 __all__ = ["ENGINES", "Bucket", "beam_args", "cluster", "filled_bucket", "missing"]
 

@@ -15,7 +15,7 @@ from scripts.proving.corpora import Shape
 from scripts.proving.counting import Tally
 from scripts.proving.launcher_share import build_elsewhere, disk_problem
 from scripts.torturing.figures import Figure
-from tests import faulty_sources
+from tests.support import faulty_sources
 
 __all__ = ["Relay", "figures", "measure_relay", "relays_table"]
 

@@ -19,7 +19,7 @@ from scripts.proving import building, corpora, places
 from scripts.proving.building import Built, Job
 from scripts.proving.corpora import Shape
 from scripts.torturing.figures import Figure
-from tests import faulty_sources
+from tests.support import faulty_sources
 from tests.cloud import emulator
 
 __all__ = ["PLACES", "Small", "figures", "limiting", "measure_disk", "most_bytes", "small_table"]

@@ -23,8 +23,8 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from pipelines.prepare.tokenize.engines import split_patterns as patterns
 from scripts.qualifying import unigram_kinds
-from tests import texts
-from tests.tokenizers_zoo import FAST_KINDS, Zoo
+from tests.support import texts
+from tests.support.tokenizers_zoo import FAST_KINDS, Zoo
 
 __all__ = ["KINDS", "material", "tokenizer"]
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from tokenizers import processors
 
 from pipelines.prepare.tokenize.engines import split_patterns as patterns
-from tests.charsmaps import nmt_nfkc
+from tests.support.charsmaps import nmt_nfkc
 
 __all__ = ["Step", "bert_normalizer", "byte_level_split", "metaspace", "normalizer", "post_processor", "pre_tokenizer"]
 

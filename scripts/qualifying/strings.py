@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 
 from pipelines.prepare.tokenize.engines import BATTERY
-from tests import texts
+from tests.support import texts
 
 __all__ = ["GENERATORS", "every_code_point", "long_documents", "random_batches", "written"]
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from tokenizers import AddedToken, Tokenizer
 
-from tests.charsmaps import nmt_nfkc
+from tests.support.charsmaps import nmt_nfkc
 
 __all__ = ["ADDED", "NORMALIZERS", "altered", "metaspace", "white_split"]
 

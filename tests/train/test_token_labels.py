@@ -10,7 +10,7 @@ import pytest
 from pipelines.train import tasks
 from pipelines.train.config import TrainConfig
 from tests.tfrecord_io.conftest import WriteDataset, make_manifest, pad_rows, write_dataset
-from tests.tfrecord_io.test_objectives_labelled import TAGS_SCHEMA
+from tests.tfrecord_io.objectives.test_objectives_labelled import TAGS_SCHEMA
 from tests.train import training
 from tfrecord_io.errors import ConfigError
 

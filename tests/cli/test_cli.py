@@ -1,0 +1,871 @@
+"""The command line: its options, its errors in two lines, and what happens when it is stopped in the middle."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import logging
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+import tfrecord_io
+from pipelines.cli import commands
+from pipelines.prepare.tokenize import tokenization
+from tests import building
+from tests.building import REVIEWS, Outcome, reviews
+from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io import manifest
+from tfrecord_io.errors import OutputError
+
+REQUEST = [
+    "--add-bos",
+    "--answers-column",
+    "--bucket-lengths",
+    "--chat-date",
+    "--chat-template",
+    "--compression",
+    "--config",
+    "--dry-run",
+    "--engine",
+    "--filter",
+    "--hold-out",
+    "--input-prefix",
+    "--json",
+    "--keep-column",
+    "--keep-ingested",
+    "--label-all-tokens",
+    "--label-column",
+    "--layout",
+    "--limit",
+    "--long-documents",
+    "--map",
+    "--max-error-rate",
+    "--max-length",
+    "--messages-column",
+    "--name",
+    "--no-shuffle",
+    "--num-proc",
+    "--output",
+    "--overwrite",
+    "--pack-rows",
+    "--padding-side",
+    "--remainder",
+    "--resume",
+    "--revision",
+    "--seed",
+    "--shard-size",
+    "--shuffle",
+    "--split",
+    "--stride",
+    "--tags-column",
+    "--target-column",
+    "--target-length",
+    "--text-column",
+    "--tokenizer",
+    "--tokenizer-revision",
+    "--tools-column",
+    "--truncation",
+    "--truncation-side",
+    "--verbose",
+    "--words-column",
+    "--workers",
+]
+CONSENT = ["--filter", "--map", "--run-stored-steps", "--source"]
+OPTIONS = {
+    "build": REQUEST,
+    "doctor": [
+        *("--global-batch-size", "--hosts", "--json", "--output", "--region", "--replicas", "--source", "--tpu"),
+        "--verbose",
+    ],
+    "inspect": ["--json", "--rows", "--split", "--verbose"],
+    "plan": REQUEST,
+    "trace": sorted(["--json", "--record", "--shard", "--split", "--verbose", *CONSENT]),
+    "verify": sorted(["--json", "--repair", "--verbose", *CONSENT]),
+}
+
+
+def build(output: object, dataset: object = REVIEWS, **changes: object) -> Outcome:
+    return building.command("build", dataset, *building.options(output, **changes))
+
+
+def run(arguments: list[str], **changes: Any) -> Outcome:
+    """Runs a process to its end."""
+    ended = subprocess.run(
+        arguments, env=building.environment(), capture_output=True, text=True, timeout=120, **changes
+    )
+    return Outcome(status=ended.returncode, out=ended.stdout, err=ended.stderr)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_a_closed_output_is_no_error(closed: str) -> None:
+    words = shlex.join(building.program("inspect", building.reviews(), "--rows", 0))
+    ended = run(["sh", "-c", f"{words} {closed}>&-"])
+    assert (ended.status, "Traceback" in ended.err) == (0, False)
+
+
+@pytest.mark.parametrize("closed", ["1", "2"])
+def test_an_error_with_a_closed_output_has_its_status(tmp_path: Path, closed: str) -> None:
+    ended = run(["sh", "-c", f"{shlex.join(building.program('inspect', tmp_path))} {closed}>&-"])
+    assert (ended.status, "Traceback" in ended.err) == (1, False)
+
+
+def test_a_misspelt_column_is_said_while_the_tokenizer_is_loading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = threading.Event()
+    monkeypatch.setattr(tokenization, "resolve", lambda config: over.wait(60))
+    outcome = building.command("build", REVIEWS, *building.options(tmp_path / "out", text_column="txt"))
+    assert not over.is_set()
+    over.set()
+    assert outcome.error[0] == "split 'train' has no column 'txt'"
+    assert outcome.error[1].startswith("did you mean 'text'? choose among")
+
+
+@pytest.mark.parametrize(
+    ("make", "name", "cause", "remedy"),
+    [
+        ((), "empty", "the folder holds nothing, expected tokenizer.json", "save_pretrained"),
+        (("notes.txt",), "empty", "the folder holds notes.txt, expected tokenizer.json", "save_pretrained"),
+        (("tokenizer.json",), "empty/tokenizer.json", "is a file, expected a folder", "name its folder, "),
+        ((), "nowhere/", "no such folder", "check the path"),
+        (("tokenizer.json",), "emptty", "no such folder", "did you mean "),
+    ],
+)
+def test_a_tokenizer_that_is_no_folder_of_one_is_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: tuple[str, ...], name: str, cause: str, remedy: str
+) -> None:
+    monkeypatch.setattr(tokenization, "resolve", lambda config: pytest.fail("before anything is loaded"))
+    (tmp_path / "empty").mkdir()
+    for file in make:
+        (tmp_path / "empty" / file).touch()
+    outcome = building.command("build", REVIEWS, *building.options(tmp_path / "out", tokenizer=f"{tmp_path}/{name}"))
+    assert cause in outcome.error[0]
+    assert remedy in outcome.error[1]
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify"])
+def test_a_dataset_may_be_named_by_its_manifest(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_folder, by_manifest = (building.command(command, place) for place in (reviews(), reviews() / "manifest.json"))
+    assert by_folder.status == by_manifest.status == 0
+    assert by_manifest.err == by_folder.err
+    monkeypatch.chdir(reviews())
+    assert building.command(command, "manifest.json").err == by_folder.err
+
+
+def test_doctor_looks_at_a_dataset_or_at_a_place_whichever_it_is(tmp_path: Path) -> None:
+    place = building.command("doctor", tmp_path / "new")
+    assert place.status == 0
+    assert "ok   write" in place.err
+    finished = building.command("doctor", reviews())
+    assert "write" not in finished.err
+    assert finished.err == building.command("doctor", reviews(), "--tpu", "node").err
+
+
+@pytest.mark.parametrize(("shard", "record", "remedy"), [(0, 10**6, "choose 0 to "), (7, 0, "choose 0 to 2")])
+def test_trace_says_which_numbers_there_are(shard: int, record: int, remedy: str) -> None:
+    outcome = building.command("trace", reviews(), "--split", "train", "--shard", shard, "--record", record)
+    assert outcome.error[1].startswith(remedy)
+    one = building.command("trace", reviews(), "--split", "validation", "--shard", 1, "--record", 0)
+    assert one.error[1] == "there is only number 0"
+
+
+@pytest.mark.parametrize("command", ["plan", "build"])
+def test_which_engine_serves_is_said_and_why_it_is_slow(tmp_path: Path, zoo: Zoo, command: str) -> None:
+    """Another release of `tokenizers`, or a missing package, would be ten times slower without a word."""
+    output = ["--output", tmp_path / "out"]
+    fast = building.command(command, REVIEWS, "--tokenizer", building.tokenizer(), *output)
+    assert "tokenized by wordpiece 1" in fast.err
+    assert "no fast engine" not in fast.err
+    slow = building.command(command, REVIEWS, "--tokenizer", zoo.path("slow_byt5"), *output, "--overwrite")
+    assert "warning: no fast engine makes these rows" in slow.err
+    assert all(f"{engine}: " in slow.err for engine in ("wordpiece", "unigram", "fastokens", "gigatoken"))
+    named = building.command(
+        command, REVIEWS, "--tokenizer", building.tokenizer(), "--engine=hf", *output, "--overwrite"
+    )
+    assert "tokenized by hf" in named.err
+    assert "no fast engine" not in named.err, "it was asked for"
+
+
+def test_a_release_that_no_engine_was_compared_with_is_said_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "0.99.0" if name == "tokenizers" else version(name))
+    outcome = building.command("plan", REVIEWS, "--tokenizer", building.tokenizer())
+    assert outcome.status == 0
+    (line,) = (line for line in outcome.err.splitlines() if line.startswith("warning: no fast engine"))
+    assert "tokenizers 0.99.0" in line
+    assert "pip install" in line
+
+
+class TestOptions:
+    """What can be typed, frozen: a change here is a change for everybody who has typed it."""
+
+    def test_the_commands_are_these(self) -> None:
+        assert sorted(commands.main.commands) == sorted(OPTIONS)
+
+    @pytest.mark.parametrize("command", sorted(OPTIONS))
+    def test_the_options_of_a_command_are_these(self, command: str) -> None:
+        parameters = commands.main.commands[command].params
+        found = [
+            name
+            for parameter in parameters
+            if isinstance(parameter, click.Option)
+            for name in (*parameter.opts, *parameter.secondary_opts)
+        ]
+        assert sorted(found) == OPTIONS[command]
+
+    def test_defaults_are_these(self) -> None:
+        found = commands.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
+        assert {name: value for name, value in found.items() if value not in (None, (), ("x",), "t", "o")} == {
+            "add_bos": False,
+            "input_prefix": "",
+            "label_all_tokens": False,
+            "long_documents": "split",
+            "pack_rows": False,
+            "as_json": False,
+            "verbose": False,
+            "layout": "pad",
+            "truncation": "longest_first",
+            "remainder": "pad",
+            "shard_size": "100MB",
+            "compression": "none",
+            "seed": 0,
+            "shuffle": True,
+            "max_error_rate": 0.0,
+            "engine": "auto",
+            "resume": True,
+            "dry_run": False,
+        }
+
+    def test_plan_takes_every_option_of_build(self) -> None:
+        build, plan = (
+            {parameter.name: parameter.to_info_dict() for parameter in commands.main.commands[name].params}
+            for name in ("build", "plan")
+        )
+        assert build.pop("output") == {**plan.pop("output"), "required": True}
+        assert plan == build
+
+    def test_a_line_of_build_becomes_a_plan_by_one_word(self, tmp_path: Path) -> None:
+        line = (REVIEWS, *building.options(tmp_path / "out", split="validation", num_proc=1, overwrite=True), "--json")
+        beam = ("--", "--runner=DataflowRunner", "--region=us-central1")
+        planned, tried = building.command("plan", *line, *beam), building.command("build", *line, "--dry-run", *beam)
+        assert planned.status == 0, planned.err
+        without_time = [[{**split, "seconds": None} for split in json.loads(each.out)] for each in (planned, tried)]
+        assert without_time[0] == without_time[1]
+        assert without_time[0][0]["rows"] == 80
+        assert os.listdir(tmp_path) == []
+
+    @pytest.mark.parametrize("name", ["build", "plan"])
+    def test_what_stands_behind_two_dashes_is_for_beam(self, name: str) -> None:
+        line = ["x", "--tokenizer=t", "--output=o", "--", "--runner=DirectRunner", "y"]
+        found = commands.main.commands[name].make_context(name, line).params
+        assert found["beam_args"] == ("--runner=DirectRunner", "y")
+
+    def test_workers_have_the_name_that_datasets_gives_them_too(self) -> None:
+        command = commands.main.commands["build"]
+        for flag in ("--workers", "--num-proc"):
+            found = command.make_context("build", ["x", "--tokenizer=t", "--output=o", flag, "3"]).params
+            assert found["workers"] == 3
+
+    @pytest.mark.parametrize("command", [[], *([name] for name in sorted(OPTIONS))])
+    def test_help_lists_every_option(self, command: list[str]) -> None:
+        outcome = building.command(*command, "--help")
+        assert outcome.status == 0
+        wanted = OPTIONS[command[0]] if command else sorted(OPTIONS)
+        assert [name for name in wanted if name not in outcome.out] == []
+
+    def test_help_is_there_at_once(self) -> None:
+        began = time.perf_counter()
+        assert run(building.program("build", "--help")).status == 0
+        assert time.perf_counter() - began < 2.0, "0.2 s on an idle machine"
+
+    def test_the_version_is_the_packages(self) -> None:
+        assert building.command("--version").out == f"prep-tfrecords, version {tfrecord_io.__version__}\n"
+
+    @pytest.mark.parametrize("arguments", [["build"], ["build", "--nonsense"], ["nonsense"], ["plan", "x", "--seed=a"]])
+    def test_wrong_usage_is_status_two(self, arguments: list[str]) -> None:
+        outcome = building.command(*arguments)
+        assert outcome.status == 2
+        assert outcome.err.startswith("Usage: prep-tfrecords")
+
+
+class TestDoctor:
+    """Is a place ready for a dataset, or a dataset for a TPU?"""
+
+    @pytest.mark.slow
+    def test_a_dataset_that_a_tpu_vm_can_read(self) -> None:
+        outcome = building.command("doctor", reviews(), "--tpu", "vm", "--global-batch-size", 32, "--json")
+        assert outcome.status == 0, outcome.err
+        assert [finding for finding in json.loads(outcome.out) if finding["fatal"]] == []
+
+    @pytest.mark.slow
+    def test_a_local_dataset_is_nothing_for_the_host_of_a_tpu_node(self) -> None:
+        outcome = building.command("doctor", reviews(), "--tpu", "node", "--global-batch-size", 32)
+        assert outcome.status == 1
+        assert str(reviews()) in outcome.err
+
+    @pytest.mark.parametrize("arguments", [[], ["x", "--output", "y"], ["--tpu", "vm"], ["--output=y", "--tpu=vm"]])
+    def test_one_thing_at_a_time(self, arguments: list[str]) -> None:
+        outcome = building.command("doctor", *arguments)
+        assert (outcome.status, outcome.error[0]) == (2, "doctor looks at one thing at a time")
+
+    def test_a_place_for_a_dataset(self, tmp_path: Path) -> None:
+        outcome = building.command("doctor", "--output", tmp_path / "new", "--json")
+        assert outcome.status == 0
+        assert {check["name"] for check in json.loads(outcome.out)} >= {"write and fsync", "locks"}
+        assert list(tmp_path.iterdir()) == []
+        assert building.command("doctor", "--output", "/proc/x").status == 1
+
+
+class TestJson:
+    """What programs read: one JSON document on stdout, whatever people see on stderr."""
+
+    def test_build_says_what_it_made(self, tmp_path: Path) -> None:
+        outcome = building.command("build", REVIEWS, "--json", *building.options(tmp_path, label_column="label"))
+        summary = json.loads(outcome.out)
+        seconds = summary.pop("seconds")
+        assert 0 < seconds < 100
+        facts = building.read_manifest(reviews())
+        train, validation = facts.splits["train"], facts.splits["validation"]
+        assert summary == {
+            "manifest_sha256": manifest.digest(facts),
+            "shards_made": len(train.shards) + len(validation.shards),
+            "shards_kept": 0,
+            "engines": facts.engines,
+            "fingerprint": facts.fingerprint,
+            "splits": {
+                name: {
+                    "examples": split.num_examples,
+                    "tokens": split.num_tokens,
+                    "bytes": split.num_bytes,
+                    "shards": len(split.shards),
+                    "rows_in": split.num_examples,
+                    "rows_used": split.num_examples,
+                    "rejected": {},
+                    "tokens_cut": split.ledger.tokens_cut,
+                    "ledgers": [
+                        {
+                            "shard": shard.name,
+                            "rows_in": shard.num_examples,
+                            "rows_used": shard.num_examples,
+                            "rejected": {},
+                            "tokens_cut": shard.ledger.tokens_cut,
+                        }
+                        for shard in split.shards
+                    ],
+                }
+                for name, split in facts.splits.items()
+            },
+        }
+
+    @pytest.mark.slow
+    def test_without_json_stdout_is_empty(self, tmp_path: Path) -> None:
+        assert build(tmp_path / "out").out == ""
+
+
+NO_TEXT = [{"text": 5, "label": "a"}, {"text": 6, "label": "b"}]
+
+
+class TestBadInput:
+    """Each mistake is one line of cause and one of remedy, and leaves no manifest."""
+
+    @pytest.mark.parametrize(
+        ("changes", "status", "cause", "remedy"),
+        [
+            ({"split": "test"}, 1, "test", "choose among train, validation"),
+            ({"split": "train[:0]"}, 1, "has no rows", "another slice"),
+            ({"split": "train["}, 1, "--split 'train['", "choose among"),
+            ({"split": ("train", "train[:5]")}, 1, "already given", "plus sign"),
+            ({"text_column": "body"}, 1, "has no column 'body'", "text, label"),
+            ({"label_column": "stars"}, 1, "has no column 'stars'", "text, label"),
+            ({"keep_column": "label"}, 1, "column 'label' holds string", "--keep-column"),
+            ({"tokenizer": "/nowhere/tokenizer"}, 1, "no such folder", "check the path"),
+            ({"tokenizer": "no-such-tokenizer-at-all"}, 1, "no-such-tokenizer-at-all", ""),
+            ({"max_length": 0}, 2, "--max-length 0, expected at least 1", "128"),
+            ({"max_length": 2}, 2, "--max-length 2, but 2 positions of each row are special", "give at least 3"),
+            ({"split": "a/b=train"}, 2, "--split 'a/b=train', expected NAME=SPLIT", "--split validation='train[:1%]'"),
+            ({"hold_out": "x"}, 2, "--hold-out 'x', expected NAME=PERCENT%", "--hold-out validation=1%"),
+            ({"hold_out": "a=100%"}, 2, "expected more than 0 and less than 100 %", "--hold-out validation=1%"),
+            ({"hold_out": ("a=1%", "a=2%")}, 2, "given twice for split 'a'", "another name"),
+            ({"workers": 0}, 2, "--workers 0, expected at least 1", "leave --workers out"),
+            ({"limit": 0}, 2, "--limit 0, expected at least 1", "leave --limit out"),
+            ({"seed": -1}, 2, "--seed -1, expected 0 or more", "another seed"),
+            ({"shard_size": "10B"}, 2, "--shard-size 10 bytes, but one record of", "larger --shard-size"),
+            ({"shard_size": "100B"}, 2, "--shard-size 100 bytes, but one record takes about", "larger --shard-size"),
+            ({"shard_size": "0"}, 2, "size '0', expected a positive number", "100MB"),
+            ({"shard_size": "ten"}, 2, "size 'ten'", "100MB"),
+            ({"max_error_rate": 2}, 2, "--max-error-rate 2.0, expected a fraction", "0.01"),
+            ({"name": "../x"}, 2, "--name '../x'", "another --name"),
+            ({"text_column": ("text", "text")}, 2, "used more than once", "repetition"),
+            ({"layout": "concat", "label_column": "label"}, 2, "--layout concat with --label-column", "--layout pad"),
+            (
+                {"layout": "concat", "truncation": "only_first"},
+                2,
+                "--truncation was given with --layout concat",
+                "leave it out",
+            ),
+            ({"truncation": "only_second"}, 2, "only_second with one text column", "twice"),
+            ({"add_bos": True}, 2, "with --layout pad", "--layout concat"),
+            ({"layout": "concat", "add_bos": True}, 1, "has no BOS token", "leave --add-bos out"),
+            ({"config": "plain_text"}, 1, "no configuration 'plain_text', expected default", "leave --config out"),
+            ({"revision": "main"}, 1, "--revision belongs to hub datasets", "leave it out"),
+        ],
+    )
+    def test_a_wrong_option_is_named(
+        self, tmp_path: Path, changes: dict[str, object], status: int, cause: str, remedy: str
+    ) -> None:
+        outcome = build(tmp_path / "out", **changes)
+        assert outcome.status == status
+        assert cause in outcome.error[0]
+        assert remedy in outcome.error[1]
+        assert not (tmp_path / "out" / "manifest.json").exists()
+
+    @pytest.mark.parametrize(
+        ("changes", "cause", "remedy"),
+        [
+            ({"max_length": 10**9}, "--max-length 1000000000, expected at most", "512"),
+            ({"workers": 10**6}, "--workers 1000000, expected at most", "leave --workers out"),
+            ({"shard_size": "1000000GB"}, "--shard-size 1000000000000000, expected at most", "100MB"),
+            ({"shard_size": "10B"}, "--shard-size 10 bytes, but one record of", "larger --shard-size"),
+        ],
+    )
+    def test_an_absurd_number_is_refused_before_anything_is_loaded(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, object], cause: str, remedy: str
+    ) -> None:
+        monkeypatch.setattr(tokenization, "resolve", lambda config: pytest.fail("the tokenizer was loaded"))
+        outcome = build(tmp_path / "out", **changes)
+        assert outcome.status == 2
+        assert cause in outcome.error[0]
+        assert remedy in outcome.error[1]
+
+    def test_a_limit_above_the_number_of_rows_is_none(self) -> None:
+        outcome = building.command(
+            "plan", REVIEWS, "--tokenizer", building.tokenizer(), "--split", "validation", "--limit", 10**30, "--json"
+        )
+        assert json.loads(outcome.out)[0]["rows"] == 80
+
+    @pytest.mark.parametrize("dataset", ["nowhere/*.jsonl", "/nowhere/data.parquet", "no-such-user/no-such-dataset"])
+    def test_an_unknown_dataset_is_named(self, tmp_path: Path, dataset: str) -> None:
+        outcome = build(tmp_path / "out", dataset)
+        assert outcome.status == 1
+        assert dataset in outcome.error[0]
+        assert not (tmp_path / "out").exists()
+
+    def test_an_empty_folder_is_no_dataset(self, tmp_path: Path) -> None:
+        (tmp_path / "data").mkdir()
+        outcome = build(tmp_path / "out", tmp_path / "data")
+        assert (outcome.status, "no data file" in outcome.error[0]) == (1, True)
+
+    def test_files_that_are_not_what_their_names_say_are_named(self, tmp_path: Path) -> None:
+        for name, content in (
+            ("train.jsonl", b"{not json"),
+            ("train.parquet", b"PAR1 no"),
+            ("train.csv", b"\xff\xfe\x00"),
+        ):
+            folder = tmp_path / name
+            folder.mkdir()
+            (folder / name).write_bytes(content)
+            outcome = build(tmp_path / "out", folder)
+            assert outcome.status == 1
+            assert str(folder) in outcome.error[0]
+
+    def test_a_text_column_that_is_not_text_is_named(self, tmp_path: Path) -> None:
+        outcome = build(tmp_path / "out", building.source(tmp_path / "data", train=NO_TEXT))
+        assert outcome.status == 1
+        assert "column 'text' holds int64, expected text" in outcome.error[0]
+        assert outcome.error[1] == "choose a text column with --text-column: label"
+
+    def test_labels_that_are_missing_are_counted(self, tmp_path: Path) -> None:
+        rows = [{"text": "x", "label": None if row % 3 == 0 else "a"} for row in range(9)]
+        outcome = build(tmp_path / "out", building.source(tmp_path / "data", train=rows), label_column="label")
+        assert outcome.status == 1
+        assert "3 of 9 rows cannot be used (train: 3 label_null)" in outcome.error[0]
+        assert not (tmp_path / "out" / "manifest.json").exists()
+
+    def test_an_error_of_several_lines_is_shown_in_one(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        from pipelines.prepare.build import launcher as building_module
+        from tfrecord_io.errors import SourceError
+
+        def fail(*args: object, **kwargs: object) -> None:
+            raise SourceError("first line\n  second line", remedy="do\nthis")
+
+        monkeypatch.setattr(building_module, "build", fail)
+        assert build(tmp_path / "out").error == ("first line second line", "do this")
+
+    @pytest.mark.slow
+    def test_verbose_shows_the_traceback_and_still_ends_in_two_lines(self, tmp_path: Path) -> None:
+        arguments = building.program("build", REVIEWS, "--verbose", *building.options(tmp_path / "out", split="nope"))
+        outcome = run(arguments)
+        assert outcome.status == 1
+        assert "Traceback" in outcome.err
+        assert [line.partition(":")[0] for line in outcome.err.splitlines()[-2:]] == ["error", "remedy"]
+
+    def test_a_warning_of_ours_is_one_line(self, tmp_path: Path) -> None:
+        outcome = build(tmp_path / "out", max_length=200, split="validation")
+        assert outcome.status == 0
+        (warning,) = (line for line in outcome.err.splitlines() if line.startswith("warning"))
+        assert warning.startswith("warning: --max-length 200 is over the limit of 128 tokens")
+
+    @pytest.mark.slow
+    def test_in_a_real_process_an_error_is_exactly_two_lines(self, tmp_path: Path) -> None:
+        outcome = run(building.program("build", REVIEWS, *building.options(tmp_path / "out", text_column="body")))
+        assert (outcome.status, outcome.out) == (1, "")
+        assert len(outcome.err.splitlines()) == 2
+        assert "'body'" in outcome.error[0]
+
+
+class TestBadOutput:
+    """Where nothing can be written, nothing is left behind, and the reason is given."""
+
+    @pytest.mark.parametrize(
+        ("output", "cause", "remedy"),
+        [
+            ("file", "cannot be written: ", "an --output that is a folder"),
+            ("file/below", "cannot be written: ", "an --output that is a folder"),
+            ("x" * 300, "File name too long", "a shorter --output"),
+            ("/proc/prep-tfrecords", "No such file or directory", "where folders can be made"),
+            ("nothing://bucket/out", "no way to open such an address", "a local folder or a gs:// address"),
+        ],
+    )
+    def test_a_place_that_cannot_hold_a_folder_is_named(
+        self, tmp_path: Path, output: str, cause: str, remedy: str
+    ) -> None:
+        (tmp_path / "file").write_bytes(b"mine")
+        path = output if "://" in output else str(tmp_path / output)
+        error = build(path).error
+        assert error[0].startswith(path)
+        assert cause in error[0]
+        assert remedy in error[1]
+        assert building.files(tmp_path) == {"file": b"mine"}
+
+    def test_a_folder_of_somebody_else_is_left_alone(self, tmp_path: Path) -> None:
+        (tmp_path / "thesis.tex").write_bytes(b"mine")
+        outcome = build(tmp_path)
+        assert outcome.error == (
+            f"{tmp_path}: holds thesis.tex, expected an empty or new folder",
+            "choose another --output",
+        )
+        assert building.files(tmp_path) == {"thesis.tex": b"mine"}
+
+    def test_another_dataset_in_the_folder_is_refused(self, tmp_path: Path) -> None:
+        shutil.copytree(reviews(), tmp_path / "out")
+        cause, remedy = build(tmp_path / "out", seed=3, label_column="label").error
+        assert "seed: was 0, now 3" in cause
+        assert "--overwrite" in remedy
+
+
+@functools.cache
+def mounting() -> tuple[str, ...]:
+    """The words before a command that give it mounts of its own: as root, or as root of a new user namespace."""
+    for words in (("unshare", "-m"), ("unshare", "-Urm")):
+        attempt = [*words, "mount", "-t", "tmpfs", "tmpfs", "/tmp"]
+        if shutil.which("unshare") and subprocess.run(attempt, capture_output=True).returncode == 0:
+            return words
+    return ()
+
+
+def in_a_small_disk(script: str, mount: Path, *, size: str) -> Outcome:
+    """Runs a shell script that sees a new file system of `size` at `mount`, gone when it ends."""
+    if not mounting():
+        pytest.skip("neither root nor user namespaces here: no file system can be mounted, full or read-only")
+    mount.mkdir()
+    prepared = f"set -u; mount -t tmpfs -o size={size} tmpfs {mount}; {script}"
+    return run([*mounting(), "bash", "-c", prepared])
+
+
+def words(*arguments: object) -> str:
+    return shlex.join(building.program(*arguments))
+
+
+@pytest.mark.slow
+class TestDisk:
+    """A file system that is full or read-only, for real."""
+
+    def test_on_a_full_disk_the_build_stops_and_goes_on_when_there_is_room(self, tmp_path: Path) -> None:
+        mount, kept = tmp_path / "mount", tmp_path / "kept"
+        options = building.options(mount / "out", label_column="label", workers=2)
+        first, again = words("build", REVIEWS, *options), words("build", REVIEWS, "--json", *options)
+        script = (
+            f"{first}; echo status $?; ls -A {mount}/out; echo remounting; "
+            f"mount -o remount,size=10m {mount}; {again}; cp -a {mount}/out {kept}"
+        )
+        outcome = in_a_small_disk(script, mount, size="200k")
+        before, _, after = outcome.out.partition("remounting\n")
+        assert before.splitlines()[0] == "status 1", outcome.err
+        assert "manifest.json" not in before
+        assert ".partial" not in before
+        cause, remedy = outcome.err.splitlines()[1:3]
+        assert cause.startswith(f"error: {mount}/out/")
+        assert cause.endswith("cannot be written: No space left on device")
+        assert remedy.startswith("remedy: free some space")
+        assert "Traceback" not in outcome.err
+        summary = json.loads(after)
+        assert summary["shards_made"] + summary["shards_kept"] == 4
+        assert building.files(kept) == building.files(reviews())
+
+    def test_a_read_only_disk_is_named(self, tmp_path: Path) -> None:
+        mount = tmp_path / "mount"
+        build_there = words("build", REVIEWS, *building.options(mount / "out"))
+        outcome = in_a_small_disk(f"mount -o remount,ro {mount}; {build_there}", mount, size="1m")
+        cause, remedy = outcome.error
+        assert outcome.status == 1
+        assert cause.endswith(f"cannot be written: {os.strerror(errno.EROFS)}")
+        assert remedy == "choose an --output on a file system that is not read-only"
+
+    def test_a_folder_without_permission_is_named(self, tmp_path: Path) -> None:
+        """In a process that has given up root's right to ignore permissions, where it has it."""
+        locked = tmp_path / "locked"
+        locked.mkdir(mode=0o555)
+        program = building.program("build", REVIEWS, *building.options(locked / "out"))
+        dropped = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override"] if os.geteuid() == 0 else []
+        outcome = run([*dropped, *program])
+        cause, remedy = outcome.error
+        assert outcome.status == 1
+        assert cause.endswith(f"cannot be written: {os.strerror(errno.EACCES)}")
+        assert remedy == "choose an --output that you may write to"
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset that takes a second or two: the reviews, ten times."""
+    folder = tmp_path_factory.mktemp("large") / "reviews"
+    folder.mkdir()
+    (folder / "train.jsonl").write_bytes((REVIEWS / "train.jsonl").read_bytes() * 10)
+    return folder
+
+
+def start_and_wait_for_shards(arguments: list[str], output: Path, *, shards: int) -> subprocess.Popen[str]:
+    """A build that has finished some of its shards, but by far not all."""
+    # Where a shell has started the tests in the background, interrupts are ignored, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(arguments, env=building.environment(), stderr=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, before)
+    while len(list(output.glob(".prep/*/train/receipt-*"))) < shards:
+        assert process.poll() is None, "the build was over before it could be stopped"
+        time.sleep(0.005)
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("stop", "workers"), [(signal.SIGINT, 1), (signal.SIGTERM, 2), (signal.SIGKILL, 2)])
+def test_a_build_that_is_stopped_can_be_finished_later(
+    tmp_path: Path, large: Path, stop: signal.Signals, workers: int
+) -> None:
+    output = tmp_path / "out"
+    options = building.options(output, label_column="label", shard_size="10kB", workers=workers)
+    with start_and_wait_for_shards(building.program("build", large, *options), output, shards=3) as process:
+        process.send_signal(stop)
+        stopped = time.perf_counter()
+        _, said = process.communicate(timeout=60)
+        assert time.perf_counter() - stopped < 5
+    assert not (output / "manifest.json").exists()
+    if stop != signal.SIGKILL:
+        outcome = Outcome(status=process.returncode, out="", err=said)
+        assert outcome.status == 128 + stop
+        assert outcome.error == (
+            "interrupted before the dataset was complete",
+            "run the same command again; finished shards are kept",
+        )
+        assert len(said.splitlines()) == 3
+    else:
+        assert process.returncode == -stop
+
+    again = building.command("build", large, "--json", *options)
+    assert again.status == 0, again.err
+    assert json.loads(again.out)["shards_kept"] >= 3
+    clean = building.built(large, label_column="label", shard_size="10kB", workers=2)
+    assert building.files(output) == building.files(clean)
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def fail(*args: object, **kwargs: object) -> None:
+        raise error
+
+    return fail
+
+
+BUILD_INTERRUPTED = (
+    "interrupted before the dataset was complete",
+    "run the same command again; finished shards are kept",
+)
+
+
+@pytest.mark.parametrize(
+    ("where", "arguments", "said"),
+    [
+        ("resolving.begin", ["build", "D", "--tokenizer=t", "--output=o"], BUILD_INTERRUPTED),
+        ("estimate.estimate", ["plan", "D", "--tokenizer=t"], ("interrupted", "run the same command again")),
+        *(
+            ("workspace.require_manifest", arguments, ("interrupted", "run the same command again"))
+            for arguments in (["inspect", "D"], ["verify", "D"], ["trace", "D", "--split=s", "--shard=0", "--record=0"])
+        ),
+        ("doctor.diagnose", ["doctor", "--output=o"], ("interrupted", "run the same command again")),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_an_interrupt_is_two_lines_and_status_130_and_only_a_build_leaves_a_dataset_incomplete(
+    where: str, arguments: list[str], said: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"pipelines.prepare.{where}", raising(KeyboardInterrupt()))
+    outcome = building.command(*arguments)
+    assert (outcome.status, outcome.error) == (130, said)
+
+
+SECRET_PLACE = "https://me:hush@host/file.parquet?X-Goog-Signature=hush"
+
+
+@pytest.mark.parametrize("command", sorted(OPTIONS))
+def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_if_asked_for(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each command, where it begins."""
+    wrong = RuntimeError(f"no\x1b[2J way to open {SECRET_PLACE}")
+    for where in ("resolving.begin", "estimate.estimate", "workspace.require_manifest", "doctor.diagnose"):
+        monkeypatch.setattr(f"pipelines.prepare.{where}", raising(wrong))
+    arguments = {
+        "build": ["D", "--tokenizer=t", "--output=o"],
+        "doctor": ["--output=o"],
+        "plan": ["D", "--tokenizer=t"],
+        "trace": ["D", "--split=s", "--shard=0", "--record=0"],
+    }.get(command, ["D"])
+    short, long = (building.command(command, *arguments, *more) for more in ([], ["--verbose"]))
+    assert short.status == long.status == 1
+    cause, remedy = short.error
+    assert cause == r"unexpected RuntimeError: no\x1b[2J way to open https://...@host/file.parquet?..."
+    assert "--verbose" in remedy
+    assert len(short.err.splitlines()) == 2
+    assert long.err.count("Traceback") == 1
+    assert long.err.splitlines()[-2:] == short.err.splitlines()
+    assert not {"hush", "\x1b"} & {long.err[at : at + size] for size in (1, 4) for at in range(len(long.err))}
+
+
+def test_a_warning_shows_no_secret_and_does_nothing_to_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipelines.prepare.build import resolving
+
+    def warn(*args: object, **kwargs: object) -> None:
+        logging.getLogger("pipelines.prepare.build.launcher").warning(
+            "%s: column %r is\x1b[2J gone", SECRET_PLACE, "a\u202eb"
+        )
+        raise OutputError("x", remedy="y")
+
+    monkeypatch.setattr(resolving, "begin", warn)
+    outcome = build(tmp_path / "out")
+    assert outcome.err.splitlines()[0] == (
+        r"warning: https://...@host/file.parquet?...: column 'a\u202eb' is\x1b[2J gone"
+    )
+
+
+@pytest.mark.slow
+def test_verbose_logs_of_any_library_show_no_secret(tmp_path: Path) -> None:
+    program = (
+        "import logging, sys\n"
+        "from pipelines.cli import commands\n"
+        "from pipelines.prepare import workspace\n"
+        "def fail(*_):\n"
+        "    try:\n"
+        "        raise OSError(sys.argv[1])\n"
+        "    except OSError as error:\n"
+        "        logging.getLogger('someone.else').exception('asked %s', sys.argv[1])\n"
+        "        raise\n"
+        "workspace.require_manifest = fail\n"
+        "commands.main.main(['inspect', 'D', '--verbose'])\n"
+    )
+    outcome = run([sys.executable, "-c", program, SECRET_PLACE])
+    assert outcome.status == 1
+    assert "ERROR someone.else: asked https://...@host/file.parquet?...\nTraceback" in outcome.err
+    assert "hush" not in outcome.err
+
+
+@pytest.mark.slow
+def test_the_program_ends_at_once_after_an_error_even_if_threads_are_at_work(tmp_path: Path) -> None:
+    program = (
+        "import sys, threading, time\n"
+        "from pipelines.cli import commands\n"
+        "threading.Thread(target=time.sleep, args=(60,)).start()\n"
+        "commands.main(['verify', sys.argv[1]])\n"
+    )
+    began = time.perf_counter()
+    outcome = run([sys.executable, "-c", program, str(tmp_path)])
+    assert time.perf_counter() - began < 30
+    assert outcome.status == 1
+    assert "no manifest.json" in outcome.error[0]
+
+
+@pytest.mark.slow
+def test_any_tokenizer_of_the_zoo_builds(tmp_path: Path, zoo: Zoo) -> None:
+    for kind in ("wordpiece_cased", "byte_bpe", "unigram", "slow_byt5"):
+        outcome = build(tmp_path / kind, tokenizer=zoo.path(kind), split="validation")
+        assert outcome.status == 0, outcome.err
+        assert building.command("verify", tmp_path / kind).status == 0
+
+
+def test_the_ingested_copy_is_kept_where_a_relative_path_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
+    monkeypatch.chdir(tmp_path)
+    for output in ("first", "second"):
+        ran = building.command("build", "source", *building.options(output, keep_ingested="kept"))
+        assert ran.status == 0, ran.err
+    assert len(list((tmp_path / "kept").glob("rows-*/*.arrow"))) == 1
+
+
+@pytest.mark.parametrize("folder", ["source", "source/kept"])
+def test_the_ingested_copy_is_not_kept_among_the_files_of_its_source(folder: str, tmp_path: Path) -> None:
+    rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
+    ran = building.command("build", rows, *building.options(tmp_path / "out", keep_ingested=tmp_path / folder))
+    assert ran.error[0] == f"--keep-ingested {tmp_path / folder}: in the dataset's folder, expected one outside of it"
+    assert [file.name for file in rows.iterdir()] == ["train.jsonl"]
+
+
+def test_a_kept_copy_that_cannot_be_written_is_a_matter_of_its_option(tmp_path: Path) -> None:
+    (tmp_path / "kept").write_bytes(b"")
+    rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
+    ran = building.command("build", rows, *building.options(tmp_path / "out", keep_ingested=tmp_path / "kept"))
+    assert ran.error[1] == "choose a --keep-ingested that is a folder"
+
+
+def test_a_source_that_has_moved_is_found_by_its_option(tmp_path: Path) -> None:
+    rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
+    assert building.command("build", rows, *building.options(tmp_path / "out")).status == 0
+    rows.rename(tmp_path / "elsewhere")
+    traced = ("trace", tmp_path / "out", "--split", "train", "--shard", 0, "--record", 0)
+    cause, remedy = building.command(*traced).error
+    assert cause == f"{rows}: no such file or folder"
+    assert remedy.endswith("; name its place with --source if it has moved")
+    assert building.command(*traced, "--source", tmp_path / "elsewhere").status == 0
+
+
+def test_the_copy_of_a_source_as_it_was_makes_room_for_the_next(tmp_path: Path) -> None:
+    rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
+    for broken in ("{", "{{"):
+        (rows / "train_z.jsonl").write_text('{"text": "fine"}\n' + broken + "\n")
+        ran = building.command("build", rows, *building.options(tmp_path / "out"))
+        assert "train_z.jsonl, row 1: no JSON object" in ran.error[0]
+        assert len(list((tmp_path / "out" / ".prep").glob("rows-*"))) == 1
+
+
+def test_other_rows_are_refused_without_a_copy_left_behind(tmp_path: Path) -> None:
+    rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
+    assert building.command("build", rows, *building.options(tmp_path / "out", limit=5)).status == 0
+    before = building.files(tmp_path / "out")
+    ran = building.command("build", rows, *building.options(tmp_path / "out", limit=7))
+    assert "planned for the rows train[0:5]" in ran.error[0]
+    assert building.files(tmp_path / "out") == before
+    assert not list((tmp_path / "out" / ".prep").glob("rows-*"))

@@ -1,0 +1,251 @@
+"""Every record leads back to the rows that are in it: checked against the tokens that the shards really hold."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from datasets import Dataset, DatasetDict
+
+from pipelines.prepare.audit import reopened_dataset
+from pipelines.prepare.audit.consent import Consent
+from pipelines.prepare.audit.decode import load_tokenizer
+from pipelines.prepare.audit.trace import Traced, Tracer
+from tests import building
+from tests.building import REVIEWS, built, read_manifest, reviews
+from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io import examples, records
+
+ROWS = [json.loads(line) for line in (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def tracer(root: Path, dataset: str | None = None) -> Tracer:
+    return Tracer(reopened_dataset.reopen(str(root), read_manifest(root), consent=Consent(source=dataset)))
+
+
+def shard_rows(root: Path, split: str, index: int) -> dict[str, np.ndarray]:
+    facts = read_manifest(root)
+    content = (root / facts.splits[split].shards[index].name).read_bytes()
+    content = gzip.decompress(content) if facts.compression == "gzip" else content
+    return examples.decode(records.scan(content, place=""), facts.schema, place="")
+
+
+def every_record(root: Path, split: str = "train", *, dataset: str | None = None) -> list[tuple[Traced, np.ndarray]]:
+    """What is traced, and the token ids, of every record of a split."""
+    source = tracer(root, dataset)
+    found = []
+    for index in range(len(read_manifest(root).splits[split].shards)):
+        for record, ids in enumerate(shard_rows(root, split, index)["input_ids"]):
+            found.append((source.trace(split=split, shard=index, record=record), ids))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"no_shuffle": True}, {"compression": "gzip"}, {"split": "train[10:200]+train[50:60]"}, {"limit": 100}],
+    ids=str,
+)
+def test_a_padded_record_is_the_row_that_it_is_traced_to(changes: dict[str, Any]) -> None:
+    root = reviews(**changes)
+    tokenizer = load_tokenizer(str(root))
+    seen = []
+    for traced, ids in every_record(root):
+        (row,) = traced.rows
+        assert row.texts == {"text": ROWS[row.row]["text"]}
+        expected = tokenizer(row.texts["text"], truncation=True, max_length=32, padding="max_length")["input_ids"]
+        assert ids.tolist() == expected
+        assert (row.file, row.file_row, row.tokens) == (str(REVIEWS / "train.jsonl"), row.row, None)
+        seen.append(row.row)
+    wanted = [row for start, stop in read_manifest(root).source["splits"]["train"] for row in range(start, stop)]
+    assert sorted(seen) == sorted(wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("add_bos", [None, True])
+@pytest.mark.parametrize("remainder", ["pad", "drop"])
+def test_a_joined_record_is_the_parts_of_rows_that_it_is_traced_to(
+    zoo: Zoo, add_bos: bool | None, remainder: str
+) -> None:
+    kind = "byte_bpe_bos" if add_bos else "byte_bpe"
+    root = built(
+        REVIEWS,
+        layout="concat",
+        split="train",
+        tokenizer=zoo.path(kind),
+        max_length=24,
+        shard_size="4kB",
+        remainder=remainder,
+        add_bos=add_bos,
+    )
+    facts = read_manifest(root).tokenizer
+    tokenizer = load_tokenizer(str(root))
+    collected: dict[int, list[int]] = {}
+    for traced, ids in every_record(root):
+        at = 0
+        for row in traced.rows:
+            assert row.tokens is not None
+            assert row.tokens[0] == at, "the rows of a record follow one another without a gap"
+            at = row.tokens[1]
+            assert row.texts == {"text": ROWS[row.row]["text"]}
+            collected.setdefault(row.row, []).extend(ids[row.tokens[0] : row.tokens[1]].tolist())
+        assert not ids[at:].any() or set(ids[at:].tolist()) == {facts.pad_id}
+    led = [facts.bos_id] if add_bos else []
+    whole = 0
+    for number, tokens in collected.items():
+        text_ids = tokenizer(ROWS[number]["text"], add_special_tokens=False)["input_ids"]
+        expected = [*led, *text_ids, facts.eos_id]
+        assert tokens == expected[: len(tokens)]
+        whole += len(tokens) == len(expected)
+    if remainder == "pad":
+        assert whole == len(collected) == len(ROWS)
+    else:
+        assert whole > 0.8 * len(ROWS)
+
+
+@pytest.mark.slow
+def test_rejected_rows_are_stepped_over(tmp_path: Path) -> None:
+    rows = [{"text": None if row % 7 == 3 else f"this is row {row} of many", "row": row} for row in range(300)]
+    data = building.source(tmp_path / "data", train=rows)
+    root = built(data, keep_column="row", max_error_rate=0.5, shard_size="10kB")
+    assert len(read_manifest(root).splits["train"].shards) > 2
+    source = tracer(root)
+    for index, shard in enumerate(read_manifest(root).splits["train"].shards):
+        numbers = shard_rows(root, "train", index)["row"]
+        found = [source.trace(split="train", shard=index, record=j).rows[0].row for j in range(len(numbers))]
+        assert found == numbers.tolist()
+        assert shard.ledger.rows_in == len(numbers) + shard.ledger.rows_rejected
+
+
+@pytest.mark.slow
+def test_rows_that_only_the_tokenizer_rejects_are_stepped_over_too() -> None:
+    root = built(REVIEWS, truncation="do_not_truncate", max_error_rate=1.0, split="train", max_length=24)
+    assert read_manifest(root).splits["train"].ledger.rejected["too_long"] > 20
+    tokenizer = load_tokenizer(str(root))
+    for traced, ids in every_record(root):
+        text = traced.rows[0].texts["text"]
+        assert ids.tolist() == tokenizer(text, max_length=24, padding="max_length")["input_ids"]
+
+
+@pytest.mark.slow
+def test_a_list_of_rejected_rows_that_is_gone_is_an_error_with_the_way_to_get_it_back(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": None}, *({"text": f"row {i}"} for i in range(20))])
+    assert building.command("build", data, *building.options(tmp_path / "out", max_error_rate=0.5)).status == 0
+    (path,) = (tmp_path / "out" / "rejected").iterdir()
+    for content in (None, b"{", b'{"row": "x"}\n', b'{"row": 5000}\n'):
+        path.unlink() if content is None else path.write_bytes(content)
+        arguments = ("--split", "train", "--shard", 0, "--record", 0)
+        cause, remedy = building.command("trace", tmp_path / "out", *arguments).error
+        assert cause == f"{path}: names 0 rows of this shard, but 1 were rejected"
+        assert "verify --repair" in remedy
+    assert building.command("verify", tmp_path / "out", "--repair").status == 0
+    assert building.command("trace", tmp_path / "out", *arguments).status == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "txt", "parquet", "arrow", "jsonl.gz"])
+def test_a_row_is_found_in_the_file_that_it_came_from(tmp_path: Path, kind: str) -> None:
+    """Several files of different lengths, with blank lines and quoted line breaks where a format has them."""
+    data = tmp_path / "data"
+    data.mkdir()
+    texts = {f"part-{index}.{kind}": [f"file {index} row {row}" for row in range(5 + 3 * index)] for index in range(3)}
+    for name, column in texts.items():
+        write(data / name, column)
+    root = built(data, text_column="text", max_length=16)
+    for traced, _ in every_record(root):
+        (row,) = traced.rows
+        assert row.file is not None
+        assert row.texts["text"].replace("\n", " ") == texts[Path(row.file).name][row.file_row]
+
+
+def write(path: Path, column: list[str]) -> None:
+    if path.suffix == ".parquet":
+        pq.write_table(pa.table({"text": column}), path)
+    elif path.suffix == ".arrow":
+        table = pa.table({"text": column})
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+    elif path.suffix == ".txt":
+        path.write_text("".join(f"{text}\n" for text in column))
+    elif path.suffix in (".csv", ".tsv"):
+        # A line break inside a cell: rows are no lines.
+        quoted = [f'"{text[:4]}\n{text[5:]}"' for text in column]
+        path.write_text("text\n" + "".join(f"{text}\n" for text in quoted))
+    else:
+        content = "".join(json.dumps({"text": text}) + "\n" for text in column).encode()
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+
+
+@pytest.mark.slow
+def test_a_saved_dataset_is_traced_to_its_arrow_files(tmp_path: Path) -> None:
+    saved = DatasetDict({"train": Dataset.from_dict({"text": [f"row {row}" for row in range(40)]})})
+    saved.save_to_disk(str(tmp_path / "saved"), num_shards={"train": 3})
+    for traced, _ in every_record(built(tmp_path / "saved")):
+        (row,) = traced.rows
+        assert row.file is not None
+        assert row.texts["text"] == f"row {row.row}"
+        first = {"data-00000": 0, "data-00001": 14, "data-00002": 27}[Path(row.file).name.partition("-of")[0]]
+        assert row.file_row == row.row - first
+
+
+def test_a_source_that_was_moved_is_named_by_an_option(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": f"row {row}"} for row in range(20)])
+    assert building.command("build", data, *building.options(tmp_path / "out")).status == 0
+    data.rename(tmp_path / "moved")
+    arguments = ("--split", "train", "--shard", 0, "--record", 3)
+    cause, _ = building.command("trace", tmp_path / "out", *arguments).error
+    assert str(data) in cause
+    outcome = building.command("trace", tmp_path / "out", *arguments, "--source", tmp_path / "moved", "--json")
+    assert outcome.status == 0, outcome.err
+    (row,) = json.loads(outcome.out)["rows"]
+    assert row["file"] == str(tmp_path / "moved" / "train.jsonl")
+    assert f"row {row['file_row']} of {tmp_path}/moved/train.jsonl" in outcome.err
+    assert f"text: row {row['row']}" in outcome.err
+
+
+def test_a_changed_source_is_refused(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": f"row {row}"} for row in range(20)])
+    assert building.command("build", data, *building.options(tmp_path / "out")).status == 0
+    building.source(data, train=[{"text": f"row {row}"} for row in range(21)])
+    cause, _ = building.command("trace", tmp_path / "out", "--split", "train", "--shard", 0, "--record", 0).error
+    assert "the source has changed since the dataset was made (source" not in cause
+    assert "files[train.jsonl].bytes: was " in cause
+
+
+@pytest.mark.parametrize(
+    ("arguments", "cause", "remedy"),
+    [
+        (("none", 0, 0), "no split 'none'", "choose among train, validation"),
+        (("train", 99, 0), "split 'train' has no shard 99", "choose 0 to "),
+        (("train", 0, 9999), "has no record 9999", "choose 0 to "),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_is(arguments: tuple[str, int, int], cause: str, remedy: str) -> None:
+    split, shard, record = arguments
+    found = building.command("trace", reviews(), "--split", split, "--shard", shard, "--record", record).error
+    assert cause in found[0]
+    assert remedy in found[1]
+
+
+def test_pairs_show_both_texts(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"a": f"first {i}", "b": f"second {i}"} for i in range(9)])
+    root = built(data, text_column=("a", "b"))
+    (row,) = tracer(root).trace(split="train", shard=0, record=4).rows
+    assert row.texts == {"a": f"first {row.row}", "b": f"second {row.row}"}
+
+
+def test_a_row_of_a_split_with_another_name_is_said_to_be_of_the_sources(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": f"row {row}"} for row in range(20)])
+    options = building.options(tmp_path / "out", split=("first=train[:5]", "train"))
+    assert building.command("build", data, *options).status == 0
+    for split, said in (("first", "split 'train'"), ("train", "the split")):
+        outcome = building.command("trace", tmp_path / "out", "--split", split, "--shard", 0, "--record", 3, "--json")
+        traced = json.loads(outcome.out)
+        assert f"row {traced['rows'][0]['row']} of {said} = row" in outcome.err
+        assert traced["origin"] == ("train" if split == "first" else None)

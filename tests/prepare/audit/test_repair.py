@@ -1,0 +1,290 @@
+"""What is damaged is made again, byte for byte, and nothing else is touched; or nothing is touched at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from pipelines.prepare.layouts import Tools
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.shards import shard_writer
+from tests import building
+from tests.building import REVIEWS, Outcome, built, read_manifest, reviews
+from tests.support.tokenizers_zoo import Zoo
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    """A private copy of a finished build."""
+    return Path(shutil.copytree(reviews(), tmp_path / "finished"))
+
+
+def repair(root: Path, *arguments: object) -> Outcome:
+    return building.command("verify", root, "--repair", *arguments)
+
+
+def train_shards(root: Path) -> list[Path]:
+    return sorted(root.glob("*-train-*.tfrecord*"))
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def swap(root: Path) -> None:
+    first, second = train_shards(root)[:2]
+    first.rename(root / "x")
+    second.rename(first)
+    (root / "x").rename(second)
+
+
+def truncate_all(root: Path) -> None:
+    for path in root.glob("*.tfrecord"):
+        os.truncate(path, 100)
+
+
+def remove(root: Path, pattern: str) -> None:
+    for path in sorted(root.glob(pattern)):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def add_a_file(root: Path) -> None:
+    (root / "tokenizer" / "more.json").write_bytes(b"{}")
+
+
+DAMAGE: dict[str, list[Callable[[Path], None]]] = {
+    "flip": [lambda root: flip(train_shards(root)[1], 500)],
+    "gone": [lambda root: remove(root, "*-train-00000-*")],
+    "swapped": [swap],
+    "all": [truncate_all],
+    "index gone": [lambda root: remove(root, "index")],
+    "index changed": [lambda root: flip(next((root / "index").iterdir()), -1)],
+    "index and shard": [lambda root: remove(root, "index"), lambda root: flip(train_shards(root)[0], 3)],
+    "tokenizer gone": [lambda root: remove(root, "tokenizer")],
+    "tokenizer changed": [lambda root: flip(root / "tokenizer" / "tokenizer.json", 20)],
+    "a file too many": [add_a_file],
+    "tfds": [lambda root: flip(root / "dataset_info.json", 5)],
+    "tfds gone": [lambda root: remove(root, "features.json"), lambda root: remove(root, "label.labels.txt")],
+    "receipts gone": [lambda root: remove(root, ".prep/*/train/receipt-*"), lambda root: remove(root, "*-train-*")],
+    "the workers' tokenizer": [
+        lambda root: remove(root, ".prep/*/tokenizer"),
+        lambda root: flip(train_shards(root)[0], 3),
+    ],
+}
+
+
+@pytest.mark.parametrize("engine", ["hf", "wordpiece"])
+def test_the_engine_of_the_manifest_makes_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    root = Path(shutil.copytree(reviews(engine=engine), tmp_path / "out"))
+    before = building.files(root)
+    remove(root, "*-train-00001-*")
+    used = []
+
+    def note(task: ShardTask, job: object, tools: Tools, **options: object) -> object:
+        used.append(tools.engine)
+        return written(task, job, tools, **options)  # type: ignore[arg-type]
+
+    written = shard_writer.write
+    monkeypatch.setattr(shard_writer, "write", note)
+    assert repair(root).status == 0
+    assert used == [engine]
+    assert building.files(root) == before, "its receipt, too, says so"
+
+
+def test_an_engine_that_does_not_serve_here_any_more_is_made_up_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(shutil.copytree(reviews(), tmp_path / "out"))
+    expected = building.shard_bytes(root)
+    remove(root, "*-train-00001-*")
+    version = metadata.version
+    monkeypatch.setattr(metadata, "version", lambda name: "0.99.0" if name == "tokenizers" else version(name))
+    outcome = repair(root)
+    assert outcome.status == 0, outcome.err
+    assert building.shard_bytes(root) == expected
+
+
+@pytest.mark.parametrize("damage", sorted(DAMAGE))
+def test_what_is_damaged_is_made_again_and_nothing_else(finished: Path, damage: str) -> None:
+    before = building.files(finished)
+    for change in DAMAGE[damage]:
+        change(finished)
+    damaged = building.files(finished)
+    sound = {name for name, content in damaged.items() if before.get(name) == content and not name.startswith(".prep")}
+    times = {name: (finished / name).stat().st_mtime_ns for name in sound}
+    assert building.command("verify", finished).status == 1
+    outcome = repair(finished)
+    assert outcome.status == 0, outcome.err
+    assert building.files(finished) == before
+    kept = {name for name in sound if (finished / name).stat().st_mtime_ns == times[name]}
+    # A shard brings its index along.
+    assert {name for name in sound - kept if not name.startswith("index/")} == set()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"layout": "concat"},
+        pytest.param({"compression": "gzip"}, marks=pytest.mark.slow),
+        pytest.param({"no_shuffle": True}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_every_kind_of_dataset_can_be_repaired(tmp_path: Path, changes: dict[str, object]) -> None:
+    clean = built(REVIEWS, **changes)
+    root = Path(shutil.copytree(clean, tmp_path / "out"))
+    for path in root.glob("*.tfrecord*"):
+        path.unlink()
+    assert repair(root).status == 0
+    assert building.files(root) == building.files(clean)
+
+
+@pytest.mark.slow
+def test_rejected_rows_come_back(tmp_path: Path) -> None:
+    rows = [{"text": None if row % 5 == 0 else f"row {row}"} for row in range(100)]
+    data = building.source(tmp_path / "data", train=rows)
+    root = tmp_path / "out"
+    assert building.command("build", data, *building.options(root, max_error_rate=0.5)).status == 0
+    before = building.files(root)
+    (rejected,) = (root / "rejected").iterdir()
+    assert len(rejected.read_bytes().splitlines()) == 20
+    for content in (None, b"", b"{", b"[]\n", rejected.read_bytes().replace(b"text_null", b"label_null")):
+        rejected.unlink() if content is None else rejected.write_bytes(content)
+        cause, _ = building.command("verify", root).error
+        assert cause.endswith("1 files are damaged or missing, the first is rejected/train-00000.jsonl")
+        assert repair(root).status == 0
+        assert building.files(root) == before
+
+
+def test_a_sound_dataset_is_left_as_it_is(finished: Path) -> None:
+    times = {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.is_file()}
+    outcome = repair(finished, "--json")
+    assert (outcome.status, json.loads(outcome.out)) == (0, [])
+    assert {path: path.stat().st_mtime_ns for path in finished.rglob("*") if path.is_file()} == times
+
+
+def test_json_says_what_was_repaired(finished: Path) -> None:
+    train_shards(finished)[0].unlink()
+    (found,) = json.loads(repair(finished, "--json").out)
+    assert (found["part"], found["file"], found["split"]) == ("shard", train_shards(finished)[0].name, "train")
+    assert found["repaired"] is True
+    assert "no such file" in found["problem"]
+
+
+@pytest.fixture
+def own_source(tmp_path: Path) -> tuple[Path, Path]:
+    """A source that a test may change, and a dataset made from it with a missing shard and a damaged one."""
+    data = Path(shutil.copytree(REVIEWS, tmp_path / "reviews"))
+    root = tmp_path / "out"
+    assert building.command("build", data, *building.options(root, label_column="label")).status == 0
+    train_shards(root)[0].unlink()
+    flip(train_shards(root)[0], 200)
+    (root / "features.json").unlink()
+    return data, root
+
+
+def test_with_a_changed_source_nothing_is_changed(own_source: tuple[Path, Path]) -> None:
+    data, root = own_source
+    lines = (data / "train.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    (data / "train.jsonl").write_text("".join(lines[:-1]), encoding="utf-8")
+    before = building.files(root)
+    cause, remedy = repair(root).error
+    assert "the source has changed since the dataset was made (files[train.jsonl].bytes: was " in cause
+    assert cause.endswith("nothing was changed here")
+    assert "--source" in remedy
+    assert building.files(root) == before
+
+
+@pytest.mark.slow
+def test_with_a_source_that_is_gone_nothing_is_changed(own_source: tuple[Path, Path]) -> None:
+    data, root = own_source
+    shutil.rmtree(data)
+    before = building.files(root)
+    cause, _ = repair(root).error
+    assert str(data) in cause
+    assert building.files(root) == before
+
+
+@pytest.mark.slow
+def test_a_source_that_was_moved_is_named_by_an_option(own_source: tuple[Path, Path]) -> None:
+    data, root = own_source
+    data.rename(data.parent / "moved")
+    assert repair(root, "--source", data.parent / "moved").status == 0
+    assert building.shard_bytes(root) == building.shard_bytes(reviews())
+
+
+def test_a_shard_that_does_not_come_out_as_it_was_is_not_written(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with another version of the tokenizers library that gives other tokens."""
+    monkeypatch.setattr(shard_writer, "generator", lambda job, task, *, length: None)
+    train_shards(finished)[1].unlink()
+    before = building.files(finished)
+    cause, remedy = repair(finished).error
+    assert "made again it has " in cause
+    assert "sha256 " in cause
+    assert cause.endswith("the shard was left as it is")
+    assert "versions of the libraries" in remedy
+    assert building.files(finished) == before
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [".prep", *(f".prep/*/{name}" for name in ("source.json", "train/plan.json", "train/files.json", "train/tasks-*"))],
+)
+def test_without_the_work_folder_there_is_no_repair(finished: Path, gone: str) -> None:
+    (path,) = finished.glob(gone)
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    train_shards(finished)[0].unlink()
+    before = building.files(finished)
+    cause, remedy = repair(finished).error
+    assert ".prep/" in cause
+    assert "copy .prep/ again" in remedy
+    assert building.files(finished) == before
+
+
+def test_without_any_copy_of_the_tokenizer_there_is_no_repair(finished: Path) -> None:
+    for path in (*finished.glob(".prep/*/tokenizer"), finished / "tokenizer"):
+        (path / "tokenizer.json").unlink()
+    before = building.files(finished)
+    cause, _ = repair(finished).error
+    assert "holds the tokenizer that the manifest names" in cause
+    assert building.files(finished) == before
+
+
+@pytest.mark.slow
+def test_a_dataset_of_several_splits_and_slices_is_repaired_from_its_plans(tmp_path: Path, zoo: Zoo) -> None:
+    """Splits that were added one after the other, by different commands."""
+    root = tmp_path / "out"
+    for split in ("train[:50]+train[100:150]", "validation[5:40]"):
+        assert building.command("build", REVIEWS, *building.options(root, split=split)).status == 0
+    before = building.files(root)
+    for path in root.glob("*.tfrecord"):
+        path.unlink()
+    assert repair(root).status == 0
+    assert building.files(root) == before
+
+
+def test_only_the_damaged_shards_are_made_again(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, int]] = []
+
+    def spy(task: ShardTask, *args: object, **kwargs: object) -> object:
+        made.append((task.split, task.index))
+        return written(task, *args, **kwargs)  # type: ignore[arg-type]
+
+    written = shard_writer.write
+    monkeypatch.setattr(shard_writer, "write", spy)
+    flip(train_shards(finished)[1], 77)
+    assert repair(finished).status == 0
+    assert made == [("train", 1)]
+    assert len(read_manifest(finished).splits["train"].shards) > 2

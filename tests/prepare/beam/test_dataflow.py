@@ -1,0 +1,391 @@
+"""A job for Dataflow: what is asked of the service, what workers get, what they make of it, and what is said here."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import subprocess
+import tarfile
+import time
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from apache_beam.internal import pickler
+from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, PipelineOptions
+from apache_beam.runners.dataflow import dataflow_runner
+
+from pipelines.prepare.beam import dataflow, packaging, pipeline, waiting
+from pipelines.prepare.beam.failures import AGAIN, Reported
+from pipelines.prepare.build import ingesting, resolving
+from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.process import progress
+from pipelines.prepare.storage import gcs
+from tests import building
+from tests.support import dataflow_service
+from tests.building import REVIEWS, Outcome, reviews
+from tests.cloud import emulator
+from tests.cloud.emulator import Gcs
+from tests.support.dataflow_service import JOB_IDS, End, Service
+from tfrecord_io import manifest
+from tfrecord_io.errors import RowsRejectedError
+
+TOKEN = "hf_ThisIsNoTokenOfAnybody"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Gcs]:
+    """gs:// for this module, in this process and others."""
+    with emulator.running() as found, pytest.MonkeyPatch.context() as environment:
+        for name in ("STORAGE_EMULATOR_HOST", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"):
+            environment.setenv(name, found.environment()[name])
+        environment.setenv("no_proxy", "localhost,127.0.0.1")
+        yield found
+    gcs.forget()
+
+
+def in_place(folder: Path) -> Path:
+    """Rows that need not be ingested."""
+    rows = {"text": [f"row {index}" for index in range(50)], "label": ["yes", "no"] * 25}
+    pq.write_table(pa.table(rows), folder / "train.parquet")
+    return folder / "train.parquet"
+
+
+def arguments(bucket: str, service: Service, *more: str, dataset: object = REVIEWS) -> list[object]:
+    """A build of the reviews, or of another dataset, by jobs on `service`."""
+    options = building.options(f"gs://{bucket}/out", label_column="label")
+    return ["build", dataset, "--json", *options, "--", *service.beam_args, f"--temp_location=gs://{bucket}/tmp", *more]
+
+
+@dataclasses.dataclass(frozen=True)
+class Launched:
+    """A finished job, and all that there is to know of it."""
+
+    out: str
+    err: str
+    request: dict[str, Any]
+    staged: dict[str, bytes]
+    made: dict[str, bytes]
+    report: dict[str, Any]
+    asked: list[str]
+
+
+@pytest.fixture(scope="module")
+def launched(store: Gcs, tmp_path_factory: pytest.TempPathFactory) -> Launched:
+    """One job through the command line, in a process that has a token for the hub."""
+    folder = tmp_path_factory.mktemp("worker")
+    bucket = store.bucket()
+    with dataflow_service.running(dataflow_service.worker_in_new_environment(store, folder)) as service:
+        environment = store.environment(HF_TOKEN=TOKEN, HF_HUB_OFFLINE="1", no_proxy="localhost,127.0.0.1")
+        command = building.program(*arguments(bucket, service))
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert ended.returncode == 0, ended.stderr
+    return Launched(
+        out=ended.stdout,
+        err=ended.stderr,
+        request=service.requests[-1],
+        staged=store.objects(bucket, "tmp/"),
+        made=store.objects(bucket, "out/"),
+        report=json.loads((folder / "report.json").read_text()),
+        asked=service.asked,
+    )
+
+
+@pytest.mark.slow
+class TestAFinishedJob:
+    """Of the launch above."""
+
+    def test_its_dataset_is_the_one_of_a_local_build(self, launched: Launched) -> None:
+        assert launched.made == building.files(reviews())
+        digest = manifest.digest(building.read_manifest(reviews()))
+        assert json.loads(launched.out)["manifest_sha256"] == digest
+
+    def test_workers_have_what_was_staged_and_no_tensorflow(self, launched: Launched) -> None:
+        assert "/environment/" in launched.report["code"]
+        assert "tests" not in launched.report["modules"]
+        assert "tensorflow" not in launched.report["modules"]
+
+    def test_no_token_is_in_the_request_or_in_anything_that_was_written(self, launched: Launched) -> None:
+        assert TOKEN not in json.dumps(launched.request)
+        contents = [*launched.staged.values(), *launched.made.values()]
+        for name, content in launched.staged.items():
+            if name.endswith(".tar.gz"):
+                with tarfile.open(fileobj=io.BytesIO(content)) as package:
+                    contents += [package.extractfile(member).read() for member in package if member.isfile()]  # type: ignore[union-attr]
+        assert len(contents) > 80
+        assert not [content for content in contents if TOKEN.encode() in content]
+        assert TOKEN not in launched.err
+
+    def test_no_session_of_the_launcher_is_sent(self, launched: Launched) -> None:
+        # Newer releases of setuptools write the name of a package with an underscore.
+        assert {name.rpartition("/")[2].replace("prep_tfrecords", "prep-tfrecords") for name in launched.staged} == {
+            "extra_packages.txt",
+            f"prep-tfrecords-{packaging.versions()['prep-tfrecords']}.tar.gz",
+            "pipeline.pb",
+            "requirements.txt",
+        }
+        assert launched.request["environment"]["sdkPipelineOptions"]["options"]["save_main_session"] is False
+
+    def test_the_graph_and_the_package_are_small(self, launched: Launched) -> None:
+        sizes = {name.rpartition("/")[2]: len(content) for name, content in launched.staged.items()}
+        assert sizes.pop("pipeline.pb") < 60_000
+        assert max(sizes.values()) < 500_000
+
+    def test_workers_install_base_dependencies_and_the_launchers_versions(self, launched: Launched) -> None:
+        files = {name.rpartition("/")[2]: content for name, content in launched.staged.items()}
+        pins = files["requirements.txt"].decode().split()
+        for name in ("tokenizers", "transformers"):
+            assert f"{name}=={packaging.versions()[name]}" in pins
+        (name,) = (name for name in files if name.endswith(".tar.gz"))
+        assert files["extra_packages.txt"].decode().split() == [name]
+        base = [line for line in launched.report["requires"] if "extra ==" not in line]
+        assert {"apache-beam", "datasets", "tokenizers"} <= {line.partition(">")[0] for line in base}
+        assert not [line for line in base if "tensorflow" in line]
+
+    def test_the_request_names_beams_own_image_one_process_and_the_job(self, launched: Launched) -> None:
+        environment = launched.request["environment"]
+        (pool,) = environment["workerPools"]
+        assert pool["workerHarnessContainerImage"].endswith(f"_sdk:{beam.__version__}")
+        assert "no_use_multiple_sdk_containers" in environment["experiments"]
+        assert "use_multiple_sdk_containers" not in environment["experiments"]
+        assert launched.request["name"].startswith("prep-tfrecords-reviews-")
+        assert launched.asked[0] == "POST /v1b3/projects/some-project/locations/us-central1/jobs"
+
+    def test_metrics_have_names_and_agree_with_the_manifest(self, launched: Launched) -> None:
+        splits = building.read_manifest(reviews()).splits.values()
+        shards = sum(len(split.shards) for split in splits)
+        assert launched.report["counters"] == {
+            "prep-tfrecords:rows": sum(split.ledger.rows_in for split in splits),
+            "prep-tfrecords:rejected": 0,
+            "prep-tfrecords:filtered": 0,
+            "prep-tfrecords:in_other_splits": 0,
+            "prep-tfrecords:tokens": sum(split.num_tokens for split in splits),
+            "prep-tfrecords:bytes": sum(split.num_bytes for split in splits),
+            "prep-tfrecords:shards": shards,
+        }
+        stages = ("read", "tokenize", "check", "write")
+        assert launched.report["distributions"] == {f"prep-tfrecords:{stage}_ms": shards for stage in stages}
+
+    def test_the_link_to_the_job_is_shown_and_nothing_of_beams_own_talk(self, launched: Launched) -> None:
+        for job in JOB_IDS:
+            link = f"https://console.cloud.google.com/dataflow/jobs/us-central1/{job}?project=some-project"
+            assert f"Dataflow job {job}: {link}" in launched.err.splitlines()
+        assert "Traceback" not in launched.err
+        assert "No module named" not in launched.err
+
+
+def no_package(checkout: Path, folder: Path) -> Path:
+    """In place of the sdist, which nobody will install."""
+    path = folder / "prep-tfrecords-0.tar.gz"
+    path.write_bytes(b"packed")
+    return path
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beam waits five seconds between its questions. And an sdist takes a second or two."""
+    clock = types.SimpleNamespace(time=time.time, sleep=lambda seconds: time.sleep(min(seconds, 0.05)))
+    monkeypatch.setattr(dataflow_runner, "time", clock)
+    monkeypatch.setattr(packaging, "_sdist", no_package)
+
+
+def launch(store: Gcs, service: Service, *more: str) -> Outcome:
+    return building.command(*arguments(store.bucket(), service, *more))
+
+
+def job_without_workers(request: Any) -> End:
+    time.sleep(0.3)
+    return End()
+
+
+@pytest.mark.usefixtures("quick")
+class TestOtherEnds:
+    """What is said where a job does not end well, or not while anybody watches."""
+
+    def test_a_workers_error_arrives_as_cause_and_remedy(self, store: Gcs) -> None:
+        error = RowsRejectedError("97 of 400 rows cannot be used", remedy="mend them")
+        text = f"Traceback (most recent call last):\n  File x\npipelines.failures.Reported: {Reported.of(error)} [while"
+        end = End(state="JOB_STATE_FAILED", message=text)
+        with dataflow_service.running(lambda request: end) as service:
+            assert launch(store, service).error == ("97 of 400 rows cannot be used", "mend them")
+
+    @pytest.mark.slow
+    def test_a_job_that_was_cancelled_is_said_to_be(self, store: Gcs) -> None:
+        with dataflow_service.running(lambda request: End(state="JOB_STATE_CANCELLED")) as service:
+            outcome = launch(store, service)
+        assert outcome.error == ("the Dataflow job ended in the state CANCELLED, expected DONE", AGAIN)
+
+    @pytest.mark.slow
+    def test_a_second_launcher_of_the_same_build_is_refused_by_the_service(self, store: Gcs) -> None:
+        with dataflow_service.running(job_without_workers) as service:
+            service.refusal = "The workflow could not be created. There is already an active job named prep-x-1. If"
+            outcome = launch(store, service)
+        assert outcome.error[0].startswith("a Dataflow job of the name prep-x-1 is at work")
+        assert "gcloud dataflow jobs cancel" in outcome.error[1]
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("ingests", [True, False])
+    def test_an_interrupt_leaves_the_job_alone_and_says_how_to_end_it(
+        self, store: Gcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingests: bool
+    ) -> None:
+        bucket, (job, _) = store.bucket(), JOB_IDS
+        fsspec.filesystem("gs").put(str(in_place(tmp_path)), f"gs://{bucket}/data/train.parquet")
+        dataset = REVIEWS if ingests else f"gs://{bucket}/data/train.parquet"
+
+        def interrupted(start: Any, **_: Any) -> None:
+            start()
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(waiting, "until_done", interrupted)
+        with dataflow_service.running(job_without_workers) as service:
+            outcome = building.command(*arguments(bucket, service, dataset=dataset))
+            assert [each for each in service.asked if each.startswith("PUT")] == []
+        cause, remedy = outcome.error
+        does = "ingests the source" if ingests else "completes the dataset"
+        assert cause == f"interrupted, but the Dataflow job {job} goes on, and {does} without this process"
+        assert f"gcloud dataflow jobs cancel {job} --region=us-central1 --project=some-project" in remedy
+
+    def test_an_interrupt_before_there_is_a_job_is_as_elsewhere(
+        self, store: Gcs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def interrupted(start: Any, **_: Any) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(waiting, "until_done", interrupted)
+        with dataflow_service.running(job_without_workers) as service:
+            assert launch(store, service).error[0] == "interrupted before the dataset was complete"
+
+    @pytest.mark.slow
+    def test_the_services_counters_are_shown_here(self, store: Gcs, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(dataflow, "_POLL_SECONDS", 0.05)
+        seen: list[progress.Counts] = []
+
+        def watch(request: Any) -> End:
+            for rows in (100, 250):
+                service.counters = {"rows": rows, "tokens": 9 * rows, "bytes": 70 * rows, "shards": rows // 100}
+                time.sleep(0.5)
+                seen.append(progress.read())
+            return End(state="JOB_STATE_CANCELLED")
+
+        with dataflow_service.running(watch) as service:
+            launch(store, service)
+        assert seen == [
+            progress.Counts(rows=100, tokens=900, num_bytes=7_000, shards=1),
+            progress.Counts(rows=250, tokens=2_250, num_bytes=17_500, shards=2),
+        ]
+
+    @pytest.mark.slow
+    def test_a_users_own_package_wins(self, store: Gcs, tmp_path: Path) -> None:
+        own = tmp_path / "own-1.0.tar.gz"
+        own.write_bytes(b"packed")
+        with dataflow_service.running(lambda request: End(state="JOB_STATE_CANCELLED")) as service:
+            launch(
+                store, service, f"--extra_package={own}", "--job_name=mine", "--experiments=use_multiple_sdk_containers"
+            )
+        (request,) = service.requests
+        assert request["name"] == "mine"
+        assert request["environment"]["sdkPipelineOptions"]["options"]["extra_packages"] == [str(own)]
+        assert "no_use_multiple_sdk_containers" not in request["environment"]["experiments"]
+        assert {package["name"] for package in request["environment"]["workerPools"][0]["packages"]} == {
+            "own-1.0.tar.gz",
+            "extra_packages.txt",
+        }
+
+
+@pytest.mark.parametrize(
+    ("beam_args", "cause"),
+    [
+        ([], "--runner=DataflowRunner without --project and --temp_location"),
+        (["--temp_location=gs://b/t"], "--runner=DataflowRunner without --project"),
+        (["--project=p"], "--runner=DataflowRunner without --temp_location"),
+        (["--project=p", "--temp_location=gs://b/t"], "is a folder of this machine, which Dataflow's workers do not"),
+    ],
+)
+def test_what_is_missing_is_said_before_any_work(tmp_path: Path, beam_args: list[str], cause: str) -> None:
+    options = building.options(tmp_path / "out")
+    outcome = building.command("build", REVIEWS, *options, "--", "--runner=DataflowRunner", *beam_args)
+    assert outcome.status == 2
+    assert cause in outcome.error[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_bucket_for_temporary_files_that_is_not_there_is_an_error_before_any_work(store: Gcs) -> None:
+    args = ["--runner=DataflowRunner", "--project=some-project", "--temp_location=gs://nobody-has-this/tmp"]
+    outcome = building.command("build", REVIEWS, *building.options(f"gs://{store.bucket()}/out"), "--", *args)
+    assert outcome.status == 1
+    assert "gs://nobody-has-this" in outcome.error[0]
+
+
+def test_without_googles_libraries_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dataflow, "_has_client", lambda: False)
+    args = ["--runner=DataflowRunner", "--project=p", "--temp_location=gs://b/t"]
+    outcome = building.command("build", REVIEWS, *building.options("gs://b/out"), "--", *args)
+    assert outcome.status == 2
+    assert "apache-beam[gcp]" in outcome.error[1]
+
+
+@pytest.fixture(scope="module")
+def resolved() -> Iterator[Resolved]:
+    """The reviews: what travels does not depend on where the rows are."""
+    begun = resolving.begin(
+        PrepareConfig(
+            source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
+            tokenizer=TokenizerConfig(name=str(building.tokenizer())),
+            output=OutputConfig(root="gs://bucket/folder/out", name="reviews", shard_bytes=20_000),
+            layout=LayoutConfig(max_length=32),
+        )
+    )
+    with ingesting.resolved_for_looking(begun) as found:
+        yield found
+
+
+def test_the_graph_of_ten_thousand_shards_is_small(resolved: Resolved) -> None:
+    arguments = pipeline.CommitArguments(items=resolved.items, identity=resolved.source.identity, max_error_rate=0.0)
+    tasks = [ShardTask(split="train", index=index, count=10_000, num_rows=1) for index in range(10_000)]
+    graph = beam.Pipeline(runner="DirectRunner")
+    pipeline._add_shards(graph, resolved.job, tasks, arguments, threads=None, sign=None)
+    assert len(graph.to_runner_api().SerializeToString()) < 100_000
+
+
+def test_functions_are_small(resolved: Resolved) -> None:
+    assert len(pickler.dumps(pipeline.WriteShard(resolved.job, versions=packaging.versions()))) < 5_000
+
+
+def test_the_jobs_name_is_one_of_its_work_and_of_a_form_that_dataflow_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def name_of(name: str = "reviews", work: str = "gs://bucket/folder/out f") -> str:
+        options = PipelineOptions([])
+        dataflow.prepare(options, name=name, work=work, folder=str(tmp_path))
+        found: str = options.view_as(GoogleCloudOptions).job_name
+        return found
+
+    monkeypatch.setattr(packaging, "ship", lambda *_: None)
+    assert name_of() == name_of()
+    names = [name_of(), name_of(work="gs://bucket/other f"), name_of("reviews-ingest"), name_of(work="x")]
+    names += [name_of(name="Ä_B..c" * 30), name_of(name="___")]
+    assert len(set(names)) == len(names)
+    for name in names:
+        assert len(name) <= 63
+        assert not set(name) - set("abcdefghijklmnopqrstuvwxyz0123456789-")
+        assert "--" not in name
+
+
+@pytest.mark.slow
+def test_what_the_user_says_of_processes_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packaging, "ship", lambda *_: None)
+    options = PipelineOptions(["--experiments=use_multiple_sdk_containers", "--job_name=mine"])
+    dataflow.prepare(options, name="reviews", work="x", folder=str(tmp_path))
+    assert "no_use_multiple_sdk_containers" not in options.view_as(DebugOptions).experiments
+    assert options.view_as(GoogleCloudOptions).job_name == "mine"

@@ -1,0 +1,128 @@
+"""The same pipeline on Apache Flink: the same bytes, and an end in two lines when something goes wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import building
+from tests.support import flink, servers
+from tests.building import REVIEWS, Outcome
+from tests.prepare.build.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
+from tests.prepare.shards.test_same_bytes import check_same, helpless_launcher
+from tests.support.servers import Cluster
+from tfrecord_io import manifest
+
+__all__ = ["helpless_launcher", "small_sample"]
+
+# A worker stays for the next stage of a job, which would else start another.
+KEPT = "--environment_cache_millis=20000"
+SOON = 90
+CHANGES = {"layout": "concat", "shard_size": "10kB"}
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Flink, and a pool for its workers."""
+    folder = tmp_path_factory.mktemp("flink")
+    with flink.job_server(folder) as service, servers.worker_pool(folder) as pool:
+        yield Cluster(service=service, pool=pool)
+
+
+@contextlib.contextmanager
+def build_that_starts_flink(output: Path) -> Iterator[subprocess.Popen[str]]:
+    """A build at work, as a user would type it: one task at a time, in a thread of the launcher."""
+    args = ["--runner=FlinkRunner", "--flink_master=[local]", f"--flink_job_server_jar={flink.jar()}"]
+    args += ["--parallelism=1", *(f"--job_server_jvm_properties={option}" for option in flink.JVM)]
+    command = building.program("build", REVIEWS, "--json", *building.options(output, **CHANGES), "--", *args)
+    # Whatever started these tests may have them ignore interrupts, which processes inherit.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with subprocess.Popen(
+        command, env=building.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        signal.signal(signal.SIGINT, before)
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def flink_of(process: subprocess.Popen[str], output: Path) -> list[int]:
+    """Waits for the first shard. Returns: the processes that the build has started by then."""
+    while not list(output.glob(".prep/*/train/receipt-*")):
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.05)
+    return [pid for pid in servers.descendants(process.pid) if "java" in Path(f"/proc/{pid}/comm").read_text()]
+
+
+def end_of(process: subprocess.Popen[str]) -> Outcome:
+    """What a build leaves. Fails if it takes long."""
+    out, err = process.communicate(timeout=SOON)
+    return Outcome(status=process.returncode, out=out, err=err)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("helpless_launcher")
+def test_flink_with_workers_elsewhere_changes_no_byte(tmp_path: Path, cluster: Cluster) -> None:
+    before, logged = cluster.worker_pids(), len(cluster.service.log.read_text())
+    check_same(tmp_path / "out", *cluster.beam_args, KEPT, "--parallelism=3", layout="pad", workers=1)
+    # The source is ingested by the worker of a job of its own.
+    assert len(set(cluster.worker_pids()) - set(before)) == 2, "made by workers that Flink had the pool start"
+    tasks = re.findall(r"WriteShard.*?\((\d/\d)\)", cluster.service.log.read_text()[logged:])
+    assert {"1/3", "2/3", "3/3"} <= set(tasks), "one part of the work for each of three"
+
+
+@pytest.mark.slow
+def test_a_flink_that_beam_starts_changes_no_byte_and_ends_with_the_job(tmp_path: Path) -> None:
+    with build_that_starts_flink(tmp_path / "out") as process:
+        started = flink_of(process, tmp_path / "out")
+        outcome = end_of(process)
+    assert outcome.status == 0, outcome.err
+    plain = building.built(REVIEWS, **CHANGES)
+    assert building.files(tmp_path / "out") == building.files(plain)
+    assert json.loads(outcome.out)["manifest_sha256"] == manifest.digest(building.read_manifest(plain))
+    assert len(started) == 1
+    assert not Path(f"/proc/{started[0]}").exists()
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_the_flink_that_beam_started_too(tmp_path: Path) -> None:
+    with build_that_starts_flink(tmp_path / "out") as process:
+        started = flink_of(process, tmp_path / "out")
+        process.send_signal(signal.SIGINT)
+        outcome = end_of(process)
+    assert outcome.error[0] == "interrupted before the dataset was complete"
+    assert len(started) == 1
+    assert not Path(f"/proc/{started[0]}").exists()
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_sample")
+def test_an_error_on_a_worker_comes_back_through_flink(tmp_path: Path, cluster: Cluster) -> None:
+    data, options = only_shards_find(tmp_path)
+    args = [*cluster.beam_args, KEPT, "--parallelism=2"]
+    cause, remedy = building.command("build", data, *options, "--", *args).error
+    assert cause == FOUND_BY_A_SHARD
+    assert remedy.startswith("mend or filter these rows")
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", ["--flink_job_server_jar=/no/such.jar", "--job_server_java_launcher=/no/java"])
+def test_a_flink_that_does_not_start_is_an_error(tmp_path: Path, given: str) -> None:
+    jar = tmp_path / "x.jar"
+    jar.touch()
+    args = ["--runner=FlinkRunner", f"--flink_job_server_jar={jar}", given]
+    cause, remedy = building.command("build", REVIEWS, *building.options(tmp_path / "out"), "--", *args).error
+    assert cause.startswith("the job server for --runner=FlinkRunner did not start: ")
+    assert given.partition("=")[2] in cause
+    assert "--job_endpoint" in remedy

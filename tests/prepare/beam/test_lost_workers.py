@@ -1,0 +1,220 @@
+"""Processes that die in the middle of a job: it ends soon, with cause and remedy, and the same command finishes it.
+
+However a launcher ends, it leaves none of its processes behind: each one that is a process here leads a session of its
+own, which has to be empty soon after. Where that is not the point, the launcher is this process.
+
+Every process has to import Beam, which is what these tests cost: none starts more of them than its claim needs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests import building
+from tests.support import servers
+from tests.building import REVIEWS, Outcome
+from tests.prepare.build.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
+from tests.support.servers import Cluster
+
+__all__ = ["small_sample"]
+
+WORKERS = 2
+# Shards after which a build is at work.
+SOME = 3
+CHANGES = {"label_column": "label", "shard_size": "10kB", "workers": WORKERS}
+# From the death of a process to the end of the launcher, and from that to the end of its workers, on a busy machine.
+SOON = 90
+GONE = 10
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Launcher:
+    """A build at work, as a process. Its log has what it says, and what its worker processes say."""
+
+    process: subprocess.Popen[bytes]
+    output: Path
+    log: Path
+
+    @property
+    def session(self) -> int:
+        return self.process.pid
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def wait_for_shards(self) -> None:
+        """Waits until the build has finished some of its shards, but by far not all."""
+        while kept(self.output) < SOME:
+            assert self.process.poll() is None, self.said()
+            time.sleep(0.01)
+
+    def wait(self) -> Outcome:
+        """What the launcher leaves. Fails if it takes long, or leaves any process that it has started."""
+        status = self.process.wait(timeout=SOON)
+        self.check_nobody_is_left()
+        return Outcome(status=status, out="", err=self.said())
+
+    def check_nobody_is_left(self) -> None:
+        give_up = time.monotonic() + GONE
+        while left := servers.session(self.session):
+            assert time.monotonic() < give_up, [servers.words(pid) for pid in left]
+            time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset that takes a second or two: the reviews, five times."""
+    folder = tmp_path_factory.mktemp("large") / "reviews"
+    folder.mkdir()
+    (folder / "train.jsonl").write_bytes((REVIEWS / "train.jsonl").read_bytes() * 5)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with servers.cluster(tmp_path_factory.mktemp("cluster") / "servers") as started:
+        yield started
+
+
+@contextlib.contextmanager
+def building_process(
+    dataset: Path, output: Path, *beam_args: str, program: Sequence[str] | None = None, **changes: object
+) -> Iterator[Launcher]:
+    """Starts a build. `program` is what runs it, where that is not the command line as it is."""
+    arguments = ["build", dataset, *building.options(output, **{**CHANGES, **changes}), "--", *beam_args]
+    command = [*program, *map(str, arguments)] if program else building.program(*arguments)
+    home = output.parent / f"{output.name}-home"
+    home.mkdir()
+    log = home / "log"
+    # A launcher that is killed leaves its temporary files.
+    environment = {**building.environment(), "TMPDIR": str(home)}
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # so that it does not start with it ignored
+    with log.open("wb") as stream:
+        process = subprocess.Popen(command, env=environment, stdout=stream, stderr=stream, start_new_session=True)
+    signal.signal(signal.SIGINT, before)
+    try:
+        yield Launcher(process=process, output=output, log=log)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def kept(output: Path) -> int:
+    """The number of shards that are finished."""
+    return len(list(output.glob(".prep/*/train/receipt-*")))
+
+
+def build_until(at_work: Callable[[], object], dataset: Path, output: Path, *beam_args: str) -> Outcome:
+    """Runs a build with one worker in this process. Calls `at_work` once it is. Fails if the build takes long then."""
+    over = threading.Event()
+    called = []
+
+    def watch() -> None:
+        while not over.wait(0.02):
+            if kept(output) >= SOME:
+                at_work()
+                called.append(time.monotonic())
+                return
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        options = building.options(output, **{**CHANGES, "workers": 1})
+        outcome = building.command("build", dataset, *options, "--", *beam_args)
+    finally:
+        over.set()
+        watcher.join()
+    (since,) = called
+    assert time.monotonic() - since < SOON
+    return outcome
+
+
+@pytest.mark.slow
+def test_a_portable_worker_that_is_killed_ends_the_job(tmp_path: Path, large: Path, cluster: Cluster) -> None:
+    output = tmp_path / "out"
+    outcome = build_until(lambda: os.kill(cluster.worker_pids()[-1], signal.SIGKILL), large, output, *cluster.beam_args)
+    cause, remedy = outcome.error
+    assert cause == "a worker process died in the middle of its work"
+    assert remedy.startswith("run the same command again; finished shards are kept")
+    assert not (output / "manifest.json").exists()
+
+
+@pytest.mark.slow
+def test_a_job_service_that_is_killed_ends_the_job(tmp_path: Path, large: Path, cluster: Cluster) -> None:
+    output = tmp_path / "out"
+    with servers.job_service(tmp_path) as service:
+        own = Cluster(service=service, pool=cluster.pool)
+        with building_process(large, output, *own.beam_args, workers=1) as launcher:
+            launcher.wait_for_shards()
+            service.kill()
+            cause, remedy = launcher.wait().error
+    assert cause.startswith("the connection to the job service or to a worker broke: ")
+    assert "run the same command again; finished shards are kept" in remedy
+    assert not (output / "manifest.json").exists()
+
+
+@pytest.mark.slow
+def test_a_worker_pool_that_is_killed_loses_nothing_once_its_workers_are_at_work(
+    tmp_path: Path, large: Path, cluster: Cluster
+) -> None:
+    output = tmp_path / "out"
+    with servers.worker_pool(tmp_path) as pool:
+        own = Cluster(service=cluster.service, pool=pool)
+        outcome = build_until(pool.kill, large, output, *own.beam_args)
+        again = building.command("build", REVIEWS, *building.options(tmp_path / "again"), "--", *own.beam_args)
+    assert outcome.status == 0, outcome.err
+    assert building.files(output) == building.files(building.built(large, **CHANGES))
+    assert again.error[0].startswith("the connection to the job service or to a worker broke: ")
+    assert not (tmp_path / "again" / "manifest.json").exists()
+
+
+@pytest.mark.slow
+def test_a_portable_worker_that_never_begins_ends_the_job(tmp_path: Path, cluster: Cluster) -> None:
+    """As where the pool's Python has no Beam. Beam's job service waits forever."""
+    program = (
+        "from pipelines.cli import commands\n"
+        "from pipelines.prepare import waiting\n"
+        "waiting._FIRST_SIGN_SECONDS = 3.0\n"
+        "commands.main()\n"
+    )
+    python = [sys.executable, "-c", program]
+    with (
+        cluster.pool.refusing(),
+        building_process(REVIEWS, tmp_path / "out", *cluster.beam_args, program=python) as launcher,
+    ):
+        cause, remedy = launcher.wait().error
+    assert cause == "no worker has begun 3 seconds after the job was started"
+    assert "logs of the job service and its workers" in remedy
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_a_portable_launcher_at_once(tmp_path: Path, large: Path, cluster: Cluster) -> None:
+    output = tmp_path / "out"
+    with building_process(large, output, *cluster.beam_args, workers=1) as launcher:
+        launcher.wait_for_shards()
+        launcher.process.send_signal(signal.SIGINT)
+        assert launcher.wait().error[0] == "interrupted before the dataset was complete"
+    os.kill(cluster.worker_pids()[-1], signal.SIGKILL)
+    assert not (output / "manifest.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("small_sample")
+def test_an_error_in_a_portable_worker_ends_in_its_cause_and_remedy(tmp_path: Path, cluster: Cluster) -> None:
+    data, options = only_shards_find(tmp_path)
+    cause, remedy = building.command("build", data, *options, "--", *cluster.beam_args).error
+    assert cause == FOUND_BY_A_SHARD
+    assert remedy.startswith("mend or filter these rows")
+    assert not (tmp_path / "out" / "manifest.json").exists()

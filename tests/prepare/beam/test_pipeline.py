@@ -1,0 +1,411 @@
+"""The same bytes from every way to run, functions that travel, and what becomes of options and errors on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import apache_beam as beam
+import pytest
+from apache_beam.internal import pickler
+from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
+from apache_beam.runners.runner import PipelineResult
+
+from pipelines.prepare.beam import failures, pipeline, waiting
+from pipelines.prepare.beam.failures import Failures, Reported
+from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.dataset import commit, plan_files, workspace
+from pipelines.prepare.dataset.job import Job
+from pipelines.prepare.dataset.plan_files import TaskKey
+from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.shards import shard_writer
+from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
+from tests import building
+from tests.support import servers
+from tests.building import REVIEWS, Outcome, read_manifest, reviews
+from tfrecord_io import errors, manifest
+from tfrecord_io.errors import ConfigError, CorruptRecordError, OutputError, PrepError, RowsRejectedError
+
+
+def build(output: object, *beam_args: str, **changes: object) -> Outcome:
+    options = building.options(output, **{"label_column": "label", **changes})
+    return building.command("build", REVIEWS, "--json", *options, "--", *beam_args)
+
+
+def resolved(output: Path) -> Resolved:
+    return building.resolved(
+        PrepareConfig(
+            source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
+            tokenizer=TokenizerConfig(name=str(building.tokenizer())),
+            output=OutputConfig(root=str(output), name="reviews", shard_bytes=20_000),
+            layout=LayoutConfig(max_length=32),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("workers", "beam_args"),
+    [
+        (None, []),
+        pytest.param(1, ["--runner=DirectRunner"], marks=pytest.mark.slow),
+        pytest.param(3, ["--runner", "FnApiRunner", "--direct_running_mode=in_memory"], marks=pytest.mark.slow),
+        pytest.param(1, ["--direct_num_workers=0"], marks=pytest.mark.slow),
+    ],
+)
+def test_workers_and_runners_change_no_byte(tmp_path: Path, workers: int | None, beam_args: list[str]) -> None:
+    outcome = build(tmp_path / "out", *beam_args, workers=workers)
+    assert outcome.status == 0, outcome.err
+    assert building.files(tmp_path / "out") == building.files(reviews())
+    assert json.loads(outcome.out)["manifest_sha256"] == manifest.digest(read_manifest(reviews()))
+
+
+@pytest.mark.slow
+def test_a_whole_build_goes_through_any_fsspec_scheme() -> None:
+    import fsspec
+
+    try:
+        outcome = build("memory://bucket/out")
+        assert outcome.status == 0, outcome.err
+        store = fsspec.filesystem("memory").store
+        got = {path.removeprefix("/bucket/out/"): bytes(file.getbuffer()) for path, file in store.items()}
+        assert got == building.files(reviews())
+        assert json.loads(build("memory://bucket/out").out)["shards_made"] == 0
+        assert building.command("verify", "memory://bucket/out").status == 0
+        assert building.command("inspect", "memory://bucket/out").status == 0
+        assert build("memory://bucket/out", seed=1).status == 1
+        assert build("memory://bucket/out", seed=1, overwrite=True).status == 0
+    finally:
+        fsspec.filesystem("memory").store.clear()
+
+
+PICKLERS: list[Callable[[Any], Any]] = [
+    lambda value: pickle.loads(pickle.dumps(value)),
+    lambda value: pickler.loads(pickler.dumps(value)),
+]
+
+
+def planned(job: Job, split: str) -> list[TaskKey]:
+    """The keys of a split's tasks, after the plan of `reviews()`."""
+    (folder,) = reviews().glob(f".prep/*/{split}")
+    shutil.copytree(folder, job.work_path(split), ignore=shutil.ignore_patterns("receipt-*"))
+    header = plan_files.read_header(job, split)
+    assert header is not None
+    return [plan_files.key_of(task) for task in plan_files.all_tasks(header)]
+
+
+@pytest.mark.parametrize("travel", PICKLERS, ids=["pickle", "beam"])
+def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[Any], Any]) -> None:
+    found = resolved(tmp_path / "out")
+    workspace.reserve(found, overwrite=False)
+    keys = [key for split in found.job.splits for key in planned(found.job, split)]
+
+    write = travel(pipeline.WriteShard(found.job))
+    write.setup()
+    receipts = [receipt for key in keys for receipt in write.process(travel(key))]
+    assert [travel(receipt) for receipt in receipts] == receipts
+
+    arguments = pipeline.CommitArguments(items=found.items, identity=found.source.identity, max_error_rate=0.0)
+    (fingerprint,) = travel(pipeline.Commit(found.job, arguments)).process(receipts)
+    assert fingerprint == found.job.fingerprint
+    assert building.files(tmp_path / "out") == building.files(reviews())
+
+
+@pytest.mark.slow
+def test_a_travelled_function_needs_nothing_of_the_process_that_sent_it(tmp_path: Path) -> None:
+    """No main-session state: a fresh process unpickles the function and makes a shard, without importing TensorFlow."""
+    found = resolved(tmp_path / "out")
+    workspace.reserve(found, overwrite=False)
+    keys = planned(found.job, "validation")
+    (tmp_path / "sent").write_bytes(pickle.dumps((pickler.dumps(pipeline.WriteShard(found.job)), keys)))
+    program = (
+        "import pickle, sys\n"
+        "from apache_beam.internal import pickler\n"
+        "function, keys = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "function = pickler.loads(function)\n"
+        "function.setup()\n"
+        "[list(function.process(key)) for key in keys]\n"
+        "assert 'tensorflow' not in sys.modules\n"
+    )
+    command = [sys.executable, "-c", program, str(tmp_path / "sent")]
+    subprocess.run(command, check=True, env=building.environment(), timeout=60)
+    expected = {name: content for name, content in building.shard_bytes(reviews()).items() if "validation" in name}
+    assert building.shard_bytes(tmp_path / "out") == expected
+
+
+@pytest.mark.slow
+def test_options_after_the_dashes_reach_beam(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+
+    def spy(*args: Any, **kwargs: Any) -> Any:
+        seen.append(kwargs["options"].get_all_options())
+        return made(*args, **kwargs)
+
+    made = beam.Pipeline
+    monkeypatch.setattr(beam, "Pipeline", spy)
+    outcome = build(tmp_path / "out", "--job_name=mine")
+    assert outcome.status == 0, outcome.err
+    assert {options["job_name"] for options in seen} == {"mine"}
+
+
+@pytest.mark.parametrize(
+    ("workers", "beam_args", "threads"),
+    [(3, [], 3), (1, ["--direct_num_workers", "2"], 2), (None, [], len(os.sched_getaffinity(0)))],
+)
+def test_as_many_shards_are_made_at_a_time_as_is_asked_for(
+    workers: int | None, beam_args: list[str], threads: int
+) -> None:
+    """What is said to Beam wins, and Beam itself always has one worker, which holds all threads."""
+    options = pipeline._options(beam_args, workers=workers)
+    assert pipeline._threads(options) == threads
+    assert options.view_as(DirectOptions).direct_num_workers == 1
+
+
+@pytest.mark.slow
+def test_tools_that_serve_one_thread_only_are_not_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    users: dict[int, set[str]] = {}
+    opened = []
+
+    def note(task: ShardTask, job: Any, tools: Any, **options: Any) -> Any:
+        opened.append(tools)  # none is let go of, so that no two have one id
+        users.setdefault(id(tools), set()).add(threading.current_thread().name)
+        return written(task, job, tools, **options)
+
+    written = shard_writer.write
+    monkeypatch.setattr(shard_writer, "write", note)
+    monkeypatch.setattr(HuggingFaceEngine, "concurrent", False)
+    assert build(tmp_path / "out", workers=2, shard_size="6kB", engine="hf").status == 0
+    assert len(set().union(*users.values())) == 2
+    assert [len(threads) for threads in users.values()] == [1, 1]
+
+
+def test_a_build_opens_no_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reached one could send a runner's messages, which are unpickled."""
+    before = servers.listening(os.getpid())
+    seen: list[set[int]] = []
+    at_work = set()
+
+    def look(*args: Any, **kwargs: Any) -> Any:
+        at_work.add(threading.current_thread().name)
+        seen.extend({*servers.listening(pid)} for pid in (os.getpid(), *servers.descendants(os.getpid())))
+        return written(*args, **kwargs)
+
+    written = shard_writer.write
+    monkeypatch.setattr(shard_writer, "write", look)
+    with socket.socket() as own:  # what looks for ports does find one
+        own.bind(("127.0.0.1", 0))
+        own.listen()
+        assert servers.listening(os.getpid()) == [*before, own.getsockname()[1]]
+    assert build(tmp_path / "out", workers=2, shard_size="6kB").status == 0
+    assert len(at_work) == 2, "two threads made the shards"
+    assert set().union(*seen) == set(before)
+
+
+@pytest.mark.parametrize("mode", ["multi_threading", "multi_processing"])
+def test_a_mode_that_opens_ports_is_refused(tmp_path: Path, mode: str) -> None:
+    outcome = build(tmp_path / "out", f"--direct_running_mode={mode}")
+    assert outcome.status == 2
+    assert outcome.error[0].startswith(f"--direct_running_mode={mode} opens ports")
+    assert "--workers" in outcome.error[1]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("beam_args", "cause"),
+    [
+        (["--no_such_option=1"], "Beam does not know --no_such_option=1"),
+        (["--direct_num_worker=3", "--job_name=x"], "Beam does not know --direct_num_worker=3"),
+        (["stray"], "Beam does not know stray"),
+        (["-x"], "Beam does not know -x"),
+        (["--runner=DataflowRunner", "--zonee=x"], "Beam does not know --zonee=x"),
+        (["--direct_num_workers=many"], "Beam: argument --direct_num_workers: invalid int value: 'many'"),
+        (["--direct_running_mode=fast"], "Beam: argument --direct_running_mode: invalid choice: 'fast'"),
+        (["--runner=NoSuchRunner"], "Beam: Unexpected pipeline runner: NoSuchRunner"),
+        (["--runner=DataflowRunner"], "--runner=DataflowRunner without --project and --temp_location"),
+    ],
+)
+def test_options_that_beam_does_not_take_are_an_error_before_any_work(
+    tmp_path: Path, beam_args: list[str], cause: str
+) -> None:
+    outcome = build(tmp_path / "out", *beam_args)
+    assert outcome.status == 2
+    assert cause in outcome.error[0]
+    assert len(outcome.err.splitlines()) == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_stray_argument_without_dashes_is_an_error_too(tmp_path: Path) -> None:
+    outcome = building.command("build", REVIEWS, "stray", *building.options(tmp_path / "out"))
+    assert (outcome.status, outcome.error[0]) == (1, "stray: no such file, expected only files where several are named")
+
+
+def test_runners_of_other_systems_get_options_that_beam_does_not_know() -> None:
+    options = pipeline._options(["--runner=FlinkRunner", "--no_such_option=2"])
+    assert options.get_all_options(retain_unknown_options=True)["no_such_option"] == "2"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("workers", "place"),
+    [(2, "write"), pytest.param(1, "write", marks=pytest.mark.slow), pytest.param(7, "commit", marks=pytest.mark.slow)],
+)
+def test_a_workers_error_arrives_as_it_was_and_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int, place: str
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise OutputError("out/x: disk; full", remedy="free some; space")
+
+    monkeypatch.setattr({"write": shard_writer, "commit": commit}[place], place, fail)
+    outcome = build(tmp_path / "out", workers=workers)
+    assert outcome.error == ("out/x: disk; full", "free some; space")
+    assert len(outcome.err.splitlines()) == 3
+    assert not (tmp_path / "out" / "manifest.json").exists()
+    monkeypatch.undo()
+    assert build(tmp_path / "out", workers=workers).status == 0, "a failure is forgotten by the next run"
+    assert building.files(tmp_path / "out") == building.files(reviews())
+
+
+@pytest.mark.slow
+def test_after_a_failure_the_other_threads_stop_at_their_next_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(read_manifest(reviews(shard_size="3kB")).splits["train"].shards) > 20
+    tried: list[int] = []
+
+    def fail_first(task: ShardTask, *args: Any, **kwargs: Any) -> Any:
+        tried.append(task.index)
+        if len(tried) == 1:
+            raise OutputError("x", remedy="y")
+        time.sleep(0.05)
+        return written(task, *args, **kwargs)
+
+    written = shard_writer.write
+    monkeypatch.setattr(shard_writer, "write", fail_first)
+    assert build(tmp_path / "out", workers=2, shard_size="3kB").error == ("x", "y")
+    assert len(tried) <= 4
+
+
+def test_a_bug_in_a_worker_is_two_lines_and_keeps_its_traceback_for_verbose(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bug(*args: Any, **kwargs: Any) -> None:
+        raise ArithmeticError("a bug")
+
+    monkeypatch.setattr(shard_writer, "write", bug)
+    short, long = (build(tmp_path / "out", workers=2, verbose=verbose) for verbose in (None, True))
+    assert short.status == long.status == 1
+    assert short.error[0] == "unexpected ArithmeticError: a bug [while running 'WriteShards']"
+    assert "in bug" in long.err
+    assert long.err.splitlines()[-2:] == short.err.splitlines()[-2:]
+
+
+@pytest.mark.parametrize("kind", [RowsRejectedError, OutputError, CorruptRecordError, ConfigError])
+def test_an_error_is_read_back_from_a_runners_text(kind: type[errors.PrepError]) -> None:
+    error = kind("train[3]: a; b\n  [while running 'x'] \u2014 {}", remedy='do "this"; and that')
+    text = f"Traceback:\n  File x\nfailures.Reported: {Reported.of(error)} [while running 'WriteShard']\n\nmore"
+    found = failures.from_text(text)
+    assert type(found) is kind
+    assert (found.cause, found.remedy) == (error.cause, error.remedy)
+
+
+def test_a_worker_in_another_process_reports_its_error_as_text() -> None:
+    error = OutputError("cause", remedy="remedy")
+    with pytest.raises(Reported, match="OutputError") as caught, Failures().remembered():
+        raise error
+    assert caught.value.__cause__ is error
+
+
+def test_a_report_from_another_process_and_its_traceback_hold_no_secret() -> None:
+    error = OutputError("ftp://me:hush@host: cannot be written", remedy="use https://host/x?sig=hush")
+    error.__cause__ = OSError("no answer from https://host/x?X-Goog-Signature=hush")
+    with pytest.raises(Reported) as caught, Failures().remembered():
+        raise error
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
+    found = failures.from_text(str(caught.value))
+    assert (found.cause, found.remedy) == ("ftp://...@host: cannot be written", "use https://host/x?...")
+
+
+def test_a_report_that_was_cut_off_is_still_an_error_in_two_lines() -> None:
+    cut = str(Reported.of(OutputError("a long cause", remedy="x")))[:60]
+    found = failures.from_text(cut)
+    assert "the job failed: " in found.cause
+    assert failures.AGAIN in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "cause", "remedy"),
+    [
+        ("x\nModuleNotFoundError: No module named 'pipelines' [while", "a worker has no module pipelines", "install"),
+        ("x\nRuntimeError: Channel closed prematurely.\n", "a worker process died", failures.AGAIN),
+        (
+            '<Rpc terminated with:\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = "Socket closed"\n>',
+            "the connection to the job service or to a worker broke: Socket closed",
+            failures.AGAIN,
+        ),
+        ("status = StatusCode.DEADLINE_EXCEEDED\n", "not done within --job_server_timeout", "give a larger one"),
+        ("Traceback\n  x\nKeyError: 'beam:env:process:v1'\n\n", "the job failed: KeyError: 'beam:env:", "--verbose"),
+        ("", "the job failed: no reason was given", "--verbose"),
+    ],
+)
+def test_what_else_a_runner_says_gets_a_cause_and_a_remedy(text: str, cause: str, remedy: str) -> None:
+    found = failures.from_text(text)
+    assert cause in found.cause
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "FAILED", "UPDATED", "DRAINED"])
+def test_a_job_that_ends_in_another_state_than_done_is_an_error(state: str) -> None:
+    with pytest.raises(PrepError, match=f"ended in the state {state}, expected DONE"):
+        waiting.until_done(lambda: PipelineResult(state))
+
+
+@pytest.mark.slow
+def test_a_job_that_is_done_without_a_manifest_here_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where workers on other machines have written to disks of their own."""
+    monkeypatch.setattr(commit, "commit", lambda *args, **kwargs: None)
+    outcome = build(tmp_path / "out")
+    assert outcome.error[0].endswith("the job is done, but there is no manifest.json here")
+    assert "gs://" in outcome.error[1]
+
+
+class TestJobService:
+    """What --job_endpoint leads to."""
+
+    ARGS = ("--runner=PortableRunner", "--environment_type=LOOPBACK")
+
+    def test_the_portable_runner_needs_an_endpoint(self, tmp_path: Path) -> None:
+        outcome = build(tmp_path / "out", *self.ARGS)
+        assert (outcome.status, outcome.error[0]) == (2, "--runner=PortableRunner without --job_endpoint")
+
+    def test_a_service_that_does_not_answer_is_an_error_before_any_work(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pipeline, "_CONNECT_SECONDS", 1)
+        with socket.socket() as taken:  # bound, but nobody listens
+            taken.bind(("localhost", 0))
+            endpoint = f"localhost:{taken.getsockname()[1]}"
+            outcome = build(tmp_path / "out", *self.ARGS, f"--job_endpoint={endpoint}")
+        assert outcome.status == 1
+        assert outcome.error[0] == f"no job service answers at {endpoint} within 1 seconds"
+        assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize(
+        ("given", "seconds"), [([], 30 * 24 * 3600), (["--job_server_timeout=7"], 7), (["--job-server-timeout=7"], 7)]
+    )
+    def test_beams_limit_for_requests_does_not_end_a_long_job(self, given: list[str], seconds: int) -> None:
+        args = [*self.ARGS, "--job_endpoint=localhost:1", *given]
+        options = pipeline._options(args)
+        assert options.view_as(PortableOptions).job_server_timeout == seconds

@@ -1,0 +1,124 @@
+"""A job that would reject too much is refused before its shards are made, and rows are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from pipelines.prepare.build import unusable_rows
+from pipelines.prepare.dataset.receipts import RejectedRow
+from pipelines.prepare.plan import sample_choice
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.rows.reading import SplitSource
+from tests.prepare import stored
+from tests.prepare.stored import Work
+from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io.errors import RowsRejectedError
+from tfrecord_io.schema import Feature
+
+ROWS = 2000
+COLUMNS = ColumnPlan(texts=("text",), kept=(Feature(name="kept", dtype="int64", shape=(), role="column"),))
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only few groups of small splits are read."""
+    monkeypatch.setattr(sample_choice, "_MOST_BYTES", 3000)
+
+
+def made(folder: Path, zoo: Zoo, *, texts: Any = (), kept: Any = (), ranges: Any = None) -> Work:
+    """Rows with nulls of `texts` and `kept`."""
+    table = pa.table(
+        {
+            "text": [None if row in texts else f"text {row} " * 5 for row in range(ROWS)],
+            "kept": pa.array([None if row in kept else row for row in range(ROWS)], pa.int64()),
+        }
+    )
+    source = stored.parquet(folder, table, group_rows=20, ranges=ranges)
+    return stored.work(zoo.path("wordpiece_uncased"), source, columns=COLUMNS)
+
+
+def found(work: Work) -> unusable_rows.Unusable:
+    sample = work.measure()
+    assert sample is not None
+    return unusable_rows.find(work.job, work.splits["train"], sample.read)
+
+
+def test_of_a_split_that_is_read_whole_every_unusable_row_is_known(tmp_path: Path, zoo: Zoo) -> None:
+    unusable = found(made(tmp_path, zoo, texts=range(7, ROWS, 50), kept=[1999, 57]))
+    assert unusable.by_reason == {"column_null": 1, "text_null": 40}
+    assert unusable.first == tuple(RejectedRow(row=row, reason="text_null") for row in (7, 57, 107))
+    assert unusable.exact
+
+
+@pytest.mark.usefixtures("few")
+def test_nulls_of_groups_are_counted_and_the_first_rows_named(tmp_path: Path, zoo: Zoo) -> None:
+    unusable = found(made(tmp_path, zoo, texts=range(1407, ROWS, 50)))
+    assert unusable.by_reason == {"text_null": 12}
+    assert [row.row for row in unusable.first] == [1407, 1457, 1507]
+    assert not unusable.exact
+
+
+@pytest.mark.usefixtures("few")
+def test_nulls_in_several_columns_may_be_in_the_same_rows(tmp_path: Path, zoo: Zoo) -> None:
+    unusable = found(made(tmp_path, zoo, texts=range(0, 20, 2), kept=range(0, 20, 4)))
+    assert sum(unusable.by_reason.values()) == 10
+
+
+@pytest.mark.usefixtures("few")
+def test_nulls_in_rows_that_are_not_asked_for_do_not_count(tmp_path: Path, zoo: Zoo) -> None:
+    # Of the group of rows 1000 to 1019 half is asked for: of its twelve nulls two at least are there.
+    texts = [*range(998), *range(1004, 1016)]
+    unusable = found(made(tmp_path, zoo, texts=texts, ranges=[(1010, ROWS)]))
+    assert unusable.by_reason.get("text_null", 0) in (2, 6)  # 6 if the sample has read them
+
+
+@pytest.mark.usefixtures("few")
+def test_where_nothing_is_null_nothing_more_is_read(tmp_path: Path, zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = made(tmp_path, zoo)
+    sample = work.measure()
+    assert sample is not None
+    monkeypatch.setattr(SplitSource, "read", lambda *_: pytest.fail("read"))
+    unusable = unusable_rows.find(work.job, work.splits["train"], sample.read)
+    assert (unusable.by_reason, unusable.first) == ({}, ())
+
+
+@pytest.mark.usefixtures("few")
+def test_three_groups_are_read_at_most_to_name_rows(tmp_path: Path, zoo: Zoo) -> None:
+    work = made(tmp_path, zoo, texts=range(0, ROWS, 20))
+    sample = work.measure()
+    assert sample is not None
+    with mock.patch.object(SplitSource, "read", autospec=True, side_effect=SplitSource.read) as reads:
+        unusable = unusable_rows.find(work.job, work.splits["train"], sample.read)
+    assert unusable.by_reason == {"text_null": 100}
+    assert len(unusable.first) == 3
+    assert reads.call_count <= 3
+
+
+@pytest.mark.parametrize(("exact", "said"), [(True, "^3 of 10 rows"), (False, "^at least 3 of 10 rows")])
+def test_the_refusal_says_whether_that_is_all(exact: bool, said: str) -> None:
+    first = (RejectedRow(row=4, reason="text_null"),)
+    unusable = unusable_rows.Unusable(by_reason={"text_null": 3}, first=first, exact=exact)
+    with pytest.raises(RowsRejectedError, match=said + r" cannot be used \(train: 3 text_null\), .* train\[4\] text_"):
+        unusable_rows.check({"train": unusable}, rows={"train": 10}, limit=0.2)
+    unusable_rows.check({"train": unusable}, rows={"train": 10}, limit=0.3)
+
+
+def test_a_task_names_file_and_row_of_what_it_cannot_use(tmp_path: Path, zoo: Zoo) -> None:
+    source = made(tmp_path, zoo).splits["train"]
+    pieces = source.groups.pieces([(500, 540), (100, 110)])
+    task = ShardTask(split="train", index=0, count=1, num_rows=50, pieces=pieces)
+    error = unusable_rows.unusable_row(RejectedRow(row=105, reason="label_null"), task)
+    assert str(error).startswith(f"train[105] in {tmp_path}/train-0.parquet cannot be used (label_null)")
+    assert "--max-error-rate" in (error.remedy or "")
+
+
+def test_rows_are_counted_once_in_the_cover_of_their_groups() -> None:
+    reasons = np.array(["", "text_null", "filtered"], dtype=object)
+    assert unusable_rows._first(np.array([5, 6, 7]), reasons) == [RejectedRow(row=6, reason="text_null")]

@@ -1,0 +1,423 @@
+"""The output folder: what is there already is used, refused or cleared, and never mixed up."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.prepare import storage
+from pipelines.prepare.build.resolving import source_place
+from pipelines.prepare.dataset import workspace
+from pipelines.prepare.dataset.job import tokenizer_files
+from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.process import memory
+from pipelines.prepare.shards import shard_writer
+from pipelines.prepare.sources.files.data_files import Listing
+from pipelines.prepare.sources.rows.opening import Found
+from pipelines.prepare.tokenize.folder_digest import bytes_digest
+from tests import building
+from tests.building import REVIEWS, Outcome, reviews
+from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
+
+
+def build(output: Path, **changes: object) -> Outcome:
+    return building.command(
+        "build", REVIEWS, "--json", *building.options(output, **{"label_column": "label", **changes})
+    )
+
+
+def result(outcome: Outcome) -> dict[str, Any]:
+    assert outcome.status == 0, outcome.err
+    summary: dict[str, Any] = json.loads(outcome.out)
+    return summary
+
+
+def made_and_kept(outcome: Outcome) -> tuple[int, int]:
+    summary = result(outcome)
+    return summary["shards_made"], summary["shards_kept"]
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Path:
+    """A private copy of a finished build."""
+    return Path(shutil.copytree(reviews(), tmp_path / "finished"))
+
+
+@pytest.fixture(scope="module")
+def num_shards() -> int:
+    return len(building.shard_bytes(reviews()))
+
+
+def receipts(root: Path) -> list[Path]:
+    return sorted(root.glob(".prep/*/*/receipt-*.json"))
+
+
+def test_a_finished_dataset_is_not_made_again(finished: Path, num_shards: int) -> None:
+    times = {path: path.stat().st_mtime_ns for path in finished.glob("*.tfrecord")}
+    assert made_and_kept(build(finished)) == (0, num_shards)
+    assert {path: path.stat().st_mtime_ns for path in finished.glob("*.tfrecord")} == times
+    assert building.files(finished) == building.files(reviews())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "damage",
+    ["shard gone", "receipt gone", "receipt damaged", "shard cut off", "wrong receipt", "another shard's receipt"],
+)
+def test_only_what_is_missing_is_made_again_with_the_same_bytes(finished: Path, num_shards: int, damage: str) -> None:
+    if "receipt" in damage:  # which nobody needs any more once there is a manifest
+        (finished / "manifest.json").unlink()
+    shard, receipt = sorted(finished.glob("*-train-*.tfrecord"))[1], receipts(finished)[1]
+    if damage == "shard gone":
+        shard.unlink()
+    elif damage == "receipt gone":
+        receipt.unlink()
+    elif damage == "receipt damaged":
+        receipt.write_bytes(receipt.read_bytes()[:-20])
+    elif damage == "shard cut off":
+        os.truncate(shard, 100)
+    elif damage == "another shard's receipt":
+        shutil.copy(receipts(finished)[0], receipt)
+    else:
+        receipt.write_text(receipt.read_text().replace('"fingerprint": "', '"fingerprint": "0'))
+    assert made_and_kept(build(finished)) == (1, num_shards - 1)
+    assert building.files(finished) == building.files(reviews())
+
+
+def test_an_unfinished_dataset_is_completed(finished: Path, num_shards: int) -> None:
+    (finished / "manifest.json").unlink()
+    for path in (*sorted(finished.glob("*.tfrecord"))[2:], *receipts(finished)[2:]):
+        path.unlink()
+    assert made_and_kept(build(finished)) == (num_shards - 2, 2)
+    assert building.files(finished) == building.files(reviews())
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_what_a_killed_process_left_half_written_is_swept_away(finished: Path, is_whole: bool) -> None:
+    for name in (".partial-1-reviews-train", "rejected/.partial-2", "tokenizer/.partial-3"):
+        storage.write_bytes(str(finished / "x"), b"x")
+        (finished / name).parent.mkdir(exist_ok=True)
+        (finished / "x").rename(finished / name)
+    storage.write_bytes(str(finished / ".prep" / f"rows-{'0' * 16}" / "train-00000-00000.arrow"), b"x")
+    if not is_whole:
+        (finished / "manifest.json").unlink()
+    result(build(finished))
+    assert building.files(finished) == building.files(reviews())
+
+
+@pytest.mark.slow
+def test_another_split_is_added_and_the_first_stays(tmp_path: Path) -> None:
+    first = result(build(tmp_path / "out", split="train"))
+    before = building.files(tmp_path / "out")
+    second = result(build(tmp_path / "out", split="validation"))
+    assert first["splits"].keys() == {"train"}
+    assert second["splits"].keys() == {"train", "validation"}
+    after = building.files(tmp_path / "out")
+    assert {name: after[name] for name in before if ".tfrecord" in name} == {
+        name: content for name, content in before.items() if ".tfrecord" in name
+    }
+    assert after["manifest.json"] == building.files(reviews())["manifest.json"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "listed"),
+    [
+        ({"seed": 5}, "seed: was 0, now 5"),
+        ({"max_length": 16}, "max_length: was 32, now 16"),
+        ({"shard_size": "30kB"}, "shard_bytes: was 20000, now 30000"),
+        ({"label_column": None}, 'label_column: was "label", now null'),
+        ({"no_shuffle": True}, "shuffle: was true, now false"),
+        ({"compression": "gzip"}, 'compression: was "none", now "gzip"'),
+    ],
+)
+@pytest.mark.parametrize("state", ["finished", "unfinished", "without work folder"])
+def test_another_request_is_refused_and_names_what_differs(
+    finished: Path, changes: dict[str, Any], listed: str, state: str
+) -> None:
+    if state == "unfinished":
+        (finished / "manifest.json").unlink()
+    elif state == "without work folder":
+        shutil.rmtree(finished / ".prep")
+    before = building.files(finished)
+    cause, remedy = build(finished, **changes).error
+    assert listed in cause
+    assert cause.count(": was ") == 1
+    assert remedy == "choose another --output, or start over with --overwrite"
+    assert building.files(finished) == before
+
+
+def test_another_tokenizer_is_refused(finished: Path, zoo: Zoo) -> None:
+    cause, _ = build(finished, tokenizer=zoo.path("wordpiece_uncased")).error
+    assert "tokenizer: was " in cause
+
+
+def test_another_input_is_refused(finished: Path, tmp_path: Path) -> None:
+    data = Path(shutil.copytree(REVIEWS, tmp_path / "reviews"))
+    with (data / "train.jsonl").open("a", encoding="utf-8") as lines:
+        lines.write('{"text": "one more", "label": "positive"}\n')
+    options = building.options(finished, label_column="label")
+    cause, _ = building.command("build", data, *options).error
+    assert "source.files[train.jsonl].bytes: was " in cause
+    assert "source.files[train.jsonl].xxh3: was " in cause
+    assert "validation" not in cause
+
+
+def test_a_file_more_is_named(tmp_path: Path) -> None:
+    before = {"files": [{"name": "a", "bytes": 1}, {"name": "b", "bytes": 2}], "x": [1, {"y": 2}], "same": [1]}
+    now = {"files": [{"name": "b", "bytes": 3}, {"name": "c", "bytes": 4}], "x": [1, {"y": 3}], "same": [1]}
+    assert workspace.differences(before, now) == (
+        'files[a]: was {"bytes": 1, "name": "a"}, now null; files[b].bytes: was 2, now 3; '
+        'files[c]: was null, now {"bytes": 4, "name": "c"}; x: was [1, {"y": 2}], now [1, {"y": 3}]'
+    )
+
+
+def test_many_differences_are_counted() -> None:
+    listed = workspace.differences({str(index): 0 for index in range(50)}, {})
+    assert listed.count(": was 0, now null") == 20
+    assert listed.endswith("; and 30 more")
+
+
+def test_a_build_that_fails_leaves_what_is_to_be_overwritten_as_it_is(finished: Path, tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": None, "label": "x"}, {"text": "a", "label": "x"}])
+    options = building.options(finished, label_column="label", overwrite=True)
+    cause, _ = building.command("build", data, *options).error
+    assert cause.startswith("1 of 2 rows cannot be used")
+    assert without_rows(finished) == building.files(reviews())
+
+
+def without_rows(root: Path) -> dict[str, bytes]:
+    """All files but those of an ingested copy of the source, which serves the next attempt."""
+    return {name: content for name, content in building.files(root).items() if not name.startswith(".prep/rows-")}
+
+
+def test_a_build_that_fails_before_it_has_made_anything_leaves_no_folder(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"text": [None, "a"]}), tmp_path / "a.parquet")
+    outcome = building.command("build", tmp_path / "a.parquet", *building.options(tmp_path / "out" / "deep"))
+    assert outcome.error[0].startswith("1 of 2 rows cannot be used")
+    assert not (tmp_path / "out" / "deep").exists()
+
+
+def test_a_build_that_fails_leaves_nothing_but_the_rows_that_it_has_ingested(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": None}, {"text": "a"}])
+    assert building.command("build", data, *building.options(tmp_path / "out")).status == 1
+    assert building.files(tmp_path / "out")
+    assert not without_rows(tmp_path / "out")
+    result(building.command("build", data, "--json", *building.options(tmp_path / "out", max_error_rate=0.5)))
+    assert not list(tmp_path.glob("out/.prep/rows-*"))
+
+
+def test_where_the_source_was_is_written_down_without_credentials(tmp_path: Path) -> None:
+    config = SourceConfig(dataset="s3://key:secret@host/data/*.parquet?token=secret#x", config="c")
+    place = source_place(config, found_with({"kind": "parquet"}))
+    assert place == {"dataset": "s3://host/data/*.parquet", "config": "c", "revision": None}
+
+
+def found_with(identity: dict[str, Any]) -> Found:
+    """A dataset that is known by this alone."""
+    listing = Listing(kind="files", splits={}, identity=identity)
+    return Found(listing=listing, columns={}, footers={}, addresses={})
+
+
+def test_where_the_source_was_is_an_absolute_path_or_a_pinned_hub_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir("/")
+    place = source_place(SourceConfig(dataset="a/*.jsonl"), found_with({"kind": "json"}))
+    assert place["dataset"] == "/a/*.jsonl"
+    hub = found_with({"kind": "hub", "revision": "abc"})
+    assert source_place(SourceConfig(dataset="user/name", revision="main"), hub) == {
+        "dataset": "user/name",
+        "config": None,
+        "revision": "abc",
+    }
+
+
+def test_a_worker_whose_job_was_cleared_away_stops(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def clear_first(*args: Any, **kwargs: Any) -> Any:
+        workspace.clear(str(finished))
+        return written(*args, **kwargs)
+
+    written = shard_writer.write
+    (finished / "manifest.json").unlink()
+    receipts(finished)[0].unlink()
+    monkeypatch.setattr(shard_writer, "write", clear_first)
+    cause, remedy = build(finished).error
+    assert "the files of this job are gone: another job has started over" in cause
+    assert "let one job at a time write" in remedy
+    assert building.shard_bytes(finished) == {}
+
+
+def test_a_worker_whose_job_was_cleared_away_while_it_tokenized_leaves_no_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resolved = building.resolved(request(tmp_path / "out", seed=0))
+    workspace.reserve(resolved, overwrite=False)
+    monkeypatch.setattr(memory, "give_back", lambda: workspace.clear(resolved.job.root))
+    pieces = resolved.source.splits["train"].groups.pieces([(0, 10)])
+    task = ShardTask(split="train", index=0, count=1, num_rows=10, pieces=pieces)
+    with pytest.raises(OutputError, match="the files of this job are gone: another job has started over"):
+        shard_writer.write(task, resolved.job, resolved.tools)
+    assert without_rows(tmp_path / "out") == {}
+
+
+def flip(folder: Path) -> None:
+    changed = bytearray((folder / "tokenizer.json").read_bytes())
+    changed[100] ^= 1
+    (folder / "tokenizer.json").write_bytes(changed)
+
+
+MEDDLED: dict[str, Callable[[Path], object]] = {
+    "a byte": flip,
+    "a file gone": lambda folder: (folder / "tokenizer_config.json").unlink(),
+    "a file more": lambda folder: (folder / "special_tokens_map.json").write_text("{}"),
+}
+
+
+@pytest.mark.parametrize("meddled", sorted(MEDDLED))
+def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path: Path, meddled: str) -> None:
+    resolved = building.resolved(request(tmp_path / "out", seed=0))
+    workspace.reserve(resolved, overwrite=False)
+    job, folder = resolved.job, tmp_path / "out" / ".prep" / resolved.job.fingerprint / "tokenizer"
+    MEDDLED[meddled](folder)
+    got = bytes_digest(building.files(folder))
+    for use in (job.open_tools, lambda: tokenizer_files(job)):
+        with pytest.raises(FormatError) as caught:
+            use()
+        assert caught.value.cause == (
+            f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, "
+            f"expected {job.facts.content_sha256}"
+        )
+        assert "delete this folder, and run the same build again" in caught.value.remedy
+    shutil.rmtree(folder)
+    workspace.reserve(resolved, overwrite=False)
+    assert tokenizer_files(job) == resolved.tokenizer_files
+
+
+@pytest.mark.parametrize("name", ["..", "a\\b", "a\0b"])
+def test_a_file_of_a_tokenizer_has_a_plain_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """An object's name may be anything."""
+    job = building.resolved(request(tmp_path / "out", seed=0)).job
+    monkeypatch.setattr(storage, "list_files", lambda folder: [name])
+    with pytest.raises(FormatError, match=r"tokenizer: .* is no name of a tokenizer's file") as caught:
+        tokenizer_files(job)
+    assert repr(name) in caught.value.cause
+
+
+def test_of_two_jobs_without_a_lock_one_sees_the_other(tmp_path: Path) -> None:
+    """As on an object store: both have found the folder free before either has written."""
+    first, second = (building.resolved(request(tmp_path / "out", seed=seed)) for seed in (0, 1))
+    for each in (first, second):
+        workspace.check(each.job.root, items=each.items, overwrite=False)
+    workspace.reserve(first, overwrite=False)
+    with pytest.raises(FingerprintMismatchError, match="seed: was 0, now 1"):
+        workspace.reserve(second, overwrite=False)
+    workspace.check(first.job.root, items=first.items, overwrite=False)
+
+
+def request(output: Path, *, seed: int) -> PrepareConfig:
+    return PrepareConfig(
+        source=SourceConfig(dataset=str(REVIEWS)),
+        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
+        output=OutputConfig(root=str(output), name="reviews"),
+        seed=seed,
+    )
+
+
+def test_other_rows_of_a_split_are_refused(finished: Path) -> None:
+    cause, _ = build(finished, split="train[:10]").error
+    assert "split 'train' was planned for the rows train[0:320], but now the rows train[0:10] are asked for" in cause
+
+
+@pytest.mark.parametrize("job", [b"", b"[1]", b"{", None])
+def test_an_unknown_job_in_the_work_folder_is_refused(tmp_path: Path, job: bytes | None) -> None:
+    folder = tmp_path / "out" / ".prep" / "0123"
+    folder.mkdir(parents=True)
+    if job is not None:
+        (folder / "job.json").write_bytes(job)
+    cause, _ = build(tmp_path / "out").error
+    assert "holds a dataset made from something else" in cause
+
+
+@pytest.mark.parametrize("plan", [b"", b"[]", b'{"split": 1}', b"\xff"])
+def test_a_damaged_plan_is_named(finished: Path, plan: bytes) -> None:
+    (finished / "manifest.json").unlink()
+    (path,) = finished.glob(".prep/*/train/plan.json")
+    path.write_bytes(plan)
+    cause, remedy = build(finished).error
+    assert str(path) in cause
+    assert remedy == "start over with --overwrite"
+
+
+def test_a_damaged_manifest_is_named(finished: Path) -> None:
+    (finished / "manifest.json").write_bytes(b'{"format": "prep-tfrecords"')
+    cause, _ = build(finished).error
+    assert cause.startswith(f"{finished}/manifest.json: not JSON")
+
+
+@pytest.mark.parametrize("names", [["notes.txt"], ["manifest.json", "index.html"], ["tokenizer"], [".hidden"]])
+@pytest.mark.parametrize("overwrite", [None, True])
+def test_a_folder_that_holds_something_else_is_left_alone(
+    tmp_path: Path, names: list[str], overwrite: bool | None
+) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    for name in names:
+        (output / name).write_text('{"name": "a web page, not a dataset"}')
+    before = building.files(output)
+    cause, remedy = build(output, overwrite=overwrite).error
+    assert cause == f"{output}: holds {', '.join(sorted(names))}, expected an empty or new folder"
+    assert remedy == "choose another --output"
+    assert building.files(output) == before
+
+
+@pytest.mark.slow
+def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    result(build(tmp_path / "out"))
+    assert building.files(tmp_path / "out") == building.files(reviews())
+
+
+OTHERS = {
+    "notes.txt": b"mine",
+    "other-train-00000-of-00001.tfrecord": b"another dataset's",
+    "reviews.tfrecord": b"no shard's name",
+    "reviews-train.tfrecord": b"no shard's name",
+    "checkpoints/1/manifest.json": b"{}",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["finished", "unfinished", "without work folder", "damaged manifest"])
+def test_overwrite_starts_over_and_deletes_nothing_of_others(finished: Path, state: str) -> None:
+    if state == "unfinished":
+        (finished / "manifest.json").unlink()
+        receipts(finished)[0].unlink()
+    elif state == "without work folder":
+        shutil.rmtree(finished / ".prep")
+    elif state == "damaged manifest":
+        (finished / "manifest.json").write_bytes(b"{")
+    for name, content in OTHERS.items():
+        (finished / name).parent.mkdir(parents=True, exist_ok=True)
+        (finished / name).write_bytes(content)
+    result(build(finished, overwrite=True, seed=1, shard_size="60kB"))
+    expected = building.files(reviews(seed=1, shard_size="60kB"))
+    assert building.files(finished) == {**expected, **OTHERS}
+
+
+def test_clearing_an_empty_or_missing_folder_does_nothing(tmp_path: Path) -> None:
+    workspace.clear(str(tmp_path))
+    workspace.clear(str(tmp_path / "missing"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_manifest_is_no_dataset(tmp_path: Path) -> None:
+    assert workspace.read_manifest(str(tmp_path)) is None
+    assert workspace.read_manifest(str(tmp_path / "missing")) is None

@@ -1,0 +1,452 @@
+"""With several lengths of rows each row is in the smallest that holds it, and all else is as with one length."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.prepare import storage
+from pipelines.prepare.audit import reopened_dataset
+from pipelines.prepare.audit.decode import load_tokenizer
+from pipelines.prepare.audit.trace import Tracer
+from pipelines.prepare.dataset import plan_files
+from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.plan import sampling
+from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.shards import shard_writer
+from pipelines.prepare.sources.formats.groups import Pieces
+from tests import building
+from tests.building import REVIEWS, read_manifest
+from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io import examples, records
+from tfrecord_io.errors import ManifestError, OutputError
+from tfrecord_io.format import record_index
+from tfrecord_io.manifest import Manifest, Shard
+
+LENGTHS = (16, 24, 40)
+OPTIONS: dict[str, Any] = {
+    "label_column": "label",
+    "max_length": None,
+    "bucket_lengths": "16,24,40",
+    "shard_size": "10kB",
+}
+ROWS = {
+    split: [json.loads(line) for line in (REVIEWS / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()]
+    for split in ("train", "validation")
+}
+
+
+def bucketed(**changes: Any) -> Path:
+    """A finished build of the reviews. Shared."""
+    return building.built(REVIEWS, **{**OPTIONS, **changes})
+
+
+def decoded(root: Path, facts: Manifest, shard: Shard) -> dict[str, np.ndarray]:
+    """The records of a shard, as rows of its length."""
+    assert shard.length is not None
+    schema = facts.bucket(shard.length).schema
+    with storage.read_stream(str(root / shard.name)) as stream:
+        parts = [
+            examples.decode(payloads, schema, place=shard.name)
+            for payloads in records.read_payloads(stream, compression=facts.compression, place=shard.name)
+        ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def every_record(root: Path, split: str) -> Iterator[tuple[int, Shard, dict[str, np.ndarray]]]:
+    """Each shard of a split with its number and its records."""
+    facts = read_manifest(root)
+    for index, shard in enumerate(facts.splits[split].shards):
+        yield index, shard, decoded(root, facts, shard)
+
+
+def changed_by(root: Path, before: dict[str, bytes]) -> set[str]:
+    after = building.files(root)
+    return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+
+
+# Rows
+
+
+@pytest.mark.parametrize("changes", [{}, pytest.param({"compression": "gzip"}, marks=pytest.mark.slow)], ids=str)
+def test_each_row_is_what_transformers_pads_to_the_smallest_length_that_holds_it(changes: dict[str, Any]) -> None:
+    root = bucketed(**changes)
+    tokenizer = load_tokenizer(str(root))
+    for split, rows in ROWS.items():
+        expected = []
+        for row in rows:
+            tokens = len(tokenizer(row["text"], truncation=True, max_length=LENGTHS[-1])["input_ids"])
+            length = min(length for length in LENGTHS if length >= tokens)
+            padded = tokenizer(row["text"], truncation=True, max_length=length, padding="max_length")
+            expected.append((length, *(tuple(padded[name]) for name in ("input_ids", "attention_mask"))))
+        got = [
+            (shard.length, tuple(ids), tuple(mask))
+            for _, shard, columns in every_record(root, split)
+            for ids, mask in zip(columns["input_ids"].tolist(), columns["attention_mask"].tolist(), strict=True)
+        ]
+        assert sorted(got) == sorted(expected)
+
+
+@pytest.mark.slow
+def test_pairs_and_tokenizers_that_pad_on_the_left_have_lengths_too(tmp_path: Path, zoo: Zoo) -> None:
+    rows = [{"a": "the small house " * (row % 7), "b": "of every river " * (1 + row % 4)} for row in range(90)]
+    data = building.source(tmp_path / "data", train=rows)
+    root = tmp_path / "out"
+    options = building.options(
+        root,
+        text_column=("a", "b"),
+        tokenizer=zoo.path("wordpiece_cased"),
+        padding_side="left",
+        max_length=24,
+        bucket_lengths="8,24",
+    )
+    assert building.command("build", data, *options).status == 0
+    tokenizer = load_tokenizer(str(root))
+    expected = []
+    for row in rows:
+        tokens = len(tokenizer(row["a"], row["b"], truncation=True, max_length=24)["input_ids"])
+        length = 8 if tokens <= 8 else 24
+        padded = tokenizer(row["a"], row["b"], truncation=True, max_length=length, padding="max_length")
+        expected.append((padded["input_ids"], padded["attention_mask"], padded["token_type_ids"]))
+    got = [
+        row
+        for _, _, columns in every_record(root, "train")
+        for row in zip(
+            *(columns[name].tolist() for name in ("input_ids", "attention_mask", "token_type_ids")), strict=True
+        )
+    ]
+    assert sorted(got) == sorted(expected)
+
+
+def test_rows_of_one_length_are_permuted_within_their_shard() -> None:
+    orders = []
+    tracer = Tracer(reopened_dataset.reopen(str(bucketed()), read_manifest(bucketed())))
+    for index, shard, _ in itertools.islice(every_record(bucketed(), "train"), 3):
+        traced = [tracer.trace(split="train", shard=index, record=record) for record in range(shard.num_examples)]
+        orders.append([record.rows[0].row for record in traced])
+    assert all(order != sorted(order) for order in orders if len(order) > 3)
+
+
+# What the manifest says
+
+
+def test_shards_have_a_length_and_a_task_and_stand_in_order() -> None:
+    facts = read_manifest(bucketed())
+    assert facts.bucket_lengths == LENGTHS
+    assert facts.row_length == 40
+    split = facts.splits["train"]
+    count = len(split.by_task())
+    assert count > 1
+    assert [(shard.length, shard.task) for shard in split.shards] == [
+        (length, task) for length in LENGTHS for task in range(count)
+    ]
+    names = [f"reviews-train-b{shard.length}-{shard.task:05d}-of-{count:05d}.tfrecord" for shard in split.shards]
+    assert [shard.name for shard in split.shards] == names
+
+
+@pytest.mark.slow
+def test_every_file_has_a_ledger_that_balances_and_the_first_of_a_task_has_the_rejected_rows(tmp_path: Path) -> None:
+    rows = [{"text": None if row % 5 == 0 else "word " * (row % 30)} for row in range(300)]
+    data = building.source(tmp_path / "data", train=rows)
+    root = tmp_path / "out"
+    options = building.options(root, bucket_lengths="8,16,24", max_length=None, shard_size="4kB", max_error_rate=0.5)
+    assert building.command("build", data, *options).status == 0
+    split = read_manifest(root).splits["train"]
+    assert all(shard.ledger.balanced for shard in split.shards)
+    assert all(shard.num_examples == shard.ledger.rows_used for shard in split.shards)
+    assert (split.ledger.rows_in, split.ledger.rejected) == (300, {"text_null": 60})
+    tasks = split.by_task()
+    assert len(tasks) > 1
+    for task, made in tasks.items():
+        listed = (root / "rejected" / f"train-{task:05d}.jsonl").read_text().splitlines()
+        assert [sum(shard.ledger.rejected.values()) for shard in made] == [len(listed), *(0 for _ in made[1:])]
+    assert building.command("verify", root).status == 0
+    rejected = root / "rejected" / "train-00001.jsonl"
+    before = building.files(root)
+    rejected.write_bytes(b"".join(rejected.read_bytes().splitlines(keepends=True)[1:]))
+    cause, _ = building.command("verify", root).error
+    assert cause.endswith("1 files are damaged or missing, the first is rejected/train-00001.jsonl")
+    assert building.command("verify", root, "--repair").status == 0
+    assert building.files(root) == before
+    tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
+    traced = tracer.trace(split="train", shard=len(split.shards) - 1, record=0)
+    assert len(traced.rows[0].texts["text"].split()) > 10
+
+
+def test_tokens_that_are_cut_are_counted_where_they_are_cut() -> None:
+    facts = read_manifest(bucketed())
+    tokenizer = load_tokenizer(str(bucketed()))
+    for name, rows in ROWS.items():
+        cut = sum(max(0, len(tokenizer(row["text"])["input_ids"]) - 40) for row in rows)
+        assert facts.splits[name].ledger.tokens_cut == cut > 0
+        assert {shard.length for shard in facts.splits[name].shards if shard.ledger.tokens_cut} == {40}
+
+
+def test_there_are_no_files_for_tfds_which_knows_one_shape() -> None:
+    assert not list(bucketed().glob("*info.json")) + list(bucketed().glob("features.json"))
+
+
+def test_a_bucket_by_itself_is_the_manifest_of_a_dataset_of_one_length() -> None:
+    facts = read_manifest(bucketed())
+    short = facts.bucket(16)
+    assert (short.row_length, short.bucket_lengths, short.layout) == (16, (), {"name": "pad", "max_length": 16})
+    assert {feature.name: feature.shape for feature in short.schema.features}["label"] == ()
+    assert all("-b16-" in shard.name and shard.length is None for shard in short.splits["train"].shards)
+    with pytest.raises(ManifestError, match="no rows of 17 tokens"):
+        facts.bucket(17)
+
+
+# The same bytes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [2, 7])
+def test_workers_change_no_byte(tmp_path: Path, workers: int) -> None:
+    root = tmp_path / "out"
+    assert building.command("build", REVIEWS, *building.options(root, workers=workers, **OPTIONS)).status == 0
+    assert building.files(root) == building.files(bucketed())
+
+
+@pytest.mark.slow
+def test_a_build_that_was_killed_between_two_files_of_a_task_ends_with_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "out"
+    write, left = storage.write_atomic, itertools.count()
+
+    def stops(path: str, *args: Any, **kwargs: Any) -> None:
+        if path.endswith(".tfrecord") and next(left) == 4:
+            raise OutputError("the disk is gone", remedy="wait")
+        write(path, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write_atomic", stops)
+        assert building.command("build", REVIEWS, *building.options(root, **OPTIONS)).status == 1
+    there = building.shard_bytes(root)
+    assert len(there) % 3, "a task is half done"
+    outcome = building.command("build", REVIEWS, "--json", *building.options(root, **OPTIONS))
+    assert outcome.status == 0, outcome.err
+    assert building.files(root) == building.files(bucketed())
+    summary = json.loads(outcome.out)
+    total = sum(len(split.shards) for split in read_manifest(root).splits.values())
+    assert summary["shards_made"] + summary["shards_kept"] == total
+    assert summary["shards_kept"] == len(there) // 3 * 3
+
+
+@pytest.mark.slow
+def test_a_finished_build_is_made_of_its_receipts_again(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(bucketed(), tmp_path / "out"))
+    (root / "manifest.json").unlink()
+    outcome = building.command("build", REVIEWS, "--json", *building.options(root, **OPTIONS))
+    assert json.loads(outcome.out)["shards_made"] == 0
+    assert building.files(root) == building.files(bucketed())
+
+
+# A task without rows of some length
+
+
+@pytest.fixture
+def sparse(tmp_path: Path) -> Path:
+    """One long row among many short ones, so that few tasks have rows of the largest length; none is of the middle."""
+    rows = [{"text": "word " * (25 if row == 7 else 3)} for row in range(200)]
+    data = building.source(tmp_path / "data", train=rows)
+    options = building.options(tmp_path / "out", bucket_lengths="8,16,32", max_length=None, shard_size="3kB")
+    assert building.command("build", data, *options).status == 0
+    return tmp_path / "out"
+
+
+def test_a_length_of_which_a_task_has_no_row_gets_no_file(sparse: Path) -> None:
+    split = read_manifest(sparse).splits["train"]
+    tasks = split.by_task()
+    assert sorted(tasks) == list(range(len(tasks)))
+    assert len(tasks) > 3
+    lengths = [tuple(shard.length for shard in made) for made in tasks.values()]
+    assert sorted(lengths, key=len) == [*[(8,)] * (len(tasks) - 1), (8, 32)]
+    assert building.command("verify", sparse).status == 0
+
+
+@pytest.mark.slow
+def test_what_is_damaged_there_is_made_again(sparse: Path) -> None:
+    before = building.files(sparse)
+    for path in sparse.glob("*-b32-*"):
+        path.unlink()
+    assert building.command("verify", sparse, "--repair").status == 0
+    assert building.files(sparse) == before
+
+
+@pytest.mark.slow
+def test_a_file_of_an_empty_family_that_an_earlier_try_left_goes_away(sparse: Path) -> None:
+    opened = reopened_dataset.reopen(str(sparse), read_manifest(sparse))
+    task = next(
+        task
+        for task in plan_files.all_tasks(opened.plans["train"])
+        if not (sparse / opened.job.shard_name(task, length=32)).exists()
+    )
+    stale = opened.job.shard_name(task, length=32)
+    before = building.files(sparse)
+    (sparse / stale).write_bytes(b"by an engine that is not trusted any more")
+    (sparse / record_index.file_name(stale)).write_bytes(b"its index")
+    shard_writer.write(opened.task("train", task.index), opened.job, opened.job.open_tools())
+    assert changed_by(sparse, before) == set()
+
+
+# verify, repair, trace, inspect
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", ["*-train-b24-00000-*", "*-validation-b40-*", "*.tfrecord", "index", "tokenizer"])
+def test_what_is_damaged_is_found_and_made_again(tmp_path: Path, pattern: str) -> None:
+    root = Path(shutil.copytree(bucketed(), tmp_path / "out"))
+    for path in root.glob(pattern):
+        for file in [path, *path.glob("*")]:
+            if file.is_file():
+                content = bytearray(file.read_bytes())
+                content[len(content) // 2] ^= 1
+                file.write_bytes(content)
+    assert building.command("verify", root).status == 1
+    outcome = building.command("verify", root, "--repair")
+    assert outcome.status == 0, outcome.err
+    assert building.files(root) == building.files(bucketed())
+
+
+@pytest.mark.slow
+def test_a_repair_that_would_put_rows_into_other_lengths_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = Path(shutil.copytree(bucketed(), tmp_path / "out"))
+    next(root.glob("*-train-b24-00000-*")).unlink()
+    before = building.files(root)
+    write = shard_writer.write
+
+    def other_rows(task: ShardTask, *args: Any, **kwargs: Any) -> Any:
+        one = {field.name: getattr(task.found, field.name)[:1] for field in dataclasses.fields(Pieces)[1:]}
+        pieces = Pieces(files=task.found.files, **{**one, "counts": np.array([1])})
+        return write(dataclasses.replace(task, num_rows=1, pieces=pieces), *args, **kwargs)
+
+    monkeypatch.setattr(shard_writer, "write", other_rows)
+    cause, remedy = building.command("verify", root, "--repair").error
+    assert "made again it has rows of the lengths" in cause
+    assert "versions of the libraries" in remedy
+    assert building.files(root) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [{}, {"no_shuffle": True}], ids=str)
+def test_a_record_is_the_row_that_it_is_traced_to(changes: dict[str, Any]) -> None:
+    root = bucketed(**changes)
+    tracer, tokenizer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root))), load_tokenizer(str(root))
+    seen = []
+    for index, shard, columns in every_record(root, "train"):
+        for record, ids in enumerate(columns["input_ids"].tolist()):
+            (row,) = tracer.trace(split="train", shard=index, record=record).rows
+            assert row.texts == {"text": ROWS["train"][row.row]["text"]}
+            padded = tokenizer(row.texts["text"], truncation=True, max_length=shard.length, padding="max_length")
+            assert (ids, row.tokens) == (padded["input_ids"], None)
+            seen.append(row.row)
+    assert sorted(seen) == list(range(len(ROWS["train"])))
+
+
+def test_rows_are_shown_as_text_and_lengths_with_their_padding() -> None:
+    outcome = building.command("inspect", bucketed(), "--rows", 400, "--split", "train", "--json")
+    assert outcome.status == 0, outcome.err
+    shown = json.loads(outcome.out)
+    assert len(shown) == len(ROWS["train"])
+    assert {row["shard"].split("-")[2] for row in shown} == {"b16", "b24", "b40"}
+    assert "rows of 16, 24, 40 tokens" in outcome.err
+    assert "rows of train by length: " in outcome.err
+
+
+@pytest.mark.slow
+def test_each_length_is_looked_at_for_a_tpu() -> None:
+    sizes = ("--global-batch-size", 16, "--replicas", 1, "--json")
+    fit = building.command("doctor", bucketed(), "--tpu", "vm", *sizes)
+    assert fit.status == 0, fit.err
+
+
+# Planning
+
+
+@pytest.mark.slow
+def test_the_largest_family_has_the_size_of_a_shard() -> None:
+    facts = read_manifest(bucketed(split="train", shard_size="8kB"))
+    sizes = {
+        length: [shard.num_bytes for shard in facts.splits["train"].shards if shard.length == length]
+        for length in LENGTHS
+    }
+    assert np.mean(sizes[40]) == pytest.approx(8_000, rel=0.2)
+    assert max(np.mean(of_length) for of_length in sizes.values()) == np.mean(sizes[40])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_plan_foretells_the_shards(compression: str) -> None:
+    options = {**OPTIONS, "compression": compression}
+    arguments = building.options("x", **options)[2:]
+    cut = arguments.index("--workers")
+    outcome = building.command("plan", REVIEWS, "--json", *arguments[:cut], *arguments[cut + 2 :])
+    assert outcome.status == 0, outcome.err
+    facts = read_manifest(bucketed(compression=compression))
+    for each in json.loads(outcome.out):
+        split = facts.splits[each["split"]]
+        assert each["shards"] == len(split.shards)
+        assert each["num_bytes"] == pytest.approx(split.num_bytes, rel=0.25)
+
+
+# auto
+
+
+def request(output: Path, **layout: Any) -> PrepareConfig:
+    return PrepareConfig(
+        source=SourceConfig(dataset=str(REVIEWS), splits=("train",)),
+        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
+        output=OutputConfig(root=str(output), name="reviews"),
+        layout=LayoutConfig(**layout),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("max_length", [None, 64])
+def test_the_lengths_that_are_chosen_waste_least_of_all(tmp_path: Path, max_length: int | None) -> None:
+    found = building.resolved(request(tmp_path, bucket_lengths="auto:3", max_length=max_length))
+    plain = building.resolved(request(tmp_path, max_length=max_length))
+    tokens, _ = sampling.row_lengths(plain.job, plain.tools, plain.source.splits)
+    assert len(tokens) == len(ROWS["train"]), "so small a split is sampled as a whole"
+    chosen = found.job.layout.buckets
+    assert chosen[-1] == found.job.length == (max_length or -(-int(tokens.max()) // 8) * 8)
+
+    def cost(lengths: tuple[int, ...]) -> int:
+        return int(np.array(lengths)[np.searchsorted(lengths, np.minimum(tokens, lengths[-1]))].sum())
+
+    others = itertools.combinations(range(8, chosen[-1], 8), 2)
+    assert cost(chosen) == min(cost((*pair, chosen[-1])) for pair in others)
+
+
+@pytest.mark.slow
+def test_what_was_chosen_is_what_the_dataset_was_made_with() -> None:
+    facts = read_manifest(bucketed(bucket_lengths="auto:3"))
+    assert facts.options["bucket_lengths"] == list(facts.bucket_lengths)
+    explicit = bucketed(bucket_lengths=",".join(map(str, facts.bucket_lengths)))
+    assert building.files(explicit) == building.files(bucketed(bucket_lengths="auto:3"))
+
+
+def test_other_lengths_are_another_dataset(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(bucketed(), tmp_path / "out"))
+    changed = {**OPTIONS, "bucket_lengths": "16,32,40"}
+    cause, _ = building.command("build", REVIEWS, *building.options(root, **changed)).error
+    assert "bucket_lengths: was [16, 24, 40], now [16, 32, 40]" in cause
+
+
+def test_without_a_usable_row_nothing_can_be_chosen(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": "word " * 30}])
+    options = {"max_length": 16, "bucket_lengths": "auto:2", "truncation": "do_not_truncate", "max_error_rate": 1.0}
+    cause, remedy = building.command("build", data, *building.options(tmp_path / "out", **options)).error
+    assert "none of the sampled rows can be used" in cause
+    assert "give the lengths" in remedy

@@ -1,0 +1,557 @@
+"""Datasets of conversations: against `apply_chat_template`, and through every command and reader."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from transformers import AutoTokenizer
+
+from pipelines.prepare.audit import reopened_dataset, verify
+from pipelines.prepare.audit.trace import Tracer
+from tests import building
+from tests.building import built, read_manifest, read_rows
+from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
+from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io.errors import CorruptRecordError
+
+EXAMPLE = building.REPOSITORY / "examples" / "chats"
+SCRIPT = EXAMPLE / "train_tokenizer.py"
+CHATS = [json.loads(line)["messages"] for line in (EXAMPLE / "train.jsonl").read_text(encoding="utf-8").splitlines()]
+LENGTH = 256
+QUESTION, ANSWER = {"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}
+
+Tokens = tuple[int, ...]
+
+
+@functools.cache
+def trained() -> Path:
+    """The example's tokenizer."""
+    folder = Path(os.environ["HF_HOME"]) / "chats-tokenizer"
+    assert runpy.run_path(str(SCRIPT))["main"]([str(folder)]) == 0
+    return folder
+
+
+@functools.cache
+def loaded() -> Any:
+    return AutoTokenizer.from_pretrained(trained())
+
+
+def chats(**changes: object) -> Path:
+    """A finished build of the example, in which no conversation is too long. Shared: copy it before changing it."""
+    return built(EXAMPLE, **{"layout": "chat", "tokenizer": trained(), "max_length": LENGTH, **changes})
+
+
+def packed(**changes: object) -> Path:
+    return chats(pack_rows=True, **changes)
+
+
+BOTH = pytest.mark.parametrize("root", [chats, packed], ids=["padded", "packed"])
+
+
+def build(output: Path, *, rows: list[dict[str, Any]], **changes: object) -> Path:
+    """A build of the rows, in their order."""
+    data = building.source(output.with_name(f"{output.name}-in"), train=rows)
+    options = {"layout": "chat", "max_length": 64, "no_shuffle": True, "tokenizer": trained(), **changes}
+    outcome = building.command("build", data, *building.options(output, **options))
+    assert outcome.status == 0, outcome.err
+    return output
+
+
+def rejected(root: Path) -> dict[int, tuple[str, str | None]]:
+    """Reason and detail of each row that was rejected."""
+    written = b"".join(path.read_bytes() for path in sorted((root / "rejected").iterdir()))
+    lines = [json.loads(line) for line in written.splitlines()]
+    return {line["row"]: (line["reason"], line.get("detail")) for line in lines}
+
+
+def texts(root: Path) -> list[str]:
+    """Each record's text, without padding."""
+    tokenizer, rows = AutoTokenizer.from_pretrained(root / "tokenizer"), read_rows(root, "train")
+    return [
+        tokenizer.decode(ids[mask == 1].tolist(), clean_up_tokenization_spaces=False)
+        for ids, mask in zip(rows["input_ids"], rows["attention_mask"], strict=True)
+    ]
+
+
+def learned(root: Path) -> list[str]:
+    tokenizer, rows = AutoTokenizer.from_pretrained(root / "tokenizer"), read_rows(root, "train")
+    return [
+        tokenizer.decode(ids[mask == 1].tolist(), clean_up_tokenization_spaces=False)
+        for ids, mask in zip(rows["input_ids"], rows["loss_mask"], strict=True)
+    ]
+
+
+def expected() -> list[tuple[Tokens, Tokens]]:
+    """Tokens and mask of each conversation of the example, as `transformers` has them."""
+    rows = [loaded().apply_chat_template(each, return_assistant_tokens_mask=True, return_dict=True) for each in CHATS]
+    return [(tuple(row["input_ids"]), tuple(row["assistant_masks"])) for row in rows]
+
+
+# --- what is built --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_padded_rows_are_those_of_transformers_one_by_one(side: str) -> None:
+    rows = read_rows(chats(no_shuffle=True, padding_side=side), "train")
+    assert len(rows["input_ids"]) == len(CHATS)
+    for index, (ids, mask) in enumerate(expected()):
+        tokens = np.arange(len(ids)) + (LENGTH - len(ids) if side == "left" else 0)
+        assert rows["input_ids"][index][tokens].tolist() == list(ids)
+        assert rows["loss_mask"][index][tokens].tolist() == list(mask)
+        assert np.flatnonzero(rows["attention_mask"][index]).tolist() == tokens.tolist()
+        assert rows["loss_mask"][index].sum() == sum(mask)
+
+
+def test_packed_rows_have_each_conversation_of_transformers_once() -> None:
+    rows = read_rows(packed(), "train")
+    found = []
+    for ids, marks, positions, mask in zip(*(rows[name] for name in packed_names()), strict=True):
+        for segment in range(1, marks.max() + 1):
+            place = marks == segment
+            found.append((tuple(ids[place].tolist()), tuple(mask[place].tolist())))
+            assert positions[place].tolist() == list(range(place.sum()))
+        assert not mask[marks == 0].any()
+    assert sorted(found) == sorted(expected())
+    assert len(rows["input_ids"]) < len(CHATS) / 3
+
+
+def packed_names() -> tuple[str, ...]:
+    names = ("input_ids", "segment_ids", "positions", "loss_mask")
+    assert set(names) == set(read_manifest(packed()).schema.names)
+    return names
+
+
+@pytest.mark.slow
+def test_a_conversation_that_is_too_long_loses_its_latest_turns_or_its_oldest() -> None:
+    sizes = [len(ids) for ids, _ in expected()]
+    (longest,) = (index for index, size in enumerate(sizes) if size == max(sizes))
+    length = max(sizes) - 1
+    right, left = (
+        read_rows(chats(no_shuffle=True, max_length=length, truncation_side=side), "train")["input_ids"][longest]
+        for side in ("right", "left")
+    )
+    messages = CHATS[longest]
+    system = 1 if messages[0]["role"] == "system" else 0
+    for row, kept in [(right, messages[:-2]), (left, [*messages[:system], *messages[system + 2 :]])]:
+        ids = loaded().apply_chat_template(kept)["input_ids"]
+        assert row[: len(ids)].tolist() == ids
+        assert (row[len(ids) :] == loaded().pad_token_id).all()
+
+
+@pytest.mark.slow
+def test_what_was_cut_is_counted() -> None:
+    sizes = [len(ids) for ids, _ in expected()]
+    root = chats(max_length=60, max_error_rate=1.0)
+    split = read_manifest(root).splits["train"]
+    used = [size for index, size in enumerate(sizes) if index not in rejected(root)]
+    assert split.ledger.rejected.keys() == {"too_long"}
+    assert split.num_tokens == sum(used) - split.ledger.tokens_cut
+    assert split.ledger.tokens_cut > 0
+
+
+@pytest.mark.slow
+def test_what_the_layout_was_is_in_the_manifest() -> None:
+    facts, in_rows = read_manifest(chats()), read_manifest(packed())
+    assert facts.layout == {"name": "chat", "max_length": LENGTH}
+    assert in_rows.layout == {"name": "chat", "max_length": LENGTH, "pack_rows": True}
+    assert facts.fingerprint != in_rows.fingerprint
+    assert (
+        facts.splits["train"].num_tokens == in_rows.splits["train"].num_tokens == sum(len(ids) for ids, _ in expected())
+    )
+
+
+# --- what the columns may be ----------------------------------------------------------------------------------------
+
+
+def test_other_columns_keep_their_rows(tmp_path: Path) -> None:
+    rows = [{"talk": [QUESTION, {"role": "assistant", "content": str(n)}], "label": n % 3, "n": n} for n in range(9)]
+    root = build(tmp_path / "out", rows=rows, messages_column="talk", label_column="label", keep_column="n")
+    made = read_rows(root, "train")
+    assert made["label"].tolist() == [n % 3 for n in range(9)]
+    assert learned(root) == [f"{n}<|im_end|>" for n in made["n"]]
+
+
+def test_the_conversations_may_be_in_a_column_called_text(tmp_path: Path) -> None:
+    root = build(tmp_path / "out", rows=[{"text": [QUESTION, ANSWER]}], messages_column="text")
+    assert learned(root) == ["two<|im_end|>"]
+
+
+@pytest.mark.slow
+def test_tools_and_their_calls_reach_the_template(zoo: Zoo, tmp_path: Path) -> None:
+    tokenizer = chat_tokenizer(zoo, tmp_path / "tokenizer", template="tools")
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 1, "b": 2}}}
+    messages = [QUESTION, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "3"}, ANSWER]
+    rows: list[dict[str, Any]] = [
+        {"messages": messages, "tools": [tool]},
+        {"messages": [QUESTION, ANSWER], "tools": None},
+        {"messages": messages, "tools": [tool]},
+    ]
+    root = build(tmp_path / "out", rows=rows, tokenizer=tokenizer, tools_column="tools", max_length=256)
+    as_text = [{**row, "tools": row["tools"] and json.dumps(row["tools"])} for row in rows]
+    same = build(tmp_path / "same", rows=as_text, tokenizer=tokenizer, tools_column="tools", max_length=256)
+    template = AutoTokenizer.from_pretrained(tokenizer)
+    wanted = [template.apply_chat_template(row["messages"], tools=row["tools"], tokenize=False) for row in rows]
+    assert texts(root) == texts(same) == wanted
+    assert '"arguments": {"a": 1, "b": 2}' in wanted[0]
+    assert learned(root) == learned(same)
+    assert learned(root)[0].endswith("<|im_end|>\ntwo<|im_end|>")
+
+
+@pytest.mark.slow
+def test_contents_may_be_lists_of_parts_or_some_of_each(zoo: Zoo, tmp_path: Path) -> None:
+    tokenizer = chat_tokenizer(zoo, tmp_path / "tokenizer", template="parts")
+    parts = {"role": "user", "content": [{"type": "text", "text": "on"}, {"type": "text", "text": "e"}]}
+    answer = {"role": "assistant", "content": [{"type": "text", "text": "two"}]}
+    lists = build(tmp_path / "lists", rows=[{"messages": [parts, answer]}] * 2, tokenizer=tokenizer)
+    mixed = build(
+        tmp_path / "mixed", rows=[{"messages": [parts, ANSWER]}, {"messages": [QUESTION, answer]}], tokenizer=tokenizer
+    )
+    plain = build(tmp_path / "plain", rows=[{"messages": [QUESTION, ANSWER]}] * 2, tokenizer=tokenizer)
+    assert texts(lists) == texts(mixed) == texts(plain)
+    assert learned(lists) == learned(mixed) == learned(plain) == ["two<|im_end|>"] * 2
+
+
+@pytest.mark.slow
+def test_parts_that_the_template_would_print_as_python_does_are_rejected(zoo: Zoo, tmp_path: Path) -> None:
+    template = TEMPLATES["parts"].replace("message.content is string", "true")
+    tokenizer = chat_tokenizer(zoo, tmp_path / "tokenizer", template=template)
+    parts = {"role": "user", "content": [{"type": "text", "text": "it's one"}]}
+    rows: list[dict[str, Any]] = [{"messages": [parts, ANSWER]}, {"messages": [QUESTION, ANSWER]}]
+    root = build(tmp_path / "out", rows=rows, tokenizer=tokenizer, max_error_rate=0.5)
+    reason, detail = rejected(root)[0]
+    assert (reason, detail) == ("content_not_text", "message 0 holds a list of parts, which the template cannot read")
+
+
+@pytest.mark.slow
+def test_a_template_that_writes_the_date_is_told_which(zoo: Zoo, tmp_path: Path) -> None:
+    template = "{{ 'Today: ' + strftime_now('%d %b %Y') + '\\n' }}" + TEMPLATES["chatml"]
+    tokenizer = chat_tokenizer(zoo, tmp_path / "tokenizer", template=template)
+    rows = [{"messages": [QUESTION, ANSWER]}] * 20
+    root = build(tmp_path / "out", rows=rows, tokenizer=tokenizer, chat_date="2024-07-26")
+    assert {text.partition("\n")[0] for text in texts(root)} == {"Today: 26 Jul 2024"}
+    assert read_manifest(root).layout["chat_date"] == "2024-07-26"
+    options = building.options(tmp_path / "no", layout="chat", tokenizer=tokenizer)
+    cause, remedy = building.command("build", tmp_path / "out-in", *options).error
+    assert "today's date" in cause
+    assert "--chat-date 2024-07-26" in remedy
+
+
+# --- what cannot be used --------------------------------------------------------------------------------------------
+
+# Refuses one thing, and begins in another way as soon as something late is said.
+HOSTILE = (
+    "{% if messages[-1].content == 'late' %}{{ 'too ' }}{% endif %}"
+    "{% if messages[0].content == 'bad' %}{{ raise_exception('nothing bad is said here') }}{% endif %}"
+) + TEMPLATES["chatml"]
+
+
+def test_a_row_that_cannot_be_used_is_named_with_its_reason_and_what_there_is_to_say(zoo: Zoo, tmp_path: Path) -> None:
+    tokenizer = chat_tokenizer(zoo, tmp_path / "tokenizer", template=HOSTILE)
+    sound = [QUESTION, ANSWER]
+    bad, late = {"role": "user", "content": "bad"}, {"role": "assistant", "content": "late"}
+    image = {"role": "user", "content": [{"type": "image", "url": "x.png"}]}
+    refused: list[tuple[Any, str, str | None]] = [
+        (None, "messages_null", None),
+        ([], "messages_empty", None),
+        ([QUESTION, {"role": None, "content": "two"}], "role_missing", "message 1"),
+        ([QUESTION, {"role": "assistant", "content": None}], "content_null", "has nothing but the role 'assistant'"),
+        ([image, ANSWER], "content_not_text", "message 0 holds image"),
+        ([bad, ANSWER], "template_rejected", "nothing bad is said here"),
+        ([QUESTION, late], "template_prefix", "the prompt of message 1 changes behind it"),
+        ([QUESTION], "no_assistant", None),
+        ([QUESTION, {"role": "assistant", "content": "long " * 50}], "too_long", None),
+    ]
+    rows = [{"messages": messages, "tools": None} for messages in (sound, *(each[0] for each in refused))]
+    rows += [{"messages": sound, "tools": "[{"}, {"messages": sound, "tools": "3"}]
+    root = build(tmp_path / "out", rows=rows, tokenizer=tokenizer, tools_column="tools", max_error_rate=1.0)
+    found = rejected(root)
+    expect = [*((reason, detail) for _, reason, detail in refused), *[("tools_not_json", "")] * 2]
+    assert [found[row][0] for row in range(1, len(rows))] == [reason for reason, _ in expect]
+    for row, (_, detail) in enumerate(expect, start=1):
+        assert (found[row][1] is None) if detail is None else (detail in (found[row][1] or "")), found[row]
+    ledger = read_manifest(root).splits["train"].ledger
+    assert (ledger.rows_used, sum(ledger.rejected.values())) == (1, len(rows) - 1)
+    assert learned(root) == ["two<|im_end|>"]
+    assert {reason for reason, _ in expect} <= documented_reasons()
+
+
+def documented_reasons() -> set[str]:
+    text = (building.REPOSITORY / "docs" / "format.md").read_text(encoding="utf-8")
+    return set(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"text_column": "messages"}, "--text-column"),
+        ({"pack_rows": True, "label_column": "label"}, "a row holds several conversations"),
+        ({"pack_rows": True, "keep_column": "n"}, "a row holds several conversations"),
+        ({"chat_date": "26 July"}, "--chat-date '26 July', expected a date"),
+        ({"chat_date": "2024-02-30"}, "--chat-date '2024-02-30', expected a date"),
+        ({"truncation": "only_first"}, "--truncation"),
+        ({"layout": "pad", "pack_rows": True}, "--pack-rows"),
+        ({"layout": "pad", "messages_column": "m"}, "--messages-column"),
+        ({"messages_column": "talk"}, "no column 'talk'"),
+    ],
+    ids=str,
+)
+def test_options_that_mean_nothing_here_are_refused(tmp_path: Path, changes: dict[str, Any], cause: str) -> None:
+    options = building.options(tmp_path / "out", **{"layout": "chat", "tokenizer": trained(), **changes})
+    assert cause in building.command("build", EXAMPLE, *options).error[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_tokenizer_without_a_chat_template_is_refused(tmp_path: Path) -> None:
+    outcome = building.command("build", EXAMPLE, *building.options(tmp_path / "out", layout="chat"))
+    assert "needs a chat template" in outcome.error[0]
+
+
+def test_a_column_that_holds_no_messages_is_refused(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "in", train=[{"messages": ["one", "two"]}])
+    options = building.options(tmp_path / "out", layout="chat", tokenizer=trained())
+    assert "expected lists of messages with a role and a content" in building.command("build", data, *options).error[0]
+
+
+# --- the same bytes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@BOTH
+@pytest.mark.parametrize("workers", [2, 7])
+def test_threads_change_no_byte(root: Any, workers: int, tmp_path: Path) -> None:
+    plain = root(shard_size="4kB")
+    pack = {"pack_rows": True} if root is packed else {}
+    options = {"layout": "chat", "tokenizer": trained(), "max_length": LENGTH, "shard_size": "4kB", **pack}
+    outcome = building.command("build", EXAMPLE, *building.options(tmp_path / "out", workers=workers, **options))
+    assert outcome.status == 0, outcome.err
+    assert len(building.shard_bytes(plain)) >= 3
+    assert building.files(tmp_path / "out") == building.files(plain)
+
+
+@pytest.mark.slow
+@BOTH
+def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(root: Any, tmp_path: Path) -> None:
+    made = Path(shutil.copytree(root(shard_size="4kB"), tmp_path / "out"))
+    for pattern in ("manifest.json", "*-train-00000-of-*", ".prep/*/train/receipt-00000-*"):
+        (path,) = made.glob(pattern)
+        path.unlink()
+    pack = {"pack_rows": True} if root is packed else {}
+    options = {"layout": "chat", "tokenizer": trained(), "max_length": LENGTH, "shard_size": "4kB", **pack}
+    outcome = building.command("build", EXAMPLE, *building.options(made, **options))
+    assert "1 shard made" in outcome.err
+    assert building.files(made) == building.files(root(shard_size="4kB"))
+
+
+@BOTH
+def test_a_lost_shard_is_made_again(root: Any, tmp_path: Path) -> None:
+    made = Path(shutil.copytree(root(), tmp_path / "out"))
+    for path in made.glob("*.tfrecord"):
+        path.unlink()
+    assert building.command("verify", made, "--repair").status == 0
+    assert building.files(made) == building.files(root())
+
+
+@pytest.mark.slow
+def test_the_reference_engine_makes_the_same_records() -> None:
+    assert building.shard_bytes(chats(engine="hf")) == building.shard_bytes(chats())
+    (fast,) = read_manifest(chats()).engines["splits"]["train"]
+    assert "hf" not in fast
+
+
+@pytest.mark.slow
+def test_the_example_s_tokenizer_is_the_same_bytes_on_every_run(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONHASHSEED": "random"}
+    command = [sys.executable, str(SCRIPT), str(tmp_path / "again")]
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert building.files(tmp_path / "again") == building.files(trained())
+
+
+# --- the commands ---------------------------------------------------------------------------------------------------
+
+
+@BOTH
+def test_a_record_is_traced_to_the_conversations_whose_tokens_it_has(root: Any) -> None:
+    made, wanted = root(), expected()
+    rows = read_rows(made, "train")
+    tracer = Tracer(reopened_dataset.reopen(str(made), read_manifest(made)))
+    at, found = 0, []
+    for index, shard in enumerate(read_manifest(made).splits["train"].shards):
+        for record in range(shard.num_examples):
+            for row in tracer.trace(split="train", shard=index, record=record).rows:
+                place = slice(*row.tokens) if row.tokens else rows["attention_mask"][at] == 1
+                ids, mask = (tuple(rows[name][at][place].tolist()) for name in ("input_ids", "loss_mask"))
+                assert (ids, mask) == wanted[row.row]
+                found.append(row.row)
+            at += 1
+    assert sorted(found) == list(range(len(CHATS)))
+
+
+@BOTH
+def test_inspect_shows_what_is_to_be_learned(root: Any) -> None:
+    shown = json.loads(building.command("inspect", root(), "--rows", 1000, "--json").out)
+    answers = [text for record in shown for text in record["features"]["learned"]]
+    said = [message["content"] + "<|im_end|>" for each in CHATS for message in each if message["role"] == "assistant"]
+    assert sorted(answers) == sorted(said)
+
+
+@BOTH
+def test_plan_foretells_shards_and_bytes(root: Any) -> None:
+    pack = {"pack_rows": True} if root is packed else {}
+    options = building.options(".", layout="chat", tokenizer=trained(), max_length=LENGTH, workers=None, **pack)[2:]
+    (foretold,) = json.loads(building.command("plan", EXAMPLE, *options, "--json").out)
+    split = read_manifest(root()).splits["train"]
+    assert foretold["shards"] == len(split.shards)
+    assert foretold["num_tokens"] == pytest.approx(split.num_tokens, rel=0.1)
+    assert foretold["num_bytes"] == pytest.approx(split.num_bytes, rel=0.1)
+
+
+@BOTH
+def test_a_sound_dataset_is_verified_and_a_loss_on_padding_is_found(root: Any) -> None:
+    assert building.command("verify", root()).status == 0
+    rows = read_rows(root(), "train")
+    verify.check_columns(rows, read_manifest(root()), place="a shard", first=10)
+    tokens = rows["segment_ids"] if root is packed else rows["attention_mask"]
+    (row, *_) = np.flatnonzero(tokens[:, -1] == 0).tolist()
+    for place, value in [(-1, 1), (0, 2)]:
+        changed = {name: values.copy() for name, values in rows.items()}
+        changed["loss_mask"][row, place] = value
+        with pytest.raises(CorruptRecordError, match=rf"a shard, record {row + 10}: a loss_mask of other values"):
+            verify.check_columns(changed, read_manifest(root()), place="a shard", first=10)
+
+
+# --- readers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@BOTH
+def test_a_causal_model_learns_the_tokens_of_the_loss_mask(root: Any) -> None:
+    from tfrecord_io import objectives, reader
+
+    made, masks = root(), set()
+    dataset = reader.open(made).dataset("train", global_batch_size=4, training=False, objective=objectives.causal_lm())
+    inputs_spec, labels_spec, weights_spec = dataset.element_spec
+    assert {tuple(spec.shape) for spec in (*inputs_spec.values(), labels_spec, weights_spec)} == {(4, LENGTH)}
+    assert ("segment_ids" in inputs_spec) == ("positions" in inputs_spec) == (root is packed)
+    rows = read_rows(made, "train")
+    wanted = {
+        (tuple(ids.tolist()), (*mask[1:].tolist(), 0))
+        for ids, mask in zip(rows["input_ids"], rows["loss_mask"], strict=True)
+    }
+    for inputs, labels, weights in dataset:
+        for ids, label, weight in zip(inputs["input_ids"].numpy(), labels.numpy(), weights.numpy(), strict=True):
+            if weight.any():
+                masks.add((tuple(ids.tolist()), tuple(weight.astype(int).tolist())))
+                assert label[:-1].tolist() == ids[1:].tolist()
+    assert masks == wanted
+
+
+# --- the docs -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_example_in_the_docs_of_the_format_is_what_is_made(tmp_path: Path) -> None:
+    text = (building.REPOSITORY / "docs" / "format.md").read_text(encoding="utf-8")
+    section = text.partition("### Layout `chat`")[2].partition("\n### ")[0].partition("\n## ")[0]
+    rows = [json.loads(line) for line in re.findall(r"^\{\"messages\".+$", section, re.MULTILINE)]
+    padded = read_rows(build(tmp_path / "padded", rows=rows, max_length=18), "train")
+    side_by_side = read_rows(build(tmp_path / "packed", rows=rows, max_length=34, pack_rows=True), "train")
+    found = [
+        (name, [int(each) for each in values.split()])
+        for name, values in re.findall(
+            r"^(input_ids|attention_mask|loss_mask|segment_ids|positions) +([\d ]+)$", section, re.MULTILINE
+        )
+    ]
+    names = [name for name, _ in found]
+    assert names == ["input_ids", "attention_mask", "loss_mask", "input_ids", "segment_ids", "positions", "loss_mask"]
+    for name, values in found[:3]:
+        assert values == padded[name][0].tolist()
+    for name, values in found[3:]:
+        assert values == side_by_side[name][0].tolist()
+
+
+# --- several templates in one tokenizer -----------------------------------------------------------------------------
+
+NAMED = {
+    "default": TEMPLATES["chatml"],
+    "tool_use": TEMPLATES["tools"],
+    "short": "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
+}
+TOOLS = [{"type": "function", "function": {"name": "add", "description": "Adds."}}]
+
+
+@functools.cache
+def named(names: tuple[str, ...] = tuple(NAMED)) -> Path:
+    """The example's tokenizer with these templates, each in a file of its own."""
+    folder = Path(os.environ["HF_HOME"]) / f"chats-tokenizer-{'-'.join(names)}"
+    tokenizer = AutoTokenizer.from_pretrained(trained())
+    tokenizer.chat_template = {name: NAMED[name] for name in names}
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("layout", ["pad", "chat"])
+def test_a_tokenizer_with_several_templates_serves_every_layout(tmp_path: Path, layout: str) -> None:
+    rows = [{"messages": [QUESTION, ANSWER], "text": "one two"}] * 3
+    changes = {"text_column": "text"} if layout != "chat" else {}
+    root = build(tmp_path / "out", rows=rows, tokenizer=named(), layout=layout, max_length=16, **changes)
+    assert AutoTokenizer.from_pretrained(root / "tokenizer").chat_template == NAMED
+    assert building.command("verify", root).status == 0
+
+
+def test_rows_with_tools_take_the_template_for_tools_and_others_the_default(tmp_path: Path) -> None:
+    rows = [{"messages": [QUESTION, ANSWER], "tools": tools} for tools in (TOOLS, None)]
+    root = build(tmp_path / "out", rows=rows, tokenizer=named(), tools_column="tools", max_length=256)
+    tokenizer = AutoTokenizer.from_pretrained(named())
+    expected = [tokenizer.apply_chat_template(row["messages"], tools=row["tools"], tokenize=False) for row in rows]
+    assert texts(root) == expected
+    assert "Tools:" in expected[0]
+
+
+def test_a_template_is_chosen_by_its_name(tmp_path: Path) -> None:
+    rows = [{"messages": [QUESTION, ANSWER]}]
+    root = build(tmp_path / "out", rows=rows, tokenizer=named(), chat_template="short")
+    assert texts(root) == ["onetwo"]
+    assert read_manifest(root).layout["chat_template"] == "short"
+    assert "chat_template" not in read_manifest(build(tmp_path / "other", rows=rows, tokenizer=named())).layout
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "changes", "cause", "remedy"),
+    [
+        (named, {"chat_template": "long"}, "templates are default, short, tool_use", "the name of one of them"),
+        (trained, {"chat_template": "short"}, "templates are a single one", "leave --chat-template out"),
+        (lambda: named(("tool_use", "short")), {}, "none of them is called default", "--chat-template short"),
+    ],
+)
+def test_a_template_that_is_not_there_is_refused(
+    tmp_path: Path, tokenizer: Any, changes: dict[str, str], cause: str, remedy: str
+) -> None:
+    data = building.source(tmp_path / "in", train=[{"messages": [QUESTION, ANSWER]}])
+    options = {"layout": "chat", "tokenizer": tokenizer(), **changes}
+    outcome = building.command("build", data, *building.options(tmp_path / "out", **options))
+    assert cause in outcome.error[0]
+    assert remedy in outcome.error[1]
+
+
+def test_a_damaged_template_of_several_is_found_and_repaired(tmp_path: Path) -> None:
+    root = build(tmp_path / "out", rows=[{"messages": [QUESTION, ANSWER]}] * 3, tokenizer=named())
+    folder = root / "tokenizer" / "additional_chat_templates"
+    (folder / "short.jinja").write_text("{{ 1 }}")
+    (folder / "tool_use.jinja").unlink()
+    assert "BAD  tokenizer" in building.command("verify", root).err
+    repaired = building.command("verify", root, "--repair")
+    assert repaired.status == 0, repaired.err
+    assert AutoTokenizer.from_pretrained(root / "tokenizer").chat_template == NAMED
+    assert building.command("verify", root).status == 0

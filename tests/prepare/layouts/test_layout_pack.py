@@ -1,0 +1,375 @@
+"""Datasets of packed rows: against a packer that is slow and plain, and through every command and reader."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.prepare.audit import reopened_dataset, verify
+from pipelines.prepare.audit.decode import load_tokenizer
+from pipelines.prepare.audit.trace import Tracer
+from pipelines.prepare.layouts.base import Encoded
+from pipelines.prepare.layouts.pack import PackBuilder, packed_features
+from pipelines.prepare.tokenize.ragged import from_lists
+from pipelines.prepare.tokenize.tokenization import separator_id
+from tests import building
+from tests.building import REVIEWS, built, read_manifest, read_rows
+from tests.prepare.layouts import slow_packing
+from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io import examples, records
+from tfrecord_io.errors import CorruptRecordError
+from tfrecord_io.schema import Schema
+
+LENGTH = 64
+ROWS = [json.loads(line)["text"] for line in (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()]
+
+Columns = dict[str, np.ndarray]
+
+
+def packed(**changes: object) -> Path:
+    """A finished build of the reviews, packed; some of them are longer than a row."""
+    return built(REVIEWS, **{"layout": "pack", "max_length": LENGTH, "split": "train", **changes})
+
+
+def shard_rows(root: Path, index: int) -> Columns:
+    facts = read_manifest(root)
+    content = (root / facts.splits["train"].shards[index].name).read_bytes()
+    content = gzip.decompress(content) if facts.compression == "gzip" else content
+    return examples.decode(records.scan(content, place=""), facts.schema, place="")
+
+
+def documents(root: Path) -> list[list[int]]:
+    """The tokens that each review should become."""
+    facts, tokenizer = read_manifest(root), load_tokenizer(str(root))
+    bos = facts.tokenizer.bos_id
+    lead = [bos] if facts.layout.get("add_bos") and bos is not None else []
+    ids = tokenizer(ROWS, add_special_tokens=False)["input_ids"]
+    return [[*lead, *document, separator_id(tokenizer)] for document in ids]
+
+
+def shard_order(root: Path, index: int, *, usable: set[int], shuffled: bool) -> list[int]:
+    """The rows of a shard in the order in which they are packed, as docs/format.md says."""
+    segments = reopened_dataset.reopen(str(root), read_manifest(root)).task("train", index).segments
+    rows = np.array([row for start, stop in segments for row in range(start, stop) if row in usable])
+    if shuffled:
+        np.random.default_rng([0, zlib.crc32(b"train"), index]).shuffle(rows)
+    return [int(row) for row in rows]
+
+
+def expected_rows(content: list[list[int]], *, pad_id: int) -> dict[str, list[list[int]]]:
+    laid_out: dict[str, list[list[int]]] = {"input_ids": [], "segment_ids": [], "positions": []}
+    for row in slow_packing.packed([len(tokens) for tokens in content], length=LENGTH):
+        ids = [token for piece in row for token in content[piece.document][piece.first : piece.first + piece.size]]
+        padding = [0] * (LENGTH - len(ids))
+        laid_out["input_ids"].append(ids + [pad_id] * len(padding))
+        marks = [segment for segment, piece in enumerate(row, start=1) for _ in range(piece.size)]
+        laid_out["segment_ids"].append(marks + padding)
+        laid_out["positions"].append([at for piece in row for at in range(piece.size)] + padding)
+    return laid_out
+
+
+# --- what is built --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        (None, {}),
+        pytest.param(None, {"no_shuffle": True}, marks=pytest.mark.slow),
+        pytest.param(None, {"long_documents": "drop", "max_error_rate": 1.0}, marks=pytest.mark.slow),
+        pytest.param(None, {"compression": "gzip", "shard_size": "4kB"}, marks=pytest.mark.slow),
+        pytest.param("byte_bpe_bos", {"add_bos": True}, marks=pytest.mark.slow),
+        pytest.param("unigram_left", {}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_records_are_those_of_a_plain_packer(zoo: Zoo, kind: str | None, changes: dict[str, Any]) -> None:
+    root = packed(**changes, **({} if kind is None else {"tokenizer": zoo.path(kind)}))
+    facts = read_manifest(root)
+    content = documents(root)
+    usable = {row for row, tokens in enumerate(content) if "long_documents" not in changes or len(tokens) <= LENGTH}
+    assert len(facts.splits["train"].shards) > 1
+    for index in range(len(facts.splits["train"].shards)):
+        order = shard_order(root, index, usable=usable, shuffled="no_shuffle" not in changes)
+        found = {name: values.tolist() for name, values in shard_rows(root, index).items()}
+        assert found == expected_rows([content[row] for row in order], pad_id=facts.tokenizer.pad_id)
+
+
+def test_every_token_of_every_document_is_there_once_and_counted() -> None:
+    root = packed()
+    split, content = read_manifest(root).splits["train"], documents(root)
+    assert split.num_tokens == sum(map(len, content))
+    assert (split.ledger.rows_used, split.ledger.tokens_cut, dict(split.ledger.rejected)) == (len(ROWS), 0, {})
+    rows = read_rows(root, "train")
+    found = np.bincount(rows["input_ids"][rows["segment_ids"] > 0])
+    assert found.tolist() == np.bincount(np.concatenate(content)).tolist()
+
+
+def test_long_documents_are_rejected_by_name_where_they_are_to_be_dropped() -> None:
+    root = packed(long_documents="drop", max_error_rate=1.0)
+    long = {row for row, tokens in enumerate(documents(root)) if len(tokens) > LENGTH}
+    ledger = read_manifest(root).splits["train"].ledger
+    assert dict(ledger.rejected) == {"too_long": len(long)}
+    assert ledger.rows_used == len(ROWS) - len(long)
+    named = [
+        json.loads(line)["row"] for path in (root / "rejected").iterdir() for line in path.read_bytes().splitlines()
+    ]
+    assert set(named) == long
+    assert long
+
+
+def test_what_the_layout_was_is_in_the_manifest() -> None:
+    assert read_manifest(packed()).layout == {"name": "pack", "max_length": LENGTH}
+    dropping = read_manifest(packed(long_documents="drop", max_error_rate=1.0))
+    assert dropping.layout["long_documents"] == "drop"
+    assert dropping.fingerprint != read_manifest(packed()).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"text_column": ("text", "other")}, "two text columns"),
+        ({"label_column": "label"}, "a row holds parts of many rows"),
+        ({"keep_column": "label"}, "a row holds parts of many rows"),
+        ({"truncation": "do_not_truncate"}, "--truncation"),
+        ({"remainder": "drop"}, "--remainder"),
+        ({"layout": "concat", "long_documents": "drop"}, "--long-documents"),
+    ],
+    ids=str,
+)
+def test_options_that_mean_nothing_here_are_refused(tmp_path: Path, changes: dict[str, Any], cause: str) -> None:
+    options = building.options(tmp_path / "out", **{"layout": "pack", **changes})
+    assert cause in building.command("build", REVIEWS, *options).error[0]
+
+
+# --- the same bytes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(packed(), tmp_path / "out"))
+    for pattern in ("manifest.json", "*-train-00000-of-*", ".prep/*/train/receipt-00000-*"):
+        (path,) = root.glob(pattern)
+        path.unlink()
+    options = building.options(root, layout="pack", max_length=LENGTH, split="train")
+    outcome = building.command("build", REVIEWS, *options)
+    assert "1 shard made" in outcome.err
+    assert building.files(root) == building.files(packed())
+
+
+def test_a_lost_shard_is_made_again(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(packed(), tmp_path / "out"))
+    for path in root.glob("*.tfrecord"):
+        path.unlink()
+    assert building.command("verify", root, "--repair").status == 0
+    assert building.files(root) == building.files(packed())
+
+
+# --- the commands ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes", [{}, {"no_shuffle": True}, {"long_documents": "drop", "max_error_rate": 1.0}], ids=str
+)
+def test_a_record_is_traced_to_the_documents_whose_tokens_it_has(changes: dict[str, Any]) -> None:
+    root = packed(**changes)
+    content = documents(root)
+    tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
+    found: dict[int, list[int]] = {}
+    for index in range(len(read_manifest(root).splits["train"].shards)):
+        rows = shard_rows(root, index)
+        for record, (ids, marks) in enumerate(zip(rows["input_ids"], rows["segment_ids"], strict=True)):
+            traced = tracer.trace(split="train", shard=index, record=record).rows
+            for segment, row in enumerate(traced, start=1):
+                assert row.tokens is not None
+                assert row.texts == {"text": ROWS[row.row]}
+                assert np.flatnonzero(marks == segment).tolist() == list(range(*row.tokens))
+                found.setdefault(row.row, []).extend(ids[slice(*row.tokens)].tolist())
+            assert int(marks.max()) == len(traced)
+    for number, tokens in found.items():
+        assert sorted(tokens) == sorted(content[number])
+        assert tokens == content[number] or len(tokens) > LENGTH
+    assert len(found) == read_manifest(root).splits["train"].ledger.rows_used
+
+
+def test_inspect_shows_documents_with_their_separators_and_sizes() -> None:
+    outcome = building.command("inspect", packed(), "--rows", 3, "--json")
+    rows, tokenizer = shard_rows(packed(), 0), load_tokenizer(str(packed()))
+    shown = json.loads(outcome.out)
+    assert len(shown) == 3
+    for record, ids, marks in zip(shown, rows["input_ids"], rows["segment_ids"], strict=False):
+        sizes = [int((marks == segment).sum()) for segment in range(1, int(marks.max()) + 1)]
+        assert record["features"] == {"tokens of each document": sizes}
+        assert record["num_tokens"] == sum(sizes)
+        assert record["text"] == tokenizer.decode(ids[: sum(sizes)].tolist(), clean_up_tokenization_spaces=False)
+
+
+def test_plan_foretells_shards_and_bytes() -> None:
+    options = building.options(".", layout="pack", max_length=LENGTH, split="train", workers=None)[2:]
+    (foretold,) = json.loads(building.command("plan", REVIEWS, *options, "--json").out)
+    split = read_manifest(packed()).splits["train"]
+    assert foretold["shards"] == len(split.shards)
+    assert foretold["num_tokens"] == split.num_tokens
+    assert foretold["num_bytes"] == pytest.approx(split.num_bytes, rel=0.05)
+
+
+def test_shards_are_alike_in_size() -> None:
+    sizes = [shard.num_bytes for shard in read_manifest(packed()).splits["train"].shards]
+    assert max(sizes) < 1.2 * min(sizes)
+
+
+# --- verify ---------------------------------------------------------------------------------------------------------
+
+
+def check(**changes: tuple[int, int, int]) -> None:
+    """Checks a shard of which some values were changed: `segment_ids=(row, place, value)`."""
+    rows = {name: values.copy() for name, values in shard_rows(packed(), 0).items()}
+    for name, (row, place, value) in changes.items():
+        rows[name][row, place] = value
+    verify.check_columns(rows, read_manifest(packed()), place="a shard", first=10)
+
+
+def two_documents() -> tuple[int, int, int]:
+    """A row of two documents and some padding: its number, where the second begins, and where it ends."""
+    marks = shard_rows(packed(), 0)["segment_ids"]
+    (row, *_) = np.flatnonzero((marks.max(axis=1) == 2) & (marks[:, -3] == 0)).tolist()
+    begins, ends = int((marks[row] == 1).sum()), int((marks[row] > 0).sum())
+    return row, begins, ends
+
+
+def test_a_sound_dataset_is_verified() -> None:
+    check()
+    assert building.command("verify", packed()).status == 0
+
+
+def test_segments_that_do_not_ascend_by_one_before_padding_are_found() -> None:
+    row, begins, ends = two_documents()
+    for place, value in [(begins, 3), (begins + 1, 1), (ends - 2, 0), (ends + 1, 3), (0, 0), (0, 2), (3, -1), (-1, 2)]:
+        with pytest.raises(CorruptRecordError, match=rf"a shard, record {row + 10}: segment_ids that do not ascend"):
+            check(segment_ids=(row, place, value))
+
+
+def test_positions_that_do_not_count_from_0_in_each_segment_are_found() -> None:
+    row, begins, ends = two_documents()
+    for place, value in [(0, 1), (begins, begins), (begins + 1, 0), (ends - 1, 0), (ends, 1), (-1, 5), (3, -3)]:
+        with pytest.raises(CorruptRecordError, match=rf"a shard, record {row + 10}: positions that do not count"):
+            check(positions=(row, place, value))
+
+
+def test_something_in_the_padding_is_found() -> None:
+    row, _, ends = two_documents()
+    with pytest.raises(CorruptRecordError, match="something else than the pad id"):
+        check(input_ids=(row, ends, 7))
+
+
+# --- the builder ----------------------------------------------------------------------------------------------------
+
+
+def encoded(lists: list[list[int]], masks: list[list[int]], *, reasons: list[str]) -> Encoded:
+    runs = {
+        "input_ids": from_lists(lists, dtype=np.dtype(np.uint16)),
+        "loss_mask": from_lists(masks, dtype=np.dtype(np.uint8)),
+    }
+    lengths = runs["input_ids"].lengths
+    return Encoded(runs=runs, arrays={}, reasons=np.array(reasons, object), full_lengths=lengths)
+
+
+def test_a_loss_mask_is_packed_with_its_documents_and_without_those_that_cannot_be_used() -> None:
+    builder = PackBuilder(length=8, pad_id=0, dtype=np.dtype(np.uint16), loss_mask=True)
+    builder.add(encoded([[5, 6, 7], [8, 9]], [[0, 1, 1], [1, 1]], reasons=["", "too_long"]))
+    builder.add(encoded([[11, 12]], [[0, 1]], reasons=[""]))
+    (chunk,) = builder.chunks(None)
+    assert chunk["input_ids"].tolist() == [[5, 6, 7, 11, 12, 0, 0, 0]]
+    assert chunk["loss_mask"].tolist() == [[0, 1, 1, 0, 1, 0, 0, 0]]
+    assert builder.rows_used == 2
+    assert examples.encode(chunk, Schema(packed_features(8, loss_mask=True))).offsets[-1] > 0
+    assert list(builder.chunks(None)) == []
+
+
+def test_rows_of_many_chunks_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    lists = [rng.integers(1, 200, size).tolist() for size in rng.integers(1, 20, 200)]
+    batch = encoded(lists, lists, reasons=[""] * len(lists))
+
+    def chunks() -> list[Columns]:
+        builder = PackBuilder(length=16, pad_id=0, dtype=np.dtype(np.uint16), separator=1)
+        builder.add(batch)
+        found = list(builder.chunks(np.random.default_rng(1)))
+        assert builder.rows_used == len(lists)
+        return found
+
+    (whole,) = chunks()
+    monkeypatch.setattr("pipelines.prepare.layouts.pack._TOKENS_PER_CHUNK", 100)
+    parts = chunks()
+    assert len(parts) == -(-len(whole["input_ids"]) // 6)
+    for name, values in whole.items():
+        np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), values)
+
+
+# --- readers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_the_reader_gives_the_documents_back_in_static_shapes() -> None:
+    from tfrecord_io import reader
+
+    root = packed()
+    dataset = reader.open(root).dataset("train", global_batch_size=16, training=False)
+    spec = dataset.element_spec
+    shapes = {name: tuple(values.shape) for name, values in spec.items()}
+    assert shapes == {
+        **dict.fromkeys(("input_ids", "segment_ids", "positions", "attention_mask"), (16, LENGTH)),
+        "example_weight": (16,),
+    }
+    whole = {tuple(tokens) for tokens in documents(root) if len(tokens) <= LENGTH}
+    found = set()
+    for element in dataset:
+        batch = {name: values.numpy() for name, values in element.items()}
+        assert (batch["attention_mask"] == (batch["segment_ids"] > 0)).all()
+        for ids, marks in zip(batch["input_ids"], batch["segment_ids"], strict=True):
+            found |= {tuple(ids[marks == segment].tolist()) for segment in range(1, marks.max(initial=0) + 1)}
+    assert whole <= found
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
+def test_tfds_gives_the_rows() -> None:
+    import tensorflow_datasets
+
+    builder = tensorflow_datasets.builder_from_directory(str(packed()))
+    options = tensorflow_datasets.ReadConfig(interleave_cycle_length=1, try_autocache=False)
+    (rows,) = builder.as_dataset(split="train", shuffle_files=False, read_config=options, batch_size=1000)
+    for name, values in read_rows(packed(), "train").items():
+        np.testing.assert_array_equal(rows[name].numpy(), values)
+
+
+# --- the docs -------------------------------------------------------------------------------------------------------
+
+
+def test_the_example_in_the_docs_of_the_format_is_what_is_made() -> None:
+    """In letters; records are parted by `|`, and so are documents."""
+    text = (building.REPOSITORY / "docs" / "format.md").read_text(encoding="utf-8")
+    section = text.partition("### Layout `pack`")[2].partition("\n### ")[0]
+    lines = dict(re.findall(r"^(documents|input_ids|segment_ids|positions) +(.+)$", section, re.MULTILINE))
+    letters = {letter: index for index, letter in enumerate("_.abcdefghijklmnopqrstuvwxyz")}
+    content = [[letters[letter] for letter in part.split()] for part in lines.pop("documents").split("|")]
+    builder = PackBuilder(length=8, pad_id=letters["_"], dtype=np.dtype(np.uint16), separator=letters["."])
+    builder.add(encoded(content, content, reasons=[""] * len(content)))
+    (chunk,) = builder.chunks(None)
+    spelled = {number: letter for letter, number in letters.items()}
+    for name, line in lines.items():
+        shown = [part.split() for part in line.partition("(")[0].split("|")]
+        made = [
+            [spelled[token] if name == "input_ids" else str(token) for token in row] for row in chunk[name].tolist()
+        ]
+        assert shown == made
+    assert len(lines) == 3

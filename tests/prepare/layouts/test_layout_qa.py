@@ -1,0 +1,442 @@
+"""Windows over long texts, and answers in them: the same as `transformers` makes, and every token as promised."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.prepare.audit import reopened_dataset, verify
+from pipelines.prepare.audit.decode import load_tokenizer
+from pipelines.prepare.audit.trace import Tracer
+from pipelines.prepare.layouts import Opening, Tools, layout_of
+from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
+from pipelines.prepare.tokenize import tokenization
+from tests import building
+from tests.support import texts
+from tests.building import REVIEWS, built, read_manifest, read_rows
+from tests.support.tokenizers_zoo import FAST_KINDS, Zoo
+from tfrecord_io.errors import ConfigError, CorruptRecordError, TokenizerError
+
+LENGTH, STRIDE = 20, 4
+QUESTIONS = building.REPOSITORY / "examples" / "questions"
+ROWS = [json.loads(line) for line in (QUESTIONS / "train.jsonl").read_text(encoding="utf-8").splitlines()]
+SOME_TEXTS = [*texts.sentences(6, seed=3), "", "one", *texts.HOSTILE[::5]]
+KINDS = [*FAST_KINDS, "unigram_left+left", "byte_bpe_roberta+left"]
+WORDS = ["the", "a", "of", "every", "small", "house", "river", "walks", "7", ",", "unbelievably", "é", "中文"]
+CONTEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=60)
+
+
+@functools.cache
+def _tokenizer(zoo: Zoo, kind: str) -> Any:
+    name, _, left = kind.partition("+")
+    found = zoo.tokenizer(name)
+    found.pad_token = found.pad_token or found.eos_token
+    if left:
+        found.truncation_side = "left"
+    return found
+
+
+@functools.cache
+def _tools(
+    zoo: Zoo, kind: str, *, pair: bool = True, stride: int | None = STRIDE, length: int = LENGTH, engine: Any = "auto"
+) -> Tools:
+    tokenizer = _tokenizer(zoo, kind)
+    layout = LayoutConfig(name="qa" if pair else "pad", max_length=length, stride=stride)
+    opening = Opening(
+        tokenizer=tokenizer,
+        facts=tokenization.facts(tokenizer, name=kind, files={}),
+        layout=layout,
+        length=length,
+        columns=ColumnPlan(texts=("question", "context") if pair else ("text",)),
+        engine=engine,
+    )
+    return layout_of(layout).open_tools(opening)
+
+
+def _answers(answers: Sequence[tuple[str, int] | None]) -> pa.Array:
+    made: list[dict[str, list[Any]]] = [
+        {"text": [], "answer_start": []} if a is None else {"text": [a[0]], "answer_start": [a[1]]} for a in answers
+    ]
+    kind = pa.struct([("text", pa.list_(pa.string())), ("answer_start", pa.list_(pa.int32()))])
+    return pa.array(made, kind)
+
+
+def _rows(*columns: list[str], answers: Sequence[tuple[str, int] | None] | None = None, first: int = 0) -> Rows:
+    return Rows(
+        texts=tuple(pa.array(column, pa.string()) for column in columns),
+        arrays={"label": np.arange(len(columns[0])) * 10},
+        nested={} if answers is None else {"answers": _answers(answers)},
+        numbers=np.arange(first, first + len(columns[0])),
+    )
+
+
+def _laid_out(tools: Tools, rows: Rows) -> dict[str, np.ndarray]:
+    builder = tools.builder()
+    builder.add(tools.encode(rows))
+    chunks = list(builder.chunks(None))
+    assert builder.tokens_cut == 0
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+
+
+def _expected(tokenizer: Any, *columns: list[str]) -> Any:
+    return tokenizer(
+        *columns,
+        truncation="only_second" if len(columns) == 2 else True,
+        max_length=LENGTH,
+        stride=STRIDE,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+        padding="max_length",
+    )
+
+
+# --- windows, as transformers makes them ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pair", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_windows_are_those_of_the_tokenizer(zoo: Zoo, kind: str, pair: bool) -> None:
+    columns = [["what is it ?"] * len(SOME_TEXTS), SOME_TEXTS] if pair else [SOME_TEXTS]
+    rows = _rows(*columns, answers=[None] * len(SOME_TEXTS) if pair else None, first=100)
+    got = _laid_out(_tools(zoo, kind, pair=pair), rows)
+    expected = _expected(_tokenizer(zoo, kind), *columns)
+    owners = expected["overflow_to_sample_mapping"]
+    for name in ("input_ids", "attention_mask", "token_type_ids"):
+        assert (name in got) == (name in expected)
+        if name in expected:
+            assert got[name].tolist() == expected[name]
+    for window, offsets in enumerate(expected["offset_mapping"]):
+        of_text = [sequence == pair for sequence in expected.sequence_ids(window)]
+        assert got["char_starts"][window].tolist() == [at[0] * own for at, own in zip(offsets, of_text, strict=True)]
+        assert got["char_ends"][window].tolist() == [at[1] * own for at, own in zip(offsets, of_text, strict=True)]
+    assert got["source_row"].tolist() == [100 + owner for owner in owners]
+    assert got["label"].tolist() == [10 * owner for owner in owners]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "truncation_left", "byte_bpe_bos"])
+@settings(deadline=None, max_examples=20)
+@given(words=CONTEXTS, stride=st.integers(0, 8))
+def test_windows_cover_every_token_and_neighbours_share_the_stride(
+    zoo: Zoo, kind: str, words: list[str], stride: int
+) -> None:
+    tokenizer, tools = _tokenizer(zoo, kind), _tools(zoo, kind, pair=False, stride=stride, length=12)
+    encoded = tools.encode(_rows([" ".join(words)]))
+    whole = tokenizer(" ".join(words), add_special_tokens=False)["input_ids"]
+    special = tokenizer.num_special_tokens_to_add()
+    runs = encoded.runs["input_ids"]
+    lead = 1 if special else 0
+    bodies = [
+        runs.ids[start + lead : stop - (special - lead)].tolist() for start, stop in itertools.pairwise(runs.offsets)
+    ]
+    if tokenizer.truncation_side == "left":
+        bodies.reverse()
+    joined = list(bodies[0])
+    for before, after in itertools.pairwise(bodies):
+        assert stride == 0 or before[-stride:] == after[:stride]
+        joined += after[stride:]
+    assert joined == whole
+    assert encoded.full_lengths.tolist() == [len(whole) + special]
+    assert max(len(body) for body in bodies) <= 12 - special
+
+
+def test_a_text_without_tokens_has_one_window(zoo: Zoo) -> None:
+    encoded = _tools(zoo, "wordpiece_cased", pair=False).encode(_rows(["", "one"]))
+    assert encoded.num_runs.tolist() == [1, 1]
+
+
+# --- answers --------------------------------------------------------------------------------------------------------
+
+
+def _as_in_guides(expected: Any, window: int, answer: tuple[str, int] | None) -> tuple[int, int]:
+    """The preprocessing of SQuAD as guides to question answering write it down."""
+    sequence, offsets = expected.sequence_ids(window), expected["offset_mapping"][window]
+    own = [place for place, which in enumerate(sequence) if which == 1]
+    if answer is None or not own:
+        return 0, 0
+    start, end = answer[1], answer[1] + len(answer[0])
+    if offsets[own[0]][0] > start or offsets[own[-1]][1] < end:
+        return 0, 0
+    first = max(place for place in own if offsets[place][0] <= start)
+    last = min(place for place in own if offsets[place][1] >= end)
+    return first, last
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["wordpiece_uncased", "truncation_left", "byte_bpe_roberta"])
+@settings(deadline=None, max_examples=20)
+@given(words=CONTEXTS, data=st.data())
+def test_positions_are_those_of_the_usual_preprocessing(zoo: Zoo, kind: str, words: list[str], data: Any) -> None:
+    words = [word for word in words if word.isascii()] or ["a"]
+    begin = data.draw(st.integers(0, len(words) - 1))
+    stop = data.draw(st.integers(begin + 1, len(words)))
+    context = " ".join(words)
+    answer = (" ".join(words[begin:stop]), len(" ".join(words[:begin])) + (begin > 0))
+    got = _laid_out(_tools(zoo, kind), _rows(["a house ?"], [context], answers=[answer]))
+    expected = _expected(_tokenizer(zoo, kind), ["a house ?"], [context])
+    positions = list(zip(got["start_positions"].tolist(), got["end_positions"].tolist(), strict=True))
+    assert positions == [_as_in_guides(expected, window, answer) for window in range(len(positions))]
+
+
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe_bos", "bpe_fallback", "unigram_left"])
+def test_the_span_of_an_answer_is_its_text(zoo: Zoo, kind: str) -> None:
+    contexts = [row["context"] for row in ROWS]
+    answers = [
+        (row["answers"]["text"][0], row["answers"]["answer_start"][0]) if row["answers"]["text"] else None
+        for row in ROWS
+    ]
+    got = _laid_out(_tools(zoo, kind), _rows(["who ?"] * len(ROWS), contexts, answers=answers))
+    found: dict[int, bool] = {}
+    for window, row in enumerate(got["source_row"].tolist()):
+        first, last = int(got["start_positions"][window]), int(got["end_positions"][window])
+        if last == 0:
+            found.setdefault(row, False)
+            assert first == 0
+            continue
+        answer = answers[row]
+        assert answer is not None
+        characters = contexts[row][got["char_starts"][window, first] : got["char_ends"][window, last]]
+        assert answer[0] in characters
+        assert len(characters) <= len(answer[0]) + 2, "no more than a space or a mark in the same token"
+        found[row] = True
+    assert sorted(found) == list(range(len(ROWS)))
+    assert sum(found.values()) >= 10
+
+
+def test_an_answer_that_no_window_has_whole_is_nowhere(zoo: Zoo) -> None:
+    context = " ".join(["house"] * 60)
+    got = _laid_out(_tools(zoo, "wordpiece_cased"), _rows(["a ?"], [context], answers=[(context, 0)]))
+    assert len(got["start_positions"]) > 3
+    assert not got["start_positions"].any()
+    assert not got["end_positions"].any()
+
+
+def test_of_characters_with_several_tokens_the_answer_has_all(zoo: Zoo) -> None:
+    context, tokenizer = "a 中 house", _tokenizer(zoo, "byte_bpe")
+    got = _laid_out(_tools(zoo, "byte_bpe"), _rows(["a ?"], [context], answers=[("中", 2)]))
+    first, last = int(got["start_positions"][0]), int(got["end_positions"][0])
+    assert first < last
+    assert tokenizer.decode(got["input_ids"][0, first : last + 1]).strip() == "中"
+
+
+def test_rows_that_cannot_be_used_are_named(zoo: Zoo) -> None:
+    long = " ".join(["house"] * 40)
+    rows: list[tuple[str, str, tuple[str, int] | None, str]] = [
+        ("a ?", "the small house", ("small", 4), ""),
+        ("a ?", "the small house", ("small", 5), "answer_mismatch"),
+        ("a ?", "the small house", ("house", -5), "answer_mismatch"),
+        ("a ?", "the small house", ("small", 400), "answer_mismatch"),
+        (long, "the small house", ("small", 4), "question_too_long"),
+        (long, "the small house", ("small", 0), "answer_mismatch"),
+        (" ".join(["a"] * 14), long, None, "question_too_long"),
+        (" ".join(["a"] * 14), "a a a", None, ""),
+        (" ".join(["a"] * 14), "a a a a", None, "question_too_long"),
+        ("a ?", "", None, ""),
+        ("", "the house", None, ""),
+    ]
+    tools = _tools(zoo, "wordpiece_cased")
+    questions, contexts, answers, reasons = (list(column) for column in zip(*rows, strict=True))
+    made = _rows(questions, contexts, answers=answers)
+    encoded = tools.encode(made)
+    assert encoded.reasons.tolist() == reasons
+    assert tools.may_reject
+    usable = [row for row, reason in enumerate(reasons) if not reason]
+    assert sorted(set(_laid_out(tools, made)["source_row"].tolist())) == usable
+
+
+def test_lists_of_answers_of_two_lengths_do_not_match(zoo: Zoo) -> None:
+    kind = _answers([None]).type
+    answers = pa.array([{"text": ["a", "b"], "answer_start": [0]}, {"text": None, "answer_start": None}], kind)
+    rows = Rows(
+        texts=(pa.array(["a ?"] * 2), pa.array(["a"] * 2)),
+        arrays={},
+        nested={"answers": answers},
+        numbers=np.arange(2),
+    )
+    assert _tools(zoo, "wordpiece_cased").encode(rows).reasons.tolist() == ["answer_mismatch", ""]
+
+
+# --- refused at the start -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_an_engine_without_characters_is_refused(zoo: Zoo, pair: bool) -> None:
+    with pytest.raises(ConfigError, match="--engine wordpiece where characters of tokens are asked for"):
+        _tools(zoo, "wordpiece_cased", pair=pair, engine="wordpiece")
+
+
+@pytest.mark.parametrize(("pair", "stride", "most"), [(False, 18, 17), (True, 17, 16)])
+def test_windows_that_would_not_get_on_are_refused(zoo: Zoo, pair: bool, stride: int, most: int) -> None:
+    with pytest.raises(ConfigError, match=rf"--stride {stride} with --max-length 20.*give at most {most}"):
+        _tools(zoo, "wordpiece_cased", pair=pair, stride=stride)
+    assert _tools(zoo, "wordpiece_cased", pair=pair, stride=most).engine == "hf"
+
+
+def test_a_tokenizer_in_python_is_refused(zoo: Zoo) -> None:
+    with pytest.raises(TokenizerError, match="windows need the characters that a token stands for"):
+        _tools(zoo, "slow_byt5", pair=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ({"layout": "qa"}, "--layout qa with the text column 'text' alone"),
+        ({"stride": 4, "text_column": ("a", "b")}, "--stride and two text columns"),
+        ({"stride": 4, "truncation": "do_not_truncate"}, "--stride and --truncation do_not_truncate"),
+        ({"stride": -1}, "--stride -1, expected at least 0"),
+        ({"stride": 4, "layout": "concat"}, "--stride was given with --layout concat"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tmp_path: Path, options: dict[str, Any], cause: str) -> None:
+    assert cause in building.command("build", REVIEWS, *building.options(tmp_path / "out", **options)).error[0]
+
+
+# --- through every command ------------------------------------------------------------------------------------------
+
+
+def _windows(**changes: object) -> Path:
+    return built(REVIEWS, **{"label_column": "label", "split": "validation", "stride": 8, "max_length": 24, **changes})
+
+
+def _questions(**changes: object) -> Path:
+    options = {"layout": "qa", "text_column": ("question", "context"), "max_length": 40, "shard_size": "10kB"}
+    return built(QUESTIONS, **{**options, **changes})
+
+
+def test_a_built_dataset_has_every_window_of_every_row() -> None:
+    root = _windows(no_shuffle=True)
+    facts, rows = read_manifest(root), read_rows(root, "validation")
+    reviews = [json.loads(line) for line in (REVIEWS / "validation.jsonl").read_text(encoding="utf-8").splitlines()]
+    expected = load_tokenizer(str(root))(
+        [row["text"] for row in reviews],
+        truncation=True,
+        max_length=24,
+        stride=8,
+        return_overflowing_tokens=True,
+        padding="max_length",
+    )
+    assert rows["input_ids"].tolist() == expected["input_ids"]
+    assert rows["source_row"].tolist() == expected["overflow_to_sample_mapping"]
+    assert facts.label_names == ("negative", "positive")
+    assert [facts.label_names[label] for label in rows["label"]] == [
+        reviews[row]["label"] for row in rows["source_row"]
+    ]
+    split = facts.splits["validation"]
+    assert (split.ledger.rows_used, split.ledger.tokens_cut) == (len(reviews), 0)
+    assert split.num_examples == len(expected["input_ids"]) > len(reviews)
+    assert facts.layout == {"name": "pad", "max_length": 24, "stride": 8}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("root", [_windows, _questions])
+def test_a_window_is_of_the_row_that_it_is_traced_to(root: Any) -> None:
+    folder = root()
+    facts = read_manifest(folder)
+    (split,) = facts.splits
+    tracer = Tracer(reopened_dataset.reopen(str(folder), facts))
+    numbers, masks = (read_rows(folder, split)[name] for name in ("source_row", "attention_mask"))
+    at = 0
+    for index, shard in enumerate(facts.splits[split].shards):
+        for record in range(shard.num_examples):
+            (row,) = tracer.trace(split=split, shard=index, record=record).rows
+            assert row.row == numbers[at]
+            assert row.tokens == (0, masks[at].sum())
+            at += 1
+    assert at == len(numbers)
+
+
+@pytest.mark.slow
+def test_rows_of_a_part_of_a_split_keep_their_numbers() -> None:
+    rows = read_rows(_windows(split="validation[10:20]"), "validation")
+    assert sorted(set(rows["source_row"].tolist())) == list(range(10, 20))
+
+
+@pytest.mark.slow
+def test_rejected_rows_are_named_and_stepped_over(tmp_path: Path) -> None:
+    rows = [dict(row) for row in ROWS]
+    rows[3] = {**rows[3], "answers": {"text": ["nowhere"], "answer_start": [2]}}
+    data = building.source(tmp_path / "data", train=rows)
+    options = {"layout": "qa", "text_column": ("question", "context"), "max_error_rate": 0.2}
+    assert building.command("build", data, *building.options(tmp_path / "out", **options)).status == 0
+    assert read_manifest(tmp_path / "out").splits["train"].ledger.rejected == {"answer_mismatch": 1}
+    assert 3 not in read_rows(tmp_path / "out", "train")["source_row"]
+    assert building.command("verify", tmp_path / "out").status == 0
+
+
+@pytest.mark.slow
+def test_inspect_shows_answers_and_the_characters_of_a_window() -> None:
+    outcome = building.command("inspect", _questions(no_shuffle=True), "--json", "--rows", 100)
+    shown = json.loads(outcome.out)
+    assert {row["features"]["answer"] for row in shown} >= {"at night", "by ear alone", "nine", ""}
+    assert shown[0]["features"].keys() == {"characters", "answer", "source_row"}
+    assert shown[0]["features"]["characters"][0] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("root", "data", "options"),
+    [
+        (_windows, REVIEWS, {"split": "validation", "stride": 8, "max_length": 24}),
+        (_questions, QUESTIONS, {"layout": "qa", "text_column": ("question", "context"), "max_length": 40}),
+    ],
+)
+def test_plan_predicts_the_bytes_of_a_build(root: Any, data: Path, options: dict[str, Any]) -> None:
+    outcome = building.command("plan", data, *building.options(".", **options, workers=None)[2:], "--json")
+    (found,) = json.loads(outcome.out)
+    (split,) = read_manifest(root()).splits.values()
+    assert found["num_bytes"] == pytest.approx(split.num_bytes, rel=0.1)
+    assert found["num_tokens"] == pytest.approx(split.num_tokens, rel=0.1)
+
+
+@pytest.mark.slow
+def test_a_damaged_shard_is_made_again(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(_questions(), tmp_path / "out"))
+    before = building.files(root)
+    shard = sorted(root.glob("*.tfrecord"))[0]
+    shard.write_bytes(b"damaged")
+    outcome = building.command("verify", root, "--repair")
+    assert outcome.status == 0, outcome.err
+    assert building.files(root) == before
+
+
+@pytest.mark.slow
+def test_a_build_goes_on_where_one_stopped(tmp_path: Path) -> None:
+    arguments = building.options(tmp_path / "out", split="validation", stride=8, max_length=24, shard_size="10kB")
+    assert building.command("build", REVIEWS, *arguments).status == 0
+    before = building.shard_bytes(tmp_path / "out")
+    assert len(before) > 1
+    (tmp_path / "out" / "manifest.json").unlink()
+    next(iter((tmp_path / "out").glob("*.tfrecord"))).unlink()
+    outcome = building.command("build", REVIEWS, *arguments, "--json")
+    assert json.loads(outcome.out)["shards_made"] == 1
+    assert building.shard_bytes(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("char_starts", -1, "a char_starts that is negative"),
+        ("char_ends", 0, "a char_starts that is negative or behind char_ends"),
+        ("start_positions", 39, "start_positions behind end_positions"),
+        ("end_positions", 40, "start_positions behind end_positions, or one outside 0 to 39"),
+        ("source_row", -1, "a source_row below 0"),
+    ],
+)
+def test_what_a_window_cannot_have_is_found(name: str, value: int, problem: str) -> None:
+    root = _questions()
+    columns = {name: values.copy() for name, values in read_rows(root, "train").items()}
+    changed = columns[name][3] if columns[name].ndim == 2 else columns[name]
+    changed[int(np.argmax(columns["char_starts"][3])) if columns[name].ndim == 2 else 3] = value
+    with pytest.raises(CorruptRecordError, match=rf"record 13: {problem}"):
+        verify.check_columns(columns, read_manifest(root), place="shard", first=10)

@@ -1,0 +1,514 @@
+"""Inputs and targets are those of `transformers`, whatever the tokenizer does, and whatever the rows went through."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.prepare.audit.verify import check_columns
+from pipelines.prepare.crosscheck.comparing import CrossCheck, EngineDisproved
+from pipelines.prepare.layouts import LAYOUTS, Opening, Tools, rows_builder
+from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
+from pipelines.prepare.tokenize import tokenization
+from tests import building
+from tests.support import texts
+from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io import manifest
+from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError
+
+EXAMPLE = building.REPOSITORY / "examples" / "translations"
+L, T = 14, 9
+SOURCES = [*texts.sentences(12, seed=3), "", "one", *texts.HOSTILE[::6]]
+TARGETS = [*SOURCES[5:], *SOURCES[:5]]
+
+WORDS = st.lists(st.sampled_from(["the", "a", "of", "small", "house", "river", "walks", "7", ","]), max_size=15).map(
+    " ".join
+)
+PAIRS = st.lists(st.tuples(WORDS, WORDS), max_size=12)
+CUTS = st.lists(st.integers(0, 100), max_size=4)
+
+
+def _opening(tokenizer: Any, *, pair: bool = False, engine: Any = "auto", **options: Any) -> Opening:
+    texts_of = ("text", "other") if pair else ("text",)
+    return Opening(
+        tokenizer=tokenizer,
+        facts=tokenization.facts(tokenizer, name="any", files={}),
+        layout=LayoutConfig(name="seq2seq", max_length=L, **{"target_length": T, **options}),
+        length=L,
+        columns=ColumnPlan(texts=texts_of, nested={"target": "target"}),
+        engine=engine,
+    )
+
+
+def _tools(tokenizer: Any, **options: Any) -> Tools:
+    return LAYOUTS["seq2seq"].open_tools(_opening(tokenizer, **options))
+
+
+@functools.cache
+def _zoo_tools(zoo: Zoo, kind: str) -> Tools:
+    return _tools(zoo.tokenizer(kind))
+
+
+def _rows(columns: Sequence[list[str]], targets: list[str], *, first: int = 0) -> Rows:
+    return Rows(
+        texts=tuple(pa.array(column, pa.string()) for column in columns),
+        nested={"target": pa.array(targets, pa.string())},
+        arrays={"row": np.arange(first, first + len(targets))},
+    )
+
+
+def _built(
+    tools: Tools, columns: Sequence[list[str]], targets: list[str], *, cuts: Sequence[int] = (), seed: int | None = None
+) -> dict[str, np.ndarray]:
+    """All records, the rows given in as many batches as `cuts` make."""
+    builder = tools.builder()
+    edges = sorted([0, *(cut % (len(targets) + 1) for cut in cuts), len(targets)])
+    for start, stop in itertools.pairwise(edges):
+        rows = _rows([column[start:stop] for column in columns], targets[start:stop], first=start)
+        builder.add(tools.encode(rows))
+    chunks = list(builder.chunks(None if seed is None else np.random.default_rng(seed)))
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in (chunks[0] if chunks else {})}
+
+
+def _expected(tokenizer: Any, columns: Sequence[list[str]], targets: list[str]) -> dict[str, Any]:
+    fixed: dict[str, Any] = {"truncation": True, "padding": "max_length", "return_attention_mask": True}
+    inputs = dict(tokenizer(*columns, max_length=L, **fixed))
+    made = tokenizer(text_target=targets, max_length=T, padding_side="right", **fixed)
+    return {**inputs, "target_ids": made["input_ids"], "target_mask": made["attention_mask"]}
+
+
+def _lists(built: dict[str, np.ndarray]) -> dict[str, Any]:
+    return {name: values.tolist() for name, values in built.items() if name != "row"}
+
+
+# --- the same as transformers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "wordpiece_cased",
+        "truncation_left",
+        "byte_bpe_roberta",
+        "byte_bpe_bos",
+        "bpe_fallback",
+        "unigram",
+        "unigram_left",
+        "slow_byt5",
+    ],
+)
+def test_inputs_and_targets_are_those_of_transformers(zoo: Zoo, kind: str) -> None:
+    built = _built(_zoo_tools(zoo, kind), [SOURCES], TARGETS, cuts=[3, 9])
+    assert _lists(built) == _expected(zoo.tokenizer(kind), [SOURCES], TARGETS)
+
+
+@pytest.mark.slow
+def test_an_input_may_be_a_pair_of_texts(zoo: Zoo) -> None:
+    tokenizer = zoo.tokenizer("wordpiece_cased")
+    columns = [SOURCES, SOURCES[::-1]]
+    built = _built(_tools(tokenizer, pair=True), columns, TARGETS)
+    assert _lists(built) == _expected(tokenizer, columns, TARGETS)
+
+
+@pytest.mark.parametrize("kind", ["unigram", "byte_bpe_bos", "slow_byt5"])
+def test_the_prefix_is_part_of_each_text_and_of_no_target(zoo: Zoo, kind: str) -> None:
+    tokenizer, prefix = zoo.tokenizer(kind), "to ΣΊ: "
+    built = _built(_tools(tokenizer, input_prefix=prefix), [SOURCES], TARGETS)
+    assert _lists(built) == _expected(tokenizer, [[prefix + text for text in SOURCES]], TARGETS)
+
+
+@pytest.mark.parametrize("type_", [pa.string(), pa.large_string()])
+def test_texts_of_either_width_take_a_prefix_also_where_they_are_slices(zoo: Zoo, type_: pa.DataType) -> None:
+    tools = _tools(zoo.tokenizer("unigram"), input_prefix="x ")
+    whole = pa.array(["no", "a house", "a river", "no"], type_)
+    rows = Rows(texts=(whole.slice(1, 2),), nested={"target": whole.slice(1, 2)}, arrays={})
+    plain = _zoo_tools(zoo, "unigram").encode(_rows([["x a house", "x a river"]], ["a house", "a river"]))
+    encoded = tools.encode(rows)
+    for name, runs in plain.runs.items():
+        np.testing.assert_array_equal(encoded.runs[name].ids, runs.ids)
+
+
+def test_targets_are_padded_on_the_right_where_inputs_are_on_the_left(zoo: Zoo) -> None:
+    built = _built(_zoo_tools(zoo, "byte_bpe_bos"), [["a"]], ["a"])
+    assert built["attention_mask"][0, [0, -1]].tolist() == [0, 1]
+    assert built["target_mask"][0, [0, -1]].tolist() == [1, 0]
+
+
+def test_a_target_is_as_long_as_an_input_unless_it_is_given_a_length_of_its_own(zoo: Zoo) -> None:
+    tokenizer = zoo.tokenizer("unigram")
+    for given_length, expected in ((None, L), (5, 5)):
+        opening = _opening(tokenizer, target_length=given_length)
+        tools = LAYOUTS["seq2seq"].open_tools(opening)
+        shapes = {feature.name: feature.shape for feature in LAYOUTS["seq2seq"].features(opening, tools)}
+        assert shapes["target_ids"] == shapes["target_mask"] == (expected,)
+        assert shapes["input_ids"] == (L,)
+        assert _built(tools, [["a house"]], ["a river"])["target_ids"].shape == (1, expected)
+
+
+# --- tokenizers with a mode of their own for targets ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bilingual(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer that begins a text with the code of its language: another one for targets."""
+    from transformers import NllbTokenizer
+
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", "▁", *"abcdefghijklmnopqrstuvwxyz"]
+    tokenizer = NllbTokenizer(
+        vocab={piece: index for index, piece in enumerate(pieces)},
+        merges=[],
+        src_lang="eng_Latn",
+        tgt_lang="deu_Latn",
+        extra_special_tokens=["eng_Latn", "deu_Latn"],
+    )
+    folder = tmp_path_factory.mktemp("bilingual")
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def _load(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+
+
+def test_targets_of_a_tokenizer_with_a_target_mode_get_the_code_of_their_language(bilingual: Path) -> None:
+    tokenizer = _load(bilingual)
+    built = _built(_tools(tokenizer), [SOURCES], TARGETS, cuts=[4])
+    assert _lists(built) == _expected(tokenizer, [SOURCES], TARGETS)
+    source, target = tokenizer.convert_tokens_to_ids(["eng_Latn", "deu_Latn"])
+    assert set(built["input_ids"][:, 0]) == {source}
+    assert set(built["target_ids"][:, 0]) == {target}
+
+
+def test_one_thread_at_a_time_uses_such_a_tokenizer(bilingual: Path) -> None:
+    # The mode is the tokenizer's own: two threads would change it for one another.
+    assert not _tools(_load(bilingual)).concurrent
+    same = _load(bilingual)
+    same.tgt_lang = same.src_lang
+    assert _tools(same).concurrent
+
+
+@pytest.mark.slow
+def test_a_build_with_such_a_tokenizer_is_repaired_to_the_byte(bilingual: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(_build(tmp_path / "first", tokenizer=bilingual), out)
+    before = building.shard_bytes(out)
+    next(out.glob("*.tfrecord")).unlink()
+    assert building.command("verify", out, "--repair").status == 0
+    assert building.shard_bytes(out) == before
+
+
+# --- rows depend on the texts and their order alone -----------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=25)
+@given(pairs=PAIRS, cuts=CUTS, chunk=st.integers(1, 5), seed=st.none() | st.integers(0, 9))
+def test_records_are_the_same_through_any_batches_and_chunks(
+    zoo: Zoo, pairs: list[tuple[str, str]], cuts: list[int], chunk: int, seed: int | None
+) -> None:
+    tools = _zoo_tools(zoo, "wordpiece_cased")
+    sources, targets = [text for text, _ in pairs], [target for _, target in pairs]
+    whole = _built(tools, [sources], targets, seed=seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_builder, "_ROWS_PER_CHUNK", chunk)
+        parts = _built(tools, [sources], targets, cuts=cuts, seed=seed)
+    assert {name: values.tolist() for name, values in parts.items()} == {
+        name: values.tolist() for name, values in whole.items()
+    }
+
+
+@settings(deadline=None, max_examples=25)
+@given(pairs=PAIRS.filter(len), seed=st.integers(0, 99))
+def test_a_permuted_target_stays_beside_its_input(zoo: Zoo, pairs: list[tuple[str, str]], seed: int) -> None:
+    tools = _zoo_tools(zoo, "unigram")
+    sources, targets = [text for text, _ in pairs], [target for _, target in pairs]
+    in_order, permuted = (_built(tools, [sources], targets, seed=each) for each in (None, seed))
+    for name, values in permuted.items():
+        np.testing.assert_array_equal(values, in_order[name][permuted["row"]])
+
+
+@settings(deadline=None, max_examples=25)
+@given(pairs=PAIRS.filter(len))
+def test_every_token_of_a_row_is_in_its_record_or_counted_as_cut(zoo: Zoo, pairs: list[tuple[str, str]]) -> None:
+    tools, tokenizer = _zoo_tools(zoo, "unigram"), zoo.tokenizer("unigram")
+    sources, targets = [text for text, _ in pairs], [target for _, target in pairs]
+    encoded = tools.encode(_rows([sources], targets))
+    whole = [
+        len(one) + len(two)
+        for one, two in zip(tokenizer(sources)["input_ids"], tokenizer(text_target=targets)["input_ids"], strict=True)
+    ]
+    assert encoded.full_lengths.tolist() == whole
+    assert encoded.num_tokens + encoded.tokens_cut == sum(whole)
+
+
+# --- rows that cannot be used ---------------------------------------------------------------------------------------
+
+
+def test_a_row_that_may_not_be_cut_is_rejected_by_what_is_too_long_in_it(zoo: Zoo) -> None:
+    tools = _tools(zoo.tokenizer("unigram"), truncation="do_not_truncate")
+    long = "the house " * 20
+    encoded = tools.encode(_rows([["a", long, "a", long]], ["b", "b", long, long]))
+    assert encoded.reasons.tolist() == ["", "too_long", "target_too_long", "too_long"]
+    assert tools.may_reject
+    assert encoded.tokens_cut == 0
+
+
+def test_a_target_is_cut_where_only_the_first_text_of_an_input_may_give_way(zoo: Zoo) -> None:
+    tokenizer = zoo.tokenizer("unigram")
+    tools = _tools(tokenizer, pair=True, truncation="only_first")
+    long = "the house " * 20
+    encoded = tools.encode(_rows([["a", "a"], ["b", long]], [long, long]))
+    assert encoded.reasons.tolist() == ["", "cannot_truncate"]
+    expected = tokenizer(text_target=[long], truncation=True, max_length=T)["input_ids"][0]
+    assert encoded.runs["target_ids"].ids[:T].tolist() == expected
+
+
+def test_tokens_of_rows_that_are_rejected_for_their_input_do_not_count_as_cut_from_the_target(zoo: Zoo) -> None:
+    tools = _tools(zoo.tokenizer("unigram"), pair=True, truncation="only_first")
+    long = "the house " * 20
+    assert tools.encode(_rows([["a"], [long]], [long])).tokens_cut == 0
+
+
+@pytest.mark.parametrize("name", ["input_ids", "target_ids"])
+def test_a_wrong_token_in_either_run_disproves_the_engine(zoo: Zoo, name: str) -> None:
+    tools = _tools(zoo.tokenizer("wordpiece_uncased"), engine="wordpiece")
+    assert tools.engine == "wordpiece"
+    assert tools.reference is not None
+    rows = _rows([["a house", "a river"]], ["every house", "every river"])
+    for wrong in (False, True):
+        encoded, checks = tools.encode(rows), CrossCheck(tools)
+        if wrong:
+            encoded.runs[name].ids[-2] += 1
+        checks.add(rows, encoded, numbers=np.array([70, 71]), which=np.arange(2))
+        if not wrong:
+            checks.finish()
+            assert checks.rows_checked == 2
+            continue
+        with pytest.raises(EngineDisproved) as found:
+            checks.finish()
+        assert found.value.row == 71
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ({"target_column": None}, "--layout seq2seq without --target-column"),
+        ({"target_column": "fr"}, "no column 'fr'"),
+        ({"target_column": "n"}, "column 'n' holds int64, expected text"),
+        ({"target_column": "en"}, "'en'] are used more than once"),
+        ({"target_length": 1}, "--target-length 1, but 1 positions of each target are special tokens"),
+        ({"target_length": 0}, "--target-length 0, expected at least 1"),
+        ({"layout": "pad"}, "--target-column was given with --layout pad"),
+        ({"layout": "pad", "target_column": None, "input_prefix": "x"}, "--input-prefix was given with --layout pad"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_its_cause(
+    zoo: Zoo, tmp_path: Path, options: dict[str, object], cause: str
+) -> None:
+    source = building.source(tmp_path / "in", train=[{"en": "a", "de": "b", "n": 1}])
+    defaults = {"tokenizer": zoo.path("unigram"), "layout": "seq2seq", "text_column": "en", "target_column": "de"}
+    outcome = building.command("build", source, *building.options(tmp_path / "out", **{**defaults, **options}))
+    assert cause in outcome.error[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_prefix_that_is_not_utf8_is_refused(zoo: Zoo) -> None:
+    with pytest.raises(ConfigError, match="is not UTF-8"):
+        _tools(zoo.tokenizer("unigram"), input_prefix="\udcff")
+
+
+# --- whole builds ---------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _example_tokenizer(folder: Path) -> Path:
+    script = EXAMPLE / "train_tokenizer.py"
+    subprocess.run(
+        [sys.executable, str(script), str(folder)],
+        env={**os.environ, "PYTHONHASHSEED": "random"},
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _example_tokenizer(tmp_path_factory.mktemp("translations") / "tokenizer")
+
+
+def _build(output: Path, *, tokenizer: Path, source: Path = EXAMPLE, **changes: object) -> Path:
+    options = {"layout": "seq2seq", "text_column": "en", "target_column": "de", "input_prefix": "de: ", **changes}
+    given_options = {"target_length": 16, "shard_size": "2kB", **options}
+    outcome = building.command("build", source, *building.options(output, tokenizer=tokenizer, **given_options))
+    assert outcome.status == 0, outcome.err
+    return output
+
+
+@pytest.fixture(scope="module")
+def translations(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished build of the example. Shared: copy it before changing it."""
+    return _build(tmp_path_factory.mktemp("built") / "out", tokenizer=trained)
+
+
+@pytest.mark.slow
+def test_the_example_s_tokenizer_is_the_same_bytes_on_every_run(trained: Path, tmp_path: Path) -> None:
+    assert building.files(_example_tokenizer(tmp_path / "again")) == building.files(trained)
+
+
+def test_a_build_has_the_rows_of_transformers_and_verifies(translations: Path, trained: Path) -> None:
+    pairs = [json.loads(line) for line in (EXAMPLE / "train.jsonl").read_text(encoding="utf-8").splitlines()]
+    tokenizer = _load(trained)
+    inputs = tokenizer([f"de: {pair['en']}" for pair in pairs], truncation=True, max_length=32)["input_ids"]
+    targets = tokenizer(text_target=[pair["de"] for pair in pairs], truncation=True, max_length=16)["input_ids"]
+    rows = building.read_rows(translations, "train")
+    made = [
+        (ids[mask == 1].tolist(), target[target_mask == 1].tolist())
+        for ids, mask, target, target_mask in zip(
+            rows["input_ids"], rows["attention_mask"], rows["target_ids"], rows["target_mask"], strict=True
+        )
+    ]
+    assert sorted(made) == sorted(zip(inputs, targets, strict=True))
+    assert len(building.shard_bytes(translations)) > 1
+    assert building.command("verify", translations).status == 0
+
+
+def test_plan_foretells_the_build(translations: Path, trained: Path, tmp_path: Path) -> None:
+    facts = building.read_manifest(translations)
+    arguments = building.options("x", tokenizer=trained, shard_size="2kB", target_length=16, workers=None)[2:]
+    outcome = building.command(
+        "plan", EXAMPLE, *arguments, "--layout", "seq2seq", "--text-column", "en", "--target-column", "de",
+        "--input-prefix", "de: ", "--json",
+    )  # fmt: skip
+    (planned,) = json.loads(outcome.out)
+    # Sixteen of the 24 rows are sampled.
+    assert planned["num_tokens"] == pytest.approx(facts.splits["train"].num_tokens, rel=0.1)
+    assert planned["num_bytes"] == pytest.approx(facts.splits["train"].num_bytes, rel=0.1)
+    assert planned["shards"] == len(facts.splits["train"].shards)
+    assert planned["layouts"] == []  # what other layouts would waste says nothing of rows with two lengths
+
+
+def test_inspect_shows_the_target_as_text(translations: Path) -> None:
+    outcome = building.command("inspect", translations, "--rows", "24", "--json")
+    shown = {row["text"]: row["features"] for row in json.loads(outcome.out)}
+    assert shown["de: The soup is too hot.</s>"] == {"target text": "Die Suppe ist zu heiß.</s>"}
+
+
+def test_trace_names_the_input_and_the_target(translations: Path) -> None:
+    shown = json.loads(building.command("inspect", translations, "--rows", "1", "--json").out)
+    traced = building.command("trace", translations, "--split", "train", "--shard", "0", "--record", "0", "--json")
+    (row,) = json.loads(traced.out)["rows"]
+    assert shown[0]["text"] == f"de: {row['texts']['en']}</s>"
+    assert row["texts"]["de"].startswith(shown[0]["features"]["target text"].removesuffix("</s>"))
+
+
+@pytest.mark.slow
+def test_repair_and_resume_make_the_same_bytes(translations: Path, trained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    shutil.copytree(translations, out)
+    before = building.shard_bytes(out)
+    damaged = sorted(before)[1]
+    (out / damaged).write_bytes(before[damaged][:-1])
+    assert building.command("verify", out, "--repair").status == 0
+    assert building.shard_bytes(out) == before
+    (out / "manifest.json").unlink()
+    (out / damaged).unlink()
+    _build(out, tokenizer=trained)
+    assert building.files(out) == building.files(translations)
+
+
+def test_null_texts_and_null_targets_are_rejected_by_their_reasons(trained: Path, tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"en": "a", "de": "b"},
+        {"en": None, "de": "b"},
+        {"en": "a", "de": None},
+        {"en": None, "de": None},
+    ]
+    source = building.source(tmp_path / "in", train=rows)
+    out = _build(tmp_path / "out", tokenizer=trained, source=source, max_error_rate=0.9)
+    ledger = building.read_manifest(out).splits["train"].ledger
+    assert (ledger.rows_used, ledger.rejected) == (1, {"text_null": 2, "target_null": 1})
+    assert building.command("verify", out).status == 0
+
+
+def test_a_manifest_in_which_a_row_is_not_one_example_is_refused(translations: Path) -> None:
+    facts = building.read_manifest(translations)
+    split = facts.splits["train"]
+    more = dataclasses.replace(split.shards[0], num_examples=split.shards[0].num_examples + 1)
+    wrong = dataclasses.replace(facts, splits={"train": dataclasses.replace(split, shards=(more, *split.shards[1:]))})
+    with pytest.raises(ManifestError, match="each row is one example"):
+        manifest.parse(manifest.dump(wrong))
+
+
+@pytest.mark.slow
+def test_labels_and_kept_columns_go_with_their_rows(trained: Path, tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"en": str(n), "de": str(n), "stars": n % 5, "n": n} for n in range(30)]
+    source = building.source(tmp_path / "in", train=rows)
+    out = _build(tmp_path / "out", tokenizer=trained, source=source, label_column="stars", keep_column="n")
+    made = building.read_rows(out, "train")
+    assert made["label"].tolist() == [n % 5 for n in made["n"]]
+    tokenizer = _load(trained)
+    for n, ids, mask in zip(made["n"], made["target_ids"], made["target_mask"], strict=True):
+        assert tokenizer.decode(ids[mask == 1]) == f"{n}</s>"
+
+
+# --- what verify refuses of targets ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "position", "value", "what"),
+    [
+        ("target_ids", 0, 10**6, "a target id outside"),
+        ("target_ids", 0, -1, "a target id outside"),
+        ("target_ids", -1, 7, "in the padding of a target"),
+        ("target_mask", 0, 2, "other values than 0 and 1"),
+        ("target_mask", 0, 0, "not one run of 1 before padding on the right"),
+        ("target_mask", -1, 1, "not one run of 1 before padding on the right"),
+    ],
+)
+def test_a_target_that_is_none_is_found(translations: Path, name: str, position: int, value: int, what: str) -> None:
+    facts = building.read_manifest(translations)
+    rows = building.read_rows(translations, "train")
+    short = int(np.flatnonzero(rows["target_mask"].sum(axis=1) < 15)[0])
+    check_columns(rows, facts, place="shard", first=100)
+    rows[name][short, position] = value
+    with pytest.raises(CorruptRecordError, match=f"record {100 + short}: .*{what}"):
+        check_columns(rows, facts, place="shard", first=100)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_decoder_s_inputs_are_the_target_shifted_by_one(translations: Path) -> None:
+    from tfrecord_io import objectives, reader
+
+    dataset = reader.open(translations).dataset(
+        "train", global_batch_size=4, training=False, objective=objectives.seq2seq()
+    )
+    inputs, labels, weights = next(iter(dataset))
+    assert labels.shape == (4, 16)
+    shifted = inputs["decoder_input_ids"].numpy()
+    np.testing.assert_array_equal(shifted[:, 0], np.zeros(4))
+    counted = weights.numpy()[:, 1:] > 0
+    np.testing.assert_array_equal(shifted[:, 1:][counted], labels.numpy()[:, :-1][counted])

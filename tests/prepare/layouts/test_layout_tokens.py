@@ -1,0 +1,446 @@
+"""Words and their tags: every label stays with its word, and the tokens are those of `transformers`."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from pipelines.prepare.audit import reopened_dataset, verify
+from pipelines.prepare.audit.decode import load_tokenizer
+from pipelines.prepare.audit.trace import Tracer
+from pipelines.prepare.layouts import LAYOUTS, Opening, Tools
+from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows, extract
+from pipelines.prepare.sources.columns.labels import LabelPlan
+from pipelines.prepare.tokenize import tokenization
+from pipelines.prepare.tokenize.word_rows import ReferenceWords, TemplateWords, open_words
+from tests import building
+from tests.support import texts
+from tests.building import built, read_manifest, read_rows
+from tests.support.tokenizers_zoo import FAST_KINDS, Zoo
+from tfrecord_io.errors import ColumnError, ConfigError, CorruptRecordError, TokenizerError
+
+LENGTH = 12
+TAGS = building.REPOSITORY / "examples" / "tags"
+ROWS = [json.loads(line) for line in (TAGS / "train.jsonl").read_text(encoding="utf-8").splitlines()]
+HOSTILE_ROWS = [
+    ["Hello,", "  world ", "", "\x00", "it's", "Ann-Marie", "中文", "naïve", " x", "\u200b", "[CLS]", "<s>"],
+    [],
+    ["", ""],
+    ["internationalization"] * 5,
+    *(sentence.split(" ")[:30] for sentence in texts.sentences(6, seed=4)),
+    *(text.split(" ") for text in texts.HOSTILE[::4]),
+]
+INTS = LabelPlan(column="tags", kind="int")
+WORDS = st.sampled_from(["the", "a", "of", "house", "river", "7", ",", "unbelievably", "", "\x00", "é", "中文"])
+LISTS = st.lists(st.lists(WORDS, max_size=12), min_size=1, max_size=8)
+
+
+def _prefixed(zoo: Zoo, folder: Path) -> Path:
+    """A byte-level BPE that puts a space before each word."""
+    copied = Path(shutil.copytree(zoo.path("byte_bpe"), folder))
+    told = json.loads((copied / "tokenizer.json").read_text(encoding="utf-8"))
+    told["pre_tokenizer"]["add_prefix_space"] = True
+    (copied / "tokenizer.json").write_text(json.dumps(told), encoding="utf-8")
+    return copied
+
+
+@functools.cache
+def _tokenizer(zoo: Zoo, kind: str) -> Any:
+    """A tokenizer of the zoo, or one that differs from it in a side, or in the space before words."""
+    if kind == "byte_bpe_prefixed":
+        found = AutoTokenizer.from_pretrained(str(_prefixed(zoo, zoo.path("byte_bpe").parent / kind)))
+    else:
+        name, _, left = kind.partition("+")
+        found = zoo.tokenizer(name)
+        if left:
+            found.truncation_side = "left"
+    found.pad_token = found.pad_token or found.eos_token
+    return found
+
+
+KINDS = [*FAST_KINDS, "byte_bpe_prefixed", "unigram_left+left", "byte_bpe_roberta+left"]
+
+
+@functools.cache
+def _tools(zoo: Zoo, kind: str, *, every: bool = False, length: int = LENGTH, **options: Any) -> Tools:
+    tokenizer = _tokenizer(zoo, kind)
+    opening = Opening(
+        tokenizer=tokenizer,
+        facts=tokenization.facts(tokenizer, name=kind, files={}),
+        layout=LayoutConfig(name="tokens", max_length=length, label_all_tokens=every, **options),
+        length=length,
+        columns=ColumnPlan(texts=(), nested={"words": "tokens", "tags": "tags"}, tags=INTS),
+    )
+    return LAYOUTS["tokens"].open_tools(opening)
+
+
+def _rows(lists: Sequence[Sequence[str]]) -> Rows:
+    """Each word is tagged with its own number among all, from 1."""
+    ends = np.cumsum([len(words) for words in lists])
+    tags = [list(range(end - len(words) + 1, end + 1)) for words, end in zip(lists, ends.tolist(), strict=True)]
+    nested: dict[Any, pa.Array] = {
+        "words": pa.array(lists, pa.list_(pa.string())),
+        "tags": pa.array(tags, pa.list_(pa.int64())),
+    }
+    return Rows(texts=(), arrays={}, nested=nested)
+
+
+def _laid_out(tools: Tools, rows: Rows) -> dict[str, np.ndarray]:
+    builder = tools.builder()
+    builder.add(tools.encode(rows))
+    (columns,) = builder.chunks(None)
+    return columns
+
+
+def _expected(
+    tokenizer: Any, lists: Sequence[Sequence[str]], tags: list[list[int]], *, every: bool, length: int = LENGTH
+) -> dict[str, Any]:
+    """As written down in every guide to token classification: a label where the word changes."""
+    encoded = tokenizer(
+        [list(words) for words in lists],
+        is_split_into_words=True,
+        truncation=True,
+        max_length=length,
+        padding="max_length",
+    )
+    labels, masks = [], []
+    for index, of_row in enumerate(tags):
+        before, row, mask = None, [], []
+        for word in encoded.word_ids(index):
+            own = word is not None and (every or word != before)
+            row.append(of_row[word] if own else 0)
+            mask.append(int(own))
+            before = word
+        labels.append(row)
+        masks.append(mask)
+    return {**encoded, "tags": labels, "tag_mask": masks}
+
+
+def _as_lists(columns: dict[str, np.ndarray]) -> dict[str, Any]:
+    return {name: values.tolist() for name, values in columns.items()}
+
+
+# --- the same as transformers ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("every", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_tokens_and_labels_are_those_of_the_tokenizer_with_its_word_ids(zoo: Zoo, kind: str, every: bool) -> None:
+    rows = _rows(HOSTILE_ROWS)
+    got = _as_lists(_laid_out(_tools(zoo, kind, every=every), rows))
+    tags = rows.nested["tags"].to_pylist()
+    assert got == _expected(_tokenizer(zoo, kind), HOSTILE_ROWS, tags, every=every)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe_bos", "unigram_left+left"])
+@settings(deadline=None, max_examples=15)
+@given(lists=LISTS, every=st.booleans())
+def test_any_lists_of_words_come_out_as_those_of_the_tokenizer(
+    zoo: Zoo, kind: str, lists: list[list[str]], every: bool
+) -> None:
+    rows = _rows(lists)
+    got = _as_lists(_laid_out(_tools(zoo, kind, every=every), rows))
+    assert got == _expected(_tokenizer(zoo, kind), lists, rows.nested["tags"].to_pylist(), every=every)
+
+
+@settings(deadline=None, max_examples=25)
+@given(lists=LISTS)
+def test_a_label_stands_on_the_first_token_of_its_own_word_once(zoo: Zoo, lists: list[list[str]]) -> None:
+    tokenizer, length = _tokenizer(zoo, "wordpiece_uncased"), 128
+    laid_out = _laid_out(_tools(zoo, "wordpiece_uncased", length=length), _rows(lists))
+    words = [word for row in lists for word in row]
+    for ids, tags, mask in zip(laid_out["input_ids"], laid_out["tags"], laid_out["tag_mask"], strict=True):
+        at = np.flatnonzero(mask)
+        assert (np.diff(tags[at]) > 0).all(), "words keep their order, and none is labelled twice"
+        for place, tag in zip(at.tolist(), tags[at].tolist(), strict=True):
+            assert ids[place] == tokenizer(words[tag - 1], add_special_tokens=False)["input_ids"][0]
+        assert not tags[mask == 0].any()
+
+
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "unigram_left"])
+def test_the_reference_gives_what_the_template_gives(zoo: Zoo, kind: str) -> None:
+    tokenizer, dtype = _tokenizer(zoo, kind), np.dtype(np.int32)
+    fast, slow = open_words(tokenizer, length=LENGTH, truncation="longest_first", dtype=dtype)
+    assert isinstance(fast, TemplateWords)
+    assert isinstance(slow, TemplateWords)
+    reference = ReferenceWords(tokenizer, length=LENGTH, truncation="longest_first", dtype=dtype)
+    lists = pa.array(HOSTILE_ROWS, pa.list_(pa.string()))
+    for encoder in (fast, slow):
+        ours, theirs = encoder.encode(lists), reference.encode(lists)
+        assert ours.words.tolist() == theirs.words.tolist()
+        assert ours.rows.ids.ids.tolist() == theirs.rows.ids.ids.tolist()
+        assert ours.rows.full_lengths.tolist() == theirs.rows.full_lengths.tolist()
+
+
+def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.prepare.tokenize.word_rows.probe", lambda backend, pair: None)
+    tokenizer = zoo.tokenizer("wordpiece_cased")
+    fast, slow = open_words(tokenizer, length=LENGTH, truncation="longest_first", dtype=np.dtype(np.int32))
+    assert fast is slow
+    assert isinstance(fast, ReferenceWords)
+    empty = fast.encode(pa.array([], pa.list_(pa.string())))
+    assert (len(empty.rows.ids), len(empty.words)) == (0, 0)
+
+
+def test_rows_that_may_not_be_cut_are_refused(zoo: Zoo) -> None:
+    tools = _tools(zoo, "wordpiece_cased", truncation="do_not_truncate")
+    encoded = tools.encode(_rows([["house"], ["house"] * 30, []]))
+    assert encoded.reasons.tolist() == ["", "too_long", ""]
+    assert tools.may_reject
+
+
+def test_what_is_cut_is_counted(zoo: Zoo) -> None:
+    encoded = _tools(zoo, "wordpiece_cased").encode(_rows(HOSTILE_ROWS))
+    tokenizer = _tokenizer(zoo, "wordpiece_cased")
+    whole = [len(ids) for ids in tokenizer(HOSTILE_ROWS, is_split_into_words=True)["input_ids"]]
+    assert encoded.full_lengths.tolist() == whole
+    assert encoded.tokens_cut == sum(max(0, length - LENGTH) for length in whole)
+
+
+# --- refused at the start -------------------------------------------------------------------------------------------
+
+
+def test_a_tokenizer_in_python_is_refused(zoo: Zoo) -> None:
+    with pytest.raises(TokenizerError, match=r"of which word a token is.*take a fast tokenizer"):
+        open_words(zoo.tokenizer("slow_byt5"), length=9, truncation="longest_first", dtype=np.dtype(np.int32))
+
+
+def test_a_tokenizer_that_refuses_words_is_an_error_with_the_way_out(zoo: Zoo) -> None:
+    class Refusing:
+        is_fast = True
+
+        def num_special_tokens_to_add(self, pair: bool) -> int:
+            return int(pair)
+
+        def __call__(self, *texts: object, **options: object) -> None:
+            raise AssertionError("You need to instantiate it with add_prefix_space=True")
+
+    with pytest.raises(TokenizerError, match=r"takes no lists of words: You need.*add_prefix_space=True\), save it"):
+        open_words(Refusing(), length=9, truncation="longest_first", dtype=np.dtype(np.int32))
+
+
+def test_there_is_no_second_text_to_cut(zoo: Zoo) -> None:
+    with pytest.raises(ConfigError, match="--truncation only_second with --layout tokens"):
+        _tools(zoo, "wordpiece_cased", truncation="only_second")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "warned"), [("byte_bpe", True), ("byte_bpe_prefixed", False), ("unigram", False)])
+def test_words_that_run_together_are_warned_of(
+    zoo: Zoo, tmp_path: Path, kind: str, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    _tokenizer(zoo, kind).save_pretrained(tmp_path / "tokenizer")
+    outcome = building.command(
+        "build", TAGS, *building.options(tmp_path / "out", layout="tokens", tokenizer=tmp_path / "tokenizer")
+    )
+    assert outcome.status == 0, outcome.err
+    assert ("puts no space between words" in caplog.text) == warned
+
+
+def test_a_label_column_beside_tags_is_refused(tmp_path: Path) -> None:
+    cause, remedy = building.command(
+        "build", TAGS, *building.options(tmp_path / "out", layout="tokens", label_column="label")
+    ).error
+    assert "--layout tokens with --label-column" in cause
+    assert "--keep-column" in remedy
+
+
+# --- columns --------------------------------------------------------------------------------------------------------
+
+
+def _plan(kind: Any, names: tuple[str, ...] | None) -> ColumnPlan:
+    label = LabelPlan(column="tags", kind=kind, names=names)
+    return ColumnPlan(texts=(), nested={"words": "tokens", "tags": "tags"}, tags=label)
+
+
+def test_rows_are_refused_by_reason() -> None:
+    rows: list[tuple[Any, Any, str]] = [
+        (["a", "b"], [0, 1], ""),
+        (None, [0], "words_null"),
+        (["a"], None, "tags_null"),
+        (["a", "b"], [0], "tags_length"),
+        (["a", None], [0, 1], "word_null"),
+        (["a"], [None], "tag_null"),
+        (["a"], [2], "tag_out_of_range"),
+        (["a"], [-1], "tag_out_of_range"),
+        ([], [], ""),
+    ]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "tokens": pa.array([words for words, _, _ in rows], pa.list_(pa.string())),
+            "tags": pa.array([tags for _, tags, _ in rows], pa.list_(pa.int64())),
+        }
+    )
+    expected = [reason for _, _, reason in rows]
+    for first in (0, 3):
+        usable, reasons = extract(batch.slice(first), _plan("class", ("O", "X")), first=first)
+        assert reasons.tolist() == expected[first:]
+        assert usable.numbers.tolist() == [row for row in range(first, len(rows)) if not expected[row]]
+
+
+def test_a_tag_that_has_no_name_is_refused() -> None:
+    batch = pa.RecordBatch.from_pydict({"tokens": [["a"], ["b"]], "tags": pa.array([["X"], ["Y"]])})
+    usable, reasons = extract(batch, _plan("string", ("O", "X")))
+    assert reasons.tolist() == ["", "tag_unknown"]
+    assert usable.nested["words"].to_pylist() == [["a"]]
+
+
+@pytest.mark.parametrize(
+    ("feature", "tags", "kind", "names"),
+    [
+        (datasets.ClassLabel(names=["O", "B-X"]), [[0, 1]], "class", ("O", "B-X")),
+        (datasets.Value("string"), [["O", "B-X"]], "string", ("B-X", "O", "Z")),
+        (datasets.Value("int32"), [[0, 7]], "int", None),
+    ],
+)
+def test_names_of_tags_come_from_the_feature_or_from_all_splits(
+    tmp_path: Path, feature: Any, tags: list[list[Any]], kind: str, names: tuple[str, ...] | None
+) -> None:
+    features = datasets.Features({"tokens": datasets.List(datasets.Value("string")), "tags": datasets.List(feature)})
+    others = [["Z"]] if kind == "string" else [[0]]
+    made = {
+        "train": datasets.Dataset.from_dict({"tokens": [["a", "b"]], "tags": tags}, features=features),
+        "test": datasets.Dataset.from_dict({"tokens": [["c"]], "tags": others}, features=features),
+    }
+    datasets.DatasetDict(made).save_to_disk(tmp_path / "d")
+    plan = _planned(tmp_path, splits=("train",))
+    assert plan.tags == LabelPlan(column="tags", kind=kind, names=names)  # type: ignore[arg-type]
+    assert plan.label_names == names
+
+
+@pytest.mark.parametrize("tags", [["O"], [[0.5]], [[["O"]]]])
+def test_what_are_no_lists_of_tags_is_refused(tmp_path: Path, tags: list[Any]) -> None:
+    building.source(tmp_path / "d", train=[{"tokens": ["a"], "tags": tags[0]}])
+    with pytest.raises(ColumnError, match="expected lists of class ids or strings"):
+        _planned(tmp_path)
+
+
+def _planned(folder: Path, **options: Any) -> ColumnPlan:
+    """What a build of the dataset `d` in `folder` takes its columns for."""
+    config = PrepareConfig(
+        source=SourceConfig(dataset=str(folder / "d"), **options),
+        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
+        output=OutputConfig(root=str(folder / "out"), name="d"),
+        layout=LayoutConfig(name="tokens", max_length=LENGTH),
+    )
+    return building.resolved(config).job.columns
+
+
+# --- through every command ------------------------------------------------------------------------------------------
+
+
+def _built(**changes: object) -> Path:
+    return built(TAGS, **{"layout": "tokens", **changes})
+
+
+def test_a_built_dataset_has_the_names_and_every_row() -> None:
+    root = _built(no_shuffle=True)
+    facts, rows = read_manifest(root), read_rows(root, "train")
+    assert facts.label_names == tuple(sorted({tag for row in ROWS for tag in row["tags"]}))
+    ids = {name: index for index, name in enumerate(facts.label_names)}
+    expected = _expected(
+        load_tokenizer(str(root)),
+        [row["tokens"] for row in ROWS],
+        [[ids[tag] for tag in row["tags"]] for row in ROWS],
+        every=False,
+        length=32,
+    )
+    assert _as_lists(rows) == expected
+    assert facts.layout == {"name": "tokens", "max_length": 32}
+    assert (root / "features.json").exists()
+
+
+@pytest.mark.slow
+def test_a_record_is_the_row_that_it_is_traced_to() -> None:
+    root = _built()
+    tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
+    tokenizer, rows = load_tokenizer(str(root)), read_rows(root, "train")
+    seen = []
+    for record, ids in enumerate(rows["input_ids"]):
+        (row,) = tracer.trace(split="train", shard=0, record=record).rows
+        words = row.texts["tokens"]
+        assert (
+            ids.tolist() == _expected(tokenizer, [words], [row.texts["tags"]], every=False, length=32)["input_ids"][0]
+        )
+        assert row.texts == ROWS[row.row]
+        seen.append(row.row)
+    assert sorted(seen) == list(range(len(ROWS)))
+
+
+def test_inspect_shows_tokens_with_the_names_of_their_tags() -> None:
+    outcome = building.command("inspect", _built(no_shuffle=True), "--json", "--rows", 1)
+    ((row),) = json.loads(outcome.out)
+    assert len(row["features"]["tags"]) == len(ROWS[0]["tokens"])
+    assert [shown.split(" ")[1] for shown in row["features"]["tags"]] == ROWS[0]["tags"]
+    assert row["features"].keys() == {"tags"}
+
+
+def test_plan_predicts_the_bytes_of_a_build() -> None:
+    outcome = building.command("plan", TAGS, *building.options(".", layout="tokens", workers=None)[2:], "--json")
+    (found,) = json.loads(outcome.out)
+    split = read_manifest(_built()).splits["train"]
+    assert found["num_bytes"] == pytest.approx(split.num_bytes, rel=0.05)
+    assert found["num_tokens"] == pytest.approx(split.num_tokens, rel=0.05)
+
+
+def test_a_damaged_shard_is_made_again(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(_built(), tmp_path / "out"))
+    before = building.files(root)
+    (shard,) = root.glob("*.tfrecord")
+    shard.write_bytes(b"damaged")
+    outcome = building.command("verify", root, "--repair")
+    assert outcome.status == 0, outcome.err
+    assert building.files(root) == before
+
+
+@pytest.mark.slow
+def test_a_build_goes_on_where_one_stopped(tmp_path: Path) -> None:
+    arguments = building.options(tmp_path / "out", layout="tokens", shard_size="2kB")
+    assert building.command("build", TAGS, *arguments).status == 0
+    before = building.shard_bytes(tmp_path / "out")
+    assert len(before) > 1
+    (tmp_path / "out" / "manifest.json").unlink()
+    next(iter((tmp_path / "out").glob("*.tfrecord"))).unlink()
+    outcome = building.command("build", TAGS, *arguments, "--json")
+    assert json.loads(outcome.out)["shards_made"] == 1
+    assert building.shard_bytes(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("tag_mask", 2, "a tag_mask of other values"),
+        ("tags", 99, "a tag outside 0 to 6"),
+    ],
+)
+def test_what_a_tag_cannot_be_is_found(name: str, value: int, problem: str) -> None:
+    root = _built()
+    columns = {name: values.copy() for name, values in read_rows(root, "train").items()}
+    columns[name][3, 1] = value
+    with pytest.raises(CorruptRecordError, match=rf"record 13: {problem}"):
+        verify.check_columns(columns, read_manifest(root), place="shard", first=10)
+
+
+def test_a_tag_without_its_mark_is_found() -> None:
+    root = _built(no_shuffle=True)
+    columns = {name: values.copy() for name, values in read_rows(root, "train").items()}
+    columns["tag_mask"][0, 1] = 0
+    columns["tags"][0, 1] = 1
+    with pytest.raises(CorruptRecordError, match="record 0: a tag on a token that tag_mask says has none"):
+        verify.check_columns(columns, read_manifest(root), place="shard", first=0)

@@ -1,0 +1,355 @@
+"""A builder's rows depend on the texts and their order alone, not on the batches and chunks that they went through."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.prepare.layouts import LAYOUTS, Opening, Tools, base, rows_builder
+from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
+from pipelines.prepare.tokenize import tokenization
+from tests.support import texts
+from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io.errors import ConfigError, TokenizerError
+
+LENGTH = 12
+WORDS = "the a of every small house river walks 7 , x"
+SOME_TEXTS = [*texts.sentences(12, seed=7), "", "one", *texts.HOSTILE[::6]]
+
+TEXTS = st.lists(st.lists(st.sampled_from(WORDS.split()), max_size=15).map(" ".join), max_size=14)
+# Where a list of rows is cut into batches: positions modulo its length, in any order, with repetitions (empty batches).
+CUTS = st.lists(st.integers(0, 100), max_size=4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Opened:
+    """A tokenizer, its tools for one layout, and what they were opened with."""
+
+    tokenizer: Any
+    tools: Tools
+    layout: LayoutConfig
+    opening: Opening
+
+
+@functools.cache
+def _opened(zoo: Zoo, kind: str, layout: LayoutConfig, pair: bool) -> Opened:
+    tokenizer = zoo.tokenizer(kind)
+    facts = tokenization.facts(tokenizer, name=kind, files={})
+    columns = ColumnPlan(texts=("text", "other") if pair else ("text",))
+    opening = Opening(tokenizer=tokenizer, facts=facts, layout=layout, length=LENGTH, columns=columns)
+    return Opened(tokenizer, LAYOUTS[layout.name].open_tools(opening), layout, opening)
+
+
+def _pad(zoo: Zoo, kind: str = "wordpiece_cased", *, pair: bool = False, **options: Any) -> Opened:
+    return _opened(zoo, kind, LayoutConfig(name="pad", max_length=LENGTH, **options), pair)
+
+
+def _concat(zoo: Zoo, kind: str = "unigram", **options: Any) -> Opened:
+    return _opened(zoo, kind, LayoutConfig(name="concat", max_length=LENGTH, **options), False)
+
+
+def _rows(columns: Sequence[list[str]], *, first: int = 0) -> Rows:
+    return Rows(
+        texts=tuple(pa.array(column, pa.string()) for column in columns),
+        arrays={"row": np.arange(first, first + len(columns[0]))},
+    )
+
+
+def _batches(columns: Sequence[list[str]], cuts: list[int]) -> Iterator[Rows]:
+    size = len(columns[0])
+    edges = sorted([0, *(cut % (size + 1) for cut in cuts), size])
+    for start, stop in itertools.pairwise(edges):
+        yield _rows([column[start:stop] for column in columns], first=start)
+
+
+def _build(
+    opened: Opened, columns: Sequence[list[str]], *, cuts: list[int], chunk: int, seed: int | None = None
+) -> dict[str, np.ndarray]:
+    """All chunks of a builder joined, with at most `chunk` rows (or about as many tokens) in each."""
+    builder = opened.tools.builder()
+    for rows in _batches(columns, cuts):
+        builder.add(opened.tools.encode(rows))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows_builder, "_ROWS_PER_CHUNK", chunk)
+        patch.setattr(base, "_TOKENS_PER_CHUNK", chunk)
+        chunks = list(builder.chunks(None if seed is None else np.random.default_rng(seed)))
+    return {name: np.concatenate([each[name] for each in chunks]) for name in (chunks[0] if chunks else {})}
+
+
+def _same(first: dict[str, np.ndarray], second: dict[str, np.ndarray]) -> bool:
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
+
+
+# --- pad ------------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=40)
+@given(texts=TEXTS, cuts=CUTS, chunk=st.integers(1, 5), seed=st.none() | st.integers(0, 9))
+def test_padded_rows_are_the_same_through_any_batches_and_chunks(
+    zoo: Zoo, texts: list[str], cuts: list[int], chunk: int, seed: int | None
+) -> None:
+    opened = _pad(zoo, pair=True)
+    columns = [texts, texts[::-1]]
+    whole = _build(opened, columns, cuts=[], chunk=1000, seed=seed)
+    assert _same(_build(opened, columns, cuts=cuts, chunk=chunk, seed=seed), whole)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "truncation_left", "bpe_fallback", "slow_byt5"])
+def test_padded_rows_are_those_of_transformers_in_source_order(zoo: Zoo, kind: str) -> None:
+    opened = _pad(zoo, kind)
+    built = _build(opened, [SOME_TEXTS], cuts=[3, 9], chunk=4)
+    assert built.pop("row").tolist() == list(range(len(SOME_TEXTS)))
+    expected = opened.tokenizer(SOME_TEXTS, truncation=True, max_length=LENGTH, padding="max_length")
+    assert {name: values.tolist() for name, values in built.items()} == dict(expected)
+
+
+@settings(deadline=None, max_examples=40)
+@given(texts=TEXTS.filter(len), seed=st.integers(0, 99))
+def test_permuted_rows_are_the_same_rows_and_their_columns_go_with_them(zoo: Zoo, texts: list[str], seed: int) -> None:
+    in_order = _build(_pad(zoo), [texts], cuts=[], chunk=3)
+    permuted = _build(_pad(zoo), [texts], cuts=[], chunk=3, seed=seed)
+    assert sorted(permuted["row"].tolist()) == list(range(len(texts)))
+    for name, values in permuted.items():
+        np.testing.assert_array_equal(values, in_order[name][permuted["row"]])
+
+
+def test_another_seed_gives_another_order(zoo: Zoo) -> None:
+    orders = {tuple(_build(_pad(zoo), [SOME_TEXTS], cuts=[], chunk=9, seed=seed)["row"]) for seed in (0, 1, 2)}
+    assert len(orders) == 3
+    assert tuple(range(len(SOME_TEXTS))) not in orders
+
+
+@pytest.mark.parametrize(("truncation", "reason"), [("do_not_truncate", "too_long"), ("only_first", "cannot_truncate")])
+def test_rows_that_cannot_be_made_are_given_a_reason_and_left_out(zoo: Zoo, truncation: Any, reason: str) -> None:
+    opened = _pad(zoo, pair=True, truncation=truncation)
+    columns = [["a", "a", "the small house", ""], ["b", "x " * 30, "b", "x " * 30]]
+    encoded = opened.tools.encode(_rows(columns))
+    assert encoded.reasons.tolist() == ["", reason, "", reason]
+    assert opened.tools.may_reject
+    assert _build(opened, columns, cuts=[2], chunk=3)["row"].tolist() == [0, 2]
+
+
+def test_longest_first_can_make_every_row(zoo: Zoo) -> None:
+    opened = _pad(zoo, pair=True)
+    assert not opened.tools.may_reject
+    assert set(opened.tools.encode(_rows([SOME_TEXTS, SOME_TEXTS[::-1]])).reasons) == {""}
+
+
+def test_tokens_cut_and_full_lengths_are_those_of_the_whole_rows(zoo: Zoo) -> None:
+    opened = _pad(zoo)
+    builder = opened.tools.builder()
+    whole = [len(ids) for ids in opened.tokenizer(SOME_TEXTS)["input_ids"]]
+    for rows in _batches([SOME_TEXTS], [5]):
+        encoded = opened.tools.encode(rows)
+        assert encoded.full_lengths.tolist() == [whole[row] for row in rows.arrays["row"]]
+        assert encoded.num_tokens == np.minimum(encoded.full_lengths, LENGTH).sum()
+        builder.add(encoded)
+    assert builder.tokens_cut == sum(max(0, length - LENGTH) for length in whole)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "truncation_left", "unigram_left"])
+@settings(deadline=None, max_examples=30)
+@given(texts=TEXTS.filter(len), cuts=CUTS, seed=st.none() | st.integers(0, 9))
+def test_every_token_of_a_row_is_in_its_record_or_counted_as_cut(
+    zoo: Zoo, kind: str, texts: list[str], cuts: list[int], seed: int | None
+) -> None:
+    opened = _pad(zoo, kind)
+    builder = opened.tools.builder()
+    for rows in _batches([texts], cuts):
+        builder.add(opened.tools.encode(rows))
+    expected = opened.tokenizer(texts, truncation=True, max_length=LENGTH)["input_ids"]
+    placed = 0
+    for chunk in builder.chunks(None if seed is None else np.random.default_rng(seed)):
+        for row, ids, mask in zip(chunk["row"], chunk["input_ids"], chunk["attention_mask"], strict=True):
+            assert ids[mask.astype(bool)].tolist() == expected[row]
+            placed += len(expected[row])
+    assert placed + builder.tokens_cut == sum(map(len, opened.tokenizer(texts)["input_ids"]))
+    assert builder.rows_used == len(texts)
+
+
+def test_tokens_of_rows_that_are_left_out_do_not_count_as_cut(zoo: Zoo) -> None:
+    opened = _pad(zoo, truncation="do_not_truncate")
+    builder = opened.tools.builder()
+    builder.add(opened.tools.encode(_rows([SOME_TEXTS])))
+    assert builder.tokens_cut == 0
+
+
+@pytest.mark.parametrize("layout", ["pad", "concat"])
+def test_a_builder_is_empty_before_anything_is_added_and_after_its_chunks_were_taken(zoo: Zoo, layout: str) -> None:
+    tools = (_pad(zoo) if layout == "pad" else _concat(zoo)).tools
+    builder = tools.builder()
+    assert list(builder.chunks(None)) == []
+    builder.add(tools.encode(_rows([["a river", "a house"]])))
+    first = list(builder.chunks(None))
+    assert len(first) == 1
+    assert list(builder.chunks(None)) == []
+    builder.add(tools.encode(_rows([["a river", "a house"]])))
+    assert _same(next(builder.chunks(None)), first[0])
+
+
+# --- the one type id of single texts --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "pair", "constant"),
+    [
+        ("wordpiece_cased", False, 0),
+        ("wordpiece_cased", True, None),
+        ("unigram_left", False, None),
+        ("slow_byt5", False, None),
+    ],
+)
+def test_a_type_id_is_said_to_be_constant_only_where_it_is(
+    zoo: Zoo, kind: str, pair: bool, constant: int | None
+) -> None:
+    opened = _pad(zoo, kind, pair=pair)
+    assert opened.tools.constant_type == constant
+    if constant is not None:
+        built = _build(opened, [SOME_TEXTS] * (1 + pair), cuts=[], chunk=9)
+        assert set(built["token_type_ids"].ravel()) == {constant}
+
+
+# --- concat ---------------------------------------------------------------------------------------------------------
+
+
+def _documents(opened: Opened, texts: list[str]) -> list[list[int]]:
+    """The tokens that each text should become."""
+    tokenizer = opened.tokenizer
+    separator = tokenization.separator_id(tokenizer)
+    lead = [tokenizer.bos_token_id] if opened.layout.add_bos else []
+    ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
+    return [[*lead, *document, separator] for document in ids]
+
+
+def _unpadded(blocks: dict[str, np.ndarray]) -> list[int]:
+    if not blocks:
+        return []
+    tokens: list[int] = blocks["input_ids"][np.arange(LENGTH) < blocks["num_tokens"][:, None]].tolist()
+    return tokens
+
+
+@pytest.mark.parametrize(("kind", "add_bos"), [("unigram", False), ("byte_bpe_roberta", True), ("slow_byt5", False)])
+@settings(deadline=None, max_examples=30)
+@given(texts=TEXTS, cuts=CUTS, chunk=st.integers(1, 40))
+def test_blocks_hold_the_documents_with_their_separators_in_source_order(
+    zoo: Zoo, kind: str, add_bos: bool, texts: list[str], cuts: list[int], chunk: int
+) -> None:
+    opened = _concat(zoo, kind, add_bos=add_bos)
+    blocks = _build(opened, [texts], cuts=cuts, chunk=chunk)
+    assert _unpadded(blocks) == [token for document in _documents(opened, texts) for token in document]
+    assert not blocks or (blocks["num_tokens"][:-1] == LENGTH).all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(texts=TEXTS, cuts=CUTS, chunk=st.integers(1, 40), seed=st.integers(0, 9))
+def test_permuted_blocks_are_the_same_through_any_batches_and_chunks(
+    zoo: Zoo, texts: list[str], cuts: list[int], chunk: int, seed: int
+) -> None:
+    whole = _build(_concat(zoo), [texts], cuts=[], chunk=10**6, seed=seed)
+    assert _same(_build(_concat(zoo), [texts], cuts=cuts, chunk=chunk, seed=seed), whole)
+
+
+@settings(deadline=None, max_examples=40)
+@given(texts=TEXTS, seed=st.integers(0, 99))
+def test_permuted_blocks_hold_the_same_documents_each_in_one_piece(zoo: Zoo, texts: list[str], seed: int) -> None:
+    opened = _concat(zoo)
+    tokens = _unpadded(_build(opened, [texts], cuts=[], chunk=10, seed=seed))
+    separator = tokenization.separator_id(opened.tokenizer)
+    ends = [index + 1 for index, token in enumerate(tokens) if token == separator]
+    found = [tokens[start:stop] for start, stop in itertools.pairwise([0, *ends])]
+    assert sorted(found) == sorted(_documents(opened, texts))
+
+
+def test_another_seed_joins_documents_in_another_order(zoo: Zoo) -> None:
+    streams = {tuple(_unpadded(_build(_concat(zoo), [SOME_TEXTS], cuts=[], chunk=9, seed=seed))) for seed in (0, 1, 2)}
+    assert len(streams) == 3
+
+
+@settings(deadline=None, max_examples=40)
+@given(texts=TEXTS, chunk=st.integers(1, 40))
+def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str], chunk: int) -> None:
+    opened = _concat(zoo, remainder="drop")
+    builder = opened.tools.builder()
+    builder.add(opened.tools.encode(_rows([texts])))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base, "_TOKENS_PER_CHUNK", chunk)
+        blocks = list(builder.chunks(None))
+    size = sum(map(len, _documents(opened, texts)))
+    assert sum(len(block["input_ids"]) for block in blocks) == size // LENGTH
+    assert all((block["num_tokens"] == LENGTH).all() for block in blocks)
+    assert builder.tokens_cut == size % LENGTH
+
+
+@settings(deadline=None, max_examples=30)
+@given(texts=TEXTS, chunk=st.integers(1, 40), seed=st.none() | st.integers(0, 9), add_bos=st.booleans())
+def test_dropping_the_remainder_takes_the_last_block_and_changes_no_other(
+    zoo: Zoo, texts: list[str], chunk: int, seed: int | None, add_bos: bool
+) -> None:
+    padded, dropped = (
+        _unpadded(
+            _build(
+                _concat(zoo, "byte_bpe_roberta", add_bos=add_bos, remainder=remainder),
+                [texts],
+                cuts=[],
+                chunk=chunk,
+                seed=seed,
+            )
+        )
+        for remainder in ("pad", "drop")
+    )
+    assert dropped == padded[: len(padded) // LENGTH * LENGTH]
+    assert len(padded) == sum(map(len, _documents(_concat(zoo, "byte_bpe_roberta", add_bos=add_bos), texts)))
+
+
+def test_a_padded_remainder_cuts_nothing(zoo: Zoo) -> None:
+    builder = _concat(zoo).tools.builder()
+    builder.add(_concat(zoo).tools.encode(_rows([["a small house", "x"]])))
+    blocks = list(builder.chunks(None))
+    assert blocks[-1]["num_tokens"][-1] < LENGTH
+    assert builder.tokens_cut == 0
+
+
+@pytest.mark.parametrize("add_bos", [False, True])
+def test_full_lengths_of_documents_count_what_is_put_around_them(zoo: Zoo, add_bos: bool) -> None:
+    opened = _concat(zoo, "byte_bpe_roberta", add_bos=add_bos)
+    encoded = opened.tools.encode(_rows([SOME_TEXTS]))
+    assert encoded.full_lengths.tolist() == [len(document) for document in _documents(opened, SOME_TEXTS)]
+
+
+def test_concat_rejects_no_row(zoo: Zoo) -> None:
+    tools = _concat(zoo).tools
+    assert not tools.may_reject
+    assert set(tools.encode(_rows([SOME_TEXTS])).reasons) == {""}
+
+
+# --- features and refusals ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe_roberta", "unigram_left", "slow_byt5"])
+@pytest.mark.parametrize("layout", ["pad", "concat"])
+def test_chunks_have_the_features_that_the_schema_gets(zoo: Zoo, kind: str, layout: str) -> None:
+    opened = _pad(zoo, kind) if layout == "pad" else _concat(zoo, kind)
+    features = LAYOUTS[opened.layout.name].features(opened.opening, opened.tools)
+    built = _build(opened, [SOME_TEXTS], cuts=[], chunk=10**6)
+    built.pop("row", None)
+    assert {feature.name: feature.shape for feature in features} == {
+        name: values.shape[1:] for name, values in built.items()
+    }
+    assert all(np.issubdtype(values.dtype, np.integer) for values in built.values())
+
+
+def test_a_layout_that_the_tokenizer_cannot_serve_is_refused_when_opened(zoo: Zoo) -> None:
+    with pytest.raises(TokenizerError, match="neither an EOS nor a separator token"):
+        _concat(zoo, "slow_ctrl")
+    with pytest.raises(ConfigError, match="--text-column twice"):
+        _pad(zoo, truncation="only_second")

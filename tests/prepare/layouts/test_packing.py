@@ -1,0 +1,289 @@
+"""Packed rows hold every token of every document once, in full rows, and say where each document is."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.prepare.layouts.packing import Packing, lay_out, pack
+from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
+from tests.prepare.layouts import slow_packing
+
+INT32 = np.dtype(np.int32)
+PAD, BOS, EOS = 0, 1, 2
+
+LENGTHS = st.lists(st.integers(0, 30), max_size=60)
+# On both sides of what one word and one level of the bitmap hold.
+ROW_LENGTHS = st.sampled_from([1, 2, 3, 7, 8, 16, 63, 64, 65, 4095, 4096, 4097, 70_000])
+
+
+class Case(NamedTuple):
+    """Documents, with L, and what is put around them."""
+
+    documents: TokenRuns
+    length: int
+    bos: int | None
+    separator: int | None
+
+    @property
+    def added(self) -> int:
+        return (self.bos is not None) + (self.separator is not None)
+
+    def framed(self, document: int) -> list[int]:
+        start, stop = self.documents.offsets[document : document + 2]
+        lead = [] if self.bos is None else [self.bos]
+        follower = [] if self.separator is None else [self.separator]
+        return [*lead, *self.documents.ids[start:stop].tolist(), *follower]
+
+    def pack(self, order: np.ndarray | None = None) -> Packing:
+        return pack(self.documents.lengths + self.added, length=self.length, order=order)
+
+    def lay_out(self, packing: Packing, loss_mask: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        return lay_out(
+            self.documents,
+            packing,
+            length=self.length,
+            pad_id=PAD,
+            separator=self.separator,
+            bos=self.bos,
+            loss_mask=loss_mask,
+        )
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    sizes = draw(LENGTHS)
+    # Every token is another one, so that each can be told from all others.
+    ids = iter(range(10, 10 + sum(sizes)))
+    documents = from_lists([list(itertools.islice(ids, size)) for size in sizes], dtype=INT32)
+    bos, separator = draw(st.sampled_from([None, BOS])), draw(st.sampled_from([None, EOS]))
+    return Case(documents, draw(st.integers(1, 24)), bos, separator)
+
+
+def segments(laid_out: dict[str, np.ndarray]) -> list[list[list[int]]]:
+    """The tokens of each segment of each row, told from segment_ids alone."""
+    found = []
+    for ids, marks in zip(laid_out["input_ids"].tolist(), laid_out["segment_ids"].tolist(), strict=True):
+        by_segment = itertools.groupby(zip(marks, ids, strict=True), key=lambda each: each[0])
+        found.append([[token for _, token in group] for mark, group in by_segment if mark])
+    return found
+
+
+def fill(lengths: np.ndarray, *, length: int) -> float:
+    """The share of positions that hold tokens."""
+    return float(lengths.sum()) / (len(pack(lengths, length=length)) * length)
+
+
+# --- packing --------------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=75)
+@given(lengths=st.lists(st.integers(0, 100), max_size=40), length=ROW_LENGTHS)
+def test_rows_are_those_of_a_packing_that_looks_at_every_row(lengths: list[int], length: int) -> None:
+    packing = pack(np.array(lengths, np.int64), length=length)
+    found = [[(document, stop - start) for document, start, stop in packing.parts(row)] for row in range(len(packing))]
+    expected = slow_packing.packed(lengths, length=length)
+    assert found == [[(piece.document, piece.size) for piece in row] for row in expected]
+    assert packing.firsts.tolist() == [piece.first for row in expected for piece in row]
+
+
+@settings(deadline=None, max_examples=50)
+@given(lengths=st.lists(st.integers(1, 5000), max_size=300), length=st.integers(2000, 5000))
+def test_long_rows_are_those_of_a_packing_that_looks_at_every_row_too(lengths: list[int], length: int) -> None:
+    packing = pack(np.array(lengths, np.int64), length=length)
+    found = [[part[0] for part in packing.parts(row)] for row in range(len(packing))]
+    assert found == [[piece.document for piece in row] for row in slow_packing.packed(lengths, length=length)]
+
+
+@settings(deadline=None)
+@given(lengths=LENGTHS, length=st.integers(1, 24), data=st.data())
+def test_an_order_packs_the_documents_as_if_they_had_come_in_it(
+    lengths: list[int], length: int, data: st.DataObject
+) -> None:
+    order = np.array(data.draw(st.permutations(range(len(lengths)))), np.int64)
+    sizes = np.array(lengths, np.int64)
+    ordered, plain = pack(sizes, length=length, order=order), pack(sizes[order], length=length)
+    assert ordered.documents.tolist() == order[plain.documents].tolist()
+    assert ordered.edges.tolist() == plain.edges.tolist()
+
+
+@pytest.mark.slow
+@given(lengths=LENGTHS, length=st.integers(1, 24))
+def test_no_row_could_take_in_another_one(lengths: list[int], length: int) -> None:
+    packing = pack(np.array(lengths, np.int64), length=length)
+    used = np.add.reduceat(packing.sizes, packing.edges[:-1]) if len(packing) else np.zeros(0)
+    assert (used <= length).all()
+    assert len(used) < 2 or np.sort(used)[:2].sum() > length
+
+
+@given(lengths=LENGTHS, length=st.integers(1, 24))
+def test_only_a_document_longer_than_a_row_is_split_and_into_as_few_pieces_as_can_be(
+    lengths: list[int], length: int
+) -> None:
+    packing = pack(np.array(lengths, np.int64), length=length)
+    pieces = np.bincount(packing.documents, minlength=len(lengths))
+    assert pieces.tolist() == [-(-size // length) for size in lengths]
+
+
+def test_rows_stand_where_the_documents_that_opened_them_do() -> None:
+    lengths = np.array([3, 11, 4, 2, 5])
+    packing = pack(lengths, length=8)
+    assert [packing.parts(row) for row in range(len(packing))] == [
+        [(1, 0, 8)],
+        [(1, 0, 3), (2, 3, 7)],
+        [(3, 0, 2)],
+        [(0, 0, 3), (4, 3, 8)],
+    ]
+
+
+def test_long_and_short_documents_are_spread_over_the_shard() -> None:
+    """Rows in the order in which they were opened would have the longest documents first."""
+    lengths = natural(20_000, median=300)
+    packing = pack(lengths, length=2048)
+    segments_per_row = np.diff(packing.edges)
+    halves = segments_per_row[: len(packing) // 2].mean(), segments_per_row[len(packing) // 2 :].mean()
+    assert 0.9 < halves[0] / halves[1] < 1.1
+
+
+# --- worst cases ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "rows"),
+    [(64, 100), (33, 100), (32, 50), (1, 2), (0, 0), (65, 102), (128, 200), (63, 100), (640, 1000)],
+)
+def test_a_hundred_equal_documents_take_as_few_rows_as_can_be(size: int, rows: int) -> None:
+    assert len(pack(np.full(100, size), length=64)) == rows
+
+
+def test_no_documents_make_no_rows() -> None:
+    case = Case(from_lists([], dtype=INT32), 8, BOS, EOS)
+    laid_out = case.lay_out(case.pack())
+    assert {name: values.shape for name, values in laid_out.items()} == dict.fromkeys(laid_out, (0, 8))
+
+
+def test_an_empty_document_is_its_separator_or_in_no_row() -> None:
+    documents = from_lists([[], [7], []], dtype=INT32)
+    followed, bare = Case(documents, 4, None, EOS), Case(documents, 4, None, None)
+    assert segments(followed.lay_out(followed.pack())) == [[[EOS], [7, EOS], [EOS]]]
+    assert segments(bare.lay_out(bare.pack())) == [[[7]]]
+
+
+# --- laying out -----------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None, max_examples=100)
+@given(case=cases(), data=st.data())
+def test_the_segments_of_a_document_give_it_back(case: Case, data: st.DataObject) -> None:
+    order = np.array(data.draw(st.permutations(range(len(case.documents)))), np.int64)
+    packing = case.pack(order)
+    found: dict[int, dict[int, list[int]]] = {}
+    rows = segments(case.lay_out(packing))
+    for row, in_row in enumerate(rows):
+        first = packing.firsts[packing.edges[row] : packing.edges[row + 1]].tolist()
+        for (document, start, stop), begins, tokens in zip(packing.parts(row), first, in_row, strict=True):
+            assert len(tokens) == stop - start
+            found.setdefault(document, {})[begins] = tokens
+    joined = {
+        document: [token for _, part in sorted(parts.items()) for token in part] for document, parts in found.items()
+    }
+    whole = {document: case.framed(document) for document in range(len(case.documents))}
+    assert joined == {document: tokens for document, tokens in whole.items() if tokens}
+
+
+@settings(deadline=None, max_examples=100)
+@given(case=cases())
+def test_ids_segments_and_positions_agree(case: Case) -> None:
+    packing = case.pack()
+    laid_out = case.lay_out(packing)
+    for row in range(len(packing)):
+        expected_segments, expected_positions = np.zeros((2, case.length), np.int64)
+        for segment, (_, start, stop) in enumerate(packing.parts(row), start=1):
+            expected_segments[start:stop] = segment
+            expected_positions[start:stop] = np.arange(stop - start)
+        assert laid_out["segment_ids"][row].tolist() == expected_segments.tolist()
+        assert laid_out["positions"][row].tolist() == expected_positions.tolist()
+        assert (laid_out["input_ids"][row][expected_segments == 0] == PAD).all()
+
+
+@settings(deadline=None, max_examples=50)
+@given(case=cases(), data=st.data())
+def test_a_loss_mask_goes_with_its_tokens(case: Case, data: st.DataObject) -> None:
+    """0 on what leads a document, 1 on what follows it."""
+    count = len(case.documents.ids)
+    mask = np.array(data.draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)), np.uint8)
+    laid_out = case.lay_out(case.pack(), mask)
+    learned = dict(zip(case.documents.ids.tolist(), mask.tolist(), strict=True)) | {BOS: 0, EOS: 1, PAD: 0}
+    assert laid_out["loss_mask"].tolist() == [
+        [learned[token] for token in row] for row in laid_out["input_ids"].tolist()
+    ]
+
+
+@settings(deadline=None, max_examples=50)
+@given(case=cases(), step=st.integers(1, 5))
+def test_rows_are_the_same_laid_out_a_few_at_a_time(case: Case, step: int) -> None:
+    packing = case.pack()
+    whole = case.lay_out(packing)
+    parts = [case.lay_out(packing.rows(start, start + step)) for start in range(0, len(packing), step)]
+    for name, values in whole.items():
+        assert [row for part in parts for row in part[name].tolist()] == values.tolist()
+
+
+@pytest.mark.parametrize(("length", "dtype"), [(65_535, np.uint16), (65_536, np.int32)])
+def test_marks_are_as_narrow_as_a_row_allows(length: int, dtype: type) -> None:
+    documents = from_lists([[5]] * (length - 1) + [[6]], dtype=INT32)
+    case = Case(documents, length, None, None)
+    marks = case.lay_out(case.pack())["segment_ids"]
+    assert marks.dtype == dtype
+    assert marks[0, -1] == length
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.int32])
+def test_tokens_of_any_width_are_laid_out(dtype: type) -> None:
+    largest = int(np.iinfo(dtype).max)
+    case = Case(from_lists([[largest, 3], [largest]], dtype=np.dtype(dtype)), 4, None, None)
+    assert case.lay_out(case.pack())["input_ids"].tolist() == [[largest, 3, largest, PAD]]
+
+
+def test_the_same_documents_give_the_same_rows_again() -> None:
+    lengths = natural(5000, median=300)
+    first, again = pack(lengths, length=2048), pack(lengths.copy(), length=2048)
+    for name in ("documents", "firsts", "sizes", "edges"):
+        np.testing.assert_array_equal(getattr(first, name), getattr(again, name))
+
+
+# --- how full rows are ----------------------------------------------------------------------------------------------
+
+
+def natural(count: int, *, median: int, spread: float = 1.0) -> np.ndarray:
+    """Log-normal lengths, as those of pages, articles and reviews are."""
+    rng = np.random.default_rng([count, median])
+    return np.maximum(1, rng.lognormal(np.log(median), spread, count)).astype(np.int64)
+
+
+@pytest.mark.parametrize(
+    ("median", "spread", "length", "count", "at_least"),
+    [
+        (300, 1.0, 2048, 20_000, 0.999),
+        (300, 1.0, 2048, 1000, 0.99),
+        (600, 1.2, 2048, 20_000, 0.999),
+        (180, 0.7, 2048, 20_000, 0.999),
+        (25, 0.6, 2048, 100_000, 0.999),
+        (300, 1.0, 512, 20_000, 0.999),
+        (180, 0.7, 512, 20_000, 0.99),
+        (25, 0.6, 512, 20_000, 0.999),
+        (300, 1.0, 8192, 20_000, 0.999),
+    ],
+)
+def test_rows_of_natural_texts_are_full(median: int, spread: float, length: int, count: int, at_least: float) -> None:
+    assert fill(natural(count, median=median, spread=spread), length=length) > at_least
+
+
+def test_documents_of_about_a_row_leave_what_nothing_short_is_there_to_fill() -> None:
+    lengths = natural(20_000, median=400, spread=0.2)
+    assert 0.7 < fill(lengths, length=512) < 0.95

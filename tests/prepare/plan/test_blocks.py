@@ -1,0 +1,220 @@
+"""Blocks cover the ranges, stay within groups, and say what their rows will give; for that few groups are read."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.plan import blocks, group_curve, sample_choice
+from pipelines.prepare.plan.blocks import Forecast
+from pipelines.prepare.plan.size_curve import Curve
+from pipelines.prepare.sources.formats.groups import Cover
+from pipelines.prepare.sources.rows.reading import SplitSource
+from tests.support import texts
+from tests.prepare import stored
+from tests.prepare.stored import Work
+from tests.support.tokenizers_zoo import Zoo
+
+_WORDS = " ".join(texts.sentences(100, seed=7)).split()
+_SIGNS = "".join(texts.MULTI_SCRIPT)
+ROWS = 8000
+
+Texts = list[str | None]
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only few groups of small splits are read."""
+    monkeypatch.setattr(sample_choice, "_MOST_BYTES", 80_000)
+    monkeypatch.setattr(sample_choice, "ROWS", 1024)
+
+
+def english(words: int, rng: np.random.Generator) -> str:
+    return " ".join(_WORDS[index] for index in rng.integers(0, len(_WORDS), words))
+
+
+def foreign(signs: int, rng: np.random.Generator) -> str:
+    return "".join(_SIGNS[index] for index in rng.integers(0, len(_SIGNS), signs))
+
+
+def lengths(rng: np.random.Generator) -> np.ndarray:
+    return np.maximum(1, rng.lognormal(2.5, 0.8, ROWS)).astype(int)
+
+
+def uniform(rng: np.random.Generator) -> Texts:
+    return [english(words, rng) for words in lengths(rng)]
+
+
+def by_length(rng: np.random.Generator) -> Texts:
+    return [english(words, rng) for words in np.sort(lengths(rng))]
+
+
+def languages(rng: np.random.Generator) -> Texts:
+    return [english(15, rng) if row // 1000 % 2 else foreign(40, rng) for row in range(ROWS)]
+
+
+def long_documents(rng: np.random.Generator) -> Texts:
+    return [english(words, rng) for words in np.maximum(1, rng.lognormal(4.5, 1.0, ROWS // 8)).astype(int)]
+
+
+def with_nulls(rng: np.random.Generator) -> Texts:
+    return [None if row < ROWS // 2 and row % 2 else text for row, text in enumerate(uniform(rng))]
+
+
+def repeated(rng: np.random.Generator) -> Texts:
+    pool = [english(30, rng) for _ in range(50)]
+    return [pool[index] for index in rng.integers(0, len(pool), ROWS)]
+
+
+def made(folder: Path, zoo: Zoo, rows: Sequence[str | None], *, group_rows: int = 50, **options: Any) -> Work:
+    source = stored.parquet(folder, {"text": list(rows)}, group_rows=group_rows, files=3)
+    return stored.work(zoo.path("wordpiece_uncased"), source, **options)
+
+
+def forecast(work: Work, *, block_rows: int = 1000) -> Forecast:
+    sample = work.measure()
+    assert sample is not None
+    return blocks.forecast(work.job, work.splits["train"], sample, block_rows=block_rows)
+
+
+def spans_of(found: Forecast) -> list[tuple[int, int]]:
+    return list(zip(found.blocks.starts.tolist(), found.blocks.stops.tolist(), strict=True))
+
+
+@pytest.mark.usefixtures("few")
+def test_blocks_are_parts_of_groups_and_cover_the_ranges(tmp_path: Path, zoo: Zoo) -> None:
+    ranges = [(4000, 7777), (100, 2345)]
+    source = stored.parquet(tmp_path, {"text": uniform(np.random.default_rng(0))}, group_rows=50, ranges=ranges)
+    work = stored.work(zoo.path("wordpiece_uncased"), source)
+    found = forecast(work, block_rows=20)
+    assert not next(sample_choice.choices(work.job, source)).whole
+    rows = [row for span in spans_of(found) for row in range(*span)]
+    assert rows == [*range(4000, 7777), *range(100, 2345)]
+    assert max(stop - start for start, stop in spans_of(found)) <= 30
+    assert all(start // 50 == (stop - 1) // 50 for start, stop in spans_of(found))
+
+
+def test_a_split_that_is_read_whole_has_blocks_by_the_length_of_each_row(tmp_path: Path, zoo: Zoo) -> None:
+    rows = ["a " * 5] * 90 + ["a " * 400] + ["a " * 5] * 9
+    layout = LayoutConfig(name="concat", max_length=64)
+    found = forecast(made(tmp_path, zoo, rows, layout=layout), block_rows=30)
+    assert (90, 91) in spans_of(found)  # the long row is a block of its own
+    assert found.text_bytes == sum(map(len, rows))
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("name", ["pad", "concat"])
+@pytest.mark.parametrize(
+    ("corpus", "rel"),
+    [
+        (uniform, 0.02),
+        (by_length, 0.03),
+        (languages, 0.1),  # a handful of groups has each of two languages by chance
+        (long_documents, 0.06),
+        (with_nulls, 0.03),
+        (repeated, 0.03),
+    ],
+)
+def test_a_few_groups_foretell_the_whole(
+    tmp_path: Path, zoo: Zoo, corpus: Callable[[np.random.Generator], Texts], rel: float, name: Any
+) -> None:
+    rows = corpus(np.random.default_rng(3))
+    work = made(tmp_path, zoo, rows, layout=LayoutConfig(name=name, max_length=32))
+    assert not next(sample_choice.choices(work.job, work.splits["train"])).whole
+    plan, _ = stored.plan(work, targets=5.0)
+    sizes = stored.shard_sizes(work, plan)
+    assert plan.predicted_bytes == pytest.approx(sizes.sum(), rel=rel)
+    assert np.abs(sizes / sizes.mean() - 1).max() < 0.1
+    text_bytes = sum(len(text.encode()) for text in rows if text)
+    assert forecast(work).text_bytes == pytest.approx(text_bytes, rel=0.06)
+
+
+@pytest.mark.usefixtures("few")
+def test_rows_sorted_by_length_stay_good_in_their_order(tmp_path: Path, zoo: Zoo) -> None:
+    rows = by_length(np.random.default_rng(4))
+    work = made(tmp_path, zoo, rows, layout=LayoutConfig(name="concat", max_length=32), shuffle=False)
+    plan, shard_bytes = stored.plan(work, targets=6.0)
+    # The last groups hold what is longest, and differ most in themselves.
+    assert np.abs(stored.shard_sizes(work, plan)[:-1] / shard_bytes - 1).max() < 0.1
+
+
+@pytest.mark.usefixtures("few")
+def test_nulls_of_groups_give_no_bytes(tmp_path: Path, zoo: Zoo) -> None:
+    work = made(tmp_path, zoo, with_nulls(np.random.default_rng(0)))
+    found = forecast(work)
+    weights, rows = found.blocks.predicted_bytes, found.blocks.stops - found.blocks.starts
+    first, second = (float(weights[part].sum() / rows[part].sum()) for part in (slice(0, 80), slice(80, None)))
+    assert first == pytest.approx(second / 2, rel=0.05)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_sample_of_few_groups_reads_no_others(tmp_path: Path, zoo: Zoo) -> None:
+    work = made(tmp_path, zoo, uniform(np.random.default_rng(0)))
+    with mock.patch.object(SplitSource, "read", autospec=True, side_effect=SplitSource.read) as reads:
+        forecast(work)
+    read = np.concatenate([call.args[1] for call in reads.call_args_list])
+    groups = work.splits["train"].groups
+    touched = np.unique(np.searchsorted(groups.ends, read[:, 0], "right"))
+    assert groups.stored_bytes[touched].sum() <= 80_000
+
+
+# The curve of groups
+
+PLAIN = Curve(text_bytes=np.array([0.0, 100.0, 1e6]), output_bytes=np.array([0.0, 100.0, 100.0]))
+
+
+def test_groups_of_rows_that_differ_give_less_than_rows_of_their_mean() -> None:
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(20), 1000)
+    text_bytes = rng.exponential(100.0, len(groups))
+    found = group_curve.fit(PLAIN, text_bytes=text_bytes, groups=groups, row_bytes=np.full(40, 104.0), exact=True)
+    expected = np.minimum(text_bytes, 100).mean()
+    assert found(np.array([104.0]), np.zeros(1)) == pytest.approx(expected, rel=0.02)
+
+
+def test_groups_of_equal_rows_give_what_rows_of_their_length_give() -> None:
+    row_bytes = np.linspace(10, 400, 50)
+    read = np.arange(0, 50, 5)
+    text_bytes = np.repeat(row_bytes[read] - 4, 500)
+    found = group_curve.fit(PLAIN, text_bytes=text_bytes, groups=np.repeat(read, 500), row_bytes=row_bytes, exact=True)
+    expected = np.minimum(row_bytes - 4, 100)
+    np.testing.assert_allclose(found(row_bytes, np.zeros(50))[5:], expected[5:], rtol=0.03)
+    np.testing.assert_allclose(found.text_bytes(row_bytes)[5:], row_bytes[5:] - 4, rtol=0.03)
+
+
+def test_of_dictionaries_the_bytes_say_how_long_texts_are_on_average() -> None:
+    # A dictionary is as large as it has entries: groups of other sizes have the same texts.
+    row_bytes = np.random.default_rng(0).uniform(1, 9, 30)
+    groups = np.repeat(np.arange(30), 200)
+    found = group_curve.fit(
+        PLAIN, text_bytes=np.full(len(groups), 80.0), groups=groups, row_bytes=row_bytes, exact=True
+    )
+    assert found.text_bytes(row_bytes).mean() == pytest.approx(80.0, rel=0.1)
+
+
+def test_groups_without_bytes_give_nothing_that_breaks() -> None:
+    found = group_curve.fit(
+        PLAIN, text_bytes=np.zeros(10), groups=np.zeros(10, np.int64), row_bytes=np.zeros(3), exact=True
+    )
+    assert np.isfinite(found(np.zeros(3), np.zeros(3))).all()
+
+
+def test_a_million_groups_are_cut_in_seconds() -> None:
+    found = Cover(np.arange(1_000_000), np.arange(1_000_000) * 1000, np.full(1_000_000, 1000))
+    began = time.perf_counter()
+    cut = blocks._cut(found, np.full(1_000_000, 1e5), rows=400, row_bytes=100.0)
+    assert time.perf_counter() - began < 10  # 0.3 s when nothing else runs
+    assert len(cut) == 3_000_000
+
+
+def test_a_group_that_is_a_little_larger_than_a_block_stays_whole() -> None:
+    found = Cover(np.arange(3), np.array([0, 1024, 2474]), np.array([1024, 1450, 1550]))
+    cut = blocks._cut(found, np.full(3, 1.0), rows=1000, row_bytes=100.0)
+    assert (cut.stops - cut.starts).tolist() == [1024, 1450, 775, 775]

@@ -1,0 +1,365 @@
+"""What a sample foretells comes true: shards are within a tenth of the size asked for, whatever the texts are like."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.plan import sampling, size_curve
+from pipelines.prepare.plan.size_curve import Curve
+from tests.support import texts
+from tests.prepare import stored
+from tests.prepare.stored import Work
+from tests.support.tokenizers_zoo import Zoo
+
+ROWS = 2000
+_WORDS = " ".join(texts.sentences(100, seed=7)).split()
+_SIGNS = "".join(texts.MULTI_SCRIPT)
+
+
+def _english(words: int, rng: np.random.Generator) -> str:
+    return " ".join(_WORDS[index] for index in rng.integers(0, len(_WORDS), words))
+
+
+def _foreign(signs: int, rng: np.random.Generator) -> str:
+    return "".join(_SIGNS[index] for index in rng.integers(0, len(_SIGNS), signs))
+
+
+def _skewed(rng: np.random.Generator, rows: int) -> np.ndarray:
+    return np.maximum(1, rng.lognormal(3.2, 1.0, rows)).astype(int)
+
+
+def _lognormal(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
+    return [_english(words, rng) for words in _skewed(rng, rows)]
+
+
+def _sorted(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
+    return [_english(words, rng) for words in np.sort(_skewed(rng, rows))]
+
+
+def _bimodal(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
+    return [_english(3 if rng.random() < 0.5 else 120, rng) for _ in range(rows)]
+
+
+def _half_foreign(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
+    """The same bytes of text give several times as many tokens in the second half."""
+    return [_english(40, rng) if row < rows // 2 else _foreign(90, rng) for row in range(rows)]
+
+
+def _alternating(rng: np.random.Generator, rows: int = ROWS) -> list[str]:
+    return [_english(40, rng) if row // 300 % 2 else _foreign(90, rng) for row in range(rows)]
+
+
+Corpus = Callable[[np.random.Generator, int], list[str]]
+
+
+def _work(folder: Path, zoo: Zoo, made: Sequence[str | None], *, group_rows: int = 1000, **options: Any) -> Work:
+    source = stored.parquet(folder, {"text": list(made)}, group_rows=group_rows)
+    return stored.work(zoo.path("wordpiece_uncased"), source, **options)
+
+
+def _deviations(work: Work, *, targets: float) -> np.ndarray:
+    """Each shard's size relative to the target, less 1, where there are so many targets."""
+    plan, shard_bytes = stored.plan(work, targets=targets)
+    assert plan.num_shards in (int(targets), int(targets) + 1)
+    return stored.shard_sizes(work, plan) / shard_bytes - 1
+
+
+def _check(
+    folder: Path, zoo: Zoo, corpus: Corpus, *, targets: float, name: Any, rows: int = ROWS, **options: Any
+) -> None:
+    made = corpus(np.random.default_rng(1), rows)
+    work = _work(folder, zoo, made, layout=LayoutConfig(name=name, max_length=64), **options)
+    assert np.abs(_deviations(work, targets=targets)).max() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("corpus", "name", "shuffle"),
+    [
+        (_sorted, "concat", False),
+        pytest.param(_bimodal, "pad", True, marks=pytest.mark.slow),
+    ],
+)
+def test_every_shard_is_within_a_tenth_of_the_target(
+    tmp_path: Path, zoo: Zoo, corpus: Corpus, name: str, shuffle: bool
+) -> None:
+    _check(tmp_path, zoo, corpus, targets=7.0, name=name, shuffle=shuffle)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pad", "concat"])
+@pytest.mark.parametrize(
+    ("corpus", "shuffle"),
+    [
+        # Rows of these two are in no order to begin with.
+        (_lognormal, True),
+        (_bimodal, False),
+        *itertools.product([_sorted, _half_foreign, _alternating], [True, False]),
+    ],
+)
+def test_every_shard_is_within_a_tenth_in_either_order(
+    tmp_path: Path, zoo: Zoo, corpus: Corpus, shuffle: bool, name: str
+) -> None:
+    _check(tmp_path, zoo, corpus, targets=12.7, name=name, shuffle=shuffle)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("corpus", [_sorted, _half_foreign])
+def test_every_compressed_shard_is_within_a_tenth(tmp_path: Path, zoo: Zoo, corpus: Corpus, shuffle: bool) -> None:
+    # Smaller ones are too near to the window of the compression, which every shard fills anew.
+    _check(tmp_path, zoo, corpus, targets=7.0, name="pad", rows=6000, shuffle=shuffle, compression="gzip")
+
+
+@pytest.mark.slow
+def test_rows_that_cannot_become_records_are_not_counted_on(tmp_path: Path, zoo: Zoo) -> None:
+    made = _lognormal(np.random.default_rng(0))
+    layout = LayoutConfig(max_length=32, truncation="do_not_truncate")
+    work = _work(tmp_path, zoo, made, layout=layout)
+    assert np.abs(_deviations(work, targets=6.0)).max() < 0.1
+
+
+@pytest.mark.slow
+def test_the_prediction_of_the_whole_is_within_two_percent(tmp_path: Path, zoo: Zoo) -> None:
+    layout = LayoutConfig(name="concat", max_length=64)
+    work = _work(tmp_path, zoo, _lognormal(np.random.default_rng(2)), layout=layout)
+    plan, _ = stored.plan(work, targets=5.0)
+    assert stored.shard_sizes(work, plan).sum() == pytest.approx(plan.predicted_bytes, rel=0.02)
+
+
+def _measure(work: Work) -> sampling.Sample | None:
+    return work.measure()
+
+
+def test_a_small_split_is_sampled_almost_whole(tmp_path: Path, zoo: Zoo) -> None:
+    sample = _measure(_work(tmp_path, zoo, ["one two", "three"] * 50, layout=LayoutConfig(max_length=16)))
+    assert sample is not None
+    assert len(sample.row_tokens) == 96  # six clusters of sixteen
+    assert sample.text_bytes == 48 * len("one twothree")
+
+
+@pytest.mark.parametrize("rows", [1, 2, 17])
+def test_a_tiny_split_is_read_whole(tmp_path: Path, zoo: Zoo, rows: int) -> None:
+    sample = _measure(_work(tmp_path, zoo, ["a text"] * rows, layout=LayoutConfig(max_length=16)))
+    assert sample is not None
+    assert len(sample.row_tokens) in (rows, 16)
+
+
+def test_a_sample_without_a_usable_row_is_none(tmp_path: Path, zoo: Zoo) -> None:
+    layout = LayoutConfig(max_length=4, truncation="do_not_truncate")
+    assert _measure(_work(tmp_path, zoo, ["far too long for four tokens"] * 20, layout=layout)) is None
+
+
+def test_long_texts_are_sampled_in_fewer_places(tmp_path: Path, zoo: Zoo) -> None:
+    rng = np.random.default_rng(0)
+    page = _english(4000, rng)
+    sample = _measure(_work(tmp_path, zoo, [page] * 600, layout=LayoutConfig(name="concat", max_length=512)))
+    assert sample is not None
+    assert sample.text_bytes <= 75 * len(page)
+    assert len(sample.row_tokens) == 592  # 37 clusters of sixteen
+
+
+def test_a_sample_too_short_for_one_row_still_foretells_its_size(tmp_path: Path, zoo: Zoo) -> None:
+    layout = LayoutConfig(name="concat", max_length=512, remainder="drop")
+    sample = _measure(_work(tmp_path, zoo, ["a few words", "and some more"], layout=layout))
+    assert sample is not None
+    assert 600 < sample.record_bytes < 2000
+
+
+@pytest.mark.slow
+def test_the_sample_depends_on_the_seed_alone(tmp_path: Path, zoo: Zoo) -> None:
+    made = _lognormal(np.random.default_rng(0)) * 4
+    layout = LayoutConfig(max_length=32)
+    samples = [_measure(_work(tmp_path, zoo, made, layout=layout, seed=seed)) for seed in (0, 0, 1)]
+    tokens = [sample.row_tokens.tolist() for sample in samples if sample]
+    assert tokens[0] == tokens[1] != tokens[2]
+
+
+def test_parts_of_a_split_are_sampled_where_they_lie(tmp_path: Path, zoo: Zoo) -> None:
+    made = ["short"] * 500 + ["x " * 40] * 500
+    source = stored.parquet(tmp_path, {"text": made}, ranges=[(900, 1000), (600, 700)])
+    sample = _measure(stored.work(zoo.path("wordpiece_uncased"), source))
+    assert sample is not None
+    assert len(sample.row_tokens) > 150
+    assert set(sample.row_tokens.tolist()) == {42}
+
+
+# Long rows
+
+
+def _long(rng: np.random.Generator, sigma: float) -> np.ndarray:
+    """Words of documents of about 4 KB in the mean."""
+    return np.maximum(1, rng.lognormal(np.log(1300) - sigma**2 / 2, sigma, 2000)).astype(int)
+
+
+def _two_kinds(rng: np.random.Generator) -> np.ndarray:
+    return np.where(rng.random(2000) < 0.8, rng.integers(20, 60, 2000), rng.integers(3000, 5000, 2000))
+
+
+def _one_huge(rng: np.random.Generator) -> np.ndarray:
+    words = rng.integers(20, 60, 2000)
+    words[1234] = 300_000
+    return words
+
+
+_LENGTHS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
+    "log-normal, 0.5": lambda rng: _long(rng, 0.5),
+    "log-normal, 1": lambda rng: _long(rng, 1.0),
+    "log-normal, 1.5": lambda rng: _long(rng, 1.5),
+    "sorted": lambda rng: np.sort(_long(rng, 1.0)),
+    "falling": lambda rng: np.sort(_long(rng, 1.0))[::-1],
+    "two kinds": _two_kinds,
+    "one huge row": _one_huge,
+}
+
+
+def _measured(folder: Path, zoo: Zoo, words: np.ndarray, **options: Any) -> sampling.Sample:
+    """The sample of rows of so many words, each of which is a token of two bytes."""
+    made = ["x " * int(count) for count in words]
+    options.setdefault("layout", LayoutConfig(max_length=64))
+    sample = _measure(_work(folder, zoo, made, **options))
+    assert sample is not None
+    return sample
+
+
+@pytest.mark.parametrize("name", _LENGTHS)
+def test_long_rows_count_as_much_as_short_ones(tmp_path: Path, zoo: Zoo, name: str) -> None:
+    words = _LENGTHS[name](np.random.default_rng(5))
+    found = _measured(tmp_path, zoo, words).row_tokens - 2  # [CLS] and [SEP]
+    assert found.mean() == pytest.approx(words.mean(), rel=0.03)
+    assert np.percentile(found, 95) == pytest.approx(np.percentile(words, 95), rel=0.04)
+
+
+def test_rows_with_more_bytes_for_a_token_are_told_from_those_with_fewer_in_the_mean(tmp_path: Path, zoo: Zoo) -> None:
+    rng = np.random.default_rng(5)
+    words = _long(rng, 1.0)
+    made = [
+        ("of " if foreign else "x ") * int(count) for foreign, count in zip(rng.random(2000) < 0.3, words, strict=True)
+    ]
+    sample = _measure(_work(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
+    assert sample is not None
+    assert sample.row_tokens.mean() == pytest.approx(words.mean(), rel=0.04)
+
+
+def test_a_change_of_language_is_followed_where_rows_are_long(tmp_path: Path, zoo: Zoo) -> None:
+    words = _long(np.random.default_rng(5), 1.0)
+    made = [("the " if row < 1000 else "x ") * int(count) for row, count in enumerate(words)]
+    sample = _measure(_work(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
+    assert sample is not None
+    assert sample.row_tokens.mean() == pytest.approx(words.mean(), rel=0.03)
+
+
+def test_samples_of_many_rows_are_right_in_the_mean(tmp_path: Path, zoo: Zoo) -> None:
+    words = np.random.default_rng(6).lognormal(np.log(600), 0.8, 6000).astype(int)
+    made = ["x " * int(count) for count in words]
+    samples = [_measure(_work(tmp_path, zoo, made, seed=seed)) for seed in (0, 1)]
+    means = [sample.row_tokens.mean() - 2 for sample in samples if sample]
+    assert means[0] != means[1]
+    assert np.mean(means) == pytest.approx(words.mean(), rel=0.015)
+
+
+def test_rows_of_any_length_take_bounded_time(tmp_path: Path, zoo: Zoo) -> None:
+    words = np.full(100, 150_000)
+    sample = _measured(tmp_path, zoo, words, layout=LayoutConfig(name="concat", max_length=512))
+    assert sample.text_bytes < 1 << 20
+    assert len(sample.row_tokens) == 96  # six clusters of sixteen
+
+
+def test_rows_that_are_weighed_have_lengths_of_their_own(tmp_path: Path, zoo: Zoo) -> None:
+    # So long are records that a quarter of the rows is tokenized.
+    words = np.random.default_rng(0).integers(5, 200, 400)
+    found = _measured(tmp_path, zoo, words, layout=LayoutConfig(max_length=65536)).row_tokens - 2
+    wanted = np.percentile(words, [5, 25, 50, 75, 95])
+    np.testing.assert_allclose(np.percentile(found, [5, 25, 50, 75, 95]), wanted, rtol=0.03, atol=2)
+
+
+def test_one_row_is_tokenized_where_every_row_is_long(tmp_path: Path, zoo: Zoo) -> None:
+    made: list[Any] = [None, "x " * 30_000, "x " * 20_000]
+    sample = _measure(_work(tmp_path, zoo, made, layout=LayoutConfig(max_length=64)))
+    assert sample is not None
+    assert sorted(sample.row_tokens) == pytest.approx([20_002, 30_003], abs=1)
+
+
+@pytest.mark.parametrize("name", ["pad", "concat"])
+def test_the_tokens_of_long_rows_are_counted_as_far_as_records_hold_them(tmp_path: Path, zoo: Zoo, name: Any) -> None:
+    words = _one_huge(np.random.default_rng(0))
+    sample = _measured(tmp_path, zoo, words, layout=LayoutConfig(name=name, max_length=64))
+    held = np.minimum(words + 2, 64) if name == "pad" else words + 1
+    assert sample.num_tokens / len(sample.row_tokens) == pytest.approx(held.mean(), rel=0.03)
+
+
+def test_lengths_of_rows_are_chosen_by_long_rows_too(tmp_path: Path, zoo: Zoo) -> None:
+    words = _two_kinds(np.random.default_rng(0))
+    made = ["x " * int(count) for count in words]
+    work = _work(tmp_path, zoo, made)
+    row_tokens, weights = sampling.row_lengths(work.job, work.tools, work.splits)
+    assert weights.sum() == pytest.approx(len(words))
+    assert np.average(row_tokens, weights=weights) == pytest.approx(words.mean(), rel=0.03)
+
+
+# The curve
+
+
+def test_a_curve_meets_the_averages_and_the_total() -> None:
+    text_bytes = np.arange(1, 1001)
+    output = np.minimum(text_bytes, 600) * 2.0
+    curve = size_curve.fit(text_bytes, output, total=float(output.sum()), rising=False)
+    found = curve(text_bytes, text_bytes)
+    assert found.sum() == pytest.approx(output.sum())
+    np.testing.assert_allclose(found[50:550], output[50:550], rtol=0.02)
+    assert curve(np.array([10**9]), np.zeros(1)) == pytest.approx(1200, rel=0.01)
+
+
+def test_a_rising_curve_goes_on_in_proportion() -> None:
+    text_bytes = np.arange(1, 1001)
+    curve = size_curve.fit(text_bytes, text_bytes * 3.0, total=text_bytes.sum() * 3.0, rising=True)
+    assert curve(np.array([50_000]), np.zeros(1)) == pytest.approx(150_000, rel=0.01)
+
+
+def test_rows_without_text_have_a_size_too() -> None:
+    curve = size_curve.fit(np.zeros(20), np.full(20, 7.0), total=140.0, rising=True)
+    assert curve(np.zeros(2), np.zeros(2)).tolist() == [7.0, 7.0]
+
+
+def test_the_longest_rows_are_looked_at_most_closely() -> None:
+    groups = size_curve.groups_of_similar(np.arange(4096)[::-1])
+    assert sorted(itertools.chain.from_iterable(groups)) == list(range(4096))
+    assert len(groups[-1]) < 16 < len(groups[0])
+    assert groups[-1].tolist() == list(range(len(groups[-1])))[::-1]  # the indices of the longest
+
+
+def _localized(factors: np.ndarray) -> tuple[Curve, np.ndarray]:
+    """A flat curve of 100 bytes and 64 clusters of 16 rows each, which lie above or below it by `factors`."""
+    places = np.arange(len(factors) * 1000).reshape(-1, 1000)[:, :16].ravel()
+    curve = Curve(np.array([0.0, 1.0]), np.array([100.0, 100.0]))
+    found = size_curve.localize(
+        curve,
+        clusters=places // 1000,
+        places=places,
+        text_bytes=np.ones(len(places)),
+        output_bytes=100 * np.repeat(factors, 16),
+    )
+    return found, found(np.ones(len(factors)), np.arange(len(factors)) * 1000 + 8)
+
+
+def test_a_change_along_the_split_is_followed() -> None:
+    factors = np.repeat([1.5, 0.5], 32)
+    _, along = _localized(factors)
+    np.testing.assert_allclose(along, 100 * factors, rtol=0.05)
+
+
+def test_chance_is_not_taken_for_a_change() -> None:
+    factors = 1 + 0.2 * np.random.default_rng(0).standard_normal(64)
+    _, along = _localized(factors)
+    assert np.abs(along - 100).max() < 0.4 * np.abs(100 * factors - 100).max()
+
+
+def test_few_clusters_say_nothing_of_places() -> None:
+    curve, _ = _localized(np.array([1.5, 1.5, 0.5]))
+    assert len(curve.places) == 1

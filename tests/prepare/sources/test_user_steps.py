@@ -1,0 +1,512 @@
+"""Builds with `--map` and `--filter`: records, ledger, errors, and what looks at the dataset later."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from examples.steps import clean
+from pipelines.prepare.audit import reopened_dataset
+from pipelines.prepare.audit.consent import Consent
+from pipelines.prepare.audit.trace import Tracer
+from pipelines.prepare.beam import pipeline
+from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, StepConfig, TokenizerConfig
+from pipelines.prepare.shards import shard_writer
+from pipelines.prepare.sources.rows.left_out import staying
+from tests import building
+from tests.support import servers
+from tests.building import Outcome, read_manifest, read_rows, shard_bytes
+from tests.cli.test_cli import OPTIONS
+
+ROWS = [
+    {"text": f"word {index}<br />and {'more ' * (index % 9)}of it", "n": index, "label": index % 3}
+    for index in range(400)
+]
+MODULE = """
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def spaced(t):
+    return t.set_column(t.column_names.index("text"), "text", pc.replace_substring(t["text"], "<br />", " "))
+
+
+def tripled(t):
+    return t.append_column("thrice", pc.multiply(t["n"], 3))
+
+
+def some(t):
+    return pc.not_equal(pc.bit_wise_and(t["n"], 3), 1)
+
+
+def halved(t):
+    return t.set_column(t.column_names.index("n"), "n", pc.divide(t["n"], 2))
+
+
+def without_text(t):
+    return t.set_column(
+        t.column_names.index("text"), "text", pc.if_else(pc.equal(t["n"], 7), pa.scalar(None, pa.string()), t["text"])
+    )
+
+
+def nothing_of_validation(t):
+    return pc.less(t["n"], 1000)
+"""
+MAPPED = [{**row, "text": str(row["text"]).replace("<br />", " "), "thrice": 3 * int(str(row["n"]))} for row in ROWS]
+LEFT = [row for row in MAPPED if int(str(row["n"])) & 3 != 1]
+STEPS: dict[str, Any] = {"map": ("clean:spaced", "clean:tripled"), "filter": "clean:some"}
+ONE_ERROR: dict[str, Any] = {"filter": "clean:some", "map": "clean:without_text"}
+STORED = Consent(run_stored=True)
+SHARD_SIZE = "12kB"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current directory, with the module in it."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clean.py").write_text(MODULE, encoding="utf-8")
+    return tmp_path
+
+
+def data(folder: Path, rows: Sequence[dict[str, Any]] = ROWS, name: str = "data") -> Path:
+    return building.source(folder / name, train=rows)
+
+
+def build(dataset: Path, output: Path, *beam_args: str, **changes: Any) -> Outcome:
+    options = building.options(output, **{"name": "x", "keep_column": "n", "shard_size": SHARD_SIZE, **changes})
+    return building.command("build", dataset, *options, *(["--", *beam_args] if beam_args else []))
+
+
+def done(*arguments: Any, **changes: Any) -> Path:
+    outcome = build(*arguments, **changes)
+    assert outcome.status == 0, outcome.err
+    return Path(arguments[1])
+
+
+@contextlib.contextmanager
+def in_folder(root: Path) -> Iterator[Path]:
+    """What `folder` is for a test, for the builds that tests share."""
+    (root / "clean.py").write_text(MODULE, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        patch.setattr(sys, "path", list(sys.path))
+        yield root
+
+
+@pytest.fixture(scope="module")
+def stepped_build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Outcome]]:
+    """A build with all of STEPS and --json, made once, and what it said."""
+    with in_folder(tmp_path_factory.mktemp("stepped")) as root:
+        outcome = build(data(root), root / "out", json=True, **STEPS)
+        assert outcome.status == 0, outcome.err
+        yield root / "out", outcome
+
+
+@pytest.fixture
+def stepped(stepped_build: tuple[Path, Outcome]) -> Path:
+    """The build with all of STEPS: copy it before changing it."""
+    return stepped_build[0]
+
+
+@pytest.fixture(scope="module")
+def with_an_error(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A build of which a filter leaves 300 rows, one of them without a text. Just that many errors are allowed."""
+    with in_folder(tmp_path_factory.mktemp("with-an-error")) as root:
+        yield done(data(root), root / "out", max_error_rate=1 / 300, **ONE_ERROR)
+
+
+def sorted_records(root: Path, key: str = "n") -> dict[str, list[Any]]:
+    """Every record of the split train, in the order of a kept column."""
+    columns = read_rows(root, "train")
+    order = np.argsort(columns[key], kind="stable")
+    return {name: values[order].tolist() for name, values in columns.items()}
+
+
+class TestRecords:
+    """What comes out is what would come out of data that had been changed beforehand."""
+
+    @pytest.mark.slow
+    def test_a_map_gives_the_very_shards_of_mapped_data(self, folder: Path) -> None:
+        maps = {"map": STEPS["map"], "keep_column": ("n", "thrice")}
+        mapped = done(data(folder), folder / "a", **maps)
+        plain = done(data(folder, MAPPED, "mapped"), folder / "b", keep_column=("n", "thrice"))
+        assert shard_bytes(mapped) == shard_bytes(plain)
+        assert len(shard_bytes(mapped)) > 3
+
+    @pytest.mark.slow
+    def test_a_filter_gives_the_records_of_filtered_data(self, folder: Path, stepped: Path) -> None:
+        plain = done(data(folder, LEFT, "left"), folder / "b")
+        assert sorted_records(stepped) == sorted_records(plain)
+        assert len(sorted_records(stepped)["n"]) == 300
+
+    @pytest.mark.slow
+    def test_joined_documents_are_those_that_are_left(self, folder: Path) -> None:
+        shape = {"layout": "concat", "keep_column": None, "no_shuffle": True, "shard_size": "1MB"}
+        filtered = done(data(folder), folder / "a", **shape, **STEPS)
+        plain = done(data(folder, LEFT, "left"), folder / "b", **shape)
+        assert shard_bytes(filtered) == shard_bytes(plain)
+
+    @pytest.mark.slow
+    def test_maps_and_filters_run_in_the_order_of_the_command_line(self, folder: Path) -> None:
+        options = building.options(folder / "a", name="x", keep_column="n", shard_size=SHARD_SIZE)
+        for order, kept in (
+            (["--filter", "clean:some", "--map", "clean:halved"], [row["n"] // 2 for row in LEFT]),  # type: ignore[operator]
+            (["--map=clean:halved", "--filter=clean:some"], [n // 2 for n in range(400) if n // 2 & 3 != 1]),
+        ):
+            outcome = building.command("build", data(folder), *order, *options, "--overwrite")
+            assert outcome.status == 0, outcome.err
+            assert sorted(read_rows(folder / "a", "train")["n"].tolist()) == kept
+
+    @pytest.mark.slow
+    def test_shards_are_of_the_size_asked_for_whatever_a_filter_leaves(self, folder: Path) -> None:
+        (folder / "few.py").write_text("import pyarrow.compute as pc\ndef few(t): return pc.less(t['n'], 60)\n")
+        rows = [{"text": f"row {index} has some words", "n": index * 7919 % 1000} for index in range(1000)]
+        root = done(data(folder, rows), folder / "a", filter="few:few", shard_size="2kB")
+        sizes = [shard.num_bytes for shard in read_manifest(root).splits["train"].shards]
+        assert len(sizes) > 3
+        assert max(sizes) < 2600
+        assert min(sizes) > 1400
+        assert sorted(read_rows(root, "train")["n"].tolist()) == list(range(60))
+
+    @pytest.mark.slow
+    def test_one_row_of_many_is_found(self, folder: Path) -> None:
+        (folder / "few.py").write_text("import pyarrow.compute as pc\ndef one(t): return pc.equal(t['n'], 5991)\n")
+        rows = [{"text": f"row {index}", "n": index} for index in range(6000)]
+        root = done(data(folder, rows), folder / "a", filter="few:one")
+        assert read_rows(root, "train")["n"].tolist() == [5991]
+        assert read_manifest(root).splits["train"].ledger.rejected == {"filtered": 5999}
+
+    @pytest.mark.slow
+    def test_string_labels_are_named_by_what_a_map_gives_and_a_filter_leaves(self, folder: Path) -> None:
+        (folder / "named.py").write_text(
+            "import pyarrow as pa, pyarrow.compute as pc\n"
+            "def named(t): return t.append_column('name', pc.replace_with_mask(pa.array(['odd'] * len(t)), "
+            "pc.equal(pc.bit_wise_and(t['n'], 1), 0).combine_chunks(), 'even'))\n"
+            "def odd(t): return pc.equal(pc.bit_wise_and(t['n'], 1), 1)\n"
+        )
+        root = done(data(folder), folder / "a", map="named:named", label_column="name")
+        assert read_manifest(root).label_names == ("even", "odd")
+        records = sorted_records(root)
+        assert records["label"] == [n % 2 for n in records["n"]]
+        left = resolved(folder, ("map", "named:named"), ("filter", "named:odd"), label_column="name")
+        assert left.job.columns.label_names == ("odd",)
+
+    def test_empty_cells_of_rows_that_are_left_out_are_no_gaps(self, folder: Path) -> None:
+        (folder / "x.csv").write_text("text,n\n" + "".join(f"row {n},{n if n % 2 else ''}\n" for n in range(50)))
+        (folder / "full.py").write_text("def full(t): return t['n'].is_valid()\n")
+        assert "empty cells" in build(folder / "x.csv", folder / "a").error[0]
+        root = done(folder / "x.csv", folder / "b", filter="full:full")
+        assert sorted(read_rows(root, "train")["n"].tolist()) == list(range(1, 50, 2))
+
+
+def before_the_job(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> list[bool]:
+    """What `do` does happens once the launcher has looked at everything, just before its workers begin. The list that
+    it gives stays empty if that never comes.
+    """
+    run = pipeline.run
+    begun = []
+
+    def run_then(*args: Any, **options: Any) -> Any:
+        do()
+        begun.append(True)
+        return run(*args, **options)
+
+    monkeypatch.setattr(pipeline, "run", run_then)
+    return begun
+
+
+class TestSameBytes:
+    """Steps run wherever a shard is made, with the same result."""
+
+    @pytest.mark.slow
+    def test_threads_change_no_byte(self, folder: Path, stepped: Path) -> None:
+        root = done(data(folder), folder / "out", workers=3, **STEPS)
+        assert shard_bytes(root) == shard_bytes(stepped)
+        assert (root / "manifest.json").read_bytes() == (stepped / "manifest.json").read_bytes()
+
+    @pytest.mark.slow
+    def test_processes_without_the_module_change_no_byte(
+        self, folder: Path, stepped: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*args: object) -> None:
+            raise AssertionError("made in the launcher's process")
+
+        dataset = data(folder)
+        begun = before_the_job(monkeypatch, (folder / "clean.py").unlink)
+        monkeypatch.setattr(shard_writer, "write", fail)
+        with servers.cluster(folder / "servers") as cluster:
+            root = done(dataset, folder / "out", *cluster.beam_args, **STEPS)
+        assert begun
+        assert shard_bytes(root) == shard_bytes(stepped)
+
+    def test_rows_are_taken_through_the_steps_wherever_they_lie(self, folder: Path) -> None:
+        pq.write_table(pa.Table.from_pylist(ROWS), folder / "train.parquet", row_group_size=70)
+        for dataset in (data(folder), folder / "train.parquet"):
+            found = resolved(folder, ("map", "clean:spaced"), ("filter", "clean:some"), dataset=dataset)
+            batches = found.source.splits["train"].read([(300, 400), (0, 120)], found.job.columns.names)
+            rows = [row for _, batch in batches for row in staying(batch).to_pylist()]
+            expected = [{"text": row["text"], "n": row["n"]} for row in [*MAPPED[300:], *MAPPED[:120]] if row in LEFT]
+            assert rows == expected
+
+
+def resolved(
+    folder: Path,
+    *chosen: tuple[Literal["map", "filter"], str],
+    label_column: str | None = None,
+    dataset: Path | None = None,
+) -> Resolved:
+    config = PrepareConfig(
+        source=SourceConfig(
+            dataset=str(dataset or data(folder)),
+            label_column=label_column,
+            keep_columns=("n",),
+            steps=tuple(StepConfig(kind=kind, spec=spec) for kind, spec in chosen),
+        ),
+        tokenizer=TokenizerConfig(name=str(building.tokenizer())),
+        output=OutputConfig(root=str(folder / "out"), name="x"),
+    )
+    return building.resolved(config)
+
+
+class TestLedger:
+    """Rows that are left out are counted, and are no errors."""
+
+    def test_every_row_is_used_or_filtered(self, stepped: Path) -> None:
+        ledger = read_manifest(stepped).splits["train"].ledger
+        assert (ledger.rows_in, ledger.rows_used, ledger.rejected) == (400, 300, {"filtered": 100})
+        assert all(shard.ledger.balanced for shard in read_manifest(stepped).splits["train"].shards)
+        assert not (stepped / "rejected").exists()
+
+    @pytest.mark.slow
+    def test_they_do_not_count_as_errors_and_errors_are_a_share_of_what_is_left(self, with_an_error: Path) -> None:
+        ledger = read_manifest(with_an_error).splits["train"].ledger
+        assert ledger.rejected == {"filtered": 100, "text_null": 1}
+
+    def test_one_error_of_the_rows_that_are_left_is_named(self, folder: Path) -> None:
+        outcome = build(data(folder), folder / "out", **ONE_ERROR)
+        assert "1 of 300 rows cannot be used (train: 1 text_null)" in outcome.error[0]
+        assert "train[7] text_null" in outcome.error[0]
+
+    @pytest.mark.slow
+    def test_only_errors_are_listed_and_as_they_were_in_the_source_s_columns(self, with_an_error: Path) -> None:
+        root = with_an_error
+        (path,) = (root / "rejected").iterdir()
+        (line,) = map(json.loads, path.read_text().splitlines())
+        assert (line["row"], line["reason"], json.loads(line["content"])) == (7, "text_null", {"text": None, "n": 7})
+        assert building.command("verify", root).status == 0
+
+    def test_the_tables_show_them(self, folder: Path, stepped: Path) -> None:
+        outcome = building.command("inspect", stepped)
+        assert "filtered" in outcome.err
+        assert "step --map clean:spaced (module " in outcome.err
+        assert "rejected in" not in outcome.err
+
+    def test_json_tells_them(self, stepped_build: tuple[Path, Outcome]) -> None:
+        outcome = stepped_build[1]
+        assert json.loads(outcome.out)["splits"]["train"]["rejected"] == {"filtered": 100}
+
+
+class TestPlan:
+    """`plan` with the same steps."""
+
+    @pytest.mark.slow
+    def test_the_plan_shows_steps_and_filtered_rows(self, folder: Path) -> None:
+        options = building.options("unused", **STEPS, workers=None)[2:]
+        outcome = building.command("plan", data(folder), "--json", *options)
+        assert outcome.status == 0, outcome.err
+        (found,) = json.loads(outcome.out)
+        assert (found["rows"], found["rows_filtered"], found["rows_rejected"]) == (400, 100, 0)
+        assert found["steps"] == ["--map clean:spaced", "--map clean:tripled", "--filter clean:some"]
+        assert "steps: --map clean:spaced, --map clean:tripled, --filter clean:some" in outcome.err
+
+    def test_a_plan_counts_tokens_of_the_rows_that_are_left(self, folder: Path, stepped: Path) -> None:
+        options = building.options("unused", **STEPS, shard_size=SHARD_SIZE, workers=None)[2:]
+        (found,) = json.loads(building.command("plan", data(folder), "--json", *options).out)
+        assert found["num_tokens"] == read_manifest(stepped).splits["train"].num_tokens
+
+
+class TestPinning:
+    """Another text of the module is another dataset."""
+
+    def test_an_edit_of_the_module_is_refused_with_what_changed(self, folder: Path, stepped: Path) -> None:
+        shutil.copytree(stepped, folder / "out")
+        (folder / "clean.py").write_text(MODULE + "# edited\n", encoding="utf-8")
+        outcome = build(data(folder), folder / "out", **STEPS)
+        assert "steps[0].module_sha256: was" in outcome.error[0]
+        assert "--overwrite" in outcome.error[1]
+
+    def test_an_edit_of_the_module_makes_another_dataset(self, folder: Path) -> None:
+        before = resolved(folder, ("map", "clean:spaced")).job.fingerprint
+        assert resolved(folder, ("map", "clean:spaced")).job.fingerprint == before
+        (folder / "clean.py").write_text(MODULE + "# edited\n", encoding="utf-8")
+        assert resolved(folder, ("map", "clean:spaced")).job.fingerprint != before
+
+    def test_the_manifest_names_the_steps_in_their_order(self, stepped: Path) -> None:
+        steps = read_manifest(stepped).options["steps"]
+        assert [step.get("map", step.get("filter")) for step in steps] == [*STEPS["map"], STEPS["filter"]]
+
+    def test_the_order_of_steps_is_pinned(self, folder: Path) -> None:
+        one = resolved(folder, ("map", "clean:spaced"), ("map", "clean:tripled"))
+        other = resolved(folder, ("map", "clean:tripled"), ("map", "clean:spaced"))
+        assert one.job.fingerprint != other.job.fingerprint
+
+    @pytest.mark.slow
+    def test_without_steps_nothing_is_said_of_them(self, folder: Path) -> None:
+        facts = read_manifest(done(data(folder), folder / "out"))
+        assert "steps" not in facts.options
+        place = json.loads((folder / "out" / ".prep" / facts.fingerprint / "source.json").read_text())
+        assert place.keys() == {"dataset", "config", "revision", "rows"}
+
+    def test_a_stopped_build_goes_on(self, folder: Path, stepped: Path) -> None:
+        root = folder / "out"
+        shutil.copytree(stepped, root)
+        facts = read_manifest(root)
+        names = [shard.name for shard in facts.splits["train"].shards]
+        for path in (root / "manifest.json", root / names[1], root / "index" / f"{names[1]}.index"):
+            path.unlink(missing_ok=True)
+        outcome = build(data(folder), root, **STEPS)
+        assert f"1 shard made, {len(names) - 1} kept" in outcome.err
+        assert shard_bytes(root) == shard_bytes(stepped)
+
+
+class TestLater:
+    """What looks at a finished dataset needs neither the module nor the directory that it was in."""
+
+    @pytest.fixture
+    def root(self, folder: Path, stepped: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        (folder / "clean.py").unlink()
+        shutil.copytree(stepped, folder / "copy")
+        return folder / "copy"
+
+    def test_a_damaged_shard_is_made_again(self, root: Path, stepped: Path) -> None:
+        name = read_manifest(root).splits["train"].shards[2].name
+        (root / name).write_bytes(b"nothing")
+        assert building.command("verify", root).status == 1
+        assert building.command("verify", root, "--repair", "--run-stored-steps").status == 0
+        assert shard_bytes(root) == shard_bytes(stepped)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("layout", ["pad", "concat"])
+    def test_every_record_leads_to_its_row(self, folder: Path, stepped: Path, layout: str) -> None:
+        if layout == "concat":
+            root = done(data(folder), folder / "c", layout="concat", keep_column=None, **STEPS)
+        else:
+            root = stepped
+        tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root), consent=STORED))
+        seen = []
+        for index, shard in enumerate(read_manifest(root).splits["train"].shards):
+            for record in range(shard.num_examples):
+                rows = tracer.trace(split="train", shard=index, record=record).rows
+                assert [row.texts for row in rows] == [{"text": MAPPED[row.row]["text"]} for row in rows]
+                seen += [row.row for row in rows]
+        assert sorted(set(seen)) == [row["n"] for row in LEFT]
+        if layout == "pad":
+            assert seen == read_rows(root, "train")["n"].tolist()
+
+    def test_a_filter_that_says_something_else_today_is_told(self, root: Path) -> None:
+        facts = read_manifest(root)
+        opened = reopened_dataset.reopen(str(root), facts, consent=STORED)
+        first = facts.splits["train"].shards[0]
+        from pipelines.prepare.audit import trace
+        from tfrecord_io.errors import SourceError
+
+        ledger = type(first.ledger)(rows_in=first.ledger.rows_in, rows_used=0, rejected={"filtered": 3})
+        with pytest.raises(SourceError, match="are left out now"):
+            trace._usable_rows(opened, opened.task("train", 0), ledger=ledger)
+
+    def test_without_the_stored_text_it_is_said(self, root: Path) -> None:
+        facts = read_manifest(root)
+        path = root / ".prep" / facts.fingerprint / "source.json"
+        place = json.loads(path.read_text())
+        place["steps"][0]["source"] += "# edited"
+        path.write_text(json.dumps(place))
+        outcome = building.command("trace", root, "--split", "train", "--shard", 0, "--record", 0)
+        assert f"{path}: has not the functions that the manifest names (--map clean:spaced" in outcome.error[0]
+
+
+class TestMistakes:
+    """Each is one line of cause and one of remedy, and leaves nothing behind."""
+
+    @pytest.mark.parametrize(
+        ("changes", "said", "status"),
+        [
+            ({"map": "clean"}, "--map 'clean', expected package.module:function", 2),
+            ({"map": "missing:f"}, "--map missing:f: there is no module missing", 2),
+            ({"filter": "clean:missing"}, "--filter clean:missing: clean has no function 'missing'", 2),
+            ({"map": "clean:some"}, "--map clean:some gave an Arrow array of bool", 1),
+            ({"filter": "clean:spaced"}, "--filter clean:spaced gave a Table", 1),
+            ({"filter": "math:sin"}, "--filter math:sin: module math has no source text", 2),
+            ({"map": "clean:tripled", "text_column": "body"}, "split 'train' has no column 'body'", 1),
+        ],
+    )
+    def test_it_is_refused_before_any_work(self, folder: Path, changes: Any, said: str, status: int) -> None:
+        pq.write_table(pa.Table.from_pylist(ROWS), folder / "train.parquet")
+        outcome = build(folder / "train.parquet", folder / "out", **changes)
+        assert said in outcome.error[0]
+        assert outcome.status == status
+        assert not (folder / "out").exists()
+
+    @pytest.mark.slow
+    def test_a_row_that_a_function_cannot_take_is_named(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In a worker: the launcher's passes are over rows that were good then."""
+        (folder / "late.py").write_text(
+            "import os\ndef late(t):\n    if os.path.exists(os.environ['LATE']) and 333 in t['n'].to_pylist():\n"
+            "        raise ValueError('row of\\n evil')\n    return t\n"
+        )
+        monkeypatch.setenv("LATE", str(folder / "late"))
+        before_the_job(monkeypatch, (folder / "late").touch)
+        cause, remedy = build(data(folder), folder / "out", map="late:late").error
+        assert cause.startswith("--map late:late raised ValueError: row of evil for row")
+        assert cause.endswith("of split 'train' (line 4 of late.py)")
+        assert remedy
+
+    def test_a_split_of_which_nothing_is_left(self, folder: Path) -> None:
+        dataset = building.source(folder / "two", train=ROWS, validation=[{**row, "n": 2000} for row in ROWS])
+        outcome = build(dataset, folder / "out", filter="clean:nothing_of_validation")
+        assert "split 'validation': --filter clean:nothing_of_validation leave none of its 400 rows" in outcome.error[0]
+
+    def test_a_limit_of_which_nothing_is_left(self, folder: Path) -> None:
+        (folder / "late.py").write_text("import pyarrow.compute as pc\ndef f(t): return pc.greater(t['n'], 300)\n")
+        outcome = build(data(folder), folder / "out", filter="late:f", limit=100)
+        assert "none of the sampled rows can be used" in outcome.error[0]
+        assert "--filter" in outcome.error[1]
+
+
+class TestExample:
+    """The steps that the README shows."""
+
+    @pytest.mark.slow
+    def test_the_command_runs_from_the_repository_s_root(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(building.REPOSITORY)
+        steps = {"map": "examples.steps.clean:without_breaks", "filter": "examples.steps.clean:has_enough_words"}
+        root = done(Path("examples/reviews"), folder / "out", keep_column=None, label_column="label", **steps)
+        text = (building.REVIEWS / "train.jsonl").read_text(encoding="utf-8")
+        short = sum(len(json.loads(line)["text"].split()) < clean.LEAST_WORDS for line in text.splitlines())
+        assert short > 10
+        assert read_manifest(root).splits["train"].ledger.rejected == {"filtered": short}
+
+    def test_breaks_become_spaces_and_short_reviews_go(self) -> None:
+        texts = ["Good.<br /><br/>Really <BR>  good, I mean it.", "ok", None, "one two three four five", " a b c  d "]
+        rows = datasets.Dataset.from_dict({"text": texts, "n": range(5)}).data.table
+        cleaned = clean.without_breaks(rows)
+        assert cleaned.column_names == ["text", "n"]
+        assert cleaned["text"].to_pylist() == ["Good. Really good, I mean it.", "ok", None, texts[3], "a b c d"]
+        assert clean.has_enough_words(cleaned).to_pylist() == [True, False, None, True, False]
+
+
+def test_the_commands_that_run_steps_take_them() -> None:
+    found = [command for command in sorted(OPTIONS) if {"--map", "--filter"} <= {*OPTIONS[command]}]
+    assert found == ["build", "plan", "trace", "verify"]

@@ -1,0 +1,115 @@
+"""Tokens are to be learned where a character of theirs is, whichever way that is found out."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+
+from pipelines.prepare.tokenize.chat.alignment import Aligner
+from pipelines.prepare.tokenize.chat.rendering import Rendering, joined_spans
+from pipelines.prepare.tokenize.chat.texts import Texts
+from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
+from tests.prepare.tokenize.chat.chat_templates import chat_tokenizer
+from tests.support.tokenizers_zoo import Zoo
+
+DTYPE = np.dtype(np.int32)
+KINDS = ["byte_bpe", "byte_bpe_roberta", "bpe_fallback", "unigram", "wordpiece_uncased", "wordpiece_cased"]
+PIECES = [
+    *("hello", " ", "  ", "\n", "\n\n", "naïve", "漢字", "👍🏽", "it's", "<|im_end|>", "<|im_start|>", "</s>", "\t"),
+    *("\u00a0", "e\u0301", "ﬁ", "ÜBER", "3.", "\u2028", "\x00", "▁", "<0x41>"),
+]
+rendered = st.lists(st.lists(st.tuples(st.sampled_from(PIECES), st.booleans()), max_size=12), min_size=1, max_size=4)
+
+
+@functools.cache
+def folder_of(zoo: Zoo, kind: str) -> Any:
+    return chat_tokenizer(zoo, zoo.path(kind).with_name(f"{kind}-aligned"), template="chatml", kind=kind)
+
+
+def opened(zoo: Zoo, kind: str) -> tuple[Aligner, Tokenizer]:
+    """What is tested, and the Rust tokenizer that says by itself where its tokens are."""
+    folder = folder_of(zoo, kind)
+    content = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    backend = Tokenizer.from_str(json.dumps({**content, "post_processor": None, "truncation": None, "padding": None}))
+    return Aligner(AutoTokenizer.from_pretrained(folder), dtype=DTYPE), backend
+
+
+def rendering_of(parts: list[tuple[str, bool]]) -> Rendering:
+    """A text of pieces that are to be learned or not."""
+    edges = np.cumsum([0, *(len(text) for text, _ in parts)]).tolist()
+    spans = [(start, stop) for start, stop, (_, is_learned) in zip(edges, edges[1:], parts, strict=False) if is_learned]
+    return Rendering("".join(text for text, _ in parts), joined_spans(spans))
+
+
+def expected(backend: Tokenizer, rendering: Rendering) -> tuple[list[int], list[int]]:
+    """Tokens and mask, one character after the other."""
+    learned = {place for start, stop in rendering.spans for place in range(start, stop)}
+    encoding = backend.encode(rendering.text, add_special_tokens=False)
+    return encoding.ids, [
+        int(bool(learned & set(range(start, max(stop, start + 1))))) for start, stop in encoding.offsets
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=rendered)
+def test_the_mask_is_that_of_the_places_that_the_tokenizer_reports(
+    zoo: Zoo, kind: str, rows: list[list[tuple[str, bool]]]
+) -> None:
+    aligner, backend = aligners(zoo, kind)
+    renderings = [rendering_of(parts) for parts in rows]
+    wanted = [expected(backend, rendering) for rendering in renderings]
+    runs, mask = aligner.align(from_lists([ids for ids, _ in wanted], dtype=DTYPE), Texts.of(renderings))
+    assert runs.ids.tolist() == [token for ids, _ in wanted for token in ids]
+    assert mask.tolist() == [each for _, learned in wanted for each in learned]
+
+
+aligners = functools.cache(opened)
+
+
+def aligned(zoo: Zoo, kind: str, ids: list[int], rendering: Rendering) -> tuple[TokenRuns, list[int]]:
+    runs, mask = aligners(zoo, kind)[0].align(from_lists([ids], dtype=DTYPE), Texts.of([rendering]))
+    return runs, mask.tolist()
+
+
+def test_tokens_that_are_not_the_text_s_are_not_taken_for_its_own(zoo: Zoo) -> None:
+    backend = aligners(zoo, "byte_bpe")[1]
+    rendering = Rendering("hello there", [(6, 11)])
+    ids, mask = expected(backend, rendering)
+    for wrong in (backend.encode("hello thera").ids, ids[:-1], [*ids, ids[-1]], [*ids[:-1], 10**6], []):
+        runs, found = aligned(zoo, "byte_bpe", wrong, rendering)
+        assert runs.ids.tolist() == ids
+        assert found == mask
+
+
+def test_what_can_be_walked_is_not_tokenized_again(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    aligner, backend = opened(zoo, "byte_bpe")
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("tokenized again")
+
+    monkeypatch.setattr(aligner, "_with_reported", refuse)
+    rendering = Rendering("<|im_start|>user\nnaïve 👍🏽<|im_end|>\n", [(17, 24)])
+    ids, mask = expected(backend, rendering)
+    runs, found = aligner.align(from_lists([ids], dtype=DTYPE), Texts.of([rendering]))
+    assert (runs.ids.tolist(), found.tolist()) == (ids, mask)
+
+
+def test_a_token_that_is_learned_in_part_is_learned(zoo: Zoo) -> None:
+    backend = aligners(zoo, "byte_bpe")[1]
+    text = "hello hello"
+    ids, _ = expected(backend, Rendering(text, []))
+    assert len(ids) < len(text)
+    for place in range(len(text)):
+        rendering = Rendering(text, [(place, place + 1)])
+        _, mask = aligned(zoo, "byte_bpe", ids, rendering)
+        assert sum(mask) == 1
+        assert mask == expected(backend, rendering)[1]

@@ -1,0 +1,170 @@
+"""Conversations become the tokens of `tokenizer.apply_chat_template`, and the mask is 1 on what the assistant says."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from transformers import AutoTokenizer
+
+from pipelines.prepare.options.config import Side
+from pipelines.prepare.tokenize.chat.alignment import Aligner
+from pipelines.prepare.tokenize.chat.encoder import ChatEncoder, EncodedChats
+from pipelines.prepare.tokenize.chat.filling import Filler
+from pipelines.prepare.tokenize.chat.messages import Conversations, Message
+from pipelines.prepare.tokenize.chat.rendering import open_template
+from pipelines.prepare.tokenize.engines import choose, open_reference
+from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
+from tests.support.tokenizers_zoo import Zoo
+
+DTYPE = np.dtype(np.int32)
+ROWS = 150
+PIECES = [
+    *("hello", " ", "\n", "naïve", "漢字", "👍🏽", "it's", "  two", "<|im_end|>", "</think>", "\t", "\u00a0end"),
+    *("[INST]", "</s>", "e\u0301", "x = 3;"),
+]
+
+
+def opened(zoo: Zoo, folder: Path, template: str, *, kind: str = "byte_bpe") -> Any:
+    return AutoTokenizer.from_pretrained(chat_tokenizer(zoo, folder, template=template, kind=kind))
+
+
+def encoder(tokenizer: Any, *, length: int = 10**6, side: Side = "right", fills: bool = True) -> ChatEncoder:
+    template = open_template(tokenizer)
+    reference = open_reference(tokenizer, dtype=DTYPE)
+    return ChatEncoder(
+        template,
+        choose(tokenizer, reference, dtype=DTYPE) if fills else reference,
+        Aligner(tokenizer, dtype=DTYPE),
+        length=length,
+        side=side,
+        filler=Filler(template) if fills else None,
+    )
+
+
+def encoded(made: ChatEncoder, rows: list[list[Message]]) -> EncodedChats:
+    return made.encode(Conversations.of(pa.array(rows)))
+
+
+def row(chats: EncodedChats, index: int) -> tuple[list[int], list[int]]:
+    """Tokens and mask."""
+    place = slice(chats.ids.offsets[index], chats.ids.offsets[index + 1])
+    return chats.ids.ids[place].tolist(), chats.learned[place].tolist()
+
+
+def learned_texts(tokenizer: Any, chats: EncodedChats, index: int) -> list[str]:
+    ids, mask = row(chats, index)
+    edges = np.flatnonzero(np.diff(mask, prepend=0, append=0)).reshape(-1, 2)
+    return [tokenizer.decode(ids[start:stop]) for start, stop in edges]
+
+
+def conversations(*, seed: int, rows: int = ROWS) -> list[list[Message]]:
+    rng = random.Random(seed)
+
+    def turn(role: str) -> Message:
+        return {"role": role, "content": "".join(rng.choices(PIECES, k=rng.randint(1, 9)))}
+
+    made = []
+    for _ in range(rows):
+        turns = [turn("system")] if rng.random() < 0.3 else []
+        for _ in range(rng.randint(1, 3)):
+            turns += [turn("user"), turn("assistant")]
+        made.append([*turns, turn("user")] if rng.random() < 0.1 else turns)
+    return made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["byte_bpe", "bpe_fallback", "unigram", "wordpiece_uncased", "byte_bpe_bos"])
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_rows_are_those_of_apply_chat_template(zoo: Zoo, tmp_path: Path, template: str, kind: str) -> None:
+    tokenizer = opened(zoo, tmp_path, template, kind=kind)
+    rows = conversations(seed=0)
+    chats = encoded(encoder(tokenizer), rows)
+    assert set(chats.reasons) <= {"", "no_assistant"}
+    for index in np.flatnonzero(chats.reasons == "").tolist():
+        assert row(chats, index)[0] == tokenizer.apply_chat_template(rows[index])["input_ids"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_skeletons_and_fast_engines_change_nothing(zoo: Zoo, tmp_path: Path, template: str) -> None:
+    tokenizer = opened(zoo, tmp_path, template)
+    rows = conversations(seed=1)
+    made = encoder(tokenizer)
+    first, again = encoded(made, rows), encoded(made, rows)
+    slow = encoded(encoder(tokenizer, fills=False), rows)
+    for chats in (first, again):
+        assert chats.ids.ids.tolist() == slow.ids.ids.tolist()
+        assert chats.ids.offsets.tolist() == slow.ids.offsets.tolist()
+        assert chats.learned.tolist() == slow.learned.tolist()
+        assert chats.reasons.tolist() == slow.reasons.tolist()
+
+
+@pytest.mark.parametrize("template", ["chatml_marked", "header_marked"])
+def test_masks_are_those_of_generation_markers(zoo: Zoo, tmp_path: Path, template: str) -> None:
+    tokenizer = opened(zoo, tmp_path, template)
+    rows = conversations(seed=2)
+    chats = encoded(encoder(tokenizer), rows)
+    for index, messages in enumerate(rows):
+        theirs = tokenizer.apply_chat_template(messages, return_assistant_tokens_mask=True)
+        assert row(chats, index)[1] == theirs["assistant_masks"]
+
+
+@pytest.mark.parametrize("name", ["chatml", "header"])
+def test_prefixes_give_the_mask_that_markers_give(zoo: Zoo, tmp_path: Path, name: str) -> None:
+    rows = conversations(seed=3, rows=60)
+    plain, marked = (opened(zoo, tmp_path / each, each) for each in (name, f"{name}_marked"))
+    ours, theirs = encoded(encoder(plain), rows), encoded(encoder(marked), rows)
+    assert ours.learned.tolist() == theirs.learned.tolist()
+
+
+def test_an_answer_is_learned_with_the_token_that_ends_it(zoo: Zoo, tmp_path: Path) -> None:
+    tokenizer = opened(zoo, tmp_path, "chatml")
+    turns = [("user", "one"), ("assistant", "two"), ("user", "three"), ("assistant", "four\n")]
+    chats = encoded(encoder(tokenizer), [[{"role": role, "content": content} for role, content in turns]])
+    assert learned_texts(tokenizer, chats, 0) == ["two<|im_end|>", "four\n<|im_end|>"]
+
+
+def test_what_the_template_refuses_is_rejected_with_its_message(zoo: Zoo, tmp_path: Path) -> None:
+    tokenizer = opened(zoo, tmp_path, "inst")
+    turns = [{"role": "user", "content": "one"}, {"role": "user", "content": "two"}]
+    chats = encoded(encoder(tokenizer), [turns])
+    assert chats.reasons.tolist() == ["template_rejected"]
+    assert chats.details[0].startswith("Conversation roles must alternate")
+
+
+@pytest.mark.parametrize(
+    ("messages", "reason"),
+    [
+        ([], "messages_empty"),
+        ([{"role": None, "content": "a"}], "role_missing"),
+        ([{"role": "user", "content": None}], "content_null"),
+        ([{"role": "user", "content": "a"}], "no_assistant"),
+    ],
+)
+def test_a_row_that_is_no_conversation_is_rejected(
+    zoo: Zoo, tmp_path: Path, messages: list[Message], reason: str
+) -> None:
+    tokenizer = opened(zoo, tmp_path, "chatml")
+    sound = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    assert encoded(encoder(tokenizer), [sound, messages]).reasons.tolist() == ["", reason]
+
+
+@pytest.mark.parametrize("side", ["left", pytest.param("right", marks=pytest.mark.slow)])
+def test_a_long_conversation_keeps_as_many_whole_turns_as_fit(zoo: Zoo, tmp_path: Path, side: Side) -> None:
+    tokenizer = opened(zoo, tmp_path, "chatml")
+    turns = [{"role": "system", "content": "be kind"}]
+    for number in range(6):
+        turns += [{"role": "user", "content": f"question {number}"}, {"role": "assistant", "content": "yes " * number}]
+    kept = [[turns[0], *turns[-2 * count :]] if side == "left" else turns[: 2 * count + 1] for count in range(1, 7)]
+    sizes = [len(tokenizer.apply_chat_template(some)["input_ids"]) for some in kept]
+    for count, size in enumerate(sizes[:-1]):
+        for length in (size, sizes[count + 1] - 1):
+            chats = encoded(encoder(tokenizer, length=length, side=side), [turns])
+            assert row(chats, 0)[0] == tokenizer.apply_chat_template(kept[count])["input_ids"]
+            assert chats.tokens_cut == sizes[-1] - size
+    assert encoded(encoder(tokenizer, length=sizes[0] - 1, side=side), [turns]).reasons.tolist() == ["too_long"]

@@ -1,0 +1,189 @@
+"""The choice of an engine says which one it is, and of each that was refused why."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pyarrow as pa
+import pytest
+from tokenizers import AddedToken
+
+from pipelines.prepare.tokenize.engines import HuggingFaceEngine, choice, decide, open_reference
+from pipelines.prepare.tokenize.engines.fastokens_engine import make_fastokens
+from pipelines.prepare.tokenize.engines.gigatoken_engine import make_gigatoken
+from pipelines.prepare.tokenize.library_failures import TextsNotEncoded
+from tests import building
+from tests.prepare.tokenize.odd_tokenizers import INT32, byte_level, differing, saved, sentencepiece, wrapped
+from tests.prepare.tokenize.engines.unigram_engines import altered_kind
+from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io.errors import ConfigError, TokenizerError
+
+# Its first added token takes the white space in which the second one stands, which makes the Rust library panic.
+PANICS = [
+    AddedToken("x", normalized=False, rstrip=True),
+    AddedToken("\n", normalized=False, lstrip=True),
+    AddedToken("<pad>", normalized=False, special=True),
+]
+
+
+class PanicException(BaseException):
+    """As pyo3's: no Exception."""
+
+
+class _Failing:
+    """The backend of a package that fails on every text."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def _fail(self, *arguments: Any, **options: Any) -> NoReturn:
+        raise self._error
+
+    encode_batch = encode_batch_flat = _fail
+
+
+def _decide(tokenizer: Any, **options: Any) -> choice.Choice:
+    return decide(tokenizer, open_reference(tokenizer, dtype=INT32), dtype=INT32, **options)
+
+
+def _pretend_version(monkeypatch: pytest.MonkeyPatch, package: str, version: str | None) -> None:
+    real = metadata.version
+
+    def pretended(name: str) -> str:
+        if name != package:
+            return real(name)
+        if version is None:
+            raise metadata.PackageNotFoundError(name)
+        return version
+
+    monkeypatch.setattr(metadata, "version", pretended)
+
+
+def _open_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def opener(tokenizer: Any, **options: Any) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(sys.modules[__name__], "opener", opener, raising=False)
+    monkeypatch.setattr(choice, "_FAST", {"fastokens": (__name__, "opener")})
+
+
+@pytest.mark.parametrize(
+    ("kind", "engine", "refused"),
+    [
+        ("wordpiece_uncased", "wordpiece", []),
+        ("unigram", "unigram", ["wordpiece"]),
+        ("byte_bpe", "fastokens", ["wordpiece", "unigram"]),
+        ("bpe_fallback", "gigatoken", ["wordpiece", "unigram", "fastokens"]),
+        ("byte_bpe_bos", "hf", ["wordpiece", "unigram", "fastokens", "gigatoken"]),
+        ("slow_byt5", "slow", ["wordpiece", "unigram", "fastokens", "gigatoken"]),
+    ],
+)
+def test_the_engine_and_a_reason_for_each_that_was_refused_before_it(
+    zoo: Zoo, kind: str, engine: str, refused: list[str]
+) -> None:
+    found = _decide(zoo.tokenizer(kind))
+    assert (found.engine.name, list(found.reasons)) == (engine, refused)
+    assert all(reason and not reason.endswith(".") and "\n" not in reason for reason in found.reasons.values())
+
+
+def test_a_package_that_is_not_installed_is_a_reason_with_its_remedy(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend_version(monkeypatch, "fastokens", None)
+    found = _decide(zoo.tokenizer("byte_bpe"))
+    assert found.engine.name == "hf"
+    assert found.reasons["fastokens"] == "fastokens is not installed; pip install 'prep-tfrecords[fast]'"
+
+
+def test_another_release_of_a_package_is_a_reason_with_its_remedy(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    _pretend_version(monkeypatch, "gigatoken", "0.11.0")
+    reason = _decide(zoo.tokenizer("bpe_fallback")).reasons["gigatoken"]
+    assert reason == "gigatoken 0.11.0 is installed, but 0.10.0 is qualified; pip install 'gigatoken==0.10.0'"
+
+
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "unigram", "byte_bpe", "bpe_fallback"])
+def test_no_engine_is_used_beside_another_release_of_the_reference(
+    zoo: Zoo, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _pretend_version(monkeypatch, "tokenizers", "0.24.0")
+    found = _decide(zoo.tokenizer(kind))
+    assert found.engine.name == "hf"
+    assert any("tokenizers 0.24.0 is installed" in reason for reason in found.reasons.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "package"), [("byte_bpe", "fastokens"), ("bpe_fallback", "gigatoken"), ("bpe_fallback", "awkward")]
+)
+def test_a_package_that_cannot_be_imported_is_a_reason(
+    zoo: Zoo, kind: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    found = _decide(zoo.tokenizer(kind))
+    assert found.engine.name == "hf"
+    assert any(f"{package} cannot open it: " in reason for reason in found.reasons.values())
+
+
+@pytest.mark.parametrize("error", [ValueError("unsupported model type: X\nmore"), PanicException("out of bounds")])
+def test_an_opener_that_fails_is_a_reason_and_logged(
+    zoo: Zoo, error: BaseException, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    _open_with(monkeypatch, error)
+    with caplog.at_level(logging.DEBUG, logger=choice.__name__):
+        found = _decide(zoo.tokenizer("byte_bpe"))
+    assert found.engine.name == "hf"
+    assert found.reasons == {"fastokens": f"it fails on this tokenizer: {str(error).splitlines()[0]}"}
+    assert any(record.exc_info for record in caplog.records)
+
+
+def test_an_interrupt_while_an_engine_opens_is_none_of_its_failures(zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    _open_with(monkeypatch, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        _decide(zoo.tokenizer("byte_bpe"))
+
+
+def test_an_engine_asked_for_by_name_is_refused_with_its_reason(zoo: Zoo) -> None:
+    with pytest.raises(ConfigError, match=r"--engine gigatoken does not serve this tokenizer, .*no byte fallback"):
+        _decide(zoo.tokenizer("byte_bpe"), wanted="gigatoken")
+
+
+@pytest.mark.parametrize("error", [ValueError("backtrack limit"), PanicException("out of bounds")])
+@pytest.mark.parametrize("make", [make_fastokens, make_gigatoken])
+def test_a_batch_on_which_a_package_fails_is_left_to_the_reference(make: Any, error: BaseException) -> None:
+    tokenizer = wrapped(byte_level() if make is make_fastokens else sentencepiece(["a"]))
+    engine = make(tokenizer, dtype=INT32)
+    engine._backend = _Failing(error)
+    assert differing(engine, tokenizer, ["a b", "\n", ""]) == []
+
+
+def test_an_interrupt_while_a_package_works_is_no_failure() -> None:
+    engine = make_fastokens(wrapped(byte_level()), dtype=INT32)
+    engine._backend = _Failing(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        engine.encode(pa.array(["a"]))
+
+
+def test_a_panic_of_the_reference_is_an_error_of_this_library() -> None:
+    engine = HuggingFaceEngine(wrapped(byte_level(PANICS)), dtype=INT32)
+    with pytest.raises(TextsNotEncoded, match="fails on one of 2 texts: AddedVocabulary bad split") as failed:
+        engine.encode(pa.array(["a", "x\n\n"]))
+    assert isinstance(failed.value, TokenizerError)
+
+
+def test_a_tokenizer_that_fails_on_ordinary_texts_is_an_error_with_a_remedy(zoo: Zoo) -> None:
+    tokenizer = altered_kind(zoo, unk_id=None, byte_fallback=False)
+    with pytest.raises(TokenizerError, match="`unk_id` is missing") as failed:
+        open_reference(tokenizer, dtype=INT32)
+    assert "unknown token" in failed.value.remedy
+
+
+def test_a_build_names_the_rows_on_which_the_tokenizer_panics(tmp_path: Path) -> None:
+    rows = [{"text": text} for text in ["one", "x\n\n", "two", "three", "and x \n\n"]]
+    dataset = building.source(tmp_path / "rows", train=rows)
+    tokenizer = saved(tmp_path / "tokenizer", byte_level(PANICS))
+    options = building.options(tmp_path / "out", tokenizer=tokenizer, layout="concat")
+    cause, remedy = building.command("build", dataset, *options).error
+    assert "rows 1, 4 of train: the tokenizer" in cause
+    assert "AddedVocabulary bad split" in cause
+    assert "--filter" in remedy

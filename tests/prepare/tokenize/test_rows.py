@@ -1,0 +1,384 @@
+"""Rows are, bit for bit, what `tokenizer(text[, pair], truncation=..., max_length=L, padding="max_length")` gives.
+
+The expected side is always `transformers` itself, called as a batch with the texts of the rows that can be made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from tokenizers import Tokenizer, processors
+
+from pipelines.prepare.options.config import Side, TokenizerConfig, Truncation
+from pipelines.prepare.tokenize import tokenization
+from pipelines.prepare.tokenize.ragged import id_dtype
+from pipelines.prepare.tokenize.text_rows import EncodedRows, ReferenceRows, open_rows, pad_like
+from tests.support import texts
+from tests.support.tokenizers_zoo import FAST_KINDS, KINDS, Zoo
+from tfrecord_io.errors import ConfigError
+
+SIDES: tuple[Side, Side] = ("left", "right")
+OPPOSITES: tuple[tuple[Side, Side, int], ...] = (("left", "right", 1), ("right", "left", 2))
+SINGLE: tuple[Truncation, ...] = ("longest_first", "only_first", "do_not_truncate")
+PAIR: tuple[Truncation, ...] = (*SINGLE, "only_second")
+TEXTS = [*texts.HOSTILE, *texts.sentences(12, seed=1), *texts.mutated(12, seed=2)]
+# `transformers` makes pieces of all that it cuts away, of pairs quadratically many, so long texts need long rows.
+LETTERS_PER_ROOM = 12
+# Loading it takes seconds: there is an object for each of the 1.1 million code points.
+KINDS_TO_TRY = [pytest.param(kind, marks=pytest.mark.slow) if kind == "slow_canine" else kind for kind in KINDS]
+SHORT_TEXTS = [text for text in TEXTS if len(text) < 400]
+# Of a text that ends in its EOS token.
+BYT5_WARNS = pytest.mark.filterwarnings("ignore:This sequence already has </s>:UserWarning")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """One way to ask for rows: `room` is L without the special tokens."""
+
+    truncation: Truncation
+    pair: bool
+    length: int
+    room: int
+
+
+def _cases(tokenizer: Any, *, rooms: tuple[int, ...] = (), lengths: tuple[int, ...] = ()) -> Iterator[Case]:
+    for pair in (False, True):
+        special = tokenizer.num_special_tokens_to_add(pair=pair)
+        sizes = {*(special + room for room in rooms), *lengths}
+        for truncation, length in itertools.product(PAIR if pair else SINGLE, sorted(sizes)):
+            yield Case(truncation=truncation, pair=pair, length=length, room=length - special)
+
+
+def _columns(texts: list[str], *, pair: bool) -> list[list[str]]:
+    """One column, or two in which each text meets another one, and empty texts meet each other and long ones."""
+    if not pair:
+        return [texts]
+    longest = max(texts, key=len)
+    return [[*texts, "", "", longest], [*texts[7:], *texts[:7], "", longest, ""]]
+
+
+def _resolve(path: Path, *, truncation_side: Side | None = None, padding_side: Side | None = None) -> tuple[Any, Any]:
+    """The tokenizer and the dtype of its ids."""
+    config = TokenizerConfig(name=str(path), truncation_side=truncation_side, padding_side=padding_side)
+    tokenizer, files = tokenization.resolve(config)
+    return tokenizer, id_dtype(tokenization.facts(tokenizer, name="tokenizer", files=files).vocab_size)
+
+
+def _call(tokenizer: Any, columns: list[list[str]], *, length: int, truncation: Truncation) -> dict[str, Any]:
+    return dict(
+        tokenizer(*columns, truncation=truncation, max_length=length, padding="max_length", verbose=False)
+        if columns[0]
+        else {}
+    )
+
+
+def _arrow(columns: list[list[str]]) -> list[pa.Array]:
+    return [pa.array(column, pa.string()) for column in columns]
+
+
+def _chosen(columns: list[list[str]], rows: np.ndarray) -> list[list[str]]:
+    return [[column[index] for index in rows] for column in columns]
+
+
+def _is_refused(tokenizer: Any, columns: list[list[str]], *, length: int, truncation: Truncation) -> bool:
+    """Whether `transformers` fails at a row, or leaves it longer than it may be."""
+    try:
+        encoded = _call(tokenizer, columns, length=length, truncation=truncation)
+    except Exception as error:
+        return "Truncation error" in str(error)
+    return len(encoded["input_ids"][0]) > length
+
+
+def _check(tokenizer: Any, rows: EncodedRows, columns: list[list[str]], *, length: int, truncation: Truncation) -> None:
+    possible = np.flatnonzero(~rows.impossible)
+    padded = pad_like(tokenizer, rows, length=length)
+    expected = _call(tokenizer, _chosen(columns, possible), length=length, truncation=truncation)
+    assert not len(possible) or padded.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(padded[name][possible], np.array(values), err_msg=f"{name} {length} {truncation}")
+    # A few are enough: whether a row is impossible follows from two lengths.
+    refused = np.flatnonzero(rows.impossible)
+    for index in refused[:: max(1, len(refused) // 3)]:
+        assert _is_refused(tokenizer, _chosen(columns, np.array([index])), length=length, truncation=truncation)
+
+
+def _compare(tokenizer: Any, dtype: Any, case: Case, *, engine: str | None, among: list[str]) -> None:
+    rows = open_rows(tokenizer, length=case.length, truncation=case.truncation, pair=case.pair, dtype=dtype)
+    assert rows.name == (engine or rows.name)
+    columns = _columns([text for text in among if len(text) <= LETTERS_PER_ROOM * case.room + 12], pair=case.pair)
+    encoded = rows.encode(_arrow(columns))
+    _check(tokenizer, encoded, columns, length=case.length, truncation=case.truncation)
+    if rows.only_type is not None and encoded.types is not None:
+        assert (encoded.types == rows.only_type).all()
+
+
+def _engine_of(kind: str) -> str:
+    return "hf" if kind in FAST_KINDS else "reference"
+
+
+def _texts_of(kind: str) -> list[str]:
+    return TEXTS if kind in FAST_KINDS else TEXTS[::3]
+
+
+@BYT5_WARNS
+@pytest.mark.parametrize(
+    "kind",
+    [kind if kind == "wordpiece_cased" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS],
+)
+def test_short_rows_of_every_strategy_are_those_of_transformers(zoo: Zoo, kind: str) -> None:
+    for truncation_side, padding_side, room in OPPOSITES:
+        tokenizer, dtype = _resolve(zoo.path(kind), truncation_side=truncation_side, padding_side=padding_side)
+        assert (tokenizer.truncation_side, tokenizer.padding_side) == (truncation_side, padding_side)
+        for case in _cases(tokenizer, rooms=(room,), lengths=(33,)):
+            _compare(tokenizer, dtype, case, engine=_engine_of(kind), among=_texts_of(kind))
+
+
+@BYT5_WARNS
+@pytest.mark.slow
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_long_rows_of_every_strategy_are_those_of_transformers(zoo: Zoo, kind: str, side: Side) -> None:
+    tokenizer, dtype = _resolve(zoo.path(kind), truncation_side=side, padding_side=side)
+    for case in _cases(tokenizer, lengths=(64, 512)):
+        _compare(tokenizer, dtype, case, engine=_engine_of(kind), among=_texts_of(kind))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_word_of_a_million_letters_becomes_the_row_of_transformers(zoo: Zoo, kind: str) -> None:
+    tokenizer, dtype = _resolve(zoo.path(kind))
+    rows = open_rows(tokenizer, length=512, truncation="longest_first", pair=False, dtype=dtype)
+    # CTRL merges letter by letter in Python.
+    word = texts.ONE_MB_WORD[:100_000] if kind == "slow_ctrl" else texts.ONE_MB_WORD
+    columns = [["before", word, "after"]]
+    _check(tokenizer, rows.encode(_arrow(columns)), columns, length=512, truncation="longest_first")
+
+
+# --- tokenizers that are not a template -----------------------------------------------------------------------------
+
+
+def _edited(zoo: Zoo, kind: str, folder: Path, edit: Callable[[Tokenizer], None]) -> Path:
+    """A copy of a kind with a changed tokenizer.json."""
+    shutil.copytree(zoo.path(kind), folder)
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    edit(backend)
+    backend.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def _swap_the_pair(backend: Tokenizer) -> None:
+    ends = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    backend.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $B:1 [SEP] $A:0 [SEP]", special_tokens=ends
+    )
+
+
+def _repeat_the_text(backend: Tokenizer) -> None:
+    sep = ("[SEP]", backend.token_to_id("[SEP]"))
+    backend.post_processor = processors.TemplateProcessing(single="$A [SEP] $A:1", special_tokens=[sep])
+
+
+def _add_in_two_steps(backend: Tokenizer) -> None:
+    cls, sep = [(token, backend.token_to_id(token)) for token in ("[CLS]", "[SEP]")]
+    first = processors.TemplateProcessing(single="[CLS] $A", special_tokens=[cls])
+    backend.post_processor = processors.Sequence(
+        [first, processors.TemplateProcessing(single="$A [SEP]", special_tokens=[sep])]
+    )
+
+
+def test_a_template_that_swaps_the_texts_of_a_pair_falls_back_to_transformers(zoo: Zoo, tmp_path: Path) -> None:
+    tokenizer, dtype = _resolve(_edited(zoo, "wordpiece_cased", tmp_path / "edited", _swap_the_pair))
+    for case in _cases(tokenizer, lengths=(24,)):
+        _compare(tokenizer, dtype, case, engine="reference" if case.pair else "hf", among=SHORT_TEXTS)
+
+
+# Added in two steps, the tokens look like a template until a text is cut: then the row is not the one expected of one.
+@pytest.mark.parametrize(("edit", "engine"), [(_repeat_the_text, "reference"), (_add_in_two_steps, None)])
+def test_other_post_processors_give_the_rows_of_transformers(
+    zoo: Zoo, tmp_path: Path, edit: Callable[[Tokenizer], None], engine: str | None
+) -> None:
+    tokenizer, dtype = _resolve(_edited(zoo, "wordpiece_cased", tmp_path / "edited", edit))
+    for case in (case for case in _cases(tokenizer, lengths=(24,)) if not case.pair):
+        _compare(tokenizer, dtype, case, engine=engine, among=SHORT_TEXTS)
+
+
+def _with_habit(tokenizer: Any, habit: Callable[[Any], Any]) -> Any:
+    """The tokenizer as an object of a subclass whose `__call__` passes the texts through `habit` first."""
+    kind = type(tokenizer)
+
+    class Peculiar(kind):  # type: ignore[misc, valid-type]
+        def __call__(self, *columns: Any, **options: Any) -> Any:
+            return super().__call__(*([habit(text) for text in column] for column in columns), **options)
+
+    tokenizer.__class__ = Peculiar
+    return tokenizer
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_a_tokenizer_whose_python_layer_changes_texts_falls_back_to_it(zoo: Zoo, pair: bool) -> None:
+    tokenizer, dtype = _resolve(zoo.path("wordpiece_cased"))
+    tokenizer = _with_habit(tokenizer, lambda text: text.replace("a", "the dog"))
+    case = Case(truncation="longest_first", pair=pair, length=24, room=21)
+    _compare(tokenizer, dtype, case, engine="reference", among=SHORT_TEXTS)
+
+
+def test_a_tokenizer_that_gives_another_feature_falls_back(zoo: Zoo) -> None:
+    tokenizer, dtype = _resolve(zoo.path("wordpiece_cased"))
+    kind = type(tokenizer)
+
+    class Counting(kind):  # type: ignore[misc, valid-type]
+        def __call__(self, *columns: Any, **options: Any) -> Any:
+            return super().__call__(*columns, **{**options, "return_length": True})
+
+    tokenizer.__class__ = Counting
+    rows = open_rows(tokenizer, length=16, truncation="longest_first", pair=False, dtype=dtype)
+    assert isinstance(rows, ReferenceRows)
+    expected = tokenizer(["a b", "c"], truncation=True, max_length=16)["input_ids"]
+    assert rows.encode(_arrow([["a b", "c"]])).ids.ids.tolist() == [*expected[0], *expected[1]]
+
+
+# --- settings of the tokenizer's own --------------------------------------------------------------------------------
+
+
+def _truncate_and_pad(backend: Tokenizer) -> None:
+    backend.enable_truncation(5, direction="left")
+    backend.enable_padding(length=9, pad_token="[PAD]", pad_id=0)
+
+
+def test_truncation_and_padding_stored_in_a_tokenizer_file_change_nothing(zoo: Zoo, tmp_path: Path) -> None:
+    tokenizer, dtype = _resolve(_edited(zoo, "wordpiece_cased", tmp_path / "edited", _truncate_and_pad))
+    for case in _cases(tokenizer, lengths=(24,)):
+        _compare(tokenizer, dtype, case, engine="hf", among=SHORT_TEXTS)
+
+
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe", "bpe_fallback"])
+def test_literal_special_tokens_are_split_where_the_tokenizer_is_set_so(zoo: Zoo, tmp_path: Path, kind: str) -> None:
+    shutil.copytree(zoo.path(kind), tmp_path / kind)
+    config = tmp_path / kind / "tokenizer_config.json"
+    config.write_text(json.dumps({**json.loads(config.read_text()), "split_special_tokens": True}))
+    tokenizer, dtype = _resolve(tmp_path / kind)
+    case = Case(truncation="longest_first", pair=True, length=64, room=60)
+    _compare(tokenizer, dtype, case, engine="hf", among=SHORT_TEXTS)
+
+
+def test_encoding_neither_sees_nor_touches_what_a_call_of_the_tokenizer_left_set(zoo: Zoo) -> None:
+    tokenizer, dtype = _resolve(zoo.path("wordpiece_cased"))
+    rows = open_rows(tokenizer, length=64, truncation="longest_first", pair=False, dtype=dtype)
+    before = rows.encode(_arrow([SHORT_TEXTS])).ids
+    tokenizer(["a b c d e f"], truncation=True, max_length=3, padding="max_length")
+    left_set = tokenizer.backend_tokenizer.truncation
+    after = rows.encode(_arrow([SHORT_TEXTS])).ids
+    assert before.ids.tolist() == after.ids.tolist()
+    assert tokenizer.backend_tokenizer.truncation == left_set
+
+
+# --- what else an encoder says of its rows --------------------------------------------------------------------------
+
+
+@BYT5_WARNS
+@pytest.mark.parametrize("truncation", PAIR)
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "unigram_left", "slow_byt5"])
+def test_full_lengths_and_tokens_cut_are_those_of_the_rows_without_truncation(
+    zoo: Zoo, kind: str, truncation: Truncation
+) -> None:
+    tokenizer, dtype = _resolve(zoo.path(kind))
+    columns = _columns(SHORT_TEXTS, pair=True)
+    rows = open_rows(tokenizer, length=48, truncation=truncation, pair=True, dtype=dtype).encode(_arrow(columns))
+    whole = [len(ids) for ids in tokenizer(*columns, verbose=False)["input_ids"]]
+    assert rows.full_lengths[~rows.impossible].tolist() == list(itertools.compress(whole, ~rows.impossible))
+    assert rows.tokens_cut == sum(max(0, whole[row] - 48) for row in np.flatnonzero(~rows.impossible))
+    assert (rows.tokens_cut == 0) == (truncation == "do_not_truncate")
+
+
+@pytest.mark.parametrize("pair", [False, True])
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "byte_bpe", "slow_byt5"])
+def test_no_texts_give_no_rows(zoo: Zoo, kind: str, pair: bool) -> None:
+    tokenizer, dtype = _resolve(zoo.path(kind))
+    rows = open_rows(tokenizer, length=32, truncation="longest_first", pair=pair, dtype=dtype)
+    none = rows.encode(_arrow([[], []] if pair else [[]]))
+    assert len(none.ids) == len(none.full_lengths) == len(none.impossible) == none.tokens_cut == 0
+    assert {len(values) for values in pad_like(tokenizer, none, length=32).values()} == {0}
+
+
+@pytest.mark.parametrize("kind", [*FAST_KINDS, "slow_ctrl", "slow_byt5"])
+def test_rows_have_type_ids_exactly_where_the_tokenizer_gives_them(zoo: Zoo, kind: str) -> None:
+    tokenizer, dtype = _resolve(zoo.path(kind))
+    rows = open_rows(tokenizer, length=32, truncation="longest_first", pair=True, dtype=dtype)
+    encoded = rows.encode(_arrow([["a b"], ["c"]]))
+    assert (encoded.types is not None) == ("token_type_ids" in tokenizer(["a b"], ["c"]))
+    assert encoded.types is None or len(encoded.types) == len(encoded.ids.ids)
+
+
+def test_a_batch_of_rows_is_the_same_whichever_rows_it_is_encoded_with(zoo: Zoo) -> None:
+    tokenizer, dtype = _resolve(zoo.path("byte_bpe_roberta"))
+    rows = open_rows(tokenizer, length=40, truncation="only_second", pair=True, dtype=dtype)
+    columns = _columns(SHORT_TEXTS, pair=True)
+    together = rows.encode(_arrow(columns))
+    for index in range(0, len(columns[0]), 5):
+        alone = rows.encode(_arrow(_chosen(columns, np.array([index]))))
+        assert alone.ids.ids.tolist() == together.ids.take(np.array([index])).ids.tolist()
+        assert alone.impossible[0] == together.impossible[index]
+
+
+def test_many_threads_encode_the_same_rows_as_one(zoo: Zoo) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    tokenizer, dtype = _resolve(zoo.path("byte_bpe_bos"))
+    rows = open_rows(tokenizer, length=64, truncation="longest_first", pair=False, dtype=dtype)
+    assert rows.concurrent
+    alone = rows.encode(_arrow([SHORT_TEXTS])).ids.ids.tolist()
+    with ThreadPoolExecutor(4) as pool:
+        assert all(rows.ids.ids.tolist() == alone for rows in pool.map(rows.encode, [_arrow([SHORT_TEXTS])] * 12))
+
+
+def test_a_slow_tokenizer_logs_nothing_for_the_pairs_that_it_cuts(zoo: Zoo, caplog: pytest.LogCaptureFixture) -> None:
+    tokenizer, dtype = _resolve(zoo.path("slow_byt5"))
+    logging.getLogger("transformers").addHandler(caplog.handler)
+    # A build in the same process may have told transformers to be silent.
+    logging.getLogger("transformers").setLevel(logging.WARNING)
+    try:
+        rows = open_rows(tokenizer, length=16, truncation="longest_first", pair=True, dtype=dtype)
+        assert rows.encode(_arrow([["long " * 9], ["longer " * 9]])).tokens_cut
+        assert not caplog.records
+        tokenizer(["long " * 9], ["longer " * 9], truncation=True, max_length=16)
+        assert caplog.records, "transformers no longer warns: then there is nothing to hold back either"
+    finally:
+        logging.getLogger("transformers").removeHandler(caplog.handler)
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pair", [False, True])
+@pytest.mark.parametrize("kind", ["wordpiece_cased", "unigram_left", "slow_byt5"])
+def test_a_length_without_room_beside_the_special_tokens_is_refused(zoo: Zoo, kind: str, pair: bool) -> None:
+    tokenizer, dtype = _resolve(zoo.path(kind))
+    special = tokenizer.num_special_tokens_to_add(pair=pair)
+    with pytest.raises(ConfigError, match=f"--max-length {special}.*give at least {special + 1}"):
+        open_rows(tokenizer, length=special, truncation="longest_first", pair=pair, dtype=dtype)
+    open_rows(tokenizer, length=special + 1, truncation="longest_first", pair=pair, dtype=dtype)
+
+
+def test_only_second_is_refused_where_there_is_one_text(zoo: Zoo) -> None:
+    tokenizer, dtype = _resolve(zoo.path("wordpiece_cased"))
+    with pytest.raises(ConfigError, match="--text-column twice"):
+        open_rows(tokenizer, length=32, truncation="only_second", pair=False, dtype=dtype)
+
+
+@BYT5_WARNS
+def test_a_row_that_a_missing_special_token_shortens_still_counts_as_cut(zoo: Zoo) -> None:
+    tokenizer, dtype = _resolve(zoo.path("slow_byt5"))
+    rows = open_rows(tokenizer, length=6, truncation="longest_first", pair=False, dtype=dtype)
+    encoded = rows.encode(_arrow([["abcd</s>efgh"]]))
+    assert len(encoded.ids.ids) == 5, "ByT5 adds no EOS behind an EOS"
+    assert encoded.tokens_cut == len(tokenizer("abcd</s>efgh")["input_ids"]) - 5

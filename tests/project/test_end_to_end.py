@@ -1,0 +1,281 @@
+"""From rows of text to shards and back, judged by what `transformers` and TensorFlow make of the same rows."""
+
+from __future__ import annotations
+
+import collections
+import gzip
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.prepare.audit import verify
+from tests import building
+from tests.building import REVIEWS, built, read_manifest, read_rows, reviews
+from tests.support.tokenizers_zoo import Zoo
+
+LENGTH = 32
+TOKEN_FEATURES = ("input_ids", "attention_mask", "token_type_ids")
+SPLITS = ("train", "validation")
+
+
+def source_rows(split: str) -> list[dict[str, str]]:
+    with (REVIEWS / f"{split}.jsonl").open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def expected_rows(*columns: list[str], tokenizer: Any = None, length: int = LENGTH) -> dict[str, np.ndarray]:
+    """What `transformers` makes of whole columns."""
+    if tokenizer is None:
+        tokenizer = load_tokenizer(building.tokenizer())
+    encoded = tokenizer(*columns, truncation=True, max_length=length, padding="max_length", return_tensors="np")
+    return {name: np.asarray(values) for name, values in encoded.items()}
+
+
+def load_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(str(folder))
+
+
+def expected_reviews(split: str) -> dict[str, np.ndarray]:
+    rows = source_rows(split)
+    labels = np.array([row["label"] == "positive" for row in rows], np.int64)
+    return {**expected_rows([row["text"] for row in rows]), "label": labels}
+
+
+def as_rows(columns: dict[str, np.ndarray], names: Iterable[str]) -> list[bytes]:
+    """One value for each row, equal for equal rows."""
+    arrays = [np.ascontiguousarray(columns[name], dtype=np.float64) for name in names]
+    return [b"".join(array[index].tobytes() for array in arrays) for index in range(len(arrays[0]))]
+
+
+def assert_same_rows(got: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert got.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(got[name], values, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def zoo_tokenizer(zoo: Zoo) -> Path:
+    return zoo.path("byte_bpe_bos")
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_every_row_of_the_source_is_there_exactly_once(split: str) -> None:
+    names = (*TOKEN_FEATURES, "label")
+    got, expected = (as_rows(rows, names) for rows in (read_rows(reviews(), split), expected_reviews(split)))
+    assert collections.Counter(got) == collections.Counter(expected)
+    assert got != expected, "the seed permutes the rows"
+
+
+def test_a_split_is_cut_into_shards_of_about_the_size_asked_for() -> None:
+    shards = read_manifest(reviews()).splits["train"].shards
+    assert len(shards) > 2
+    assert all(abs(shard.num_bytes / 20_000 - 1) < 0.2 for shard in shards)
+
+
+@pytest.mark.parametrize("compression", ["none", pytest.param("gzip", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("split", SPLITS)
+def test_without_shuffling_rows_keep_the_order_of_the_source_across_shards(split: str, compression: str) -> None:
+    root = reviews(no_shuffle=True, compression=compression, shard_size={"none": "20kB", "gzip": "3kB"}[compression])
+    assert len(read_manifest(root).splits[split].shards) > 1 or split == "validation"
+    assert_same_rows(read_rows(root, split), expected_reviews(split))
+
+
+@pytest.mark.slow
+def test_another_seed_gives_another_order_of_the_same_rows() -> None:
+    one, other = (as_rows(read_rows(reviews(seed=seed), "train"), TOKEN_FEATURES) for seed in (0, 1))
+    assert one != other
+    assert collections.Counter(one) == collections.Counter(other)
+
+
+def test_every_shard_of_every_kind_of_build_verifies() -> None:
+    for root in (reviews(), reviews(compression="gzip"), built(REVIEWS, layout="concat")):
+        checked = list(verify.verify_files(str(root), read_manifest(root)))
+        assert {each.part for each in checked} >= {"shard", "tokenizer"}
+        assert [each for each in checked if each.problem] == []
+
+
+@pytest.mark.slow
+def test_a_gzip_shard_holds_the_bytes_of_the_plain_one() -> None:
+    # One shard for each split: --shard-size is of the file as stored, so smaller ones would be cut elsewhere.
+    plain, packed = (building.shard_bytes(reviews(compression=kind, shard_size="1MB")) for kind in ("none", "gzip"))
+    assert len(plain) == 2
+    assert {f"{name}.gz": content for name, content in plain.items()} == {
+        name: gzip.decompress(content) for name, content in packed.items()
+    }
+
+
+def test_label_strings_become_indices_into_the_label_names() -> None:
+    root = reviews(no_shuffle=True)
+    names = read_manifest(root).label_names
+    assert names == ("negative", "positive")
+    labels = [names[index] for index in read_rows(root, "validation")["label"]]
+    assert labels == [row["label"] for row in source_rows("validation")]
+
+
+@pytest.mark.slow
+def test_label_ids_do_not_depend_on_the_splits_that_are_asked_for(tmp_path: Path) -> None:
+    data = building.source(
+        tmp_path / "data",
+        train=[{"text": "a", "label": "y"}, {"text": "b", "label": "z"}],
+        test=[{"text": "c", "label": "x"}],
+    )
+    root = built(data, split="train", label_column="label", no_shuffle=True)
+    assert read_manifest(root).label_names == ("x", "y", "z")
+    assert read_rows(root, "train")["label"].tolist() == [1, 2]
+
+
+def test_concat_blocks_are_the_documents_joined_by_separators_and_cut() -> None:
+    root = built(REVIEWS, layout="concat", no_shuffle=True)
+    tokenizer = load_tokenizer(building.tokenizer())
+    texts = [row["text"] for row in source_rows("train")]
+    documents = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    stream = [token for document in documents for token in (*document, tokenizer.sep_token_id)]
+
+    rows = read_rows(root, "train")
+    tokens = [ids[:count].tolist() for ids, count in zip(rows["input_ids"], rows["num_tokens"], strict=True)]
+    assert [token for row in tokens for token in row] == stream
+    shards = read_manifest(root).splits["train"].shards
+    assert len(shards) > 1
+    assert sum(len(row) < LENGTH for row in tokens) <= len(shards), "only the last block of a shard is padded"
+    padding = np.arange(LENGTH) >= rows["num_tokens"][:, None]
+    assert (rows["input_ids"][padding] == tokenizer.pad_token_id).all()
+
+
+@pytest.mark.slow
+def test_a_dropped_remainder_is_counted_as_cut() -> None:
+    padded, dropped = (
+        read_manifest(built(REVIEWS, layout="concat", remainder=remainder)).splits["train"]
+        for remainder in ("pad", "drop")
+    )
+    assert 0 < dropped.ledger.tokens_cut < LENGTH * len(dropped.shards)
+    assert padded.ledger.tokens_cut == 0
+    assert dropped.num_tokens + dropped.ledger.tokens_cut == padded.num_tokens
+
+
+@pytest.mark.slow
+def test_kept_columns_stay_with_their_rows(tmp_path: Path) -> None:
+    rows = [{"text": f"review {i}", "num_tokens": i, "score": i / 7, "vector": [i, -i, 2 * i]} for i in range(50)]
+    data = building.source(tmp_path / "data", train=rows)
+    root = built(data, keep_column=("num_tokens", "score", "vector"), shard_size="5kB")
+    got = read_rows(root, "train")
+    order = got["num_tokens"]
+    assert sorted(order) == list(range(50))
+    np.testing.assert_array_equal(got["score"], (order / 7).astype(np.float32))
+    np.testing.assert_array_equal(got["vector"], np.stack([order, -order, 2 * order], axis=1))
+    expected = expected_rows([f"review {i}" for i in order])
+    np.testing.assert_array_equal(got["input_ids"], expected["input_ids"])
+    assert read_manifest(root).splits["train"].num_tokens == int(expected["attention_mask"].sum())
+    assert building.command("verify", root).status == 0
+
+
+@pytest.mark.slow
+def test_two_text_columns_make_pairs(tmp_path: Path) -> None:
+    texts = [row["text"] for row in source_rows("validation")]
+    pairs = list(zip(texts, reversed(texts), strict=True))
+    data = building.source(tmp_path / "data", train=[{"question": a, "answer": b} for a, b in pairs])
+    root = built(data, text_column=("question", "answer"), no_shuffle=True)
+    expected = expected_rows([a for a, _ in pairs], [b for _, b in pairs])
+    assert expected["token_type_ids"].any()
+    assert_same_rows(read_rows(root, "train"), expected)
+
+
+def test_padding_stands_on_the_side_that_the_tokenizer_pads(zoo_tokenizer: Path) -> None:
+    root = built(REVIEWS, split="validation", tokenizer=zoo_tokenizer, no_shuffle=True, max_length=48)
+    tokenizer = load_tokenizer(root / "tokenizer")
+    assert tokenizer.padding_side == "left"
+    texts = [row["text"] for row in source_rows("validation")]
+    expected = expected_rows(texts, tokenizer=tokenizer, length=48)
+    assert (expected["attention_mask"][:, 0] == 0).any()
+    assert_same_rows(read_rows(root, "validation"), expected)
+
+
+@pytest.mark.slow
+def test_the_padding_side_can_be_chosen() -> None:
+    root = reviews(padding_side="left", no_shuffle=True, split="validation")
+    assert read_manifest(root).tokenizer.padding_side == "left"
+    tokenizer = load_tokenizer(root / "tokenizer")
+    texts = [row["text"] for row in source_rows("validation")]
+    expected = expected_rows(texts, tokenizer=tokenizer)
+    np.testing.assert_array_equal(read_rows(root, "validation")["input_ids"], expected["input_ids"])
+
+
+def test_the_stored_tokenizer_makes_the_same_rows() -> None:
+    texts = [row["text"] for row in source_rows("validation")]
+    stored = load_tokenizer(reviews() / "tokenizer")
+    assert_same_rows(expected_rows(texts, tokenizer=stored), expected_rows(texts))
+
+
+@pytest.mark.slow
+def test_a_limit_takes_the_first_rows_of_each_split() -> None:
+    root = reviews(limit=7, no_shuffle=True)
+    for split in SPLITS:
+        first = {name: values[:7] for name, values in expected_reviews(split).items()}
+        assert_same_rows(read_rows(root, split), first)
+
+
+@pytest.mark.slow
+def test_a_sliced_split_takes_these_rows() -> None:
+    root = reviews(split="train[10:20]+train[-5:]", no_shuffle=True)
+    order = [*range(10, 20), *range(315, 320)]
+    assert_same_rows(read_rows(root, "train"), {k: v[order] for k, v in expected_reviews("train").items()})
+
+
+def test_the_ledger_adds_up_to_the_source() -> None:
+    for split, count in (("train", 320), ("validation", 80)):
+        entry = read_manifest(reviews()).splits[split]
+        assert (entry.ledger.rows_in, entry.ledger.rows_used, entry.num_examples) == (count, count, count)
+        full = load_tokenizer(building.tokenizer())([row["text"] for row in source_rows(split)], verbose=False)
+        lengths = np.array([len(ids) for ids in full["input_ids"]])
+        assert entry.num_tokens == int(np.minimum(lengths, LENGTH).sum())
+        assert entry.ledger.tokens_cut == int(np.maximum(lengths - LENGTH, 0).sum())
+
+
+@pytest.mark.parametrize("compression", ["none", pytest.param("gzip", marks=pytest.mark.slow)])
+def test_tensorflow_parses_the_shards_by_the_manifest_alone(compression: str) -> None:
+    import tensorflow as tf
+
+    root = reviews(compression=compression, no_shuffle=True)
+    facts = read_manifest(root)
+    dtypes = {"int64": tf.int64, "float32": tf.float32}
+    spec = {
+        feature.name: tf.io.FixedLenFeature(feature.shape, dtypes[feature.dtype]) for feature in facts.schema.features
+    }
+    paths = [str(root / shard.name) for shard in facts.splits["train"].shards]
+    records = tf.data.TFRecordDataset(paths, compression_type="GZIP" if compression == "gzip" else "")
+    (parsed,) = records.batch(1000).map(lambda batch: tf.io.parse_example(batch, spec)).as_numpy_iterator()
+    assert_same_rows(parsed, expected_reviews("train"))
+
+
+def test_the_reader_gives_every_row_back() -> None:
+    from tfrecord_io import reader
+
+    root = reviews()
+    batches = reader.open(str(root)).dataset("validation", global_batch_size=32).as_numpy_iterator()
+    elements = [element[0] if isinstance(element, tuple) else element for element in batches]
+    got = {name: np.concatenate([np.asarray(element[name]) for element in elements])[:80] for name in elements[0]}
+    assert_same_rows({name: got[name] for name in (*TOKEN_FEATURES, "label")}, read_rows(root, "validation"))
+
+
+@pytest.mark.slow
+def test_two_builds_of_the_same_are_the_same_files(tmp_path: Path) -> None:
+    assert building.command("build", REVIEWS, *building.options(tmp_path / "out", label_column="label")).status == 0
+    assert building.files(tmp_path / "out") == building.files(reviews())
+
+
+@pytest.mark.slow
+def test_a_dataset_without_labels_and_special_tokens_may_consist_of_empty_texts(tmp_path: Path, zoo: Zoo) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": ""}] * 5)
+    root = built(data, tokenizer=zoo.path("byte_bpe"))
+    rows = read_rows(root, "train")
+    assert len(rows["input_ids"]) == 5
+    assert not rows["attention_mask"].any()
+    assert building.command("verify", root).status == 0
+    plan = building.command("plan", data, "--tokenizer", zoo.path("byte_bpe"), "--json")
+    assert plan.status == 0, plan.err
+    assert json.loads(plan.out)[0]["num_tokens"] == 0

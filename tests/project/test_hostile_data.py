@@ -1,0 +1,531 @@
+"""Each row of docs/hostile-data.md, built by the real command: what is kept, what is rejected, what is refused.
+
+Kept       built as it is; the tokens of every row are those of `transformers`
+Rejected   these rows are counted by reason; the build stops, unless --max-error-rate allows them
+Refused    two lines, a cause and a remedy, and no dataset
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zstandard
+
+from tests import building
+from tests.support import texts
+from tests.building import REPOSITORY, Outcome
+
+Files = Mapping[str, bytes | str] | Callable[[Path], object]
+
+LENGTH = 32
+CLASSES = ("no", "yes")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Kept:
+    """`texts` are the rows' texts as built, `columns` their other features; `said` is in what the build prints."""
+
+    files: Files
+    texts: Sequence[str]
+    columns: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    names: tuple[str, ...] | None = None
+    tokens_cut: int = 0
+    said: str = ""
+    options: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rejected:
+    """`reasons` are the rejected rows by reason; the other fields describe the rows that are left."""
+
+    files: Files
+    reasons: Mapping[str, int]
+    texts: Sequence[str]
+    columns: Mapping[str, Sequence[Any]] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Refused:
+    """Patterns for the cause and the remedy."""
+
+    files: Files
+    cause: str
+    remedy: str
+    options: Mapping[str, object] = dataclasses.field(default_factory=dict)
+
+
+LABEL = {"label_column": "label"}
+MEND = "mend the file or leave it out"
+GET_AGAIN = "the file is damaged, or was cut off on its way: get it again"
+NO_ROWS = ("no rows, expected at least one", "check the files for their content")
+
+
+def jsonl(*rows: object) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def train(*rows: object) -> Files:
+    return {"train.jsonl": jsonl(*rows)}
+
+
+def labelled(*labels: object) -> Files:
+    """JSON lines with the texts a, b, c, and so on."""
+    return train(*({"text": chr(ord("a") + index), "label": label} for index, label in enumerate(labels)))
+
+
+def parquet(name: str = "train.parquet", **columns: Any) -> Callable[[Path], object]:
+    return lambda folder: pq.write_table(pa.table(columns), folder / name)
+
+
+def several(*writers: Callable[[Path], object]) -> Callable[[Path], object]:
+    return lambda folder: [write(folder) for write in writers]
+
+
+def truncated_parquet(folder: Path) -> None:
+    parquet(text=["a"] * 1000)(folder)
+    path = folder / "train.parquet"
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def repeated_parquet(folder: Path) -> None:
+    pq.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), folder / "train.parquet")
+
+
+def classes(*labels: int) -> Callable[[Path], object]:
+    """An Arrow file with class labels, of which `datasets` checks nothing."""
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=[*CLASSES])})
+    columns = {"text": [chr(ord("a") + index) for index in range(len(labels))], "label": labels}
+    return arrow(pa.table(columns).cast(features.arrow_schema))
+
+
+def arrow(table: pa.Table) -> Callable[[Path], object]:
+    def write(folder: Path) -> None:
+        with pa.ipc.new_stream(str(folder / "train.arrow"), table.schema) as writer:
+            writer.write_table(table)
+
+    return write
+
+
+def broken_strings() -> pa.Table:
+    """A string column whose first value is not UTF-8."""
+    offsets = pa.py_buffer(np.array([0, 2, 3], np.int32))
+    return pa.table({"text": pa.Array.from_buffers(pa.string(), 2, [None, offsets, pa.py_buffer(b"\xff\xfea")])})
+
+
+LONG = ("x" * 999 + " ") * 5_000
+CONTROLS = ["".join(map(chr, range(1, 32))), "a\x07b \x1b[31mred\x1b[0m", "\x7f\x80\x9f"]
+SCRIPTS = ["👨‍👩‍👧‍👦 🇩🇪 👍🏽", "שלום مرحبا", "\u202eabc\u202c", "e\u0301 a\u0300\u0316", "한국어 中文"]
+SPECIAL = ["[PAD] [CLS]", "[MASK][SEP] [UNK]", "[PAD]"]
+
+CASES: dict[str, Kept | Rejected | Refused] = {
+    # Texts
+    "null-text": Rejected(
+        files={"train.jsonl": '{"text": "a"}\n{"text": null}\n{"other": 1}\nnull\n{"text": "b"}\n'},
+        reasons={"text_null": 3},
+        texts=["a", "b"],
+    ),
+    "null-text-of-a-pair": Rejected(
+        files=train({"text": "a", "more": None}, {"text": "b", "more": "c"}),
+        options={"text_column": ("text", "more")},
+        reasons={"text_null": 1},
+        texts=["b", "c"],
+    ),
+    "nothing-but-null": Refused(
+        files=train({"text": None}, {"text": None}), cause="column 'text' holds null, expected text", remedy="choose"
+    ),
+    "empty-text": Kept(files=train({"text": ""}, {"text": "a"}), texts=["", "a"]),
+    "blank-text": Kept(files=train({"text": " \t\n\u3000"}, {"text": "a"}), texts=[" \t\n\u3000", "a"]),
+    "long-row": Kept(files=train({"text": LONG}, {"text": "a"}), texts=[LONG, "a"], tokens_cut=5_002 - LENGTH),
+    "long-word": Kept(files=train({"text": texts.ONE_MB_WORD}, {"text": "a"}), texts=[texts.ONE_MB_WORD, "a"]),
+    "special-tokens": Kept(files=train(*({"text": text} for text in SPECIAL)), texts=SPECIAL),
+    "control-characters": Kept(files=train(*({"text": text} for text in CONTROLS)), texts=CONTROLS),
+    "nul-bytes": Kept(files=train({"text": "a\0b"}, {"text": "\0"}), texts=["a\0b", "\0"]),
+    "nul-bytes-csv": Kept(files={"train.csv": b"text,n\na\0b,1\n"}, texts=["a\0b"]),
+    "scripts": Kept(files=train(*({"text": text} for text in SCRIPTS)), texts=SCRIPTS),
+    "list-text": Refused(
+        files=train({"text": ["a", "b"], "other": "c"}),
+        cause="column 'text' holds list<.*>, expected text",
+        remedy="--text-column: other",
+    ),
+    "nested-text": Refused(
+        files=train({"text": {"en": "a"}, "other": "c"}),
+        cause="column 'text' holds struct<.*>, expected text",
+        remedy="--text-column: other",
+    ),
+    "mixed-json-text": Refused(
+        files=train({"text": "a"}, {"text": 5}, {"text": ["b"]}),
+        cause="column 'text' holds JSON values of several types, expected text",
+        remedy="--text-column: none of its columns fits",
+    ),
+    "dates-json": Refused(
+        files=train({"text": "2020-01-01"}, {"text": "2021-12-31"}),
+        cause=r"column 'text' holds timestamp\[s\], expected text",
+        remedy="choose a text column",
+    ),
+    "numbers-csv": Refused(
+        files={"train.csv": "text,other\n007,a\n8,b\n"},
+        cause="column 'text' holds int64, expected text",
+        remedy="--text-column: other",
+    ),
+    "null-words-csv": Rejected(
+        files={"train.csv": 'text,n\nNA,1\nnull,2\nNone,3\nnan,4\nN/A,5\n"",6\n,7\na,8\n'},
+        reasons={"text_null": 7},
+        texts=["a"],
+    ),
+    # Labels and kept columns
+    "null-label": Rejected(
+        files=labelled(1, None, 0),
+        options=LABEL,
+        reasons={"label_null": 1},
+        texts=["a", "c"],
+        columns={"label": [1, 0]},
+    ),
+    "nan-label": Rejected(
+        files=labelled(0.5, float("nan"), 1.5),
+        options=LABEL,
+        reasons={"label_null": 1},
+        texts=["a", "c"],
+        columns={"label": [0.5, 1.5]},
+    ),
+    "infinite-label": Kept(
+        files=labelled(0.5, float("inf"), float("-inf")),
+        options=LABEL,
+        texts=["a", "b", "c"],
+        columns={"label": [0.5, np.inf, -np.inf]},
+    ),
+    "huge-float-label": Rejected(
+        files=labelled(0.5, 1e300),
+        options=LABEL,
+        reasons={"float_out_of_range": 1},
+        texts=["a"],
+        columns={"label": [0.5]},
+    ),
+    "class-minus-one": Rejected(
+        files=classes(0, -1, 1),
+        options=LABEL,
+        reasons={"label_out_of_range": 1},
+        texts=["a", "c"],
+        columns={"label": [0, 1]},
+    ),
+    "class-too-large": Rejected(
+        files=classes(0, 2), options=LABEL, reasons={"label_out_of_range": 1}, texts=["a"], columns={"label": [0]}
+    ),
+    "label-of-another-split": Kept(
+        files={
+            "train.jsonl": jsonl({"text": "a", "label": "new"}),
+            "test.jsonl": jsonl({"text": "b", "label": "known"}),
+        },
+        options={**LABEL, "split": "train"},
+        texts=["a"],
+        columns={"label": [1]},
+        names=("known", "new"),
+    ),
+    "mixed-json-label": Refused(
+        files=labelled(1, "x"),
+        options=LABEL,
+        cause="label column 'label' holds JSON values of several types, expected class labels, strings, or numbers",
+        remedy="choose another --label-column",
+    ),
+    "integers-and-floats": Kept(
+        files=labelled(1, 0.5), options=LABEL, texts=["a", "b"], columns={"label": [np.float32(1), np.float32(0.5)]}
+    ),
+    "beyond-int32": Rejected(
+        files=labelled(2**31 - 1, 2**31, -(2**31)),
+        options=LABEL,
+        reasons={"int_out_of_range": 1},
+        texts=["a", "c"],
+        columns={"label": [2**31 - 1, -(2**31)]},
+    ),
+    "beyond-int64-json": Kept(
+        files=labelled(1, 2**63),
+        options=LABEL,
+        texts=["a", "b"],
+        columns={"label": [np.float32(1), np.float32(2**63)]},
+    ),
+    "integers-with-gaps-csv": Refused(
+        files={"train.csv": "text,label\na,1\nb,\nc,0\n"},
+        options=LABEL,
+        cause="column 'label' in split 'train' holds whole numbers and empty cells",
+        remedy="fill the empty cells",
+    ),
+    "fractions-with-gaps-csv": Rejected(
+        files={"train.csv": "text,label\na,1.5\nb,\nc,0\n"},
+        options=LABEL,
+        reasons={"label_null": 1},
+        texts=["a", "c"],
+        columns={"label": [1.5, 0.0]},
+    ),
+    "large-numbers-with-gaps-csv": Refused(
+        files={"train.csv": "text,n\na,16777217\nb,\n"},
+        options={"keep_column": "n"},
+        cause="column 'n' in split 'train' holds whole numbers and empty cells",
+        remedy="convert the files to Parquet",
+    ),
+    "vector-lengths": Rejected(
+        files=train(*({"text": "a", "v": v} for v in ([1, 2], [1], [], [3, 4]))),
+        options={"keep_column": "v"},
+        reasons={"column_length": 2},
+        texts=["a", "a"],
+        columns={"v": [[1, 2], [3, 4]]},
+    ),
+    "null-in-a-vector": Rejected(
+        files=train(*({"text": "a", "v": v} for v in ([1, 2], [None, 1], None, [3, 4]))),
+        options={"keep_column": "v"},
+        reasons={"column_null": 2},
+        texts=["a", "a"],
+        columns={"v": [[1, 2], [3, 4]]},
+    ),
+    # Letters
+    "invalid-utf8-jsonl": Refused(
+        files={"train.jsonl": b'{"text": "caf\xe9 x"}\n{"text": "a"}\n'},
+        cause=r"column 'text': b'caf\\xe9 x' is not UTF-8",
+        remedy="convert it to UTF-8",
+    ),
+    "invalid-utf8-label": Refused(
+        files={"train.jsonl": b'{"text": "b", "label": "caf\xe9 x"}\n'},
+        options=LABEL,
+        cause=r"column 'label': b'caf\\xe9 x' is not UTF-8",
+        remedy="convert it to UTF-8",
+    ),
+    "invalid-utf8-csv": Refused(
+        files={"train.csv": b"text,n\ncaf\xe9 x,1\n"}, cause="cannot be read: not UTF-8, ", remedy="convert it to UTF-8"
+    ),
+    "invalid-utf8-txt": Refused(
+        files={"train.txt": b"a\ncaf\xe9 x\n"}, cause="cannot be read: not UTF-8, ", remedy="convert it to UTF-8"
+    ),
+    "invalid-utf8-arrow": Refused(files=arrow(broken_strings()), cause="Invalid UTF8 sequence", remedy=MEND),
+    "invalid-utf8-parquet": Refused(
+        files=parquet(text=broken_strings()["text"]),
+        cause=r"column 'text': b'\\xff\\xfe' is not UTF-8",
+        remedy="convert it to UTF-8",
+    ),
+    "utf16": Refused(
+        files={"train.csv": "text,n\na,1\n".encode("utf-16")},
+        cause="cannot be read: not UTF-8, ",
+        remedy="convert it to UTF-8",
+    ),
+    "half-a-surrogate-pair-jsonl": Refused(
+        files={"train.jsonl": '{"text": "a\\ud800b"}\n{"text": "c"}\n'},
+        cause="train.jsonl: cannot be read: .*surrogate pair in string is invalid",
+        remedy=MEND,
+    ),
+    "half-a-surrogate-pair-json": Kept(
+        files={"train.json": '[{"text": "a\\ud800b"},\n{"text": "c"}]'}, texts=["ab", "c"]
+    ),
+    "byte-order-mark-jsonl": Kept(files={"train.jsonl": b"\xef\xbb\xbf" + jsonl({"text": "a"}).encode()}, texts=["a"]),
+    "byte-order-mark-csv": Kept(files={"train.csv": b"\xef\xbb\xbftext,n\na,1\n"}, texts=["a"]),
+    "byte-order-mark-txt": Kept(files={"train.txt": b"\xef\xbb\xbfa\nb\n"}, texts=["a", "b"]),
+    "line-ends-jsonl": Kept(files={"train.jsonl": b'{"text": "a"}\r\n\r\n{"text": "b"}\r\n'}, texts=["a", "b"]),
+    "line-ends-csv": Kept(files={"train.csv": b'text,n\r\na,1\r\n"b\r\nc",2\r\n'}, texts=["a", "b\r\nc"]),
+    "line-ends-txt": Kept(
+        files={"train.txt": "a\r\nb\rc\n\nd\x0be\u2028f".encode()}, texts=["a", "b", "c", "", "d\x0be\u2028f"]
+    ),
+    # Structure
+    "repeated-column-csv": Refused(
+        files={"train.csv": "text,n,text\na,1,b\n"},
+        cause="train.csv: the header line names several columns 'text', expected one of each name",
+        remedy="rename them in the file",
+    ),
+    "repeated-column-parquet": Refused(
+        files=repeated_parquet,
+        cause="train.parquet: several columns 'text', expected one",
+        remedy="bring all files into",
+    ),
+    "repeated-key-jsonl": Refused(
+        files={"train.jsonl": '{"text": "a", "text": "b"}\n'}, cause=r"Column\(/text\) was specified twice", remedy=MEND
+    ),
+    "repeated-key-json": Kept(files={"train.json": '[{"text": "a", "text": "b"}]'}, texts=["b"]),
+    "long-row-csv": Refused(
+        files={"train.csv": "text,n\na,1\nb,2,3\n"},
+        cause="train.csv: cannot be read: .*Expected 2 fields in line 3, saw 3",
+        remedy=MEND,
+    ),
+    "long-first-row-csv": Refused(
+        files={"train.csv": "text,label\na,x,\nb,y,\n"},
+        cause="train.csv: 3 fields in the first row, but 2 names in the header line",
+        remedy="name every column in the header line, and end no row with a separator",
+    ),
+    "short-row-csv": Rejected(
+        files={"train.csv": "text,label\na,x\nb\n"},
+        options=LABEL,
+        reasons={"label_null": 1},
+        texts=["a"],
+        columns={"label": [0]},
+    ),
+    "open-quote-csv": Refused(
+        files={"train.csv": 'text,n\na,1\n"b,2\nc,3\n'}, cause="train.csv: .*EOF inside string", remedy=MEND
+    ),
+    "broken-line": Refused(
+        files={"train.jsonl": '{"text": "a"}\n{"text": "b\n{"text": "c"}\n'},
+        cause="train.jsonl, row 1: no JSON object .*Unterminated string",
+        remedy=MEND,
+    ),
+    "no-object": Refused(
+        files={"train.jsonl": '{"text": "a"}\n[1]\n'}, cause="train.jsonl: cannot be read: .*JSON parse", remedy=MEND
+    ),
+    "truncated-gzip": Refused(
+        files={"train.jsonl.gz": gzip.compress(jsonl(*[{"text": "a"}] * 1000).encode())[:-10]},
+        cause="train.jsonl.gz: cannot be unpacked: it ends in the middle",
+        remedy=GET_AGAIN,
+    ),
+    "truncated-zst": Refused(
+        files={"train.csv.zst": zstandard.compress(b"text\na\n" * 1000)[:-1]},
+        cause="train.csv.zst: cannot be unpacked: it ends in the middle",
+        remedy=GET_AGAIN,
+    ),
+    "truncated-parquet": Refused(
+        files=truncated_parquet,
+        cause="train.parquet: no Parquet file that can be read .*truncated",
+        remedy="copy it again",
+    ),
+    "empty-file": Refused(files={"train.jsonl": b""}, cause=NO_ROWS[0], remedy=NO_ROWS[1]),
+    "only-a-header": Refused(files={"train.csv": "text,n\n"}, cause=NO_ROWS[0], remedy=NO_ROWS[1]),
+    "empty-list": Refused(files={"train.json": " [ ]\n"}, cause=NO_ROWS[0], remedy=NO_ROWS[1]),
+    "no-row-groups": Refused(files=parquet(text=pa.array([], pa.string())), cause=NO_ROWS[0], remedy=NO_ROWS[1]),
+    "empty-split": Kept(
+        files={"train.csv": "text,n\na,1\n", "test.csv": "text,n\n"},
+        texts=["a"],
+        said="split 'test' has no rows and is left out",
+    ),
+    "empty-part": Kept(
+        files={"train-0.jsonl.gz": gzip.compress(b""), "train-1.jsonl.gz": gzip.compress(b'{"text": "a"}')}, texts=["a"]
+    ),
+    "later-file-without-column": Rejected(
+        files={"train-0.jsonl": jsonl({"text": "a", "label": 1}), "train-1.jsonl": jsonl({"text": "b"})},
+        options=LABEL,
+        reasons={"label_null": 1},
+        texts=["a"],
+        columns={"label": [1]},
+    ),
+    "first-file-without-column": Refused(
+        files={"train-0.jsonl": jsonl({"text": "a"}), "train-1.jsonl": jsonl({"text": "b", "label": 1})},
+        options=LABEL,
+        cause="split 'train' has no column 'label'",
+        remedy="choose among its columns: text",
+    ),
+    "file-without-column-csv": Rejected(
+        files={"train-0.csv": "text,label\na,1\n", "train-1.csv": "text\nb\n"},
+        options=LABEL,
+        reasons={"label_null": 1},
+        texts=["a"],
+        columns={"label": [1]},
+    ),
+    "file-without-column-parquet": Refused(
+        files=several(parquet("train-0.parquet", text=["a"], label=[1]), parquet("train-1.parquet", text=["b"])),
+        options=LABEL,
+        cause="train-1.parquet: no column 'label', expected one, as the first file or the dataset card has it",
+        remedy="bring all files into the same columns",
+    ),
+    "nothing-usable": Refused(
+        files=train({"text": "a", "label": None}, {"text": None, "label": 1}),
+        options={**LABEL, "max_error_rate": 1},
+        cause="split 'train': none of the sampled rows can be used",
+        remedy="check --text-column, --label-column and what a --filter leaves",
+    ),
+}
+# Others that end in a dataset, which takes half a second, are slow.
+QUICK = {"null-text", "scripts", "line-ends-csv", "vector-lengths"}
+MARKED = [
+    pytest.param(case, id=name, marks=() if isinstance(case, Refused) or name in QUICK else pytest.mark.slow)
+    for name, case in CASES.items()
+]
+
+
+def write(folder: Path, files: Files) -> Path:
+    folder.mkdir()
+    if callable(files):
+        files(folder)
+    else:
+        for name, content in files.items():
+            (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder
+
+
+def build(folder: Path, files: Files, **options: object) -> Outcome:
+    data = folder / "data"
+    source = data if data.exists() else write(data, files)
+    changes = {"max_length": LENGTH, "no_shuffle": True, **options}
+    return building.command("build", source, *building.options(folder / "out", **changes))
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(building.tokenizer())
+
+
+def require_rows(root: Path, case: Kept | Rejected, tokenizer: Any) -> None:
+    """The records of split train hold the case's texts, as `transformers` makes tokens of them, and its columns."""
+    pair = len(case.texts) // 2 if case.options.get("text_column") else None
+    sides = [list(case.texts)] if pair is None else [list(case.texts[:pair]), list(case.texts[pair:])]
+    expected = tokenizer(*sides, truncation=True, max_length=LENGTH, padding="max_length")
+    rows = building.read_rows(root, "train")
+    assert {name: rows.pop(name).tolist() for name in expected} == dict(expected)
+    assert {name: values.tolist() for name, values in rows.items()} == {
+        name: list(values) for name, values in case.columns.items()
+    }
+    for name, values in case.columns.items():
+        wanted = np.asarray(values).dtype.kind
+        assert rows[name].dtype == (np.float32 if wanted == "f" else np.int64)
+
+
+@pytest.mark.parametrize("case", MARKED)
+def test_hostile_data_has_the_documented_outcome(
+    tmp_path: Path, tokenizer: Any, case: Kept | Rejected | Refused
+) -> None:
+    outcome = build(tmp_path, case.files, **case.options)
+    if isinstance(case, Refused):
+        assert outcome.status == 1
+        assert re.search(case.cause, outcome.error[0])
+        assert case.remedy in outcome.error[1]
+        assert {path.name for path in tmp_path.glob("out/*")} <= {".prep"}
+        return
+    if isinstance(case, Rejected):
+        bad, counts = sum(case.reasons.values()), [f"{rows} {reason}" for reason, rows in sorted(case.reasons.items())]
+        assert outcome.status == 1
+        assert f"rows cannot be used (train: {', '.join(counts)})" in outcome.error[0]
+        assert outcome.error[0].startswith(f"{bad} of ")
+        assert outcome.error[1] == "mend or filter these rows, or allow a share of them with --max-error-rate"
+        assert {path.name for path in tmp_path.glob("out/*")} <= {".prep"}
+        outcome = build(tmp_path, case.files, **case.options, max_error_rate=0.95)
+    assert outcome.status == 0, outcome.err
+    facts = building.read_manifest(tmp_path / "out")
+    assert list(facts.splits) == ["train"]
+    ledger = facts.splits["train"].ledger
+    assert ledger.rejected == (case.reasons if isinstance(case, Rejected) else {})
+    require_rows(tmp_path / "out", case, tokenizer)
+    if isinstance(case, Kept):
+        assert ledger.tokens_cut == case.tokens_cut
+        assert case.said in outcome.err
+        assert case.names is None or facts.label_names == case.names
+
+
+def documented() -> dict[str, str]:
+    """The table of the page: what happens, by case."""
+    page = (REPOSITORY / "docs" / "hostile-data.md").read_text(encoding="utf-8")
+    return {row.group(1): row.group(2) for row in re.finditer(r"^\| `([a-z0-9-]+)` \| .+ \| (.+) \|$", page, re.M)}
+
+
+def test_the_page_has_a_row_for_each_case_in_the_same_order() -> None:
+    assert list(documented()) == list(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_page_says_what_the_test_asserts(name: str) -> None:
+    case, said = CASES[name], documented()[name]
+    assert said.startswith(type(case).__name__.lower())
+    if isinstance(case, Rejected):
+        assert re.findall(r"`([a-z0-9]+(?:_[a-z0-9]+)+)`", said) == sorted(case.reasons)

@@ -1,0 +1,44 @@
+"""The worker of tests.support.dataflow_service: `python dataflow_worker.py PIPELINE.pb REPORT.json`.
+
+Runs a pipeline as it was staged, all of it in this process. It knows Beam and what was installed, and no more.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import sys
+from pathlib import Path
+
+from apache_beam.options.pipeline_options import PipelineOptions
+from apache_beam.portability.api import beam_runner_api_pb2
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.transforms.environments import EmbeddedPythonEnvironment
+
+
+def main(pipeline_file: str, report_file: str) -> None:
+    """Runs the pipeline, and reports what it counted, and from where its code came."""
+    pipeline = beam_runner_api_pb2.Pipeline.FromString(Path(pipeline_file).read_bytes())
+    for environment in pipeline.components.environments.values():
+        environment.CopyFrom(EmbeddedPythonEnvironment.default().to_runner_api(None))
+    result = FnApiRunner().run_via_runner_api(pipeline, PipelineOptions([]))
+    result.wait_until_finish()
+    metrics = result.metrics().query()
+    code = sys.modules["pipelines.prepare.shards.shard_writer"].__file__
+    report = {
+        "counters": {_name(each): each.committed for each in metrics["counters"]},
+        "distributions": {_name(each): each.committed.count for each in metrics["distributions"]},
+        "code": code,
+        "requires": importlib.metadata.requires("prep-tfrecords"),
+        "modules": sorted(name for name in sys.modules if "." not in name),
+    }
+    Path(report_file).write_text(json.dumps(report))
+
+
+def _name(metric: object) -> str:
+    name = metric.key.metric  # type: ignore[attr-defined]
+    return f"{name.namespace}:{name.name}"
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

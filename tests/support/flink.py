@@ -1,0 +1,45 @@
+"""Beam's job server for Apache Flink, with a whole Flink in its process, as a server on this machine.
+
+    launcher ──► job server = Flink ──► workers: a pool's, or threads of the launcher
+
+scripts/get_flink_job_server.py gets it. Where that was not done, or Java is missing, tests are skipped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts import get_flink_job_server
+from tests.support import servers
+from tests.support.servers import Server
+
+__all__ = ["JVM", "jar", "job_server"]
+
+# A small heap, and no time spent on optimizing what runs for seconds.
+JVM = ("-Xmx1g", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def jar() -> Path:
+    """The job server's jar. Skips the test if it cannot run here, and says why."""
+    if missing := get_flink_job_server.missing():
+        pytest.skip(f"no Flink: {missing}")
+    return get_flink_job_server.path()
+
+
+@contextlib.contextmanager
+def job_server(folder: Path) -> Iterator[Server]:
+    """Starts one that runs jobs on a Flink of its own; `folder` gets its log and the files of its jobs."""
+    ports = ["--job-port=0", "--artifact-port=0", "--expansion-port=0"]
+    options = ["--job-host=localhost", "--flink-master=[local]", f"--artifacts-dir={folder / 'artifacts'}", *ports]
+    with servers.server(["java", *JVM, "-jar", str(jar()), *options], folder / "flink.log", _logged_port) as started:
+        yield started
+
+
+def _logged_port(log: str) -> str | None:
+    found = re.search(r"JobService started on localhost:(\d+)\n(?=.*Job server now running)", log)
+    return found.group(1) if found else None

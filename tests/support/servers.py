@@ -1,0 +1,248 @@
+"""Beam's job service and worker pool, as processes on this machine, for Beam's portable runner.
+
+    launcher ──► job service ──► worker pool ──► workers        (each arrow is a connection on loopback)
+
+Everything a server starts is in its process group, and ends with it when the test is done. Run as a program, this
+module is the job service or the worker pool: `python -m tests.support.servers service|pool OPTIONS`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests import building
+
+__all__ = [
+    "Cluster",
+    "Pool",
+    "Server",
+    "cluster",
+    "descendants",
+    "job_service",
+    "listening",
+    "server",
+    "session",
+    "words",
+    "worker_pool",
+]
+
+_START_SECONDS = 60
+# The state of a socket in the system's tables.
+_LISTENING = "0A"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Server:
+    """A running server, where it can be reached, and what it writes."""
+
+    process: subprocess.Popen[bytes]
+    address: str
+    log: Path
+
+    def kill(self) -> None:
+        """Ends the server, and nothing that it has started."""
+        self.process.kill()
+        self.process.wait()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pool(Server):
+    """A server that starts workers when a job service asks it to."""
+
+    pid_file: Path
+    refusal: Path
+
+    @contextlib.contextmanager
+    def refusing(self) -> Iterator[None]:
+        """As where the pool's Python has no Beam: no worker that it starts in here ever begins."""
+        self.refusal.touch()
+        try:
+            yield
+        finally:
+            self.refusal.unlink()
+
+    @property
+    def beam_args(self) -> list[str]:
+        """What a job has to say to get its workers here."""
+        return ["--environment_type=EXTERNAL", f"--environment_config={self.address}"]
+
+    def worker_pids(self) -> list[int]:
+        """The process of every worker that was started so far."""
+        return [int(line) for line in self.pid_file.read_text().split()]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A job service and the worker pool that it is told to use."""
+
+    service: Server
+    pool: Pool
+
+    @property
+    def beam_args(self) -> list[str]:
+        """What a command has to say after its -- to run here. Its --workers is the number of worker processes."""
+        return ["--runner=PortableRunner", f"--job_endpoint={self.service.address}", *self.pool.beam_args]
+
+    def worker_pids(self) -> list[int]:
+        """The process of every worker that was started so far."""
+        return self.pool.worker_pids()
+
+
+@contextlib.contextmanager
+def cluster(folder: Path) -> Iterator[Cluster]:
+    """Starts both in a new `folder`, which gets their logs."""
+    folder.mkdir()
+    with job_service(folder) as service, worker_pool(folder) as pool:
+        yield Cluster(service=service, pool=pool)
+
+
+@contextlib.contextmanager
+def job_service(folder: Path) -> Iterator[Server]:
+    """Starts a job service. `folder` gets its log."""
+    port_file = folder / "port"
+    words = [sys.executable, "-m", "tests.support.servers", "service", "--port=0", f"--port_file={port_file}"]
+    with server(words, folder / "service.log", lambda _: _read(port_file)) as service:
+        yield service
+
+
+@contextlib.contextmanager
+def worker_pool(folder: Path, **changes: str) -> Iterator[Pool]:
+    """Starts a pool. `folder` gets its log, `changes` are to the environment of its workers."""
+    pid_file = folder / "workers.pids"
+    pid_file.touch()
+    refusal = folder / "no-workers"
+    # The pool starts its workers as `python`, whatever that is: here it is this Python, and says who it is.
+    python = folder / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text(
+        f'#!/bin/sh\n[ -e "{refusal}" ] && exit 1\necho $$ >> "{pid_file}"\nexec "{sys.executable}" "$@"\n'
+    )
+    python.chmod(0o755)
+    path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
+
+    words = [sys.executable, "-m", "tests.support.servers", "pool", "--service_port=0"]
+    with server(words, folder / "pool.log", _logged_port, PATH=path, **changes) as pool:
+        yield Pool(process=pool.process, address=pool.address, log=pool.log, pid_file=pid_file, refusal=refusal)
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, those that they have started, and so on."""
+    children = sorted(child for child, status in _statuses().items() if int(status[1]) == pid)
+    return children + [below for child in children for below in descendants(child)]
+
+
+def listening(pid: int) -> list[int]:
+    """The TCP ports on which a process waits for connections, on whatever address."""
+    own = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            own.add(os.readlink(descriptor))
+    ports = []
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, address, _, state, *_, inode = line.split()[:10]
+            if state == _LISTENING and f"socket:[{inode}]" in own:
+                ports.append(int(address.rpartition(":")[2], 16))
+    return ports
+
+
+def words(pid: int) -> str:
+    """What a process was started with; nothing if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def session(pid: int) -> list[int]:
+    """The processes of the session that a process leads, or has led: its own and its descendants', whoever takes care
+    of them now. Without those that have ended and that nobody has asked about yet.
+    """
+    return sorted(member for member, status in _statuses().items() if int(status[3]) == pid and status[0] != "Z")
+
+
+def _statuses() -> dict[int, list[str]]:
+    """Of every process: its state, parent, process group and session, and more."""
+    found: dict[int, list[str]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found[int(status.parent.name)] = status.read_text().rpartition(")")[2].split()
+    return found
+
+
+@contextlib.contextmanager
+def server(words: list[str], log: Path, find_port: Callable[[str], str | None], **changes: str) -> Iterator[Server]:
+    """Starts a program and waits until `find_port` finds its port in what it has logged. `changes` are to its
+    environment.
+    """
+    with log.open("wb") as stream:
+        process = subprocess.Popen(
+            words,
+            env={**building.environment(), **changes},
+            stdout=stream,
+            stderr=stream,
+            start_new_session=True,
+        )
+    try:
+        give_up = time.monotonic() + _START_SECONDS
+        while (port := find_port(log.read_text())) is None:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < give_up, log.read_text()
+            time.sleep(0.05)
+        yield Server(process=process, address=f"localhost:{port}", log=log)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _read(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def _logged_port(log: str) -> str | None:
+    found = re.search(r"worker pool servicer at port: localhost:(\d+)", log)
+    return found.group(1) if found else None
+
+
+def _serve() -> None:
+    """Beam's job service with two changes: it uses as many workers as --direct_num_workers says, where Beam's own uses
+    one for every job; and it gives workers an address on loopback, where Beam's own gives the machine's full name.
+    """
+    from apache_beam.options.pipeline_options import DirectOptions
+    from apache_beam.runners.portability import local_job_service_main
+    from apache_beam.runners.portability.fn_api_runner import fn_runner
+
+    class Runner(fn_runner.FnApiRunner):
+        def run_via_runner_api(self, pipeline_proto: Any, options: Any) -> Any:
+            self._num_workers = int(options.view_as(DirectOptions).direct_num_workers)
+            return super().run_via_runner_api(pipeline_proto, options)
+
+    fn_runner.FnApiRunner = Runner
+    socket.getfqdn = lambda name="": "localhost"
+    local_job_service_main.run(sys.argv[1:])
+
+
+def _pool() -> None:
+    """Beam's worker pool as it is."""
+    from apache_beam.runners.worker import worker_pool_main
+
+    worker_pool_main.main(sys.argv)
+
+
+if __name__ == "__main__":
+    # Beam leaves it to whatever else is imported whether its log is written.
+    logging.basicConfig(level=logging.INFO)
+    {"service": _serve, "pool": _pool}[sys.argv.pop(1)]()

@@ -1,0 +1,443 @@
+"""What a mixture promises, on small datasets that TensorFlow wrote."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.tfrecord_io.conftest import (
+    CONCAT_SCHEMA,
+    LENGTH,
+    PAD_SCHEMA,
+    WriteDataset,
+    context,
+    graph_ops,
+    impure,
+    pad_rows,
+    tokenizer_facts,
+)
+from tests.tfrecord_io.input_pipeline.test_start_step import digests
+from tfrecord_io import mixture, objectives, reader, readiness
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.mixture import Mixture
+from tfrecord_io.reader import Data, Shuffle
+from tfrecord_io.schema import Schema
+
+SMALL = Shuffle(cycle_length=2, block_length=2, window=8)
+WEIGHTS = {"a": 0.5, "b": 0.3, "c": 0.2}
+# Where a dataset's rows are numbered from: 1,000 apart, so that a row's number says which dataset it is of.
+FIRST = {name: 1000 * at for at, name in enumerate(WEIGHTS)}
+
+
+def shards(*sizes: int, first: int) -> list[dict[str, np.ndarray]]:
+    starts = itertools.accumulate(sizes[:-1], initial=first)
+    return [pad_rows(size, first=start) for start, size in zip(starts, sizes, strict=True)]
+
+
+@pytest.fixture
+def datasets(write_dataset: WriteDataset) -> dict[str, Data]:
+    """Of 40, 21 and 100 examples; the second is compressed, the last has one shard."""
+    a = write_dataset({"train": shards(13, 9, 11, 7, first=0), "validation": shards(5, first=0)})
+    b = write_dataset({"train": shards(10, 11, first=1000), "test": shards(5, first=0)}, compression="gzip")
+    c = write_dataset({"train": shards(100, first=2000), "validation": shards(5, first=0)})
+    return {name: reader.open(root) for name, root in zip("abc", (a, b, c), strict=True)}
+
+
+@pytest.fixture
+def mixed(datasets: Mapping[str, Data]) -> Mixture:
+    return Mixture(datasets, weights=WEIGHTS)
+
+
+def rows_of(elements: Iterable[Any]) -> list[list[int]]:
+    """The numbers of each element's rows."""
+    return [element["row"].numpy().tolist() for element in elements]
+
+
+def elements_of(
+    mixed: Mixture, *, batch: int, steps: int, hosts: int = 1, host: int = 0, replicas: int = 1, **options: Any
+) -> tf.data.Dataset:
+    fn = mixed.input_fn("train", global_batch_size=batch, **{"shuffle": SMALL, **options})
+    return fn(context(hosts=hosts, index=host, replicas=replicas)).take(steps * replicas // hosts)
+
+
+def by_dataset(rows: Iterable[int]) -> dict[str, list[int]]:
+    """Rows of each dataset, in the order in which they came."""
+    found: dict[str, list[int]] = {name: [] for name in FIRST}
+    for row in rows:
+        found["abc"[row // 1000]].append(row)
+    return found
+
+
+class TestShares:
+    @pytest.mark.parametrize("batch", [7, pytest.param(1, marks=pytest.mark.slow)])
+    def test_after_every_step_each_dataset_has_its_weight_in_rows_to_within_one(
+        self, mixed: Mixture, batch: int
+    ) -> None:
+        taken = dict.fromkeys(FIRST, 0)
+        for step, rows in enumerate(rows_of(elements_of(mixed, batch=batch, steps=60)), 1):
+            for name, found in by_dataset(rows).items():
+                taken[name] += len(found)
+                assert abs(taken[name] - step * batch * WEIGHTS[name]) < 1, (step, name)
+
+    @pytest.mark.slow
+    def test_each_of_several_hosts_has_them_to_within_two(self, mixed: Mixture) -> None:
+        for host in range(3):
+            rows = rows_of(elements_of(mixed, batch=12, steps=40, hosts=3, host=host, replicas=6))
+            assert len(rows) == 80
+            for name, weight in WEIGHTS.items():
+                taken = np.cumsum([len(by_dataset(element)[name]) for element in rows])
+                assert np.abs(taken - np.arange(1, 81) * 2 * weight).max() < 2
+
+    def test_rates_by_size_come_from_the_split(self, datasets: Mapping[str, Data]) -> None:
+        found = Mixture(datasets, temperature=2.0, maximum=49).rates("train")
+        roots = np.sqrt([40, 21, 49])
+        assert list(found.values()) == pytest.approx(roots / roots.sum())
+
+    @pytest.mark.slow
+    def test_without_weights_every_example_comes_equally_often(self, datasets: Mapping[str, Data]) -> None:
+        found = Mixture(datasets)
+        assert found.rates("train") == pytest.approx({"a": 40 / 161, "b": 21 / 161, "c": 100 / 161})
+        assert found.epochs("train", global_batch_size=7, step=46) == pytest.approx(dict.fromkeys("abc", 2.0))
+        counts = collections.Counter(itertools.chain(*rows_of(elements_of(found, batch=7, steps=46))))
+        assert counts == dict.fromkeys([*range(40), *range(1000, 1021), *range(2000, 2100)], 2)
+
+    @pytest.mark.slow
+    def test_rows_of_all_datasets_are_mixed_within_a_batch(self, mixed: Mixture) -> None:
+        firsts = collections.Counter(rows[0] // 1000 for rows in rows_of(elements_of(mixed, batch=10, steps=200)))
+        assert [firsts[at] / 200 for at in range(3)] == pytest.approx(list(WEIGHTS.values()), abs=0.12)
+
+
+class TestEachDataset:
+    @pytest.mark.slow
+    def test_is_read_as_it_would_be_alone(self, mixed: Mixture) -> None:
+        rows = by_dataset(itertools.chain(*rows_of(elements_of(mixed, batch=10, steps=60, seed=3))))
+        for name, data in mixed.datasets.items():
+            alone = data.dataset("train", global_batch_size=1, seed=mixture.source_seed(3, name), shuffle=SMALL)
+            expected = [int(element["row"][0]) for element in alone.take(len(rows[name]))]
+            # Ten rows of a batch have 5, 3 and 2 of the datasets, in another order within the batch.
+            size = int(10 * WEIGHTS[name])
+            assert [set(part) for part in batched(rows[name], size)] == [set(part) for part in batched(expected, size)]
+
+    @pytest.mark.slow
+    def test_has_epochs_of_its_own_each_in_another_order(self, mixed: Mixture) -> None:
+        rows = by_dataset(itertools.chain(*rows_of(elements_of(mixed, batch=10, steps=105))))["b"]
+        epochs = batched(rows, 21)
+        assert [sorted(epoch) for epoch in epochs] == [list(range(1000, 1021))] * 15
+        assert len({tuple(epoch) for epoch in epochs}) == 15
+
+    @pytest.mark.slow
+    def test_is_shuffled_in_its_own_way(self, write_dataset: WriteDataset) -> None:
+        data = [reader.open(write_dataset({"train": shards(30, 30, first=first)})) for first in (0, 1000)]
+        rows = rows_of(elements_of(Mixture({"a": data[0], "b": data[1]}), batch=2, steps=60))
+        found = by_dataset(itertools.chain(*rows))
+        assert found["a"] != [row - 1000 for row in found["b"]]
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("hosts", [2, 3])
+    def test_is_dealt_out_to_hosts_without_overlap(self, mixed: Mixture, hosts: int) -> None:
+        # Two hosts get shards of a and b, three of a alone; of c, each keeps some records. A step of 14 rows is less
+        # than an epoch of any dataset on any host: the smallest shard of a has 7.
+        seen = [
+            rows_of(elements_of(mixed, batch=14 * hosts, steps=1, hosts=hosts, host=host, replicas=hosts))[0]
+            for host in range(hosts)
+        ]
+        assert len(set(itertools.chain(*seen))) == 14 * hosts
+        assert all(by_dataset(rows)[name] for rows in seen for name in FIRST)
+
+    @pytest.mark.slow
+    def test_keeps_its_order_when_another_is_added(self, datasets: Mapping[str, Data]) -> None:
+        two = Mixture({name: datasets[name] for name in "ab"}, weights={"a": 0.5, "b": 0.5})
+        three = Mixture(datasets, weights={"a": 0.4, "b": 0.4, "c": 0.2})
+        few, many = (
+            by_dataset(itertools.chain(*rows_of(elements_of(each, batch=batch, steps=20))))
+            for each, batch in ((two, 4), (three, 5))
+        )
+        for name in "ab":
+            assert [set(pair) for pair in batched(few[name], 2)] == [set(pair) for pair in batched(many[name], 2)]
+
+
+def batched(values: list[int], size: int) -> list[list[int]]:
+    return [values[start : start + size] for start in range(0, len(values), size)]
+
+
+class TestReproducible:
+    @pytest.mark.slow
+    def test_the_same_seed_gives_the_same_batches(self, mixed: Mixture) -> None:
+        options: dict[str, Any] = {"batch": 8, "steps": 20, "seed": 5, "objective": objectives.masked_lm(0.5)}
+        assert digests(elements_of(mixed, **options)) == digests(elements_of(mixed, **options))
+
+    @pytest.mark.slow
+    def test_another_seed_gives_others(self, mixed: Mixture) -> None:
+        one, other = (rows_of(elements_of(mixed, batch=8, steps=5, seed=seed)) for seed in (0, 1))
+        assert all(rows != others for rows, others in zip(one, other, strict=True))
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("batch", "hosts", "replicas", "weights"),
+        [
+            (12, 2, 4, WEIGHTS),
+            (9, 3, 3, {"a": 0.98, "b": 0.013, "c": 0.007}),
+            (3, 1, 1, {"a": 1.0, "b": 2**0.5, "c": 0.1}),
+        ],
+        ids=["two hosts", "rare datasets on three hosts", "rates without a short cycle"],
+    )
+    def test_start_step_continues_bit_for_bit(
+        self, datasets: Mapping[str, Data], batch: int, hosts: int, replicas: int, weights: Mapping[str, float]
+    ) -> None:
+        mixed, steps = Mixture(datasets, weights=weights), 45
+        options: dict[str, Any] = {"batch": batch, "hosts": hosts, "host": hosts - 1, "replicas": replicas}
+        options["objective"] = objectives.masked_lm(0.5)
+        whole = digests(elements_of(mixed, steps=steps, **options))
+        for start in (17, 36):
+            rest = digests(elements_of(mixed, steps=steps - start, start_step=start, **options))
+            assert rest == whole[start * replicas // hosts :], start
+
+    @pytest.mark.slow
+    def test_a_step_far_away_is_there_at_once(self, mixed: Mixture) -> None:
+        far = 10**9 + 3
+        two = rows_of(elements_of(mixed, batch=8, steps=2, start_step=far))
+        assert rows_of(elements_of(mixed, batch=8, steps=1, start_step=far + 1)) == two[1:]
+
+
+class TestFitForATpu:
+    @pytest.mark.slow
+    def test_every_shape_is_static_and_nothing_wider_than_32_bits(self, mixed: Mixture) -> None:
+        spec = elements_of(mixed, batch=16, steps=1, replicas=8).element_spec
+        assert {name: tuple(leaf.shape) for name, leaf in spec.items()} == {
+            "input_ids": (2, LENGTH),
+            "attention_mask": (2, LENGTH),
+            "token_type_ids": (2, LENGTH),
+            "label": (2,),
+            "row": (2,),
+            "example_weight": (2,),
+        }
+        assert {leaf.dtype for leaf in spec.values()} == {tf.int32, tf.float32}
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("start_step", [17, 0])
+    def test_the_graph_runs_no_python(self, mixed: Mixture, start_step: int) -> None:
+        fn = mixed.input_fn(
+            "train", global_batch_size=8, objective=objectives.masked_lm(), start_step=start_step, shuffle=SMALL
+        )
+        ops = graph_ops(fn(context()))
+        assert "ZipDataset" in ops
+        assert not impure(ops)
+
+    @pytest.mark.slow
+    def test_a_tpu_vm_can_read_it(self, mixed: Mixture) -> None:
+        found = readiness.check_data(mixed, "train", global_batch_size=16, tpu="vm", objective=objectives.causal_lm())
+        assert found == []
+
+    @pytest.mark.slow
+    def test_on_a_tpu_node_nothing_but_the_local_paths_is_in_the_way(self, mixed: Mixture) -> None:
+        found = readiness.check_data(mixed, "train", global_batch_size=16, tpu="node")
+        assert {finding.kind for finding in found} == {"path"}
+
+    @pytest.mark.slow
+    def test_a_dataset_with_fewer_shards_than_hosts_is_pointed_out(self, mixed: Mixture) -> None:
+        found = readiness.check_data(mixed, "train", global_batch_size=16, tpu="vm", num_hosts=2, num_replicas=8)
+        assert [finding.problem for finding in found if finding.kind == "shards"] == [
+            "fewer shards (1) than hosts (2): each host reads all and drops most records"
+        ]
+
+    @pytest.mark.slow
+    def test_a_strategy_deals_it_out(self, mixed: Mixture) -> None:
+        strategy = tf.distribute.get_strategy()
+        fn = mixed.input_fn("train", global_batch_size=8, objective=objectives.classification())
+        inputs, labels, weights = next(iter(strategy.distribute_datasets_from_function(fn)))
+        assert set(inputs) == {"input_ids", "attention_mask", "token_type_ids"}
+        assert labels.shape == weights.shape == (8,)
+
+    @pytest.mark.slow
+    def test_training_is_known_to_be_endless(self, mixed: Mixture) -> None:
+        assert mixed.dataset("train", global_batch_size=8).cardinality() == tf.data.INFINITE_CARDINALITY
+
+
+def changed(data: Data, **changes: Any) -> Data:
+    return dataclasses.replace(data, manifest=dataclasses.replace(data.manifest, **changes))
+
+
+def with_feature(data: Data, changed_name: str, /, **changes: Any) -> Data:
+    features = (
+        dataclasses.replace(each, **changes) if each.name == changed_name else each
+        for each in data.manifest.schema.features
+    )
+    return changed(data, schema=Schema(tuple(features)))
+
+
+class TestRefusals:
+    @pytest.fixture
+    def data(self, datasets: Mapping[str, Data]) -> Data:
+        return datasets["a"]
+
+    def refusal(self, one: Data, other: Data) -> ReaderError:
+        with pytest.raises(ReaderError) as caught:
+            Mixture({"one": one, "other": other})
+        assert "'one'" in caught.value.cause
+        assert "'other'" in caught.value.cause
+        assert caught.value.remedy
+        return caught.value
+
+    def test_another_tokenizer(self, data: Data) -> None:
+        facts = tokenizer_facts(name="large", content_sha256="1" * 64)
+        error = self.refusal(data, changed(data, tokenizer=facts))
+        assert "'large' (content 111111111111)" in error.cause
+        assert "--tokenizer" in error.remedy
+
+    def test_another_padding_token(self, data: Data) -> None:
+        assert "pad_id 3" in self.refusal(data, changed(data, tokenizer=tokenizer_facts(pad_id=3))).cause
+
+    @pytest.mark.parametrize(
+        ("name", "changes", "words", "remedy"),
+        [
+            ("input_ids", {"shape": (16,)}, "int64 [16] of role 'token_ids'", "--max-length"),
+            ("label", {"dtype": "float32"}, "float32 [] of role 'label'", "with labels, of the same kind"),
+            ("row", {"name": "line"}, "'line'", "--keep-column"),
+            ("attention_mask", {"role": "loss_mask"}, "role 'loss_mask'", "--layout"),
+        ],
+    )
+    def test_another_feature(self, data: Data, name: str, changes: Any, words: str, remedy: str) -> None:
+        error = self.refusal(data, with_feature(data, name, **changes))
+        assert words in error.cause
+        assert remedy in error.remedy
+
+    @pytest.mark.parametrize("unlabelled_first", [True, False])
+    def test_labels_in_one_only(self, data: Data, unlabelled_first: bool) -> None:
+        features = tuple(each for each in PAD_SCHEMA.features if each.name != "label")
+        pair = [data, changed(data, schema=Schema(features))]
+        error = self.refusal(*(reversed(pair) if unlabelled_first else pair))
+        assert "feature 'label'" in error.cause
+        assert "with labels" in error.remedy
+
+    def test_another_layout(self, data: Data, write_dataset: WriteDataset) -> None:
+        concat = reader.open(write_dataset({}, schema=CONCAT_SCHEMA))
+        assert "--layout" in self.refusal(data, concat).remedy
+
+    def test_no_dataset(self) -> None:
+        with pytest.raises(ReaderError, match="at least one"):
+            Mixture({})
+
+    def test_weights_and_temperature(self, datasets: Mapping[str, Data]) -> None:
+        with pytest.raises(ReaderError, match="weights together with a temperature"):
+            Mixture(datasets, weights=WEIGHTS, temperature=2.0)
+
+    @pytest.mark.parametrize(
+        "options", [{"weights": {**WEIGHTS, "d": 1}}, {"weights": {**WEIGHTS, "a": 0}}, {"temperature": -1.0}]
+    )
+    def test_wrong_rates_at_once(self, datasets: Mapping[str, Data], options: Any) -> None:
+        with pytest.raises(ReaderError, match=r"'d'|above 0"):
+            Mixture(datasets, **options)
+
+    def test_a_split_that_one_has_not(self, mixed: Mixture) -> None:
+        assert list(mixed.splits) == ["train"]
+        with pytest.raises(ReaderError, match=r"dataset 'b' .* has no split 'validation'") as caught:
+            mixed.dataset("validation", global_batch_size=8, training=True)
+        assert "['train']" in caught.value.remedy
+
+    def test_an_evaluation(self, mixed: Mixture) -> None:
+        with pytest.raises(ReaderError, match="only that is mixed") as caught:
+            mixed.dataset("train", global_batch_size=8, training=False)
+        assert "mixture.datasets.items()" in caught.value.remedy
+
+    def test_a_dataset_with_fewer_examples_than_hosts(self, data: Data, write_dataset: WriteDataset) -> None:
+        tiny = reader.open(write_dataset({"train": shards(1, first=0)}))
+        fn = Mixture({"a": data, "b": tiny}, weights={"a": 1, "b": 1}).input_fn("train", global_batch_size=8)
+        with pytest.raises(ReaderError, match="has 1 examples, expected at least one for each of the 2 hosts"):
+            fn(context(hosts=2, replicas=2))
+
+    def test_a_weight_of_less_than_a_row_in_thousands_of_elements(self, datasets: Mapping[str, Data]) -> None:
+        rare = Mixture(datasets, weights={"a": 1, "b": 1, "c": 1e-9})
+        with pytest.raises(ReaderError, match="dataset 'c' has a share of 5e-10"):
+            rare.dataset("train", global_batch_size=8)
+
+
+class TestWhatMayDiffer:
+    @pytest.fixture
+    def data(self, datasets: Mapping[str, Data]) -> Data:
+        return datasets["a"]
+
+    def test_the_order_of_the_features_and_their_descriptions(self, data: Data) -> None:
+        features = tuple(dataclasses.replace(each, meaning="other") for each in reversed(PAD_SCHEMA.features))
+        found = Mixture({"a": data, "b": changed(data, schema=Schema(features))})
+        assert found.manifest.schema == data.manifest.schema
+
+    @pytest.mark.slow
+    def test_a_value_that_is_constant_in_one_of_them(self, data: Data, write_dataset: WriteDataset) -> None:
+        pairs = [{**rows, "token_type_ids": rows["attention_mask"]} for rows in shards(30, first=1000)]
+        other = reader.open(write_dataset({"train": pairs}))
+        found = Mixture({"a": with_feature(data, "token_type_ids", constant=0), "b": other})
+        (batch,) = found.dataset("train", global_batch_size=70).take(1)
+        expected = np.where(batch["row"][:, None] < 1000, 0, batch["attention_mask"])
+        np.testing.assert_array_equal(batch["token_type_ids"], expected)
+
+    def test_a_value_that_is_the_same_constant_in_all_need_not_be_parsed(self, data: Data) -> None:
+        single = with_feature(data, "token_type_ids", constant=0)
+        assert Mixture({"a": single, "b": single}).manifest.schema["token_type_ids"].constant == 0
+
+    @pytest.mark.slow
+    def test_label_names_as_long_as_no_label_is_learned(self, data: Data) -> None:
+        named = [changed(data, label_names=names) for names in (("bad", "good"), ("no", "yes"))]
+        found = Mixture({"a": named[0], "b": named[1]})
+        found.dataset("train", global_batch_size=8, objective=objectives.masked_lm())
+        with pytest.raises(ReaderError, match=r"\['no', 'yes'\].*\['bad', 'good'\]") as caught:
+            found.dataset("train", global_batch_size=8, objective=objectives.classification())
+        assert "the same label names" in caught.value.remedy
+
+    def test_an_objective_that_fits_none_of_them_says_so_itself(self, data: Data, write_dataset: WriteDataset) -> None:
+        roots = [write_dataset({"train": concat_shard()}, schema=CONCAT_SCHEMA) for _ in range(2)]
+        found = Mixture({str(at): reader.open(root) for at, root in enumerate(roots)})
+        with pytest.raises(ReaderError, match="no label among the features"):
+            found.dataset("train", global_batch_size=8, objective=objectives.classification())
+
+
+def concat_shard() -> list[dict[str, np.ndarray]]:
+    rows = pad_rows(20)
+    return [{"input_ids": rows["input_ids"], "num_tokens": rows["attention_mask"].sum(axis=1)}]
+
+
+class TestManifest:
+    def test_the_fingerprint_covers_datasets_and_rates(self, datasets: Mapping[str, Data]) -> None:
+        def fingerprint(names: str, **options: Any) -> str:
+            return Mixture({name: datasets[name] for name in names}, **options).manifest.fingerprint
+
+        found = [
+            fingerprint("ab"),
+            fingerprint("ac"),
+            fingerprint("ab", temperature=2.0),
+            fingerprint("ab", maximum=9),
+            fingerprint("ab", weights={"a": 1, "b": 2}),
+            fingerprint("ab", weights={"a": 2, "b": 1}),
+        ]
+        assert fingerprint("ab") == found[0]
+        # Those of this fixture have all the same one, so names tell a and b apart.
+        assert len(set(found)) == len(found)
+
+    def test_splits_are_those_of_all(self, mixed: Mixture) -> None:
+        assert mixed.num_examples("train") == 161
+        assert mixed.fewest_shards("train") == 1
+
+    def test_tokens_per_example_are_of_what_is_read(self, datasets: Mapping[str, Data]) -> None:
+        def tokens(data: Data, count: int) -> Data:
+            split = data.splits["train"]
+            of_shard = dataclasses.replace(split.shards[0], num_tokens=count)
+            splits = {"train": dataclasses.replace(split, shards=(of_shard, *split.shards[1:]))}
+            return dataclasses.replace(data, manifest=dataclasses.replace(data.manifest, splits=splits))
+
+        pair = {"a": tokens(datasets["a"], 40 * 8), "b": tokens(datasets["b"], 21 * 3)}
+        assert Mixture(pair, weights={"a": 3, "b": 1}).tokens_per_example("train") == pytest.approx(6.75)
+
+
+def test_open_shards_are_shared_among_the_datasets(datasets: Mapping[str, Data]) -> None:
+    usual = Shuffle()
+    one, three, many = (
+        Mixture({f"{at}": datasets["a"] for at in range(count)})._usual_shuffle() for count in (1, 3, 30)
+    )
+    assert (one, three.cycle_length, many.cycle_length) == (usual, 6, 4)
+    assert three.window == usual.window

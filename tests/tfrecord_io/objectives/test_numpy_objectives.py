@@ -1,0 +1,224 @@
+"""Objectives in NumPy: equal to the graph's where nothing is left to chance, and as likely where something is."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, PAD_SCHEMA, make_manifest, pad_rows
+from tests.tfrecord_io.objectives.test_objectives import SEED, batch
+from tests.tfrecord_io.objectives.test_objectives_packed import CHAT_SCHEMA, PACK_SCHEMA, PACKED_CHAT_SCHEMA
+from tests.tfrecord_io.objectives.test_objectives_packed import TOKENIZER as PACKED_TOKENIZER
+from tests.tfrecord_io.objectives.test_objectives_seq2seq import SCHEMA as SEQ2SEQ_SCHEMA
+from tests.tfrecord_io.objectives.test_objectives_spans import EOS, TOKENIZER, manifest_of
+from tfrecord_io import numpy_objectives, objectives
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.numpy_objectives import spans
+from tfrecord_io.objective_parts.spans import SpanCounts
+from tfrecord_io.objectives.span_draws import draw_spans
+from tfrecord_io.schema import Schema
+
+RNG = np.random.default_rng
+
+
+def random_rows(schema: Schema, num_rows: int = 60, *, left: bool = False) -> dict[str, np.ndarray]:
+    """Rows of 0 to L tokens, each of one or more segments; special tokens and EOS are among the ids."""
+    rng = RNG(3)
+    columns: dict[str, np.ndarray] = {}
+    for feature in schema.features:
+        length = feature.num_values
+        mask = np.arange(length) < rng.integers(0, length + 1, (num_rows, 1))
+        if feature.role in ("token_ids", "target_ids"):
+            columns[feature.name] = rng.integers(0, 40, (num_rows, length))
+        elif feature.role == "segment_ids":
+            columns[feature.name] = (1 + np.cumsum(rng.random((num_rows, length)) < 0.3, axis=1)) * mask
+        elif feature.role == "num_tokens":
+            columns[feature.name] = rng.integers(0, LENGTH + 1, num_rows)
+        elif "mask" in feature.role:
+            columns[feature.name] = (mask[:, ::-1] if left else mask).astype(np.int64)
+        else:
+            columns[feature.name] = rng.integers(0, 2, (num_rows, *feature.shape))
+    return columns
+
+
+def in_graph(objective: Any, manifest: Manifest, columns: dict[str, np.ndarray], **more: Any) -> Any:
+    """What the graph's objective gives for the same rows, as the reader would hand them over."""
+    features = batch(columns, **more)
+    roles = {feature.role: feature.name for feature in manifest.schema.features}
+    if "attention_mask" not in roles:
+        ids = columns[roles["token_ids"]]
+        tokens = columns[roles["segment_ids"]] > 0 if "segment_ids" in roles else None
+        mask = np.arange(ids.shape[1]) < columns[roles["num_tokens"]][:, None] if tokens is None else tokens
+        features["attention_mask"] = tf.constant(mask, tf.int32)
+    return objective.bind(manifest)(features, seed=SEED)
+
+
+def assert_equal(found: Any, expected: Any) -> None:
+    assert list(found[0]) == list(expected[0])
+    for name, values in found[0].items():
+        np.testing.assert_array_equal(values, expected[0][name], err_msg=name)
+    np.testing.assert_array_equal(found[1], expected[1])
+    assert found[2].dtype == np.float32
+    np.testing.assert_array_equal(found[2], expected[2])
+
+
+CAUSAL = [
+    pytest.param(make_manifest(), id="pad"),
+    pytest.param(make_manifest(CONCAT_SCHEMA), id="concat"),
+    pytest.param(make_manifest(PACK_SCHEMA, tokenizer=PACKED_TOKENIZER), id="pack"),
+    pytest.param(make_manifest(CHAT_SCHEMA, tokenizer=PACKED_TOKENIZER), id="chat"),
+    pytest.param(make_manifest(PACKED_CHAT_SCHEMA, tokenizer=PACKED_TOKENIZER), id="packed chat"),
+]
+
+
+@pytest.mark.parametrize("manifest", CAUSAL)
+@pytest.mark.parametrize("left", [False, True])
+def test_causal_lm_is_the_graphs(manifest: Manifest, left: bool) -> None:
+    columns = random_rows(manifest.schema, left=left)
+    found = numpy_objectives.causal_lm().bind(manifest)(columns)
+    assert found[1].dtype == np.int64
+    assert_equal(found, in_graph(objectives.causal_lm(), manifest, columns))
+
+
+@pytest.mark.parametrize("start", ["pad", "cls", 17])
+@pytest.mark.parametrize("left", [False, True])
+def test_seq2seq_is_the_graphs(start: Any, left: bool) -> None:
+    manifest = make_manifest(SEQ2SEQ_SCHEMA)
+    columns = random_rows(manifest.schema, left=left)
+    found = numpy_objectives.seq2seq(decoder_start_id=start).bind(manifest)(columns)
+    assert_equal(found, in_graph(objectives.seq2seq(decoder_start_id=start), manifest, columns))
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_span_corruption_is_the_graphs_for_the_same_spans(left: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn_by_graph(length_B: np.ndarray, counts: SpanCounts, *, rng: Any) -> tuple[np.ndarray, np.ndarray]:
+        del rng
+        first, hidden = draw_spans(tf.constant(length_B, tf.int32), counts, seed=SEED)
+        return first.numpy(), hidden.numpy()
+
+    monkeypatch.setattr(spans, "draw_spans", drawn_by_graph)
+    manifest = manifest_of(24)
+    columns = random_rows(manifest.schema, 200, left=left)
+    columns["input_ids"][::3, -1] = EOS
+    options: dict[str, Any] = {"density": 0.3, "mean_span": 2.0}
+    found = numpy_objectives.span_corruption(**options).bind(manifest)(columns, rng=RNG(0))
+    assert_equal(found, in_graph(objectives.span_corruption(**options), manifest, columns))
+
+
+def test_every_choice_of_spans_is_equally_likely() -> None:
+    """3 of 10 tokens in 2 spans: 2 ways to cut the spans, 28 to cut the gaps."""
+    counts = SpanCounts.of(12, density=0.3, mean_span=1.5)
+    _, hidden = spans.draw_spans(np.full(28_000, 10), counts, rng=RNG(0))
+    seen = Counter(map(bytes, hidden))
+    # Spans that touch look like one: patterns of one span of 3 can come from either cut, and others from one.
+    assert all(np.frombuffer(pattern, np.bool_).sum() == 3 for pattern in seen)
+    first, _ = spans.draw_spans(np.full(28_000, 10), counts, rng=RNG(1))
+    graph_first, graph_hidden = (each.numpy() for each in draw_spans(tf.fill([28_000], 10), counts, seed=SEED))
+    assert set(seen) == set(map(bytes, graph_hidden))
+    np.testing.assert_allclose(first.mean(axis=0), graph_first.mean(axis=0), atol=0.012)
+    np.testing.assert_allclose(hidden.mean(axis=0), graph_hidden.mean(axis=0), atol=0.012)
+    expected = Counter(map(bytes, graph_hidden))
+    for pattern, times in seen.items():
+        assert abs(times - expected[pattern]) < 6 * (2 * expected[pattern]) ** 0.5
+
+
+def test_texts_of_any_length_lose_what_the_counts_say() -> None:
+    counts = SpanCounts.of(30, density=0.4, mean_span=2.5)
+    length_B = np.repeat(np.arange(31), 20)
+    first, hidden = spans.draw_spans(length_B, counts, rng=RNG(0))
+    np.testing.assert_array_equal(hidden.sum(axis=1), counts.noise[length_B])
+    np.testing.assert_array_equal(first.sum(axis=1), counts.spans[length_B])
+    assert not (hidden & (np.arange(31) >= length_B[:, None])).any()
+
+
+def test_masked_lm_hides_as_many_as_the_graph() -> None:
+    manifest, columns = make_manifest(), pad_rows(20_000)
+    inputs, labels, weights = numpy_objectives.masked_lm(0.2).bind(manifest)(columns, rng=RNG(0))
+    np.testing.assert_array_equal(labels, columns["input_ids"])
+    ids, seen, chosen = columns["input_ids"], inputs["input_ids"], weights > 0
+    ordinary = (ids > 4) & (columns["attention_mask"] > 0)
+    assert not (chosen & ~ordinary).any()
+    np.testing.assert_array_equal(seen[~chosen], ids[~chosen])
+    assert abs(chosen[ordinary].mean() - 0.2) < 0.01
+    masked, kept = seen[chosen] == manifest.tokenizer.mask_id, seen[chosen] == ids[chosen]
+    assert abs(masked.mean() - 0.8) < 0.02
+    assert abs(kept.mean() - 0.1) < 0.02
+    drawn = seen[chosen][~masked & ~kept]
+    assert drawn.min() > 4
+    assert drawn.max() < manifest.tokenizer.vocab_size
+    graph_inputs, _, graph_weights = in_graph(objectives.masked_lm(0.2), manifest, columns)
+    graph_chosen = graph_weights.numpy() > 0
+    assert abs(graph_chosen[ordinary].mean() - chosen[ordinary].mean()) < 0.01
+    graph_masked = graph_inputs["input_ids"].numpy()[graph_chosen] == manifest.tokenizer.mask_id
+    assert abs(graph_masked.mean() - masked.mean()) < 0.02
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_the_attention_mask_of_segments_is_the_graphs(causal: bool) -> None:
+    segments = np.array([[1, 1, 2, 0], [1, 2, 2, 3], [0, 0, 0, 0]])
+    expected = objectives.segment_attention_mask(tf.constant(segments), causal=causal)
+    np.testing.assert_array_equal(numpy_objectives.segment_attention_mask(segments, causal=causal), expected)
+
+
+BOUND = [
+    pytest.param(numpy_objectives.masked_lm(), make_manifest(), id="masked_lm"),
+    pytest.param(numpy_objectives.causal_lm(), make_manifest(), id="causal_lm"),
+    pytest.param(numpy_objectives.span_corruption(), manifest_of(24), id="span_corruption"),
+    pytest.param(numpy_objectives.seq2seq(), make_manifest(SEQ2SEQ_SCHEMA), id="seq2seq"),
+]
+
+
+@pytest.mark.parametrize(("objective", "manifest"), BOUND)
+def test_the_same_generator_gives_the_same(objective: Any, manifest: Manifest) -> None:
+    bound = objective.bind(manifest)
+    columns = random_rows(manifest.schema)
+    found = bound(columns, rng=RNG(5))
+    assert_equal(found, bound.with_rng(columns, RNG(5)))
+    assert_equal(found, pickle.loads(pickle.dumps(bound))(columns, rng=RNG(5)))
+
+
+@pytest.mark.parametrize(("objective", "manifest"), BOUND)
+def test_a_row_without_batch_gives_what_a_batch_of_one_gives(objective: Any, manifest: Manifest) -> None:
+    bound = objective.bind(manifest)
+    columns = random_rows(manifest.schema)
+    single = bound({name: values[7] for name, values in columns.items()}, rng=RNG(5))
+    stacked = bound({name: values[7:8] for name, values in columns.items()}, rng=RNG(5))
+    assert_equal(
+        ({name: values[np.newaxis] for name, values in single[0].items()}, single[1][None], single[2][None]), stacked
+    )
+
+
+@pytest.mark.parametrize(("objective", "manifest"), BOUND)
+def test_the_features_are_left_as_they_were(objective: Any, manifest: Manifest) -> None:
+    columns = random_rows(manifest.schema)
+    before = {name: values.copy() for name, values in columns.items()}
+    objective.bind(manifest)(columns, rng=RNG(0))
+    assert list(columns) == list(before)
+    for name, values in before.items():
+        np.testing.assert_array_equal(columns[name], values)
+
+
+@pytest.mark.parametrize(("objective", "manifest"), BOUND)
+def test_rows_of_weight_0_have_no_token_weight(objective: Any, manifest: Manifest) -> None:
+    columns = {**random_rows(manifest.schema, 4), "example_weight": np.array([1, 0, 1, 0], np.float32)}
+    *_, weights = objective.bind(manifest)(columns, rng=RNG(0))
+    assert not weights[1::2].any()
+
+
+def test_what_the_graph_refuses_is_refused() -> None:
+    with pytest.raises(ReaderError, match="no target_ids"):
+        numpy_objectives.seq2seq().bind(make_manifest(PAD_SCHEMA))
+    with pytest.raises(ReaderError, match="sentinels, expected one for each span"):
+        numpy_objectives.span_corruption(eos_id=EOS).bind(make_manifest(PAD_SCHEMA))
+    with pytest.raises(ReaderError, match="several documents each"):
+        numpy_objectives.span_corruption().bind(make_manifest(PACK_SCHEMA, tokenizer=TOKENIZER))
+    with pytest.raises(ReaderError, match="probability is 2"):
+        numpy_objectives.masked_lm(2)
+    with pytest.raises(ReaderError, match="density is 1"):
+        numpy_objectives.span_corruption(1)

@@ -1,0 +1,209 @@
+"""Objectives on rows of several documents, and on conversations."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.tfrecord_io.conftest import LENGTH, WriteDataset, graph_ops, impure, make_manifest, tokenizer_facts
+from tests.tfrecord_io.objectives.test_objectives import SEED, batch, in_tf_data
+from tfrecord_io import objectives, reader
+from tfrecord_io.objectives import Objective
+from tfrecord_io.schema import Feature, Role, Schema
+
+VOCAB_SIZE = 50
+TOKENIZER = tokenizer_facts(vocab_size=VOCAB_SIZE)
+
+
+def per_token(name: str, role: Role) -> Feature:
+    return Feature(name=name, dtype="int64", shape=(LENGTH,), role=role)
+
+
+IDS, MASK, LOSS_MASK = (
+    per_token("input_ids", "token_ids"),
+    per_token("attention_mask", "attention_mask"),
+    per_token("loss_mask", "loss_mask"),
+)
+PACKED = (IDS, per_token("segment_ids", "segment_ids"), per_token("positions", "positions"))
+PACK_SCHEMA, CHAT_SCHEMA = Schema(PACKED), Schema((IDS, MASK, LOSS_MASK))
+PACKED_CHAT_SCHEMA = Schema((*PACKED, LOSS_MASK))
+
+Documents = list[list[int]]
+documents = st.lists(st.lists(st.integers(5, VOCAB_SIZE - 1), min_size=1, max_size=4), max_size=5).filter(
+    lambda made: sum(map(len, made)) <= LENGTH
+)
+
+
+def packed(rows: list[Documents]) -> dict[str, np.ndarray]:
+    """Rows of these documents, padded on the right."""
+    columns = {feature.name: np.zeros((len(rows), LENGTH), np.int64) for feature in PACKED}
+    for row, texts in enumerate(rows):
+        ids = [token for text in texts for token in text]
+        segments = [segment for segment, text in enumerate(texts, 1) for _ in text]
+        positions = [place for text in texts for place in range(len(text))]
+        for name, values in zip(columns, (ids, segments, positions), strict=True):
+            columns[name][row, : len(values)] = values
+    return columns
+
+
+def packed_batch(rows: list[Documents], **more: Any) -> dict[str, tf.Tensor]:
+    """As the reader gives it: with the mask that it makes."""
+    columns = packed(rows)
+    return batch({**columns, "attention_mask": (columns["segment_ids"] > 0).astype(np.int64), **more})
+
+
+def applied(objective: Objective, features: dict[str, tf.Tensor], *, schema: Schema = PACK_SCHEMA) -> Any:
+    return objective.bind(make_manifest(schema, tokenizer=TOKENIZER))(features, seed=SEED)
+
+
+EVERY_OBJECTIVE = [
+    pytest.param(objectives.causal_lm(), id="causal_lm"),
+    pytest.param(objectives.masked_lm(0.5), id="masked_lm"),
+    pytest.param(objectives.gathered_masked_lm(0.5), id="gathered_masked_lm"),
+]
+
+
+class TestReading:
+    """Packed rows as the reader gives them."""
+
+    def test_the_mask_is_made_from_the_segments(self, write_dataset: WriteDataset) -> None:
+        columns = packed([[[5, 6], [7]], [[8] * LENGTH], [[9, 9, 9]]])
+        data = reader.open(str(write_dataset({"test": [columns]}, schema=PACK_SCHEMA)))
+        element = next(iter(data.dataset("test", global_batch_size=3)))
+        assert element["attention_mask"].dtype == tf.int32
+        np.testing.assert_array_equal(element["attention_mask"], columns["segment_ids"] > 0)
+
+    def test_rows_that_fill_up_a_batch_are_padding(self, write_dataset: WriteDataset) -> None:
+        data = reader.open(str(write_dataset({"test": [packed([[[5, 6]]])]}, schema=PACK_SCHEMA)))
+        element = next(iter(data.dataset("test", global_batch_size=2)))
+        assert element["example_weight"].numpy().tolist() == [1, 0]
+        for name in ("input_ids", "attention_mask", "segment_ids", "positions"):
+            assert element[name].numpy()[1].tolist() == [0] * LENGTH
+
+    @pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
+    def test_every_objective_is_pure_and_static(self, write_dataset: WriteDataset, objective: Objective) -> None:
+        columns = packed([[[5, 6], [7, 8, 9]], [[8] * LENGTH]])
+        data = reader.open(str(write_dataset({"train": [columns]}, schema=PACK_SCHEMA)))
+        dataset = data.dataset("train", global_batch_size=4, objective=objective)
+        assert not impure(graph_ops(dataset))
+        assert all(spec.shape.is_fully_defined() for spec in tf.nest.flatten(dataset.element_spec))
+        assert np.sum(next(iter(dataset))[2]) > 0
+
+
+@pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
+def test_segments_and_positions_are_inputs(objective: Objective) -> None:
+    features = packed_batch([[[5, 6], [7]], [[8, 9]]])
+    inputs, _, _ = applied(objective, features)
+    names = [name for name in inputs if name != objectives.MASKED_POSITIONS]
+    assert names == ["input_ids", "attention_mask", "segment_ids", "positions"]
+    for name in ("attention_mask", "segment_ids", "positions"):
+        np.testing.assert_array_equal(inputs[name], features[name])
+
+
+@pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
+def test_eager_and_tf_data_give_the_same(objective: Objective) -> None:
+    bound = objective.bind(make_manifest(PACK_SCHEMA, tokenizer=TOKENIZER))
+    features = packed_batch([[[5, 6], [7, 8, 9]], [[8] * LENGTH], []])
+    eager, graph = (tf.nest.flatten(made) for made in (bound(features, seed=SEED), in_tf_data(bound, features)))
+    for one, other in zip(eager, graph, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+class TestCausal:
+    """Which tokens are predicted."""
+
+    def test_no_token_predicts_another_document(self) -> None:
+        _, labels, weights = applied(objectives.causal_lm(), packed_batch([[[5, 6, 7], [8, 9]]]))
+        assert labels.numpy().tolist() == [[6, 7, 8, 9, 0, 0, 0, 0]]
+        assert weights.numpy().tolist() == [[1, 1, 0, 1, 0, 0, 0, 0]]
+
+    @settings(deadline=None, max_examples=50)
+    @given(rows=st.lists(documents, min_size=1, max_size=3))
+    def test_the_steps_that_count_are_those_of_the_documents_alone(self, rows: list[Documents]) -> None:
+        features = packed_batch(rows)
+        _, labels, weights = applied(objectives.causal_lm(), features)
+        for row, texts in enumerate(rows):
+            counted = weights.numpy()[row] == 1
+            seen, predicted = features["input_ids"].numpy()[row][counted], labels.numpy()[row][counted]
+            steps = [step for text in texts for step in itertools.pairwise(text)]
+            assert list(zip(seen, predicted, strict=True)) == steps
+
+    def test_a_conversation_learns_what_is_marked(self) -> None:
+        rows = {"input_ids": [[5, 6, 7, 8, 9, 0, 0, 0]], "attention_mask": [[1] * 5 + [0] * 3]}
+        features = batch({**rows, "loss_mask": [[0, 0, 1, 1, 0, 0, 0, 0]]})
+        inputs, _, weights = applied(objectives.causal_lm(), features, schema=CHAT_SCHEMA)
+        assert weights.numpy().tolist() == [[0, 1, 1, 0, 0, 0, 0, 0]], "7 and 8 are predicted, from 6 and 7"
+        assert list(inputs) == ["input_ids", "attention_mask"]
+
+    def test_the_first_token_of_a_packed_conversation_is_not_predicted(self) -> None:
+        marked = [[0, 1, 1, 1, 0, 0, 0, 0]]
+        features = packed_batch([[[5, 6], [7, 8]]], loss_mask=np.array(marked))
+        _, _, weights = applied(objectives.causal_lm(), features, schema=PACKED_CHAT_SCHEMA)
+        assert weights.numpy().tolist() == [[1, 0, 1, 0, 0, 0, 0, 0]], "6 and 8, but not 7, which begins a document"
+
+    def test_example_weights_count(self) -> None:
+        features = {**packed_batch([[[5, 6]], [[5, 6]]]), "example_weight": tf.constant([0.5, 0.0])}
+        _, _, weights = applied(objectives.causal_lm(), features)
+        assert weights.numpy()[:, 0].tolist() == [0.5, 0.0]
+
+
+class TestAttentionMask:
+    """Who sees whom."""
+
+    def test_the_worked_example(self) -> None:
+        segments = tf.constant([[1, 1, 2, 0]])
+        mask = objectives.segment_attention_mask(segments, causal=True)
+        assert mask.dtype == tf.bool
+        assert mask.numpy()[0].astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+        both_ways = objectives.segment_attention_mask(segments, causal=False)
+        assert both_ways.numpy()[0].astype(int).tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+
+    def test_its_shape_is_static_in_tf_data(self) -> None:
+        dataset = tf.data.Dataset.from_tensors(tf.constant([[1, 1, 2, 0]] * 3)).map(
+            lambda segments: objectives.segment_attention_mask(segments, causal=True)
+        )
+        assert dataset.element_spec.shape == (3, 4, 4)
+        assert next(iter(dataset)).numpy()[2].sum() == 4
+
+    @pytest.mark.parametrize("causal", [True, False])
+    @settings(deadline=None, max_examples=50)
+    @given(rows=st.lists(documents, min_size=1, max_size=3))
+    def test_a_model_gives_a_packed_document_what_it_gives_it_alone(self, rows: list[Documents], causal: bool) -> None:
+        columns = packed(rows)
+        mask = objectives.segment_attention_mask(tf.constant(columns["segment_ids"]), causal=causal).numpy()
+        made = attended(columns["input_ids"], columns["positions"], mask)
+        for row, texts in enumerate(rows):
+            begin = 0
+            for text in texts:
+                ids, positions = np.array([text]), np.arange(len(text))[None]
+                visible = np.tri(len(text), dtype=bool) if causal else np.ones((len(text), len(text)), bool)
+                alone = attended(ids, positions, visible[None])[0]
+                np.testing.assert_allclose(made[row, begin : begin + len(text)], alone, rtol=1e-9)
+                begin += len(text)
+
+    def test_that_model_tells_documents_apart_by_the_mask_alone(self) -> None:
+        columns = packed([[[5, 6, 7], [8, 9]]])
+        everything = np.tri(LENGTH, dtype=bool)[None]
+        made = attended(columns["input_ids"], columns["positions"], everything)
+        alone = attended(np.array([[8, 9]]), np.array([[0, 1]]), np.tri(2, dtype=bool)[None])
+        assert np.abs(made[0, 3:5] - alone[0]).max() > 0.01
+
+
+def attended(ids_BL: np.ndarray, positions_BL: np.ndarray, mask_BLL: np.ndarray) -> np.ndarray:
+    """float64 [B, L, D]: two layers of attention over embedded tokens and positions, with fixed random weights."""
+    rng = np.random.default_rng(0)
+    size = 6
+    tokens_VD, places_LD = rng.normal(size=(VOCAB_SIZE, size)), rng.normal(size=(LENGTH, size))
+    states_BLD = tokens_VD[ids_BL] + places_LD[positions_BL]
+    for _ in range(2):
+        query_BLD, key_BLD, value_BLD = (states_BLD @ rng.normal(size=(size, size)) for _ in range(3))
+        scores_BLL = np.where(mask_BLL, query_BLD @ key_BLD.transpose(0, 2, 1) / np.sqrt(size), -1e30)
+        shares_BLL = np.exp(scores_BLL - scores_BLL.max(axis=-1, keepdims=True))
+        states_BLD = np.tanh(states_BLD + shares_BLL / shares_BLL.sum(axis=-1, keepdims=True) @ value_BLD)
+    return states_BLD

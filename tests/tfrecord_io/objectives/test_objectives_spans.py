@@ -1,0 +1,311 @@
+"""Span corruption: nothing is lost, counts are exact, and every choice is equally likely."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.tfrecord_io.conftest import (
+    LENGTH,
+    PAD_SCHEMA,
+    WriteDataset,
+    graph_ops,
+    impure,
+    make_manifest,
+    pad_rows,
+    tokenizer_facts,
+)
+from tests.tfrecord_io.objectives.test_objectives import SEED, batch, in_tf_data
+from tfrecord_io import objectives, reader
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.objective_parts.spans import SpanCounts
+from tfrecord_io.objectives.span_draws import draw_spans
+from tfrecord_io.schema import Feature, Schema
+
+PAD, EOS = 0, 1
+SENTINELS = tuple(range(999, 899, -1))
+TOKENIZER = tokenizer_facts(eos_id=EOS, sentinel_ids=SENTINELS)
+
+
+def manifest_of(length: int) -> Manifest:
+    schema = Schema(
+        (
+            Feature(name="input_ids", dtype="int64", shape=(length,), role="token_ids"),
+            Feature(name="attention_mask", dtype="int64", shape=(length,), role="attention_mask"),
+        )
+    )
+    return make_manifest(schema, tokenizer=TOKENIZER)
+
+
+def text_batch(texts: list[list[int]], length: int, *, left: bool = False) -> dict[str, tf.Tensor]:
+    ids, mask = np.full((len(texts), length), PAD), np.zeros((len(texts), length), np.int64)
+    for row, text in enumerate(texts):
+        place = slice(length - len(text), length) if left else slice(0, len(text))
+        ids[row, place], mask[row, place] = text, 1
+    return batch({"input_ids": ids, "attention_mask": mask})
+
+
+def numbered(*lengths: int) -> list[list[int]]:
+    """Texts whose tokens tell where they were: 10, 11, 12, ..."""
+    return [list(range(10, 10 + length)) for length in lengths]
+
+
+def corrupted(
+    texts: list[list[int]], length: int, *, left: bool = False, seed: int = 0, **options: Any
+) -> list[tuple[list[int], list[int]]]:
+    """Of each text, inputs and targets without padding."""
+    bound = objectives.span_corruption(**options).bind(manifest_of(length))
+    inputs, labels, _ = bound(text_batch(texts, length, left=left), seed=tf.constant([seed, 7], tf.int64))
+    masks = (inputs["attention_mask"], inputs["decoder_attention_mask"])
+    assert all(np.all(np.diff(mask.numpy(), axis=1) <= 0) for mask in masks), "padding stands on the right"
+    ids, mask = inputs["input_ids"].numpy(), inputs["attention_mask"].numpy()
+    assert np.all(ids[mask == 0] == PAD)
+    targets = [row[: row.tolist().index(EOS) + 1] for row in labels.numpy()]
+    assert all(np.all(row[len(target) :] == PAD) for row, target in zip(labels.numpy(), targets, strict=True))
+    return [(row[kept == 1].tolist(), target.tolist()) for row, kept, target in zip(ids, mask, targets, strict=True)]
+
+
+def spans_of(target: list[int]) -> list[list[int]]:
+    """The spans of a target, each without its sentinel; sentinels must come in order."""
+    assert target[-1] == EOS
+    spans: list[list[int]] = []
+    for token in target[:-1]:
+        if token in SENTINELS:
+            assert token == SENTINELS[len(spans)]
+            spans.append([])
+        else:
+            spans[-1].append(token)
+    return spans
+
+
+def restored(inputs: list[int], target: list[int]) -> list[int]:
+    """The tokens of the row: each sentinel of the inputs replaced by the target's span."""
+    spans = iter(spans_of(target))
+    assert inputs[-1] == EOS
+    found = [token for each in inputs[:-1] for token in (next(spans) if each in SENTINELS else [each])]
+    assert next(spans, None) is None, "each span has its place"
+    return found
+
+
+def expected_counts(n: int, *, density: float, mean_span: float) -> tuple[int, int]:
+    """Tokens and spans that a text of n tokens loses, said once more; Python rounds halves to even, too."""
+    if n < 2:
+        return 0, 0
+    noise = min(max(round(density * n), 1), n - 1)
+    return noise, min(max(round(noise / mean_span), 1), n - noise + 1)
+
+
+shapes = st.integers(2, 40).flatmap(
+    lambda length: st.tuples(st.just(length), st.lists(st.integers(0, length), min_size=1, max_size=12))
+)
+densities = st.floats(0.02, 0.95)
+means = st.floats(1.0, 8.0)
+
+
+class TestEveryRow:
+    """What holds for any text, density and mean."""
+
+    @pytest.mark.slow
+    @settings(deadline=None, max_examples=20)
+    @given(shape=shapes, density=densities, mean_span=means, left=st.booleans(), seed=st.integers(0, 2**31))
+    def test_texts_come_back_from_inputs_and_targets(
+        self, shape: tuple[int, list[int]], density: float, mean_span: float, left: bool, seed: int
+    ) -> None:
+        length, sizes = shape
+        texts = numbered(*sizes)
+        made = corrupted(texts, length, left=left, seed=seed, density=density, mean_span=mean_span)
+        assert [restored(*each) for each in made] == texts
+
+    @settings(deadline=None, max_examples=20)
+    @given(shape=shapes, density=densities, mean_span=means, seed=st.integers(0, 2**31))
+    def test_so_many_tokens_in_so_many_spans_are_hidden(
+        self, shape: tuple[int, list[int]], density: float, mean_span: float, seed: int
+    ) -> None:
+        length, sizes = shape
+        made = corrupted(numbered(*sizes), length, seed=seed, density=density, mean_span=mean_span)
+        found = [spans_of(target) for _, target in made]
+        assert all(span for spans in found for span in spans), "no span is empty"
+        assert [(sum(map(len, spans)), len(spans)) for spans in found] == [
+            expected_counts(n, density=density, mean_span=mean_span) for n in sizes
+        ]
+
+    @pytest.mark.slow
+    @settings(deadline=None, max_examples=15)
+    @given(shape=shapes, density=densities, mean_span=means)
+    def test_spans_never_touch(self, shape: tuple[int, list[int]], density: float, mean_span: float) -> None:
+        length, sizes = shape
+        for inputs, _ in corrupted(numbered(*sizes), length, density=density, mean_span=mean_span):
+            assert not any(one in SENTINELS and other in SENTINELS for one, other in itertools.pairwise(inputs))
+
+    @pytest.mark.slow
+    @settings(deadline=None, max_examples=15)
+    @given(length=st.integers(2, 40), density=densities, mean_span=means)
+    def test_lengths_are_those_of_the_longest_row_and_no_longer(
+        self, length: int, density: float, mean_span: float
+    ) -> None:
+        options: dict[str, Any] = {"density": density, "mean_span": mean_span}
+        inputs, labels, weights = objectives.span_corruption(**options).bind(manifest_of(length))(
+            text_batch(numbered(*range(length + 1)), length), seed=SEED
+        )
+        made = corrupted(numbered(*range(length + 1)), length, **options)
+        assert inputs["input_ids"].shape[1] == inputs["attention_mask"].shape[1] == max(len(each) for each, _ in made)
+        assert labels.shape[1] == weights.shape[1] == max(len(target) for _, target in made)
+        assert inputs["decoder_input_ids"].shape == inputs["decoder_attention_mask"].shape == labels.shape
+
+
+def test_the_defaults_are_t5s_lengths() -> None:
+    # 15 % of 512 are 77 tokens in 26 spans: 512 - 77 + 26 + 1 and 77 + 26 + 1. T5 pretrains on 568 raw tokens that
+    # become 512 and 114.
+    for length, expected in ((512, (462, 104)), (568, (512, 114))):
+        counts = SpanCounts.of(length, density=0.15, mean_span=3.0)
+        assert (counts.input_length, counts.target_length) == expected
+
+
+class TestEnds:
+    """EOS, the start token, and rows with little or nothing in them."""
+
+    def test_an_eos_that_ends_a_row_is_the_end_of_its_inputs(self) -> None:
+        text = numbered(9)[0]
+        [(inputs, target)] = corrupted([[*text, EOS]], 12)
+        assert (inputs.count(EOS), target.count(EOS)) == (1, 1)
+        assert restored(inputs, target) == text
+
+    def test_an_eos_within_a_row_is_a_token_like_others(self) -> None:
+        text = [10, 11, EOS, 13, 14, EOS, EOS]
+        bound = objectives.span_corruption(density=0.1).bind(manifest_of(8))
+        inputs, _, _ = bound(text_batch([text], 8), seed=SEED)
+        assert np.sum(inputs["input_ids"].numpy() == EOS) >= 2
+
+    def test_another_id_can_be_the_end(self) -> None:
+        inputs, labels, _ = objectives.span_corruption(eos_id=3).bind(manifest_of(8))(
+            text_batch([[10, 11, 12, 3]], 8), seed=SEED
+        )
+        assert inputs["input_ids"].numpy()[inputs["attention_mask"].numpy() == 1][-1] == 3
+        assert np.sum(labels.numpy() == 3) == 1
+
+    def test_decoder_inputs_are_the_target_behind_the_start_token(self) -> None:
+        bound = objectives.span_corruption(decoder_start_id="cls").bind(manifest_of(12))
+        inputs, labels, weights = bound(text_batch(numbered(12), 12), seed=SEED)
+        assert inputs["decoder_input_ids"].numpy()[0, 0] == 2
+        np.testing.assert_array_equal(inputs["decoder_input_ids"].numpy()[0, 1:], labels.numpy()[0, :-1])
+        assert {value.dtype for value in (*inputs.values(), labels)} == {tf.int32}
+        assert weights.dtype == tf.float32
+
+    def test_weights_count_the_target_and_its_end(self) -> None:
+        texts = numbered(20, 12, 2)
+        bound = objectives.span_corruption().bind(manifest_of(20))
+        _, _, weights = bound({**text_batch(texts, 20), "example_weight": tf.constant([1.0, 0.5, 0.0])}, seed=SEED)
+        sizes = [len(target) for _, target in corrupted(texts, 20)]
+        expected = (np.arange(weights.shape[1]) < np.array(sizes)[:, None]) * np.array([[1], [0.5], [0]])
+        np.testing.assert_array_equal(weights, expected)
+
+    def test_a_row_that_is_too_short_to_lose_a_token_has_no_weight(self) -> None:
+        bound = objectives.span_corruption().bind(manifest_of(8))
+        _, _, weights = bound(text_batch(numbered(0, 1, 2), 8), seed=SEED)
+        assert (weights.numpy().sum(axis=1) > 0).tolist() == [False, False, True]
+
+
+class TestChance:
+    """Where spans lie."""
+
+    def test_the_same_seed_gives_the_same_and_another_one_another(self) -> None:
+        texts = numbered(*[20] * 50)
+        assert corrupted(texts, 20, seed=1) == corrupted(texts, 20, seed=1)
+        assert corrupted(texts, 20, seed=1) != corrupted(texts, 20, seed=2)
+
+    def test_every_possibility_is_equally_likely(self) -> None:
+        # 7 tokens lose 3 in 2 spans: 2 ways to cut 3, and 10 ways to place two spans among 4 others.
+        counts = SpanCounts.of(7, density=0.43, mean_span=1.5)
+        assert (counts.noise[7], counts.spans[7]) == (3, 2)
+        _, hidden = draw_spans(tf.fill([40_000], 7), counts, seed=SEED)
+        found = Counter(map(tuple, hidden.numpy().tolist()))
+        # Each of 20 comes 2,000 times; four and a half standard deviations are 196.
+        assert len(found) == 20
+        assert max(abs(times - 2000) for times in found.values()) < 196
+
+    def test_every_token_can_be_hidden_the_first_and_the_last_too(self) -> None:
+        _, hidden = draw_spans(tf.fill([2000], 30), SpanCounts.of(30, density=0.15, mean_span=3.0), seed=SEED)
+        assert np.all(hidden.numpy()[:, :30].any(axis=0))
+        assert not hidden.numpy()[:, 30].any(), "there is no token"
+
+    def test_the_mean_length_of_spans_is_the_one_asked_for(self) -> None:
+        first, hidden = draw_spans(tf.fill([100], 512), SpanCounts.of(512, density=0.15, mean_span=3.0), seed=SEED)
+        assert np.sum(hidden) / np.sum(first) == pytest.approx(3.0, abs=0.05)
+        assert np.sum(hidden) / (100 * 512) == pytest.approx(0.15, abs=0.001)
+
+
+class TestReading:
+    """The objective in the reader's graph."""
+
+    def test_eager_and_tf_data_give_the_same(self) -> None:
+        bound, features = objectives.span_corruption().bind(manifest_of(20)), text_batch(numbered(20, 0, 7), 20)
+        eager, graph = (tf.nest.flatten(made) for made in (bound(features, seed=SEED), in_tf_data(bound, features)))
+        for one, other in zip(eager, graph, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+    @pytest.mark.slow
+    def test_rows_are_corrupted_anew_in_each_epoch_and_fill_rows_have_no_weight(
+        self, write_dataset: WriteDataset
+    ) -> None:
+        root = write_dataset({"train": [pad_rows(6)]}, tokenizer=TOKENIZER)
+        data = reader.open(str(root))
+        objective = objectives.span_corruption(0.5, 1.0)
+        training = data.dataset("train", global_batch_size=6, objective=objective)
+        assert not impure(graph_ops(training))
+        first, second = (labels.numpy().tolist() for _, labels, _ in training.take(2))
+        assert sorted(first) != sorted(second)
+        inputs, _, weights = next(iter(data.dataset("train", global_batch_size=8, training=False, objective=objective)))
+        assert (weights.numpy().sum(axis=1) > 0).tolist() == [True] * 6 + [False] * 2
+        assert list(inputs) == ["input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask"]
+
+
+class TestRefused:
+    """What an option, a tokenizer or a dataset does not allow."""
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            *({"density": value} for value in (0.0, 1.0, -0.1, float("nan"))),
+            *({"mean_span": value} for value in (0.9, float("nan"), float("inf"))),
+        ],
+    )
+    def test_numbers_out_of_range(self, options: dict[str, Any]) -> None:
+        with pytest.raises(ReaderError, match="expected"):
+            objectives.span_corruption(**options)
+
+    def test_a_tokenizer_without_sentinels(self) -> None:
+        manifest = make_manifest(tokenizer=tokenizer_facts(eos_id=EOS))
+        with pytest.raises(ReaderError, match=r"up to 1 spans, but tokenizer 'tiny' has 0 .*give sentinel_ids"):
+            objectives.span_corruption().bind(manifest)
+
+    def test_fewer_sentinels_than_spans(self) -> None:
+        with pytest.raises(ReaderError, match=r"rows of 40 tokens lose up to 4 spans, but sentinel_ids are 3 "):
+            objectives.span_corruption(0.3, sentinel_ids=[999, 998, 997]).bind(manifest_of(40))
+
+    @pytest.mark.parametrize("ids", [[999, 999], [999, -1]])
+    def test_sentinels_that_are_no_distinct_ids(self, ids: list[int]) -> None:
+        with pytest.raises(ReaderError, match="expected distinct ids"):
+            objectives.span_corruption(sentinel_ids=ids).bind(manifest_of(8))
+
+    def test_a_tokenizer_without_eos(self) -> None:
+        manifest = make_manifest(tokenizer=tokenizer_facts(sentinel_ids=SENTINELS))
+        with pytest.raises(ReaderError, match=r"no EOS token.*give eos_id"):
+            objectives.span_corruption().bind(manifest)
+
+    def test_rows_of_several_documents(self) -> None:
+        segments = Feature(name="segment_ids", dtype="int64", shape=(LENGTH,), role="segment_ids")
+        packed = make_manifest(Schema((PAD_SCHEMA["input_ids"], segments)), tokenizer=TOKENIZER)
+        with pytest.raises(ReaderError, match=r"several documents.*--layout concat"):
+            objectives.span_corruption().bind(packed)
+
+    def test_rows_of_one_token(self) -> None:
+        with pytest.raises(ReaderError, match=r"rows of 1 token.*--max-length"):
+            objectives.span_corruption().bind(manifest_of(1))

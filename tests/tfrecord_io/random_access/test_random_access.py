@@ -1,0 +1,506 @@
+"""Any row by its number: the same as what was written, whoever reads, and damage is said where it is."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import multiprocessing
+import pathlib
+import pickle
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import building
+from tests.project.test_fences import imported_by
+from tests.tfrecord_io.conftest import CONCAT_SCHEMA, LENGTH, PAD_SCHEMA, WriteDataset, pad_rows, pad_shards
+from tfrecord_io import manifest as manifests
+from tfrecord_io import random_access, records
+from tfrecord_io.errors import CorruptRecordError, ManifestError, ReaderError
+from tfrecord_io.random_access import Rows, checksums
+from tfrecord_io.random_access.codec import Engine
+from tfrecord_io.schema import Feature, Schema
+
+SIZES = (40, 1, 17)
+ENGINES: list[Engine] = ["numba", "numpy"]
+# A pair of values that need all widths of varints, and floats.
+WIDE_SCHEMA = Schema(
+    (
+        Feature(name="input_ids", dtype="int64", shape=(LENGTH,), role="token_ids"),
+        Feature(name="score", dtype="float32", shape=(), role="label"),
+        Feature(name="score_parts", dtype="float32", shape=(2, 3), role="column"),
+        Feature(name="number", dtype="int64", shape=(3,), role="column"),
+    )
+)
+
+
+def wide_rows(num_rows: int) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    numbers = rng.integers(-(2**63), 2**63 - 1, (num_rows, 3))
+    numbers >>= rng.integers(0, 64, (num_rows, 3))
+    return {
+        "input_ids": rng.integers(0, 2**31, (num_rows, LENGTH)),
+        "score": rng.normal(size=num_rows).astype(np.float32),
+        "score_parts": np.frombuffer(rng.bytes(24 * num_rows), np.float32).reshape(num_rows, 2, 3),
+        "number": numbers,
+    }
+
+
+@pytest.fixture(scope="module")
+def root(write_dataset: WriteDataset) -> pathlib.Path:
+    return write_dataset({"train": pad_shards(*SIZES), "test": pad_shards(3)})
+
+
+@pytest.fixture(params=ENGINES)
+def rows(root: pathlib.Path, request: pytest.FixtureRequest) -> Rows:
+    return random_access.open(root, engine=request.param)["train"]
+
+
+def assert_rows(columns: dict[str, np.ndarray], numbers: Any) -> None:
+    """The columns are those of the rows with these numbers."""
+    expected = pad_rows(sum(SIZES))
+    assert list(columns) == list(PAD_SCHEMA.names)
+    for name, values in columns.items():
+        assert values.dtype == np.int64
+        np.testing.assert_array_equal(values, expected[name][numbers])
+
+
+def test_every_row_is_the_one_that_was_written(rows: Rows) -> None:
+    assert len(rows) == sum(SIZES)
+    for number in range(len(rows)):
+        assert_rows(rows[number], number)
+
+
+def test_a_row_has_arrays_of_its_features_shapes(rows: Rows) -> None:
+    row = rows[3]
+    assert {name: values.shape for name, values in row.items()} == {f.name: f.shape for f in PAD_SCHEMA.features}
+    assert all(type(values) is np.ndarray for values in row.values())
+
+
+def test_negative_numbers_count_from_the_end(rows: Rows) -> None:
+    assert_rows(rows[-1], -1)
+    assert_rows(rows[-len(rows)], 0)
+    assert_rows(rows.batch([-2, 0]), [-2, 0])
+
+
+@pytest.mark.parametrize("index", [58, -59, 10**30])
+def test_a_row_that_is_not_there_is_an_index_error(rows: Rows, index: int) -> None:
+    with pytest.raises(IndexError, match="'train', which has 58"):
+        rows[index]
+
+
+@pytest.mark.parametrize("index", [58, -59])
+def test_a_batch_with_a_row_that_is_not_there_is_an_index_error(rows: Rows, index: int) -> None:
+    with pytest.raises(IndexError, match=f"row {index} of split 'train', which has 58"):
+        rows.batch([0, index])
+
+
+@pytest.mark.parametrize("where", [slice(None), slice(10, 45), slice(-3, None), slice(50, 5, -7), slice(3, 3)])
+def test_a_slice_gives_stacked_rows(rows: Rows, where: slice) -> None:
+    assert_rows(rows[where], np.arange(sum(SIZES))[where])
+
+
+def test_a_batch_has_the_rows_in_the_order_of_its_indices(rows: Rows) -> None:
+    numbers = np.random.default_rng(0).integers(0, len(rows), 200)
+    assert_rows(rows.batch(numbers), numbers)
+    assert_rows(rows.batch([7, np.int32(41), 7]), [7, 41, 7])
+
+
+def test_a_list_of_rows_is_what_single_rows_are(rows: Rows) -> None:
+    found = rows.__getitems__([50, 2, 2])
+    for row, number in zip(found, [50, 2, 2], strict=True):
+        assert {name: values.shape for name, values in row.items()} == {n: v.shape for n, v in rows[2].items()}
+        assert_rows(row, number)
+    assert rows.__getitems__([]) == []
+
+
+def test_iterating_gives_every_row_in_order(rows: Rows) -> None:
+    assert [int(row["row"]) for row in rows] == list(range(len(rows)))
+
+
+@pytest.mark.parametrize("indices", [[0.5], np.zeros(2), np.zeros((2, 2), np.int64), ["1"]])
+def test_what_is_no_list_of_integers_is_refused(rows: Rows, indices: Any) -> None:
+    with pytest.raises((ReaderError, TypeError), match="integer"):
+        rows.batch(indices)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_all_values_come_back_bit_by_bit(write_dataset: WriteDataset, engine: Engine) -> None:
+    columns = wide_rows(50)
+    root = write_dataset({"train": [columns]}, schema=WIDE_SCHEMA)
+    found = random_access.open(root, engine=engine)["train"][:]
+    for name, values in columns.items():
+        assert found[name].dtype == (np.float32 if "score" in name else np.int64)
+        np.testing.assert_array_equal(found[name].view(np.uint8), np.ascontiguousarray(values).view(np.uint8))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("options", [{"compression": "gzip"}, {"index": False}])
+def test_shards_without_an_index_are_read_all_the_same(
+    write_dataset: WriteDataset, engine: Engine, options: dict[str, Any]
+) -> None:
+    rows = random_access.open(write_dataset({"train": pad_shards(*SIZES)}, **options), engine=engine)["train"]
+    assert_rows(rows[41], 41)
+    assert_rows(rows.batch([57, 0, 39]), [57, 0, 39])
+
+
+def test_an_address_is_read_through_fsspec(root: pathlib.Path) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.put(f"{root}/", "/random_access/data", recursive=True)
+    try:
+        rows = random_access.open("memory://random_access/data")["train"]
+        numbers = [57, 3, 40, 3]
+        assert_rows(rows.batch(numbers), numbers)
+        assert_rows(rows[12], 12)
+        memory.pipe("/random_access/data/tiny-train-00000-of-00003.tfrecord", b"cut")
+        with pytest.raises(CorruptRecordError, match=r"memory://random_access/data/tiny-train-00000.*cut off"):
+            rows[12]
+    finally:
+        memory.rm("/random_access", recursive=True)
+
+
+def test_neighbours_at_an_address_are_one_request(root: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.put(f"{root}/", "/random_access/data", recursive=True)
+    try:
+        rows = random_access.open("memory://random_access/data")["train"]
+        asked: list[int] = []
+        ranges = type(memory).cat_ranges
+
+        def counted(self: Any, paths: list[str], *rest: Any, **more: Any) -> Any:
+            asked.append(len(paths))
+            return ranges(self, paths, *rest, **more)
+
+        monkeypatch.setattr(type(memory), "cat_ranges", counted)
+        rows.batch([0, 39, 20, 57])
+        assert asked == [2], "one range of each of two shards, in one call"
+    finally:
+        memory.rm("/random_access", recursive=True)
+
+
+def test_rows_can_be_pickled(rows: Rows) -> None:
+    rows[0]
+    copied = pickle.loads(pickle.dumps(rows))
+    assert_rows(copied.batch([5, 41]), [5, 41])
+    assert repr(copied) == repr(rows)
+
+
+def test_the_name_of_rows_says_which_they_are(rows: Rows, root: pathlib.Path) -> None:
+    assert repr(rows) == f"Rows({str(root)!r}, 'train', 58 rows, {'f' * 12})"
+
+
+def test_threads_read_at_the_same_time(rows: Rows) -> None:
+    def read(seed: int) -> None:
+        numbers = np.random.default_rng(seed).integers(0, len(rows), 30)
+        for _ in range(20):
+            assert_rows(rows.batch(numbers), numbers)
+            assert_rows(rows[int(numbers[0])], numbers[0])
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        list(pool.map(read, range(8)))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_many_shards_take_few_open_files(
+    write_dataset: WriteDataset, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfrecord_io.random_access.storage._OPEN_FILES", 3)
+    root = write_dataset({"train": pad_shards(*[2] * 20)})
+    rows = random_access.open(root, engine=engine)["train"]
+    before = len(list(pathlib.Path("/proc/self/fd").iterdir()))
+    found = [int(rows[number]["row"]) for number in (*range(40), *range(40))]
+    assert found == [*range(40), *range(40)]
+    assert len(list(pathlib.Path("/proc/self/fd").iterdir())) <= before + 3
+
+
+FORKING = """
+import os, sys
+from tfrecord_io import random_access
+rows = random_access.open(sys.argv[1], engine="numpy")["train"]
+assert int(rows[41]["row"]) == 41
+child = os.fork()
+if not child:
+    os._exit(0 if [int(row["row"]) for row in rows.__getitems__([3, 50])] == [3, 50] else 1)
+assert int(rows[50]["row"]) == 50
+assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_fork_while_open_reads_on_in_both_processes(root: pathlib.Path) -> None:
+    assert "numpy" in imported_by(FORKING, root)
+
+
+def test_a_spawned_process_reads_too(root: pathlib.Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        rows = random_access.open(root, engine="numpy")["train"]
+        assert pool.submit(rows.batch, [57]).result()["row"].tolist() == [57]
+
+
+READING = """
+import sys
+for name in ("numba", "llvmlite", "google_crc32c", "fsspec"):
+    sys.modules[name] = None
+from tfrecord_io import numpy_objectives, random_access
+rows = random_access.open(sys.argv[1])["train"]
+assert int(rows[41]["row"]) == 41
+inputs, labels, weights = numpy_objectives.masked_lm().bind(rows.manifest)(rows[10:20])
+"""
+
+
+def test_reading_needs_numpy_and_nothing_else(root: pathlib.Path) -> None:
+    found = imported_by(READING, root)
+    assert "numpy" in found
+    assert not found & {"tensorflow", "keras", "pyarrow", "apache_beam", "datasets", "transformers", "pipelines"}
+
+
+class TestDamage:
+    @pytest.fixture
+    def root(self, write_dataset: WriteDataset) -> pathlib.Path:
+        return write_dataset({"train": pad_shards(*SIZES)})
+
+    @pytest.fixture(params=ENGINES)
+    def engine(self, request: pytest.FixtureRequest) -> Engine:
+        engine: Engine = request.param
+        return engine
+
+    def shard(self, root: pathlib.Path, number: int = 0) -> pathlib.Path:
+        return root / f"tiny-train-{number:05d}-of-00003.tfrecord"
+
+    def test_a_changed_byte_names_shard_record_and_remedy(self, root: pathlib.Path, engine: Engine) -> None:
+        rows, path = random_access.open(root, engine=engine)["train"], self.shard(root)
+        content = bytearray(path.read_bytes())
+        start = int(_offsets(bytes(content))[20])
+        content[start + 30] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(CorruptRecordError, match=rf"{path}, record 20: a crc") as caught:
+            rows.batch([3, 20, 4])
+        assert f"prep-tfrecords verify {root} --repair" in caught.value.remedy
+        assert_rows(rows[19], 19)
+        assert_rows(rows[21], 21)
+
+    def test_no_byte_of_a_record_can_change_unseen(self, root: pathlib.Path, engine: Engine) -> None:
+        rows, path = random_access.open(root, engine=engine)["train"], self.shard(root, 2)
+        content = path.read_bytes()
+        offsets = _offsets(content)
+        for at in range(int(offsets[2]), int(offsets[3])):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :])
+            with pytest.raises(CorruptRecordError, match="record 2"):
+                rows[sum(SIZES[:2]) + 2]
+
+    def test_without_checks_a_changed_value_passes(self, root: pathlib.Path, engine: Engine) -> None:
+        path = self.shard(root)
+        content = bytearray(path.read_bytes())
+        content[int(_offsets(bytes(content))[1]) - 5] ^= 1  # the last value of record 0
+        path.write_bytes(content)
+        random_access.open(root, engine=engine, check=False)["train"][0]
+        with pytest.raises(CorruptRecordError, match="record 0"):
+            random_access.open(root, engine=engine)["train"][0]
+
+    def test_without_checks_any_bytes_give_a_row_or_an_error(self, root: pathlib.Path, engine: Engine) -> None:
+        path = self.shard(root)
+        content = path.read_bytes()
+        offsets = _offsets(content)
+        rng = np.random.default_rng(0)
+        for _ in range(200):
+            changed = bytearray(content)
+            for at in rng.integers(offsets[1], offsets[2], 3).tolist():
+                changed[at] = int(rng.integers(256))
+            path.write_bytes(changed)
+            rows = random_access.open(root, engine=engine, check=False)["train"]
+            with contextlib.suppress(CorruptRecordError):
+                assert rows[1]["input_ids"].shape == (LENGTH,)
+
+    def test_both_engines_refuse_the_same(self, root: pathlib.Path) -> None:
+        path = self.shard(root)
+        content = path.read_bytes()
+        offsets, rng = _offsets(content), np.random.default_rng(1)
+        for _ in range(300):
+            changed = bytearray(content)
+            changed[int(rng.integers(offsets[1], offsets[2]))] = int(rng.integers(256))
+            path.write_bytes(changed)
+            found = []
+            for engine in ENGINES:
+                rows = random_access.open(root, engine=engine, check=False)["train"]
+                try:
+                    found.append({name: values.tolist() for name, values in rows[1].items()})
+                except CorruptRecordError:
+                    found.append({})
+            assert found[0] == found[1]
+
+    def test_a_shard_that_is_cut_off_while_open(self, root: pathlib.Path, engine: Engine) -> None:
+        rows, path = random_access.open(root, engine=engine)["train"], self.shard(root)
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(CorruptRecordError, match=rf"{path}: ends before byte .* cut off"):
+            rows[39]
+        with pytest.raises(CorruptRecordError, match=rf"{path}: ends before byte .* cut off"):
+            rows.batch([39, 0, 57])
+
+    def test_a_shard_that_is_gone_while_open(self, root: pathlib.Path, engine: Engine) -> None:
+        rows = random_access.open(root, engine=engine)["train"]
+        self.shard(root).unlink()
+        with pytest.raises(ReaderError, match="cannot be read"):
+            rows[0]
+
+    def test_an_index_of_another_shard(self, root: pathlib.Path, engine: Engine) -> None:
+        index = root / "index" / f"{self.shard(root).name}.offsets"
+        offsets = np.frombuffer(index.read_bytes(), "<u8") + np.array([0, 1, 2], "<u8")
+        index.write_bytes(offsets.tobytes())
+        rows = random_access.open(root, engine=engine)["train"]
+        with pytest.raises(CorruptRecordError, match="record 16"):
+            rows[16]
+
+    @pytest.mark.parametrize("size", [0, 16, 32])
+    def test_an_index_of_another_size(self, root: pathlib.Path, engine: Engine, size: int) -> None:
+        index = root / "index" / f"{self.shard(root).name}.offsets"
+        index.write_bytes((index.read_bytes() + bytes(8))[:size])
+        with pytest.raises(CorruptRecordError, match=r"offsets: .* bytes, expected 24 for 40 examples"):
+            random_access.open(root, engine=engine)["train"][0]
+
+    def test_an_index_that_is_gone(self, root: pathlib.Path, engine: Engine) -> None:
+        (root / "index" / f"{self.shard(root).name}.offsets").unlink()
+        with pytest.raises(ReaderError, match="offsets: cannot be read"):
+            random_access.open(root, engine=engine)["train"][0]
+
+    def test_a_size_that_reaches_into_the_next_record(self, root: pathlib.Path, engine: Engine) -> None:
+        """With its crc, and the data's, so that only the end of the group says that it is wrong."""
+        path = self.shard(root, 1)
+        content = bytearray(path.read_bytes())
+        size = struct.pack("<Q", 2**63)
+        content[:12] = size + struct.pack("<I", records.masked_crc32c(size))
+        path.write_bytes(content)
+        with pytest.raises(CorruptRecordError, match=r"record 0: .* bytes where"):
+            random_access.open(root, engine=engine)["train"][40]
+
+    def test_damaged_gzip_data(self, write_dataset: WriteDataset, engine: Engine) -> None:
+        root = write_dataset({"train": pad_shards(40)}, compression="gzip")
+        path = root / "tiny-train-00000-of-00001.tfrecord.gz"
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 0xFF
+        path.write_bytes(content)
+        with pytest.raises(CorruptRecordError, match=rf"{path}.*gzip"):
+            random_access.open(root, engine=engine)["train"][0]
+
+
+def _offsets(content: bytes) -> np.ndarray:
+    """Where each record begins."""
+    payloads = records.scan(content, place="here")
+    return payloads.offsets + np.arange(len(payloads.offsets)) * records.FRAME_BYTES
+
+
+class TestOpening:
+    def test_a_folder_without_manifest(self, tmp_path: pathlib.Path) -> None:
+        with pytest.raises(ReaderError, match="there is no manifest"):
+            random_access.open(tmp_path)
+        with pytest.raises(ReaderError, match="there is no manifest"):
+            random_access.open("memory://nothing/here")
+
+    def test_a_manifest_of_a_newer_format(self, write_dataset: WriteDataset) -> None:
+        path = write_dataset({"train": pad_shards(3)}) / manifests.FILE_NAME
+        path.write_text(path.read_text().replace('"format_version": "1.1"', '"format_version": "2.0"'))
+        with pytest.raises(ManifestError, match=r"format version 2\.0"):
+            random_access.open(path.parent)
+
+    @pytest.mark.parametrize("content", [None, b"short"])
+    def test_a_shard_that_is_not_the_manifests(self, write_dataset: WriteDataset, content: bytes | None) -> None:
+        root = write_dataset({"train": pad_shards(3)})
+        path = root / "tiny-train-00000-of-00001.tfrecord"
+        path.unlink()
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(ReaderError, match=rf"shard {path.name} of split 'train' (is missing|has 5 bytes)"):
+            random_access.open(root)
+
+    def test_splits_are_those_of_the_manifest(self, root: pathlib.Path) -> None:
+        data = random_access.open(root)
+        assert {name: len(rows) for name, rows in data.items()} == {"train": 58, "test": 3}
+        with pytest.raises(ReaderError, match="no split 'dev', expected one of"):
+            data["dev"]
+
+    def test_a_closed_dataset_gives_no_rows(self, root: pathlib.Path) -> None:
+        rows = random_access.open(root)["train"]
+        rows[0]
+        rows.close()
+        with pytest.raises(ReaderError, match="closed, expected an open dataset"):
+            rows[0]
+
+
+def test_rows_of_several_lengths_are_read_by_length() -> None:
+    root = building.reviews(bucket_lengths="32,64", max_length=64)
+    data = random_access.open(root)
+    with pytest.raises(ReaderError, match=r"several lengths, .* expected one") as caught:
+        data["train"]
+    assert "data.bucket(32)['train']" in caught.value.remedy
+    lengths = {length: data.bucket(length)["train"] for length in data.manifest.bucket_lengths}
+    assert sum(map(len, lengths.values())) == data.manifest.splits["train"].num_examples
+    for length, rows in lengths.items():
+        assert rows[:]["input_ids"].shape == (len(rows), length)
+
+
+class TestChecksums:
+    def test_numpy_gives_the_crcs_of_the_compiled_code(self) -> None:
+        rng = np.random.default_rng(0)
+        data = rng.integers(0, 256, 20_000).astype(np.uint8)
+        begins, sizes = rng.integers(0, 10_000, 300), rng.integers(4, 3_000, 300)
+        expected = [records.crc32c(data[begin : begin + size]) for begin, size in zip(begins, sizes, strict=True)]
+        assert checksums.crcs_by_numpy(data, begins, sizes).tolist() == expected
+
+    def test_so_it_does_a_few_pieces_at_a_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(checksums, "_WORDS_AT_ONCE", 10)
+        data = np.arange(100, dtype=np.uint8)
+        begins, sizes = np.arange(50), np.full(50, 37)
+        expected = [records.crc32c(data[begin : begin + 37]) for begin in begins]
+        assert checksums.crcs_by_numpy(data, begins, sizes).tolist() == expected
+
+
+class TestMixing:
+    @pytest.fixture
+    def datasets(self, write_dataset: WriteDataset) -> dict[str, Rows]:
+        roots = {name: write_dataset({"train": [pad_rows(size)]}) for name, size in (("w", 30), ("c", 10))}
+        return {name: random_access.open(root)["train"] for name, root in roots.items()}
+
+    def test_rows_come_at_their_rates_in_their_own_order(self, datasets: dict[str, Rows]) -> None:
+        mixed = random_access.mix(datasets, weights={"w": 0.7, "c": 0.3})
+        origins = [mixed.origin(number) for number in range(len(mixed))]
+        assert "".join(name for name, _ in origins[:10]) == "wwcwwcwwwc"
+        for name, size in (("w", 30), ("c", 10)):
+            mine = [row for each, row in origins if each == name]
+            assert mine == [number % size for number in range(len(mine))]
+
+    def test_any_first_rows_have_the_shares_to_within_one(self, datasets: dict[str, Rows]) -> None:
+        mixed = random_access.mix(datasets, weights={"w": 0.61, "c": 0.39})
+        names = np.array([mixed.origin(number)[0] == "w" for number in range(len(mixed))])
+        assert np.abs(np.cumsum(names) - 0.61 * np.arange(1, len(mixed) + 1)).max() <= 1
+
+    def test_single_rows_batches_and_slices_agree(self, datasets: dict[str, Rows]) -> None:
+        mixed = random_access.mix(datasets)
+        assert len(mixed) == 40
+        stacked = mixed[:]
+        for number in (0, 1, 7, -1):
+            name, row = mixed.origin(number % 40)
+            for feature, values in mixed[number].items():
+                np.testing.assert_array_equal(values, stacked[feature][number])
+                np.testing.assert_array_equal(values, datasets[name][row][feature])
+        assert [int(row["row"]) for row in mixed.__getitems__([3, 9])] == stacked["row"][[3, 9]].tolist()
+
+    def test_a_mixture_can_be_pickled(self, datasets: dict[str, Rows]) -> None:
+        mixed = random_access.mix(datasets, temperature=2.0)
+        assert pickle.loads(pickle.dumps(mixed))[5]["row"] == mixed[5]["row"]
+
+    def test_datasets_that_do_not_go_together_are_refused(
+        self, datasets: dict[str, Rows], write_dataset: WriteDataset
+    ) -> None:
+        columns = {"input_ids": np.ones((2, LENGTH), np.int64), "num_tokens": np.full(2, 8)}
+        other = random_access.open(write_dataset({"train": [columns]}, schema=CONCAT_SCHEMA))["train"]
+        with pytest.raises(ReaderError, match="expected the same features"):
+            random_access.mix({**datasets, "other": other})
+        with pytest.raises(ReaderError, match="expected rows in each"):
+            random_access.mix({})
+        with pytest.raises(ReaderError, match="one or the other"):
+            random_access.mix(datasets, weights={"w": 1, "c": 1}, temperature=2.0)
