@@ -15,7 +15,7 @@ from pipelines.prepare.sources.ingest.ingest_tasks import tasks_of
 from pipelines.prepare.sources.ingest.relay import relay
 from pipelines.prepare.sources.rows.reading import RowReader
 from tests.cloud.emulator import Gcs
-from tests.prepare.sources.ingesting import PACKERS, json_lines, written
+from tests.prepare.sources.ingest.ingesting import PACKERS, json_lines, written
 
 ROWS = [{"text": f"row {row}", "label": row} for row in range(3000)]
 

@@ -14,7 +14,7 @@ import pytest
 from pipelines.prepare.sources.files.data_files import DataFile, FileKind
 from pipelines.prepare.sources.formats import heads
 from pipelines.prepare.sources.ingest import ingest
-from tests.prepare.sources.ingesting import PACKERS, data_file, ingested, json_lines, tasks, written
+from tests.prepare.sources.ingest.ingesting import PACKERS, data_file, ingested, json_lines, tasks, written
 from tfrecord_io.errors import ColumnError, SourceError
 
 TYPES = pa.schema({"text": pa.string(), "label": pa.int64()})

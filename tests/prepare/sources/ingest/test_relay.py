@@ -12,7 +12,7 @@ from pipelines.prepare.sources.formats import heads
 from pipelines.prepare.sources.ingest import ingest, ingest_receipts
 from pipelines.prepare.sources.ingest.ingest_tasks import tasks_of
 from pipelines.prepare.sources.ingest.relay import readable_by_workers, relay
-from tests.prepare.sources.ingesting import json_lines, rows_of, written
+from tests.prepare.sources.ingest.ingesting import json_lines, rows_of, written
 from tfrecord_io.errors import SourceError
 
 

@@ -18,7 +18,7 @@ from pipelines.prepare.sources.formats import json_lines as json_lines_module
 from pipelines.prepare.sources.formats import text_readers
 from pipelines.prepare.sources.ingest import ingest, ingest_tasks
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
-from tests.prepare.sources.ingesting import ingested, json_lines, rows_of, tasks, written
+from tests.prepare.sources.ingest.ingesting import ingested, json_lines, rows_of, tasks, written
 
 LINES = st.lists(st.sampled_from(["", "a", "bb\r", "\r", "ccc\r\r", "\ufeff", "\u2028é", "x" * 40]), max_size=12)
 

@@ -19,7 +19,7 @@ from pipelines.prepare.sources.formats.row_files import MOST_BYTES, MOST_ROWS, e
 from pipelines.prepare.sources.ingest import ingest, ingest_receipts, ingest_tasks
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
 from pipelines.prepare.sources.rows.reading import RowReader
-from tests.prepare.sources.ingesting import json_lines, rows_of, tasks, written
+from tests.prepare.sources.ingest.ingesting import json_lines, rows_of, tasks, written
 
 SHORT = [{"text": f"row {row}", "label": row if row % 7 else None} for row in range(2500)]
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.prepare.sources.files.byte_ranges import Unpacked, suffix_of
-from tests.prepare.sources.ingesting import PACKERS
+from tests.prepare.sources.ingest.ingesting import PACKERS
 from tfrecord_io.errors import SourceError
 
 PACKED = [suffix for suffix in PACKERS if suffix]

@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.prepare.sources.files.data_files import FileKind
 from pipelines.prepare.sources.formats import text_readers
-from tests.prepare.sources.ingesting import json_lines
+from tests.prepare.sources.ingest.ingesting import json_lines
 
 CONTENT: dict[FileKind, bytes] = {
     "json": json_lines({"text": "row"}),

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.prepare.sources.fake_hub import SHA, Hub, Repository, serving
+from tests.prepare.sources.files.fake_hub import SHA, Hub, Repository, serving
 
 OTHER_SHA = "b" * 40
 TOKEN = "hf_SecretSecretSecretSecret"

@@ -148,7 +148,7 @@ def test_a_server_without_ranges_is_refused(server: _Server) -> None:
 _ON_HUB = """
 import json, sys
 from pipelines.prepare.storage import persistence
-from tests.prepare.sources.test_far_away import texts
+from tests.prepare.sources.files.test_far_away import texts
 from pipelines.prepare.sources.files.data_files import DataFile
 from tfrecord_io.errors import SourceError
 persistence._FIRST_SECONDS = 0.01

@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from pipelines.prepare.sources.files.data_files import DataFile, FileKind
-from tests.prepare.sources.ingesting import PACKERS, as_datasets, data_file, ingested, json_lines, tasks, written
+from tests.prepare.sources.ingest.ingesting import PACKERS, as_datasets, data_file, ingested, json_lines, tasks, written
 
 JSON = {
     "plain": json_lines({"id": 1, "text": "x"}, {"id": 2, "text": "a\u2028b\x85c"}),

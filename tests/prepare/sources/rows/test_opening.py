@@ -18,7 +18,7 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tests import building
-from tests.prepare.sources.ingesting import PACKERS
+from tests.prepare.sources.ingest.ingesting import PACKERS
 from tfrecord_io.errors import ColumnError, SourceError, SplitNotFoundError
 
 TEXTS = [f"row {index} é" for index in range(30)]

@@ -12,7 +12,7 @@ import pytest
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.splits import card_features, cards
 from pipelines.prepare.sources.splits.resolve import resolve
-from tests.prepare.sources.test_split_rules import ours, theirs, write
+from tests.prepare.sources.splits.test_split_rules import ours, theirs, write
 from tfrecord_io.errors import SourceError
 
 NAMES = [

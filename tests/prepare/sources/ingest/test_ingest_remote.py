@@ -23,7 +23,7 @@ from pipelines.prepare.sources.formats import heads
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest_receipts import IngestReceipt
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask, tasks_of
-from tests.prepare.sources.ingesting import PACKERS, json_lines, rows_of
+from tests.prepare.sources.ingest.ingesting import PACKERS, json_lines, rows_of
 from tfrecord_io.errors import SourceError
 
 ROWS = [{"text": f"row {row}", "label": row} for row in range(3000)]
