@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from scripts import get_flink_job_server
-from tests.support import flink, servers
 from tests.cloud import emulator
 from tests.cloud.emulator import Gcs
+from tests.support import flink, servers
 from tests.support.servers import Cluster
 
 __all__ = ["ENGINES", "Bucket", "beam_args", "cluster", "filled_bucket", "missing"]

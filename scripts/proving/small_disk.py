@@ -19,8 +19,8 @@ from scripts.proving import building, corpora, places
 from scripts.proving.building import Built, Job
 from scripts.proving.corpora import Shape
 from scripts.torturing.figures import Figure
-from tests.support import faulty_sources
 from tests.cloud import emulator
+from tests.support import faulty_sources
 
 __all__ = ["PLACES", "Small", "figures", "limiting", "measure_disk", "most_bytes", "small_table"]
 

@@ -23,8 +23,8 @@ import pytest
 import zstandard
 
 from tests import building
-from tests.support import texts
 from tests.building import REPOSITORY, Outcome
+from tests.support import texts
 
 Files = Mapping[str, bytes | str] | Callable[[Path], object]
 

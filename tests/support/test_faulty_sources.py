@@ -14,8 +14,8 @@ import pytest
 import zstandard
 
 from tests import building
-from tests.support import faulty_sources
 from tests.cloud import emulator
+from tests.support import faulty_sources
 from tests.support.faulty_sources import DATASET, SHA
 
 FILES: dict[str, bytes | Path] = {

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests import building
-from tests.support import isolated_worker
 from tests.cloud import emulator, namespace, proxy
+from tests.support import isolated_worker
 from tests.support.isolated_worker import CASES, STEPS
 
 pytestmark = pytest.mark.slow

@@ -31,10 +31,10 @@ from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import progress
 from pipelines.prepare.storage import gcs
 from tests import building
-from tests.support import dataflow_service
 from tests.building import REVIEWS, Outcome, reviews
 from tests.cloud import emulator
 from tests.cloud.emulator import Gcs
+from tests.support import dataflow_service
 from tests.support.dataflow_service import JOB_IDS, End, Service
 from tfrecord_io import manifest
 from tfrecord_io.errors import RowsRejectedError

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from tests import building
-from tests.support import flink, servers
 from tests.building import REVIEWS, Outcome
 from tests.prepare.build.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
 from tests.prepare.shards.test_same_bytes import check_same, helpless_launcher
+from tests.support import flink, servers
 from tests.support.servers import Cluster
 from tfrecord_io import manifest
 

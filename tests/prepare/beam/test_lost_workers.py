@@ -22,9 +22,9 @@ from pathlib import Path
 import pytest
 
 from tests import building
-from tests.support import servers
 from tests.building import REVIEWS, Outcome
 from tests.prepare.build.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
+from tests.support import servers
 from tests.support.servers import Cluster
 
 __all__ = ["small_sample"]

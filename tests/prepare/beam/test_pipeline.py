@@ -33,8 +33,8 @@ from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
 from tests import building
-from tests.support import servers
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
+from tests.support import servers
 from tfrecord_io import errors, manifest
 from tfrecord_io.errors import ConfigError, CorruptRecordError, OutputError, PrepError, RowsRejectedError
 

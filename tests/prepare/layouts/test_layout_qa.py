@@ -24,8 +24,8 @@ from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize import tokenization
 from tests import building
-from tests.support import texts
 from tests.building import REVIEWS, built, read_manifest, read_rows
+from tests.support import texts
 from tests.support.tokenizers_zoo import FAST_KINDS, Zoo
 from tfrecord_io.errors import ConfigError, CorruptRecordError, TokenizerError
 

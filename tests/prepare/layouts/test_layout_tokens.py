@@ -27,8 +27,8 @@ from pipelines.prepare.sources.columns.labels import LabelPlan
 from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.word_rows import ReferenceWords, TemplateWords, open_words
 from tests import building
-from tests.support import texts
 from tests.building import built, read_manifest, read_rows
+from tests.support import texts
 from tests.support.tokenizers_zoo import FAST_KINDS, Zoo
 from tfrecord_io.errors import ColumnError, ConfigError, CorruptRecordError, TokenizerError
 

@@ -17,9 +17,9 @@ from pipelines.prepare.plan.blocks import Forecast
 from pipelines.prepare.plan.size_curve import Curve
 from pipelines.prepare.sources.formats.groups import Cover
 from pipelines.prepare.sources.rows.reading import SplitSource
-from tests.support import texts
 from tests.prepare import stored
 from tests.prepare.stored import Work
+from tests.support import texts
 from tests.support.tokenizers_zoo import Zoo
 
 _WORDS = " ".join(texts.sentences(100, seed=7)).split()

@@ -13,9 +13,9 @@ import pytest
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.plan import sampling, size_curve
 from pipelines.prepare.plan.size_curve import Curve
-from tests.support import texts
 from tests.prepare import stored
 from tests.prepare.stored import Work
+from tests.support import texts
 from tests.support.tokenizers_zoo import Zoo
 
 ROWS = 2000

@@ -11,8 +11,8 @@ import pytest
 
 from pipelines.prepare.shards import shard_writer
 from tests import building
-from tests.support import servers
 from tests.building import REVIEWS, read_manifest
+from tests.support import servers
 from tests.support.servers import Cluster
 from tfrecord_io import manifest
 

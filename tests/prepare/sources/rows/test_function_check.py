@@ -23,8 +23,8 @@ from pipelines.prepare.sources.rows.function_check import Changed, with_function
 from pipelines.prepare.sources.rows.left_out import CODES, codes_of, staying, without_codes
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
-from tests.prepare.sources.stored import Stored, rows_of, store
 from tests.prepare.sources.rows.test_user_functions import HEAD, UPPER, find, one, refused, write
+from tests.prepare.sources.stored import Stored, rows_of, store
 from tfrecord_io.errors import SourceError
 
 

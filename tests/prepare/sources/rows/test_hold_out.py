@@ -23,9 +23,9 @@ from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.left_out import codes_of, staying, without_codes
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.sides import HASHES
-from tests.prepare.sources.stored import rows_of, store
 from tests.prepare.sources.rows.test_function_check import folder
 from tests.prepare.sources.rows.test_user_functions import find, refused, write
+from tests.prepare.sources.stored import rows_of, store
 from tfrecord_io.errors import ConfigError, PrepError, SplitNotFoundError
 
 __all__ = ["folder"]

@@ -26,9 +26,9 @@ from pipelines.prepare.options.config import OutputConfig, PrepareConfig, Source
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.rows.left_out import staying
 from tests import building
-from tests.support import servers
 from tests.building import Outcome, read_manifest, read_rows, shard_bytes
 from tests.cli.test_cli import OPTIONS
+from tests.support import servers
 
 ROWS = [
     {"text": f"word {index}<br />and {'more ' * (index % 9)}of it", "n": index, "label": index % 3}

@@ -13,9 +13,18 @@ from pipelines.prepare.tokenize.engines.gigatoken_engine import make_gigatoken, 
 from pipelines.prepare.tokenize.engines.qualified import NotQualified
 from pipelines.prepare.tokenize.engines.unigram.encoder import open_unigram
 from scripts.qualifying.unigram_kinds import metaspace
-from tests.support.charsmaps import charsmap
-from tests.prepare.tokenize.odd_tokenizers import BYTES, INT32, byte_level, differing, odd_byte_level, odd_marked, sentencepiece, wrapped
 from tests.prepare.tokenize.engines.unigram_engines import altered_kind
+from tests.prepare.tokenize.odd_tokenizers import (
+    BYTES,
+    INT32,
+    byte_level,
+    differing,
+    odd_byte_level,
+    odd_marked,
+    sentencepiece,
+    wrapped,
+)
+from tests.support.charsmaps import charsmap
 from tests.support.tokenizers_zoo import Zoo
 
 

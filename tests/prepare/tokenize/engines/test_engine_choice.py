@@ -17,8 +17,8 @@ from pipelines.prepare.tokenize.engines.fastokens_engine import make_fastokens
 from pipelines.prepare.tokenize.engines.gigatoken_engine import make_gigatoken
 from pipelines.prepare.tokenize.library_failures import TextsNotEncoded
 from tests import building
-from tests.prepare.tokenize.odd_tokenizers import INT32, byte_level, differing, saved, sentencepiece, wrapped
 from tests.prepare.tokenize.engines.unigram_engines import altered_kind
+from tests.prepare.tokenize.odd_tokenizers import INT32, byte_level, differing, saved, sentencepiece, wrapped
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import ConfigError, TokenizerError
 

@@ -19,9 +19,9 @@ from pipelines.prepare.tokenize.engines.unigram.encoder import UnigramEngine
 from pipelines.prepare.tokenize.engines.unigram.kernels import MEMORY_WORDS
 from pipelines.prepare.tokenize.ragged import TokenRuns
 from scripts.qualifying.unigram_kinds import ADDED, NORMALIZERS, metaspace, white_split
+from tests.prepare.tokenize.engines.unigram_engines import INT32, altered_kind, assert_same, check, opened, state_of
 from tests.support import texts
 from tests.support.charsmaps import charsmap
-from tests.prepare.tokenize.engines.unigram_engines import INT32, altered_kind, assert_same, check, opened, state_of
 from tests.support.tokenizers_zoo import Zoo
 
 TEXTS = [*texts.HOSTILE, *texts.sentences(20, seed=3)]

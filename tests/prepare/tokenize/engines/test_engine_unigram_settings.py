@@ -16,9 +16,9 @@ from tokenizers import AddedToken, normalizers
 
 from pipelines.prepare.tokenize.engines.unigram.encoder import open_unigram
 from scripts.qualifying.unigram_kinds import altered, metaspace, white_split
+from tests.prepare.tokenize.engines.unigram_engines import INT32, altered_kind, check, state_of
 from tests.support import texts
 from tests.support.charsmaps import charsmap
-from tests.prepare.tokenize.engines.unigram_engines import INT32, altered_kind, check, state_of
 from tests.support.tokenizers_zoo import Zoo
 
 TEXTS = [*texts.HOSTILE, *texts.sentences(20, seed=3)]
