@@ -272,9 +272,9 @@ def doctor(
 
 
 def _is_finished(dataset: str) -> bool:
-    from pipelines.prepare.dataset import workspace
+    from pipelines.prepare.dataset import own_files
 
-    return workspace.read_manifest(dataset) is not None
+    return own_files.read_manifest(dataset) is not None
 
 
 def _examine_place(output: str, *, region: str | None, source: str | None, as_json: bool) -> None:
@@ -328,9 +328,9 @@ def _examine_dataset(
 
 
 def _open(dataset: str) -> Any:
-    from pipelines.prepare.dataset import workspace
+    from pipelines.prepare.dataset import own_files
 
-    return workspace.require_manifest(dataset)
+    return own_files.require_manifest(dataset)
 
 
 def _built(built: Any) -> dict[str, Any]:

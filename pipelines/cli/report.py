@@ -309,9 +309,9 @@ def _print_engines(out: Console, manifest: Manifest) -> None:
     for engine, (made, checked) in sorted(sums.items()):
         confirmed = f", {checked:,} of them also by the reference, with the same result" if checked else ""
         out.print(f"tokenized by {engine}: {made:,} rows{confirmed}")
-    if disproved := manifest.engines.get("disproved"):
+    if mismatch := manifest.engines.get("disproved"):
         out.print(
-            f"{disproved['engine']} gave other tokens for row {disproved['row']:,} of {disproved['split']}: "
+            f"{mismatch['engine']} gave other tokens for row {mismatch['row']:,} of {mismatch['split']}: "
             "all that it had made was made again by the reference"
         )
 

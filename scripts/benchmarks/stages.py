@@ -93,19 +93,19 @@ def _measure(options: argparse.Namespace, folder: Path) -> tuple[_Clock, int]:
     pieces = resolved.source.splits[split].groups.pieces(plan.segments(0))
     checks, builder, text_bytes = comparing.CrossCheck(tools), tools.builder(), 0
     for first, batch in clock.each("read", shard_writer.batches(job, split, pieces)):
-        text_bytes += int(sizes_of(batch, job.columns.content).sum())
+        text_bytes += int(sizes_of(batch, job.spec.columns.content).sum())
         with clock.stage("validate"):
-            rows, reasons = extract(batch, job.columns, first=first)
+            rows, reasons = extract(batch, job.spec.columns, first=first)
         with clock.stage("engine and special tokens"):
             encoded = tools.encode(rows)
         with clock.stage("cross-check"):
             numbers = first + np.flatnonzero(reasons == "")
-            checks.add_some(rows, encoded, numbers=numbers, seed=job.seed)
+            checks.add_some(rows, encoded, numbers=numbers, seed=job.spec.seed)
         with clock.stage("gather"):
             builder.add(encoded)
     with clock.stage("cross-check"):
         checks.finish()
-    _write(clock, builder.chunks(np.random.default_rng(0)), job.schema, path=folder / "shard")
+    _write(clock, builder.chunks(np.random.default_rng(0)), job.spec.schema, path=folder / "shard")
     return clock, text_bytes
 
 

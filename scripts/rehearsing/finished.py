@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pipelines.prepare.dataset import job, plan_files, receipts, workspace
+from pipelines.prepare.dataset import job, plan_files, receipts
 from pipelines.prepare.dataset.commit import commit
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.plan.planning import ShardTask, SplitPlan
@@ -29,7 +29,7 @@ _TIMES = 3
 def _commit(folder: pathlib.Path, *, num_shards: int) -> dict[str, float]:
     """Leaves what workers would have left, one row in each shard, and commits."""
     resolved = small_job.resolved(small_job.config(folder, rows=num_shards))
-    workspace.reserve(resolved, overwrite=False)
+    resolved.reserve(overwrite=False)
     (split,) = resolved.source.splits.values()
     plan = SplitPlan(
         split=split.name,

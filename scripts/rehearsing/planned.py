@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import plan_files, workspace
+from pipelines.prepare.dataset import plan_files, reservation
 from pipelines.prepare.dataset.job import Job, JobSplit
 from pipelines.prepare.plan import blocks, sample_choice
 from pipelines.prepare.plan.planning import SplitPlan, block_rows, plan_split
@@ -75,21 +75,21 @@ def planned(job: Job, source: SplitSource, *, shards: int) -> SplitPlan:
     sample = _sample(job, source)
     shard_bytes = int(source.groups.num_bytes.sum() / shards)
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=shard_bytes)
-    found = blocks.forecast(job, source, sample, block_rows=rows)
+    found = blocks.forecast(job.spec, source, sample, block_rows=rows)
     return plan_split(
         found.blocks,
         split=source.name,
         origin=source.origin,
         ranges=source.ranges,
         shard_bytes=shard_bytes,
-        seed=job.seed,
-        shuffle=job.shuffle,
+        seed=job.spec.seed,
+        shuffle=job.spec.shuffle,
     )
 
 
 def _sample(job: Job, source: SplitSource) -> Sample:
     """What a sample of the groups that would be read might show."""
-    choice = next(sample_choice.choices(job, source))
+    choice = next(sample_choice.choices(job.spec, source))
     numbers = np.concatenate([np.arange(*span) for span in choice.spans.tolist()])
     means = (source.groups.num_bytes / source.groups.num_rows)[numbers // ROWS]
     text_bytes = (np.random.default_rng(1).lognormal(-(_SPREAD**2) / 2, _SPREAD, len(numbers)) * means).astype(np.int64)
@@ -131,7 +131,7 @@ class _Job:
 def _make(folder: pathlib.Path, *, groups: int, files: int, shards: int) -> dict[str, float]:
     source = made_source(groups=groups, files=files)
     job = cast("Job", _Job(folder, source))
-    storage.write_bytes(job.work_path(workspace.JOB_FILE), b"{}")
+    storage.write_bytes(job.work_path(reservation.JOB_FILE), b"{}")
     started = time.perf_counter()
     plan = planned(job, source, shards=shards)
     made = time.perf_counter()

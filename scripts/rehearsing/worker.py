@@ -11,7 +11,7 @@ import pathlib
 import sys
 
 from pipelines.prepare.build import launcher
-from pipelines.prepare.dataset import plan_files, workspace
+from pipelines.prepare.dataset import plan_files
 from pipelines.prepare.shards import shard_writer
 from scripts.rehearsing import small_job
 
@@ -33,7 +33,7 @@ def main(words: list[str]) -> None:
     resolved = small_job.resolved(config)
     (split,) = resolved.job.splits
     plan = launcher.plan_one(resolved, split, config).plan
-    workspace.reserve(resolved, overwrite=False)
+    resolved.reserve(overwrite=False)
     plan_files.write(resolved.job, plan, resolved.source.splits[split].groups)
     resident, num_bytes = [], []
     for task in plan.tasks():

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.prepare.audit import verify
-from pipelines.prepare.dataset import workspace
+from pipelines.prepare.dataset import own_files
 from scripts.torturing import processes
 from scripts.torturing.figures import Figure
 from scripts.torturing.ground import Ground
@@ -146,7 +146,7 @@ class _Bench:
     def _problem(self, path: Path | None) -> str:
         """What is wrong with verify's answer: empty if it names `path`, or, for None, anything at all."""
         try:
-            manifest = workspace.read_manifest(str(self._folder))
+            manifest = own_files.read_manifest(str(self._folder))
             assert manifest is not None
             found = [each.file for each in verify.verify_files(str(self._folder), manifest) if each.problem]
         except ManifestError:

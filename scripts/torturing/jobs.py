@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from pipelines.prepare.audit import verify
-from pipelines.prepare.dataset import workspace
+from pipelines.prepare.dataset import own_files
 from scripts.torturing import processes
 from scripts.torturing.figures import Figure
 from scripts.torturing.ground import Ground, Recipe, difference
@@ -90,7 +90,7 @@ def _mixture(ground: Ground, output: Path, done: list[Recipe]) -> str:
     found = [difference(output, ground.clean(recipe)) for recipe in done]
     if all(found):
         return found[-1]
-    manifest = workspace.read_manifest(str(output))
+    manifest = own_files.read_manifest(str(output))
     assert manifest is not None, "all files of a clean build are there"
     wrong = [each.file for each in verify.verify_files(str(output), manifest) if each.problem]
     return f"verify reports {', '.join(wrong[:3])}" if wrong else ""

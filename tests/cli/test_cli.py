@@ -712,7 +712,7 @@ BUILD_INTERRUPTED = (
         ("resolving.begin", ["build", "D", "--tokenizer=t", "--output=o"], BUILD_INTERRUPTED),
         ("estimate.estimate", ["plan", "D", "--tokenizer=t"], ("interrupted", "run the same command again")),
         *(
-            ("workspace.require_manifest", arguments, ("interrupted", "run the same command again"))
+            ("own_files.require_manifest", arguments, ("interrupted", "run the same command again"))
             for arguments in (["inspect", "D"], ["verify", "D"], ["trace", "D", "--split=s", "--shard=0", "--record=0"])
         ),
         ("doctor.diagnose", ["doctor", "--output=o"], ("interrupted", "run the same command again")),
@@ -736,7 +736,7 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
 ) -> None:
     """Of each command, where it begins."""
     wrong = RuntimeError(f"no\x1b[2J way to open {SECRET_PLACE}")
-    for where in ("resolving.begin", "estimate.estimate", "workspace.require_manifest", "doctor.diagnose"):
+    for where in ("resolving.begin", "estimate.estimate", "own_files.require_manifest", "doctor.diagnose"):
         monkeypatch.setattr(f"pipelines.prepare.{where}", raising(wrong))
     arguments = {
         "build": ["D", "--tokenizer=t", "--output=o"],
@@ -778,14 +778,14 @@ def test_verbose_logs_of_any_library_show_no_secret(tmp_path: Path) -> None:
     program = (
         "import logging, sys\n"
         "from pipelines.cli import commands\n"
-        "from pipelines.prepare import workspace\n"
+        "from pipelines.prepare.dataset import own_files\n"
         "def fail(*_):\n"
         "    try:\n"
         "        raise OSError(sys.argv[1])\n"
         "    except OSError as error:\n"
         "        logging.getLogger('someone.else').exception('asked %s', sys.argv[1])\n"
         "        raise\n"
-        "workspace.require_manifest = fail\n"
+        "own_files.require_manifest = fail\n"
         "commands.main.main(['inspect', 'D', '--verbose'])\n"
     )
     outcome = run([sys.executable, "-c", program, SECRET_PLACE])

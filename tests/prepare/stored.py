@@ -18,6 +18,7 @@ from pipelines.prepare.layouts import Tools, families
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.plan import blocks, sampling
 from pipelines.prepare.plan.planning import SplitPlan, block_rows, plan_split
+from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, extract
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
@@ -39,7 +40,7 @@ class Work:
 
     def measure(self, split: str = "train") -> sampling.Sample | None:
         """The split's sample."""
-        return sampling.measure(self.job, self.tools, self.splits[split])
+        return sampling.measure(self.job.spec, self.tools, self.splits[split])
 
 
 def parquet(
@@ -77,7 +78,7 @@ def work(
     root: str = "",
     **options: Any,
 ) -> Work:
-    """A job of the splits; `options` are fields of the job."""
+    """A job of the splits; `options` are fields of the job or of its spec."""
     layout, columns = layout or LayoutConfig(max_length=64), columns or ColumnPlan(texts=("text",))
     opened, files = tokenization.resolve(TokenizerConfig(name=str(tokenizer)))
     facts = tokenization.facts(opened, name=str(tokenizer), files=files)
@@ -93,23 +94,20 @@ def work(
     tools = layouts.layout_of(layout).open_tools(opening)
     features = layouts.layout_of(layout).features(opening, tools)
     label = (columns.label.feature,) if columns.label else ()
-    fields: dict[str, Any] = {
-        "name": "x",
-        "fingerprint": "f",
-        "compression": "none",
-        "seed": 0,
-        "shuffle": True,
-        **options,
-    }
+    deciding: dict[str, Any] = {"compression": "none", "seed": 0, "shuffle": True}
+    deciding = {name: options.pop(name, default) for name, default in deciding.items()}
     job = Job(
         root=root,
         splits={split.name: resolving.job_split(split) for split in splits},
-        columns=columns,
-        schema=Schema((*features, *label, *columns.kept)),
-        layout=layout,
-        length=length,
-        facts=facts,
-        **fields,
+        **{"name": "x", "fingerprint": "f", **options},
+        spec=ShardSpec(
+            columns=columns,
+            schema=Schema((*features, *label, *columns.kept)),
+            layout=layout,
+            length=length,
+            facts=facts,
+            **deciding,
+        ),
     )
     return Work(job=job, tools=tools, splits={split.name: split for split in splits})
 
@@ -118,7 +116,7 @@ def plan(work: Work, *, targets: float, split: str = "train") -> tuple[SplitPlan
     """The split's plan for shards of a size of which it is predicted to have so many, and that size."""
     source, sample = work.splits[split], work.measure(split)
     assert sample is not None
-    total = float(blocks.forecast(work.job, source, sample, block_rows=1000).blocks.predicted_bytes.sum())
+    total = float(blocks.forecast(work.job.spec, source, sample, block_rows=1000).blocks.predicted_bytes.sum())
     shard_bytes = round(total / targets)
     return planned(work, sample, shard_bytes=shard_bytes, split=split), shard_bytes
 
@@ -127,15 +125,15 @@ def planned(work: Work, sample: sampling.Sample, *, shard_bytes: int, split: str
     """The split's plan for shards of that size."""
     source = work.splits[split]
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=shard_bytes)
-    found = blocks.forecast(work.job, source, sample, block_rows=rows)
+    found = blocks.forecast(work.job.spec, source, sample, block_rows=rows)
     return plan_split(
         found.blocks,
         split=split,
         origin=source.origin,
         ranges=source.ranges,
         shard_bytes=shard_bytes,
-        seed=work.job.seed,
-        shuffle=work.job.shuffle,
+        seed=work.job.spec.seed,
+        shuffle=work.job.spec.shuffle,
     )
 
 
@@ -146,13 +144,13 @@ def shard_sizes(work: Work, made: SplitPlan) -> np.ndarray:
 
 def _shard_size(work: Work, made: SplitPlan, index: int) -> int:
     job, builder = work.job, work.tools.builder()
-    for first, batch in work.splits[made.split].read(made.segments(index), job.columns.names):
-        rows, _ = extract(batch, job.columns, first=first)
+    for first, batch in work.splits[made.split].read(made.segments(index), job.spec.columns.names):
+        rows, _ = extract(batch, job.spec.columns, first=first)
         if len(rows):
             builder.add(work.tools.encode(rows))
     task = made.tasks()[index]
     data = [
-        records.encode_framed(columns, job.schema_of(family.length)).data
+        records.encode_framed(columns, job.spec.schema_of(family.length)).data
         for family in families(builder)
         for columns in family.builder.chunks(shard_writer.generator(job, task, length=family.length))
     ]
@@ -162,5 +160,5 @@ def _shard_size(work: Work, made: SplitPlan, index: int) -> int:
 def _stored(job: Job, data: Sequence[np.ndarray]) -> Iterator[int]:
     packer = zlib.compressobj(wbits=31)
     for part in data:
-        yield len(packer.compress(part.data)) if job.compression == "gzip" else part.nbytes
-    yield len(packer.flush()) if job.compression == "gzip" else 0
+        yield len(packer.compress(part.data)) if job.spec.compression == "gzip" else part.nbytes
+    yield len(packer.flush()) if job.spec.compression == "gzip" else 0

@@ -32,9 +32,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import plan_files, plan_parts, receipts, workspace
-from pipelines.prepare.dataset.receipts import Receipt, RejectedRow
+from pipelines.prepare.dataset import plan_files, plan_parts, receipts, reservation, source_record
+from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.plan.planning import require_partition
+from pipelines.prepare.sources.columns.rejected import RejectedRow
 from pipelines.prepare.sources.formats.groups import Pieces, StoredFile
 from tests.tfrecord_io.format.test_manifest import JSON, make, make_shard, places
 from tfrecord_io import examples, manifest, records
@@ -201,7 +202,7 @@ def job_in(folder: Path) -> Any:
         splits={"train": SimpleNamespace(ranges=RANGES, origin="train")},
         work_path=lambda *parts: str(folder.joinpath(".prep", "f", *parts)),
     )
-    storage.write_bytes(job.work_path(workspace.JOB_FILE), b"{}")
+    storage.write_bytes(job.work_path(reservation.JOB_FILE), b"{}")
     return job
 
 
@@ -327,7 +328,7 @@ def test_clearing_a_folder_leaves_what_is_not_ours_whatever_its_own_files_say(
     (root / "mine.tfrecord").write_bytes(b"mine")
     if committed is not None:
         (root / manifest.FILE_NAME).write_bytes(committed)
-    refused_or(lambda: workspace.clear(str(root)))
+    refused_or(lambda: reservation.clear(str(root)))
     assert (root / "mine.tfrecord").read_bytes() == b"mine"
 
 
@@ -339,7 +340,7 @@ def test_any_note_of_the_source_is_refused_or_names_a_dataset(tmp_path: Path, te
     work = tmp_path / ".prep" / "f"
     work.mkdir(parents=True, exist_ok=True)
     (work / "source.json").write_bytes(text)
-    place = refused_or(lambda: workspace.read_place(str(tmp_path), "f"))
+    place = refused_or(lambda: source_record.read(str(tmp_path), "f"))
     assert place is None or isinstance(place["dataset"], str)
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipelines.prepare.dataset import engine_mismatch, plan_files, receipts, workspace
+from pipelines.prepare.dataset import engine_mismatch, plan_files, receipts, reservation, source_record
 from tests import building
 from tests.building import REVIEWS, built
 from tfrecord_io import manifest
@@ -76,7 +76,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         root = tmp_path_factory.mktemp(name) / "here" / "out"
         shutil.copytree(built(REVIEWS, **changes), root)
         (work,) = (root / ".prep").iterdir()
-        (work / "disproof.json").write_text('{"engine": "wordpiece 1", "row": 3, "split": "train"}')
+        (work / "engine_mismatch.json").write_text('{"engine": "wordpiece 1", "row": 3, "split": "train"}')
         found[name] = root
     return found
 
@@ -104,7 +104,7 @@ def places(content: Any) -> Iterator[tuple[Any, ...]]:
 
 
 class Placed(NamedTuple):
-    """As much of a job as looking for a disproof takes."""
+    """As much of a job as looking for a mismatch takes."""
 
     root: str
 
@@ -127,9 +127,9 @@ def parser_of(file: str, folder: Path) -> Callable[[bytes], object]:
         "receipt": lambda text: receipts.parse(text, place=file),
         "plan.json": lambda text: plan_files._parsed(text, file),
         "files.json": lambda text: plan_files.read_file_rows(placed(text).work_path()),
-        "source.json": lambda text: placed(text) and workspace.read_place(str(folder), "f"),
-        "job.json": lambda text: placed(text) and workspace._own_shards(str(folder)),
-        "disproof.json": lambda text: engine_mismatch.read(placed(text)),
+        "source.json": lambda text: placed(text) and source_record.read(str(folder), "f"),
+        "job.json": lambda text: placed(text) and reservation._own_shards(str(folder)),
+        "engine_mismatch.json": lambda text: engine_mismatch.read(placed(text)),
     }
     return parsers[name]
 

@@ -1,4 +1,4 @@
-"""The input runs on a worker that shares neither files nor network with the client: see tests.support.isolated_worker."""
+"""The input runs on a worker that shares neither files nor network with the client: see `isolated_worker`."""
 
 from __future__ import annotations
 

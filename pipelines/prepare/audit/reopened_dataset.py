@@ -19,12 +19,13 @@ import pyarrow as pa
 from pipelines.prepare import storage
 from pipelines.prepare.audit.consent import NONE, Consent, source_to_open, steps_to_run
 from pipelines.prepare.build import resolving
-from pipelines.prepare.dataset import plan_files, workspace
+from pipelines.prepare.dataset import fingerprint, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit
 from pipelines.prepare.dataset.plan_files import PlanHeader
 from pipelines.prepare.layouts import Tools, layout_of
 from pipelines.prepare.options.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.columns.column_planning import plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.columns.labels import LabelPlan
@@ -100,7 +101,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     Raises: FormatError if the work folder is gone or damaged; SourceError if the source cannot be opened, or is to be
         named by the user; ConfigError if its functions are; FingerprintMismatchError if it is not what it was.
     """
-    place = workspace.read_place(root, manifest.fingerprint)
+    place = source_record.read(root, manifest.fingerprint)
     asked = _asked(root, manifest)
     source = SourceConfig(
         dataset=source_to_open(place["dataset"], consent, root=root),
@@ -110,7 +111,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         **asked.columns,
     )
     stored = user_functions.restore(
-        place.get("steps", []), expected=asked.steps, place=workspace.source_path(root, manifest.fingerprint)
+        place.get("steps", []), expected=asked.steps, place=source_record.source_path(root, manifest.fingerprint)
     )
     functions = steps_to_run(stored, consent, root=root)
     found = _found(source, consent)
@@ -189,7 +190,7 @@ def _engine(manifest: Manifest) -> EngineName:
 
 def _require_same(identity: Mapping[str, Any], manifest: Manifest, *, root: str) -> None:
     before = {name: value for name, value in manifest.source.items() if name not in ("splits", "origins")}
-    if listed := workspace.differences(before, dict(identity)):
+    if listed := fingerprint.differences(before, dict(identity)):
         raise FingerprintMismatchError(
             f"{root}: the source has changed since the dataset was made ({listed}); nothing was changed here",
             remedy="name the place of the unchanged source with --source, or build anew with --overwrite",
@@ -253,19 +254,21 @@ def _job(
         name=manifest.name,
         fingerprint=manifest.fingerprint,
         splits=_splits(asked, readers, plan),
-        columns=plan,
-        schema=Schema((*tokens, *label, *plan.kept)),
-        layout=asked.layout,
-        length=manifest.row_length,
-        facts=manifest.tokenizer,
-        compression=manifest.compression,
         engine=_engine(manifest),
-        seed=asked.seed,
-        shuffle=asked.shuffle,
+        spec=ShardSpec(
+            columns=plan,
+            schema=Schema((*tokens, *label, *plan.kept)),
+            layout=asked.layout,
+            length=manifest.row_length,
+            facts=manifest.tokenizer,
+            compression=manifest.compression,
+            seed=asked.seed,
+            shuffle=asked.shuffle,
+        ),
     )
-    if job.schema != manifest.schema:
+    if job.spec.schema != manifest.schema:
         raise FormatError(
-            f"{root}: the source's columns give the features {', '.join(job.schema.names)}, "
+            f"{root}: the source's columns give the features {', '.join(job.spec.schema.names)}, "
             f"the manifest has {', '.join(manifest.schema.names)}",
             remedy="build the dataset anew with --overwrite",
         )

@@ -18,7 +18,7 @@ from pipelines.prepare.audit.consent import NONE, Consent
 from pipelines.prepare.audit.reopened_dataset import Reopened, reopen
 from pipelines.prepare.audit.verify import Checked, verify_shard
 from pipelines.prepare.dataset import tfds
-from pipelines.prepare.dataset.job import WORK_FOLDER
+from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tfrecord_io.errors import FormatError

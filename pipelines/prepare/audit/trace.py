@@ -73,7 +73,7 @@ class Tracer:
         Raises: ReaderError if there is no such record; FormatError if the list of rejected rows is gone or damaged.
         """
         dataset = self._dataset
-        whole = layout_of(dataset.job.layout).one_record
+        whole = layout_of(dataset.job.spec.layout).one_record
         entry = _shard(dataset.manifest, split=split, shard=shard, record=record)
         made_by = dataset.manifest.splits[split]
         task = made_by.task_of(shard)
@@ -128,7 +128,7 @@ def _shard_rows(dataset: Reopened, task: ShardTask, *, ledger: Ledger, length: i
     """`ledger` counts the task's rejected rows; `length` is that of the shard's rows, where there are several."""
     usable = _usable_rows(dataset, task, ledger=ledger)
     rng = shard_writer.generator(dataset.job, task, length=length)
-    if layout_of(dataset.job.layout).one_record and length is None:
+    if layout_of(dataset.job.spec.layout).one_record and length is None:
         return _ShardRows(numbers=usable, lineage=_one_by_one(permuted(len(usable), rng)))
     (family,) = (each for each in families(_tokenized(dataset, task)) if each.length == length)
     return _ShardRows(numbers=usable, lineage=family.lineage(rng))
@@ -181,13 +181,13 @@ def _tokenized(dataset: Reopened, task: ShardTask) -> Builder:
     tools = dataset.open_tools()
     builder = tools.builder()
     for first, batch in shard_writer.batches(dataset.job, task.split, task.found):
-        rows, _ = extraction.extract(batch, dataset.job.columns, first=first)
+        rows, _ = extraction.extract(batch, dataset.job.spec.columns, first=first)
         builder.add(tools.encode(rows))
     return builder
 
 
 def _contribution(dataset: Reopened, split: str, row: int, tokens: tuple[int, int] | None) -> Contribution:
-    names = dataset.job.columns.content
+    names = dataset.job.spec.columns.content
     reader = dataset.job.splits[split].reader
     ((_, batch),) = reader.read(dataset.pieces(split, [(row, row + 1)]), names)
     (content,) = batch.select(list(names)).to_pylist()

@@ -20,7 +20,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.audit import decoder_targets, packed_segments, token_annotations
 from pipelines.prepare.dataset import rejected_rows, tfds
 from pipelines.prepare.dataset.job import rejected_path
-from pipelines.prepare.shards.shard_files import count_tokens
+from pipelines.prepare.layouts.token_counts import count_tokens
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, FormatError, ManifestError, OutputError, PrepError

@@ -33,7 +33,7 @@ from apache_beam.runners.portability.job_server import ExternalJobServer
 
 from pipelines.prepare import storage
 from pipelines.prepare.beam import dataflow, failures, job_servers, packaging, waiting
-from pipelines.prepare.dataset import commit, plan_files, workspace
+from pipelines.prepare.dataset import commit, own_files, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
 from pipelines.prepare.dataset.receipts import Receipt
@@ -252,7 +252,7 @@ def run(
         _add_shards(pipeline, job, tasks, arguments, threads=threads, sign=sign)
 
     _run(options, add, work=_Work(root=job.root, folder=job.work_path(), name=job.name, completes=True))
-    if workspace.read_manifest(job.root) is None:
+    if own_files.read_manifest(job.root) is None:
         raise OutputError(
             f"{job.root}: the job is done, but there is no manifest.json here",
             remedy="workers on other machines need an --output that they share with this one, such as gs://",

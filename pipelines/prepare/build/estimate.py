@@ -86,15 +86,15 @@ def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, ro
 def _compared(sample: Sample, resolved: Resolved, *, shard_bytes: int, rows: int) -> tuple[Cost, ...]:
     """What plain texts would become by other layouts; of rows with more than one text it would mean little."""
     job = resolved.job
-    if job.layout.name not in ("pad", "concat", "pack"):
+    if job.spec.layout.name not in ("pad", "concat", "pack"):
         return ()
     # Beyond the model's limit a length is of no use; 512 is shown even for tokenizers that state less.
     limit = max(512, min(int(resolved.tokenizer.model_max_length), _LONGEST))
     return compare(
         sample.row_tokens,
         rows=rows,
-        length=job.length,
-        longest=max(limit, job.length),
+        length=job.spec.length,
+        longest=max(limit, job.spec.length),
         token_bytes=sample.token_bytes,
         types="token_type_ids" in resolved.tokenizer.model_input_names,
         shard_bytes=shard_bytes,

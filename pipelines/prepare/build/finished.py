@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.prepare.dataset import engine_mismatch, tfds, workspace
+from pipelines.prepare.dataset import engine_mismatch, fingerprint, own_files, source_record, tfds
 from pipelines.prepare.tokenize import engines
 from pipelines.prepare.build import resolving
 from pipelines.prepare import storage
-from pipelines.prepare.dataset.job import WORK_FOLDER
+from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.build.resolving import Begun
 from pipelines.prepare.sources.rows import selection
 from tfrecord_io.errors import FormatError
@@ -26,8 +26,8 @@ def find(begun: Begun, items: Mapping[str, Any]) -> tuple[Manifest, list[str]] |
     """
     config = begun.config
     root = config.output.root
-    manifest = workspace.read_manifest(root)
-    if manifest is None or manifest.fingerprint != workspace.fingerprint_of(items):
+    manifest = own_files.read_manifest(root)
+    if manifest is None or manifest.fingerprint != fingerprint.fingerprint_of(items):
         return None
     rows = _rows(begun, manifest)
     if rows is None or not set(selection.needed(config.source, list(begun.found.listing.splits))) <= set(rows):
@@ -49,7 +49,7 @@ def _are_few(splits: Sequence[Split], *, limit: float) -> bool:
 
 
 def _is_trusted(root: str, manifest: Manifest) -> bool:
-    """Whether no engine that made some of it has been disproved."""
+    """Whether no engine that made some of it has been mismatch."""
     made_by = {name for names in manifest.engines.get("splits", {}).values() for name in names}
     folder = storage.join(root, WORK_FOLDER, manifest.fingerprint)
     return all(map(engines.is_reference, made_by)) or engine_mismatch.read_in(folder) is None
@@ -72,7 +72,7 @@ def _rows(begun: Begun, manifest: Manifest) -> dict[str, int] | None:
     """
     here = resolving.source_place(begun.config.source, begun.found, begun.functions)
     try:
-        place = dict(workspace.read_place(begun.config.output.root, manifest.fingerprint))
+        place = dict(source_record.read(begun.config.output.root, manifest.fingerprint))
         rows = {name: count(rows) for name, rows in mapping(place.pop("rows")).items()}
         return rows if place == {"more": [], **here} else None
     except (FormatError, *WRONG):

@@ -22,9 +22,9 @@ from pipelines.terminal import stages
 from pipelines.prepare.process import memory
 from pipelines.prepare.build import resolving
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import workspace
+from pipelines.prepare.dataset import reservation
 from pipelines.prepare.options.config import PrepareConfig
-from pipelines.prepare.dataset.job import WORK_FOLDER
+from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.build.resolving import Begun, Resolved
 from pipelines.prepare.sources.ingest import ingest, ingest_tasks, relay
 from pipelines.prepare.sources.rows import opening
@@ -134,7 +134,7 @@ def _with_copies(begun: Begun, place: _Place) -> Begun:
 
 def _ingest(tasks: Sequence[IngestTask], begun: Begun, place: _Place) -> None:
     if place.inside is not None:  # two copies may be more than there is room for
-        workspace.remove_copies(place.inside, but=place.folder)
+        reservation.remove_copies(place.inside, but=place.folder)
     if _works_here(begun):
         _ingest_here(tasks, begun)
         return

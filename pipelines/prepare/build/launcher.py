@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from pipelines.terminal import stages
-from pipelines.prepare.dataset import engine_mismatch, plan_files, workspace
+from pipelines.prepare.dataset import engine_mismatch, made_shards, own_files, plan_files, reservation
 from pipelines.prepare.build import unusable_rows, finished, ingesting, resolving
 from pipelines.prepare.process import imports, progress
 from pipelines.prepare.storage import locking
@@ -22,7 +22,7 @@ from pipelines.prepare.plan.blocks import forecast
 from pipelines.prepare.dataset.commit import commit
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.build.unusable_rows import Unusable
-from pipelines.prepare.dataset.job import WORK_FOLDER
+from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.plan.planning import ShardTask, SplitPlan, block_rows, plan_split
 from pipelines.prepare.build.resolving import Resolved
 from pipelines.prepare.plan.sampling import Sample, measure
@@ -74,18 +74,18 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
         _import_soon()
     begun = resolving.begin(config)
     root, items = config.output.root, begun.items()
-    workspace.check(root, items=items, overwrite=config.overwrite)
+    reservation.check(root, items=items, overwrite=config.overwrite)
     with locking.held(root, work_folder=WORK_FOLDER):
-        workspace.check(root, items=items, overwrite=config.overwrite)
+        reservation.check(root, items=items, overwrite=config.overwrite)
         if items is not None and not config.overwrite and (found := finished.find(begun, items)):
-            workspace.sweep(root)
+            reservation.sweep(root)
             return _kept(*found, seconds=time.perf_counter() - began)
         resolved = ingesting.resolved(begun)
         try:
             tasks = _planned_tasks(resolved, config)
         except FingerprintMismatchError:
             # Whoever asks for other rows takes another folder, and the copy would stay in this one.
-            workspace.remove_copies(root, but=None)
+            reservation.remove_copies(root, but=None)
             raise
         missing = _missing(resolved, tasks)
         with watch(missing) if watch else contextlib.nullcontext():
@@ -137,9 +137,9 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     job = resolved.job
     source = resolved.source.splits[split]
     stages.begin(f"sampling {source.num_rows:,} rows of {split}")
-    sample = measure(job, resolved.tools, source)
+    sample = measure(job.spec, resolved.tools, source)
     if sample is None:
-        raise _none_usable(split, sample_rows.reasons(job, resolved.tools, source))
+        raise _none_usable(split, sample_rows.reasons(job.spec, resolved.tools, source))
     if config.output.shard_bytes < sample.record_bytes:
         raise ConfigError(
             f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",
@@ -148,7 +148,7 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     # Of several files that a task makes, the largest is to have the size of a shard.
     task_bytes = round(config.output.shard_bytes / max(sample.family_shares))
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=task_bytes)
-    expected = forecast(job, source, sample, block_rows=rows)
+    expected = forecast(job.spec, source, sample, block_rows=rows)
     plan = plan_split(
         expected.blocks,
         split=split,
@@ -158,7 +158,7 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
         seed=config.seed,
         shuffle=config.shuffle,
     )
-    unusable = unusable_rows.find(job, source, sample.read)
+    unusable = unusable_rows.find(job.spec.columns, source, sample.read)
     return Planned(plan=plan, sample=sample, text_bytes=expected.text_bytes, unusable=unusable)
 
 
@@ -166,7 +166,7 @@ def warn_of_padding(planned: Iterable[Planned], resolved: Resolved, config: Prep
     """Warns if the splits planned now would be nearly all padding."""
     splits = resolved.job.splits
     samples = [(each.sample, splits[each.plan.split].num_rows) for each in planned]
-    padding_warning.warn(samples, config, length=resolved.job.length)
+    padding_warning.warn(samples, config, length=resolved.job.spec.length)
 
 
 def _planned_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
@@ -175,7 +175,7 @@ def _planned_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]
     What is in the output is touched when all rows are known to do, and not before.
     """
     job = resolved.job
-    workspace.check(job.root, items=resolved.items, overwrite=config.overwrite)
+    reservation.check(job.root, items=resolved.items, overwrite=config.overwrite)
     known = {split: None if config.overwrite else plan_files.read_header(job, split) for split in job.splits}
     for header in known.values():
         if header is not None:
@@ -184,17 +184,17 @@ def _planned_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]
     warn_of_padding(fresh.values(), resolved, config)
     rows = {split: job.splits[split].num_rows for split in job.splits}
     unusable_rows.check({split: each.unusable for split, each in fresh.items()}, rows=rows, limit=config.max_error_rate)
-    workspace.reserve(resolved, overwrite=config.overwrite)
+    resolved.reserve(overwrite=config.overwrite)
     for split, planned in fresh.items():
         known[split] = plan_files.write(job, planned.plan, resolved.source.splits[split].groups)
     for planned in fresh.values():
-        if planned.sample.disproof:
-            engine_mismatch.leave(job, planned.sample.disproof)
+        if planned.sample.mismatch:
+            engine_mismatch.record(job, planned.sample.mismatch)
     return [task for header in known.values() if header for task in plan_files.all_tasks(header)]
 
 
 def _missing(resolved: Resolved, tasks: list[ShardTask]) -> list[ShardTask]:
-    found = workspace.find_receipts(resolved.job, tasks)
+    found = made_shards.find_receipts(resolved.job, tasks)
     return [task for task, receipt in zip(tasks, found, strict=True) if receipt is None]
 
 
@@ -210,7 +210,7 @@ def _make_trusted(
         again = _missing(resolved, tasks)
         if found == before or not again:
             raise
-        assert found is not None, "nobody takes a disproof back"
+        assert found is not None, "nobody takes a mismatch back"
         _log.warning(
             "engine %s gave other tokens than the reference for row %d of split %r; %d shards that it made are made "
             "again by the reference",
@@ -241,6 +241,6 @@ def _make(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig) -
         workers=config.workers,
         beam_args=config.beam_args,
     )
-    result = workspace.read_manifest(resolved.job.root)
+    result = own_files.read_manifest(resolved.job.root)
     assert result is not None, "the pipeline's last step writes it"
     return result

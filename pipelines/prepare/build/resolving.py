@@ -17,11 +17,12 @@ from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.tokenize import engines, tokenization
 from pipelines.prepare import layouts
 from pipelines.prepare.process import threads
-from pipelines.prepare.dataset import workspace
+from pipelines.prepare.dataset import reservation, fingerprint
 from pipelines.prepare.sources.columns.column_planning import plan_columns, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.dataset.job import Job, JobSplit
+from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.tokenize.ragged import id_dtype
 from pipelines.prepare.sources.rows import hold_out, opening, selection, user_functions
 from pipelines.prepare.sources.rows.function_check import Changed, with_functions
@@ -97,6 +98,16 @@ class Resolved:
     items: Mapping[str, Any]
     place: Mapping[str, Any]
 
+    def reserve(self, *, overwrite: bool) -> None:
+        """Writes the job's own files to the output. Raises: as `reservation.check`."""
+        reservation.reserve(
+            self.job,
+            items=self.items,
+            place=self.place,
+            tokenizer_files=self.tokenizer_files,
+            overwrite=overwrite,
+        )
+
 
 def begin(config: PrepareConfig) -> Begun:
     """Opens the source and the tokenizer, and checks what can be checked without a row.
@@ -162,7 +173,7 @@ def finish(begun: Begun, groups: Mapping[str, Groups]) -> Resolved:
         tools = _open_tools(begun, columns)
     items = _fingerprint_items(begun, held)
     return Resolved(
-        job=_job(begun, columns, tools, source=source, fingerprint=workspace.fingerprint_of(items)),
+        job=_job(begun, columns, tools, source=source, fingerprint=fingerprint.fingerprint_of(items)),
         source=source,
         tokenizer=begun.tokenizer,
         tools=tools,
@@ -250,21 +261,21 @@ def _job(begun: Begun, columns: ColumnPlan, tools: layouts.Tools, *, source: Sou
     features = layouts.layout_of(config.layout).features(begun.opening(columns), tools)
     label = (columns.label.feature,) if columns.label else ()
     return Job(
-        root=config.output.root,
-        name=config.output.name,
-        fingerprint=fingerprint,
-        splits={name: job_split(split) for name, split in source.splits.items()},
-        columns=columns,
-        schema=Schema((*features, *label, *columns.kept)),
-        layout=config.layout,
-        length=begun.length,
-        facts=begun.facts,
-        compression=config.output.compression,
-        seed=config.seed,
-        shuffle=config.shuffle,
-        engine=config.engine,
-        strict=config.max_error_rate == 0,
-    )
+root=config.output.root,
+name=config.output.name,
+fingerprint=fingerprint,
+splits={name: job_split(split) for name, split in source.splits.items()},
+engine=config.engine,
+strict=config.max_error_rate == 0,
+spec=ShardSpec(columns=columns,
+schema=Schema((*features, *label, *columns.kept)),
+layout=config.layout,
+length=begun.length,
+facts=begun.facts,
+compression=config.output.compression,
+seed=config.seed,
+shuffle=config.shuffle,),
+)
 
 
 def job_split(split: SplitSource) -> JobSplit:
@@ -284,7 +295,7 @@ def _with_lengths(begun: Begun, columns: ColumnPlan, tools: layouts.Tools, *, so
         begun, config=dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
     )
     job = _job(plain, columns, tools, source=source, fingerprint="")
-    row_tokens, weights = sampling.row_lengths(job, tools, source.splits)
+    row_tokens, weights = sampling.row_lengths(job.spec, tools, source.splits)
     chosen = bucket_lengths.choose(
         row_tokens,
         count=bucket_lengths.automatic(config.layout.bucket_lengths) or 1,

@@ -16,20 +16,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from pipelines.prepare.plan import null_counts
-from pipelines.prepare.sources.columns.extraction import validate
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
 from pipelines.prepare.dataset.commit import check_error_rate
-from pipelines.prepare.dataset.job import Job
-from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.dataset.receipts import NAMED_ROWS, RejectedRow
-from pipelines.prepare.dataset.rejected_rows import told_apart
+from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow
+from pipelines.prepare.sources.columns.rejected import told_apart
 from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.sources.formats.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
-from tfrecord_io.errors import RowsRejectedError
 from tfrecord_io.format.ledger import LEFT_OUT
-from tfrecord_io.shown import without_access
 
-__all__ = ["Unusable", "check", "find", "unusable_row"]
+__all__ = ["Unusable", "check", "find"]
 
 _READ_PARTS = 3
 
@@ -63,19 +59,7 @@ def check(found: Mapping[str, Unusable], *, rows: Mapping[str, int], limit: floa
     )
 
 
-def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
-    """The error of a task that has come upon a row that cannot be used, where none may be rejected."""
-    pieces = task.found
-    piece = int(np.flatnonzero((pieces.starts <= row.row) & (row.row < pieces.starts + pieces.counts))[0])
-    file = pieces.files[int(pieces.file[piece])]
-    place = f" in {without_access(file.path)}" if file.format == "parquet" else ""
-    return RowsRejectedError(
-        f"{task.split}[{row.row}]{place} cannot be used ({row.reason}); --max-error-rate 0 allows no such row",
-        remedy="mend or filter these rows, or allow a share of them with --max-error-rate",
-    )
-
-
-def find(job: Job, split: SplitSource, read: ReadRows) -> Unusable:
+def find(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Unusable:
     """What is known before there are shards. Reads up to three groups, to name rows, if there are nulls in some.
 
     Raises: SourceError if they cannot be read.
@@ -91,10 +75,10 @@ def find(job: Job, split: SplitSource, read: ReadRows) -> Unusable:
         return Unusable(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=False)
     found = cover(split.groups.ends, split.ranges)
     unread = _unread(found, split, read)
-    for reason, rows in _at_least(job, split, found, unread).items():
+    for reason, rows in _at_least(columns, split, found, unread).items():
         counted[reason] += rows
     if len(known) < NAMED_ROWS:
-        known = _with_others(job, split, found, unread, known)
+        known = _with_others(columns, split, found, unread, known)
     return Unusable(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=False)
 
 
@@ -104,36 +88,36 @@ def _unread(found: Cover, split: SplitSource, read: ReadRows) -> np.ndarray:
     return ~np.isin(found.groups, groups)
 
 
-def _at_least(job: Job, split: SplitSource, found: Cover, unread: np.ndarray) -> dict[str, int]:
+def _at_least(columns: ColumnPlan, split: SplitSource, found: Cover, unread: np.ndarray) -> dict[str, int]:
     """Rows with nulls in parts that were not read, by reason. Of several columns the one with the most nulls counts,
     since they may be in the same rows; of a group that is covered in part, those that cannot be in the rest.
     """
     which = found.groups[unread]
     rest = split.groups.num_rows[which] - found.counts[unread]
     most, reason_of = np.zeros(len(which), np.int64), np.full(len(which), -1)
-    reasons = null_counts.reasons_of(job.columns)
-    columns = null_counts.by_column(split.groups, job.columns)
-    for index, counts in enumerate(columns.values()):
+    reasons = null_counts.reasons_of(columns)
+    nulls = null_counts.by_column(split.groups, columns)
+    for index, counts in enumerate(nulls.values()):
         rows = np.maximum(counts[which] - rest, 0)
         reason_of[rows > most] = index
         most = np.maximum(most, rows)
     totals: collections.Counter[str] = collections.Counter()
-    for index, name in enumerate(columns):
+    for index, name in enumerate(nulls):
         totals[reasons[name]] += int(most[reason_of == index].sum())
     return {reason: rows for reason, rows in totals.items() if rows}
 
 
 def _with_others(
-    job: Job, split: SplitSource, found: Cover, unread: np.ndarray, known: Sequence[RejectedRow]
+    columns: ColumnPlan, split: SplitSource, found: Cover, unread: np.ndarray, known: Sequence[RejectedRow]
 ) -> list[RejectedRow]:
     """The first rows that are known, and those of the first groups with nulls."""
-    parts = np.flatnonzero(unread & (null_counts.rows_with(split.groups, job.columns)[found.groups] > 0))[:_READ_PARTS]
+    parts = np.flatnonzero(unread & (null_counts.rows_with(split.groups, columns)[found.groups] > 0))[:_READ_PARTS]
     every = list(known)
     for part in parts.tolist():
         start = int(found.starts[part])
-        for row, batch in split.read([(start, start + int(found.counts[part]))], job.columns.names):
+        for row, batch in split.read([(start, start + int(found.counts[part]))], columns.names):
             numbers = np.arange(row, row + batch.num_rows)
-            every += _first(numbers, validate(batch, job.columns))
+            every += _first(numbers, validate(batch, columns))
     return _earliest(every)
 
 

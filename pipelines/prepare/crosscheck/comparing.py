@@ -12,6 +12,7 @@ import collections
 import concurrent.futures
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from pipelines.prepare.layouts import Encoded, Tools
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.ragged import TokenRuns
 
-__all__ = ["ONE_IN", "CrossCheck", "EngineDisproved", "chosen", "engine_of"]
+__all__ = ["ONE_IN", "CrossCheck", "EngineMismatch", "TokensDiffer", "chosen", "engine_of"]
 
 ONE_IN = 200
 _ROWS_AT_ONCE = 64
@@ -40,7 +41,20 @@ def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
     return np.flatnonzero(x < np.uint64(2**64 // ONE_IN))
 
 
-class EngineDisproved(Exception):
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EngineMismatch:
+    """Which engine gave other tokens than the reference, and for which row (its number in the split)."""
+
+    engine: str
+    split: str
+    row: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON."""
+        return dataclasses.asdict(self)
+
+
+class TokensDiffer(Exception):
     """The engine gives other tokens for this row (its number in the split) than the reference."""
 
     def __init__(self, row: int) -> None:
@@ -70,7 +84,7 @@ class CrossCheck:
     def add(self, rows: Rows, encoded: Encoded, *, numbers: np.ndarray, which: np.ndarray) -> None:
         """The rows `which` (indices into `rows`, `encoded` and their `numbers`) are to be compared, now or soon.
 
-        Raises: EngineDisproved if `encoded` has something else for one that was added than the reference.
+        Raises: TokensDiffer if `encoded` has something else for one that was added than the reference.
         """
         if self._reference is None or not len(which):
             return
@@ -128,10 +142,10 @@ class _Sampled:
         )
 
     def compared(self, reference: Tools) -> int:
-        """How many rows there are. Raises: EngineDisproved if the reference gives something else for one of them."""
+        """How many rows there are. Raises: TokensDiffer if the reference gives something else for one of them."""
         differ = self.differ_from(reference.encode(self.rows))
         if differ.any():
-            raise EngineDisproved(int(self.numbers[np.flatnonzero(differ)[0]]))
+            raise TokensDiffer(int(self.numbers[np.flatnonzero(differ)[0]]))
         return len(self.numbers)
 
     def differ_from(self, expected: Encoded) -> np.ndarray:

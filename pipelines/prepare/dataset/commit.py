@@ -9,10 +9,11 @@ from typing import Any
 
 import tfrecord_io
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import engine_mismatch, plan_files, receipts, tfds, workspace
-from pipelines.prepare.dataset.engine_mismatch import Disproof
+from pipelines.prepare.crosscheck.comparing import EngineMismatch
+from pipelines.prepare.dataset import engine_mismatch, made_shards, own_files, plan_files, receipts, reservation, tfds
 from pipelines.prepare.dataset.job import Job, tokenizer_files
-from pipelines.prepare.dataset.receipts import Receipt, RejectedRow
+from pipelines.prepare.dataset.receipts import Receipt
+from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow
 from pipelines.prepare.tokenize import engines
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError, PrepError, RowsRejectedError
@@ -39,22 +40,22 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     rejected = {split: (ledger.rejected, _first(made[split])) for split, ledger in _ledgers(splits).items()}
     check_error_rate(rejected, rows={split: job.splits[split].num_rows for split in splits}, limit=max_error_rate)
     before = _manifest_before(job)
-    disproved = engine_mismatch.read(job)
-    if before is not None and disproved is not None:
-        _require_trusted(before, disproved, made=set(made), root=job.root)
+    mismatch = engine_mismatch.read(job)
+    if before is not None and mismatch is not None:
+        _require_trusted(before, mismatch, made=set(made), root=job.root)
     result = Manifest(
         name=job.name,
         fingerprint=job.fingerprint,
-        schema=job.schema,
-        layout={"name": job.layout.name, "max_length": job.length, **job.layout.given()},
-        tokenizer=job.facts,
+        schema=job.spec.schema,
+        layout={"name": job.spec.layout.name, "max_length": job.spec.length, **job.spec.layout.given()},
+        tokenizer=job.spec.facts,
         splits={**(before.splits if before else {}), **splits},
-        label_names=job.columns.label_names,
-        compression=job.compression,
-        index_stride=job.index_stride,
+        label_names=job.spec.columns.label_names,
+        compression=job.spec.compression,
+        index_stride=job.spec.index_stride,
         source={**identity, **_taken(job, before)},
         options=items,
-        engines=_engines(before, made, disproved),
+        engines=_engines(before, made, mismatch),
         versions={
             "prep-tfrecords": tfrecord_io.__version__,
             **{name: metadata.version(name) for name in ("datasets", "tokenizers", "transformers")},
@@ -110,7 +111,7 @@ def check_error_rate(
 def _receipts(job: Job, split: str) -> list[Receipt]:
     header = plan_files.read_header(job, split)
     tasks = plan_files.all_tasks(header) if header else []
-    found = workspace.find_receipts(job, tasks)
+    found = made_shards.find_receipts(job, tasks)
     missing = [job.shard_name(task) for task, receipt in zip(tasks, found, strict=True) if receipt is None]
     if missing or not tasks:
         raise OutputError(
@@ -122,13 +123,13 @@ def _receipts(job: Job, split: str) -> list[Receipt]:
 
 def _paths(job: Job) -> list[str]:
     """Every file that a commit may write."""
-    names = (*workspace.OWN_FILES, *(f"tokenizer/{name}" for name in tokenizer_files(job)))
+    names = (*own_files.OWN_FILES, *(f"tokenizer/{name}" for name in tokenizer_files(job)))
     return [storage.join(job.root, name) for name in names]
 
 
 def _manifest_before(job: Job) -> Manifest | None:
     """What an earlier run of the same job has committed. Raises: OutputError if it is another job's."""
-    before = workspace.read_manifest(job.root)
+    before = own_files.read_manifest(job.root)
     if before is not None and before.fingerprint != job.fingerprint:
         raise OutputError(
             f"{storage.join(job.root, manifest.FILE_NAME)}: is of another job, which has written to this folder "
@@ -139,18 +140,20 @@ def _manifest_before(job: Job) -> Manifest | None:
     return before
 
 
-def _require_trusted(before: Manifest, disproved: Disproof, *, made: set[str], root: str) -> None:
+def _require_trusted(before: Manifest, mismatch: EngineMismatch, *, made: set[str], root: str) -> None:
     """Raises: OutputError if a split that was committed earlier, and is not made now, is a fast engine's."""
     for split, names in sorted(before.engines.get("splits", {}).items()):
         if split not in made and not all(map(engines.is_reference, names)):
             raise OutputError(
-                f"{root}: {disproved.engine} gave other tokens than the reference for row {disproved.row} of split "
-                f"{disproved.split!r}, and split {split!r} was made by {', '.join(sorted(names))} before",
+                f"{root}: {mismatch.engine} gave other tokens than the reference for row {mismatch.row} of split "
+                f"{mismatch.split!r}, and split {split!r} was made by {', '.join(sorted(names))} before",
                 remedy="ask for all splits at once, so that these are made again too, or start over with --overwrite",
             )
 
 
-def _engines(before: Manifest | None, made: Mapping[str, list[Receipt]], disproved: Disproof | None) -> dict[str, Any]:
+def _engines(
+    before: Manifest | None, made: Mapping[str, list[Receipt]], mismatch: EngineMismatch | None
+) -> dict[str, Any]:
     """Of each engine the rows that it tokenized and those of them that were compared with the reference, by split."""
     splits: dict[str, Any] = dict(before.engines.get("splits", {})) if before else {}
     for split, found in made.items():
@@ -161,7 +164,7 @@ def _engines(before: Manifest | None, made: Mapping[str, list[Receipt]], disprov
             }
             for engine in sorted({receipt.engine for receipt in found})
         }
-    return {"splits": splits, "disproved": disproved.to_json() if disproved else None}
+    return {"splits": splits, "disproved": mismatch.to_json() if mismatch else None}
 
 
 def _taken(job: Job, before: Manifest | None) -> dict[str, Any]:
@@ -182,7 +185,7 @@ def _ledgers(splits: Mapping[str, Split]) -> dict[str, manifest.Ledger]:
 
 def _first(found: list[Receipt]) -> tuple[RejectedRow, ...]:
     every = sorted((row for receipt in found for row in receipt.first_rejected), key=lambda row: row.row)
-    return tuple(every[: receipts.NAMED_ROWS])
+    return tuple(every[:NAMED_ROWS])
 
 
 def _write(job: Job, result: Manifest, seen: Mapping[str, int]) -> None:
@@ -191,6 +194,6 @@ def _write(job: Job, result: Manifest, seen: Mapping[str, int]) -> None:
     files |= {**tfds.files(result), manifest.FILE_NAME: manifest.dump(result)}
     for name, content in files.items():
         if name == manifest.FILE_NAME:
-            workspace.require_own(job)
+            reservation.require_own(job)
         path = storage.join(job.root, name)
         storage.write_bytes(path, content, inside=job.root, replacing=seen.get(path))

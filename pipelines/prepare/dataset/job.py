@@ -12,21 +12,18 @@ from collections.abc import Mapping
 
 from pipelines.prepare import layouts, storage
 from pipelines.prepare.dataset import engine_mismatch
-from pipelines.prepare.options.config import Compression, EngineName, LayoutConfig
+from pipelines.prepare.dataset.own_files import WORK_FOLDER
+from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.plan.planning import Segments, ShardTask
-from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.rows.reading import RowReader
 from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tfrecord_io import manifest
 from tfrecord_io.errors import FormatError
-from tfrecord_io.format import record_index
-from tfrecord_io.manifest import TokenizerFacts
-from tfrecord_io.schema import Schema
 
 __all__ = ["Job", "JobSplit", "rejected_path", "tokenizer_files"]
 
-WORK_FOLDER = ".prep"
 _NOT_IN_NAMES = frozenset("\\\0")
 
 
@@ -46,7 +43,7 @@ class JobSplit:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """Everything that decides the bytes, and where they go. `length` is L. `engine` decides how fast they come.
+    """What decides the bytes (`spec`), whose rows they are of, and where they go. `engine` decides how fast they come.
     `ingested` is the folder of the ingested copy of the source that the commit deletes, if there is one. A job that is
     `strict` ends at the first row that cannot be used.
     """
@@ -55,22 +52,10 @@ class Job:
     name: str
     fingerprint: str
     splits: Mapping[str, JobSplit]
-    columns: ColumnPlan
-    schema: Schema
-    layout: LayoutConfig
-    length: int
-    facts: TokenizerFacts
-    compression: Compression
-    seed: int
-    shuffle: bool
+    spec: ShardSpec
     engine: EngineName = "auto"
     ingested: str | None = None
     strict: bool = False
-
-    @property
-    def index_stride(self) -> int | None:
-        """Every that many records a shard's index has an offset; None for compressed shards, which have no index."""
-        return record_index.STRIDE if self.compression == "none" else None
 
     def work_path(self, *parts: str) -> str:
         """A path in the job's own folder."""
@@ -83,13 +68,9 @@ class Job:
             split=task.split,
             index=task.index,
             count=task.count,
-            compression=self.compression,
+            compression=self.spec.compression,
             length=length,
         )
-
-    def schema_of(self, length: int | None) -> Schema:
-        """The features of a shard with rows of `length` tokens, None where all have the same."""
-        return self.schema if length is None else self.schema.with_row_length(length)
 
     def receipt_path(self, task: ShardTask) -> str:
         """Where a task's receipt goes."""
@@ -100,7 +81,7 @@ class Job:
         return storage.join(self.root, rejected_path(task.split, task.index))
 
     def open_tools(self) -> layouts.Tools:
-        """Loads the tokenizer from the job's folder and makes it ready, without an engine that was disproved.
+        """Loads the tokenizer from the job's folder and makes it ready, without an engine that was mismatch.
 
         Raises: FormatError if it is not the one that was saved there.
         """
@@ -108,13 +89,13 @@ class Job:
         engine: EngineName = self.engine if engine_mismatch.read(self) is None else "hf"
         opening = layouts.Opening(
             tokenizer=tokenizer,
-            facts=self.facts,
-            layout=self.layout,
-            length=self.length,
-            columns=self.columns,
+            facts=self.spec.facts,
+            layout=self.spec.layout,
+            length=self.spec.length,
+            columns=self.spec.columns,
             engine=engine,
         )
-        return layouts.layout_of(self.layout).open_tools(opening)
+        return layouts.layout_of(self.spec.layout).open_tools(opening)
 
 
 def rejected_path(split: str, index: int) -> str:
@@ -124,7 +105,7 @@ def rejected_path(split: str, index: int) -> str:
 
 def tokenizer_files(job: Job) -> tokenization.Files:
     """The saved tokenizer, from the job's folder. Raises: FormatError if it is not the one that was saved there."""
-    return _tokenizer_files(job.work_path("tokenizer"), job.facts.content_sha256)
+    return _tokenizer_files(job.work_path("tokenizer"), job.spec.facts.content_sha256)
 
 
 @functools.lru_cache(maxsize=4)

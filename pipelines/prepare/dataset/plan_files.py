@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import plan_parts, workspace
-from pipelines.prepare.dataset.job import WORK_FOLDER, Job
+from pipelines.prepare.dataset import plan_parts, reservation
+from pipelines.prepare.dataset.job import Job
+from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.dataset.plan_parts import Part
 from pipelines.prepare.plan.planning import Segments, ShardTask, SplitPlan, require_partition
 from pipelines.prepare.sources.formats.groups import Groups, Pieces, StoredFile
@@ -271,7 +272,7 @@ def _part(job: Job, header: PlanHeader, at: int, *, read: Callable[..., Part]) -
 
 
 def _gone(job: Job, split: str) -> OutputError:
-    workspace.require_own(job)
+    reservation.require_own(job)
     return OutputError(
         f"{job.work_path(split)}: the plan is gone",
         remedy=f"copy .prep/ again from where the dataset was made, or {_START_OVER}",

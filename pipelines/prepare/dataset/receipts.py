@@ -7,23 +7,13 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from pipelines.prepare.sources.columns.rejected import RejectedRow
 from tfrecord_io.errors import FormatError, LedgerError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import FINGERPRINT, NAME, WRONG, count, items, mapping
 from tfrecord_io.manifest import Ledger, Shard, Split
 
-__all__ = ["Receipt", "RejectedRow", "dump", "parse", "to_split"]
-
-# How many rejected rows a receipt names; all of them are in rejected/.
-NAMED_ROWS = 3
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RejectedRow:
-    """A row that could not be used: its number in the split, and why."""
-
-    row: int
-    reason: str
+__all__ = ["Receipt", "dump", "parse", "to_split"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

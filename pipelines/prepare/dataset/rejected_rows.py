@@ -11,15 +11,14 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset.receipts import NAMED_ROWS, RejectedRow
 from pipelines.prepare.plan.planning import Segments
+from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow, told_apart
 from pipelines.prepare.sources.rows.left_out import without_codes
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, count, mapping, text
-from tfrecord_io.format.ledger import LEFT_OUT
 
-__all__ = ["Rejects", "read", "told_apart"]
+__all__ = ["Rejects", "read"]
 
 _ROW_BYTES = 4096
 # Of one line: its content is JSON text in JSON, where a byte may take six, and a chat template may have much to say.
@@ -90,20 +89,6 @@ def _parsed(line: bytes, *, path: str) -> RejectedRow:
         return RejectedRow(row=count(fields["row"]), reason=text(fields["reason"]))
     except WRONG as error:
         raise FormatError(f"{path}: not a list of rejected rows ({error!r:.100})", remedy=_REMAKE) from error
-
-
-def told_apart(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
-    """How many rows are left out on purpose, by reason, and the indices of those that cannot be used."""
-    rejected = np.flatnonzero(reasons != "")
-    found = reasons[rejected]
-    unusable = np.ones(len(rejected), bool)
-    on_purpose = {}
-    for reason in LEFT_OUT:
-        has_it = found == reason
-        if rows := int(has_it.sum()):
-            on_purpose[reason] = rows
-            unusable &= ~has_it
-    return on_purpose, rejected[unusable].tolist()
 
 
 def _content(row: pa.RecordBatch) -> dict[str, object]:

@@ -75,7 +75,7 @@ def _open_tools(opening: Opening) -> Tools:
             remedy="choose one with a tokenizer.json",
         )
     slow = _ChatTools(reference, opening, fills=False, reference=None)
-    # What was asked for by name, or is left when anything else was disproved, is to be the reference all through.
+    # What was asked for by name, or is left when anything else was mismatch, is to be the reference all through.
     return slow if opening.engine == "hf" else _ChatTools(engine, opening, fills=True, reference=slow)
 
 

@@ -12,11 +12,11 @@ import dataclasses
 
 import numpy as np
 
-from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.plan import group_curve, null_counts
 from pipelines.prepare.plan.group_curve import GroupCurve, GroupRows
 from pipelines.prepare.plan.planning import ROOM, Blocks, cut_rows
 from pipelines.prepare.plan.sampling import Sample
+from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.formats.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 
@@ -31,14 +31,14 @@ class Forecast:
     text_bytes: int
 
 
-def forecast(job: Job, split: SplitSource, sample: Sample, *, block_rows: int) -> Forecast:
+def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> Forecast:
     """Cuts the split into blocks of about `block_rows` rows, or fewer."""
     curve, read = sample.curve, sample.read
     if read.whole:
         predicted = np.where(read.usable, curve(read.text_bytes, np.arange(len(read.numbers))), 0.0)
         blocks = cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=curve.row_bytes)
         return Forecast(blocks=blocks, text_bytes=int(read.text_bytes.sum()))
-    rows, along = _of_groups(job, split, sample)
+    rows, along = _of_groups(spec, split, sample)
     found = cover(split.groups.ends, split.ranges)
     usable, row_bytes = found.counts * rows.share[found.groups], rows.row_bytes[found.groups]
     predicted = usable * along(row_bytes, found.ends - found.counts / 2)
@@ -47,10 +47,10 @@ def forecast(job: Job, split: SplitSource, sample: Sample, *, block_rows: int) -
     return Forecast(blocks=blocks, text_bytes=round(text_bytes))
 
 
-def _of_groups(job: Job, split: SplitSource, sample: Sample) -> tuple[GroupRows, GroupCurve]:
+def _of_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tuple[GroupRows, GroupCurve]:
     """What the rows that were read say of all groups."""
     read, says = sample.read, null_counts.count_says(split)
-    null_rows = null_counts.rows_with(split.groups, job.columns) if says else np.zeros(len(split.groups), np.int64)
+    null_rows = null_counts.rows_with(split.groups, spec.columns) if says else np.zeros(len(split.groups), np.int64)
     rows = GroupRows.of(split.groups, nulls=null_rows)
     groups = np.searchsorted(split.groups.ends, read.numbers, "right")
     share = min(1.0, float(read.usable.sum() / rows.share[groups].sum()))

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.plan.planning import split_seed
+from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.formats.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 
@@ -55,13 +55,13 @@ class Choice:
         return int(np.searchsorted(self.runs[:, 1], place, "right"))
 
 
-def choices(job: Job, split: SplitSource) -> Iterator[Choice]:
+def choices(spec: ShardSpec, split: SplitSource) -> Iterator[Choice]:
     """What to read; and, as long as no row of that is left by filters, what to read instead."""
     share = split.reader.share
     times, larger = min(_MOST_TIMES, math.ceil(1 / share)), 1
     found = cover(split.groups.ends, split.ranges)
     while True:
-        yield _choose(job, split, found, times=times * larger, larger=larger)
+        yield _choose(spec, split, found, times=times * larger, larger=larger)
         if share == 1.0 or times * larger * ROWS >= split.num_rows:
             return
         larger *= _MOST_TIMES
@@ -80,11 +80,11 @@ def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tu
     return found
 
 
-def _choose(job: Job, split: SplitSource, found: Cover, *, times: int, larger: int) -> Choice:
+def _choose(spec: ShardSpec, split: SplitSource, found: Cover, *, times: int, larger: int) -> Choice:
     """`times` as many runs as of rows that are all left, of `larger` groups."""
-    rng = np.random.default_rng([job.seed, split_seed(split.name), 1])
+    rng = np.random.default_rng([spec.seed, split_seed(split.name), 1])
     rows, most = _RUN_ROWS, ROWS
-    if job.compression == "gzip" and not job.shuffle:
+    if spec.compression == "gzip" and not spec.shuffle:
         most = 2 * ROWS
         rows = min(max(split.num_rows * _MOST_RUN_ROWS // most, rows), _MOST_RUN_ROWS)
     most *= times
@@ -95,7 +95,7 @@ def _choose(job: Job, split: SplitSource, found: Cover, *, times: int, larger: i
     if len(found) <= larger * _MOST_GROUPS and stored.sum() <= larger * _MOST_BYTES:
         runs = _runs(every, most, rows=rows, all_of_it=times > 1 and most >= split.num_rows, rng=rng)
         return Choice(spans=every, runs=runs, clusters=runs[:, 0], whole=True)
-    chosen = _groups(found, stored, limit=limit, most=larger * _MOST_GROUPS, seed=(job.seed, split_seed(split.name)))
+    chosen = _groups(found, stored, limit=limit, most=larger * _MOST_GROUPS, seed=(spec.seed, split_seed(split.name)))
     stops = found.ends[chosen]
     spans = np.stack([stops - found.counts[chosen], stops], axis=1)
     runs = _runs(spans, max(1, round(most / len(spans) / rows)) * rows, rows=rows, all_of_it=False, rng=rng)

@@ -28,12 +28,12 @@ import pyarrow as pa
 
 from pipelines.prepare.crosscheck import unencodable
 from pipelines.prepare.crosscheck.comparing import CrossCheck
-from pipelines.prepare.dataset.job import Job
-from pipelines.prepare.dataset.receipts import RejectedRow
 from pipelines.prepare.layouts import Encoded, Tools
 from pipelines.prepare.plan import sample_choice
 from pipelines.prepare.plan.sample_choice import Choice
+from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.columns.extraction import extract, sizes_of, validate
+from pipelines.prepare.sources.columns.rejected import RejectedRow
 from pipelines.prepare.sources.rows.reading import SplitSource
 
 __all__ = ["ReadRows", "SampledRows", "TokenizedRows", "read", "reasons"]
@@ -99,23 +99,23 @@ class SampledRows:
     seconds: float
 
 
-def read(job: Job, tools: Tools, split: SplitSource) -> SampledRows | None:
+def read(spec: ShardSpec, tools: Tools, split: SplitSource) -> SampledRows | None:
     """The split's sample; None if no row of it can be used.
 
-    Raises: EngineDisproved if the engine gives other tokens for one of the rows than the reference.
+    Raises: TokensDiffer if the engine gives other tokens for one of the rows than the reference.
     """
-    for choice in sample_choice.choices(job, split):
-        if (found := _read_chosen(job, tools, split, choice)) is not None:
+    for choice in sample_choice.choices(spec, split):
+        if (found := _read_chosen(spec, tools, split, choice)) is not None:
             return found
     return None
 
 
-def reasons(job: Job, tools: Tools, split: SplitSource) -> dict[str, int]:
+def reasons(spec: ShardSpec, tools: Tools, split: SplitSource) -> dict[str, int]:
     """Why the first rows of the split cannot be used: how many for each reason."""
     counted: collections.Counter[str] = collections.Counter()
     first = sample_choice.in_ranges((0, min(sample_choice.ROWS, split.num_rows)), split.ranges)
-    for row, batch in split.read(first, job.columns.names):
-        rows, found = extract(batch, job.columns, first=row)
+    for row, batch in split.read(first, spec.columns.names):
+        rows, found = extract(batch, spec.columns, first=row)
         usable = np.flatnonzero(found == "")
         if len(usable):
             found[usable] = unencodable.encode(tools, rows, split=split.name, numbers=row + usable).reasons
@@ -123,12 +123,12 @@ def reasons(job: Job, tools: Tools, split: SplitSource) -> dict[str, int]:
     return dict(sorted(counted.items()))
 
 
-def _read_chosen(job: Job, tools: Tools, split: SplitSource, choice: Choice) -> SampledRows | None:
-    positions = choice.num_sampled * job.length
+def _read_chosen(spec: ShardSpec, tools: Tools, split: SplitSource, choice: Choice) -> SampledRows | None:
+    positions = choice.num_sampled * spec.length
     step = _FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))
-    reading = _Reading(job, tools, split, choice, step=step)
+    reading = _Reading(spec, tools, split, choice, step=step)
     # The first runs come from all along the split, and are what an engine has to get right before it makes a shard:
-    # comparing all of them would take longer than the rest of a small job.
+    # comparing all of them would take longer than the rest of a small spec.
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         checks = CrossCheck(tools, pool=beside)
         reading.read(checks)
@@ -168,9 +168,9 @@ class _Reading:
     that were tokenized.
     """
 
-    def __init__(self, job: Job, tools: Tools, split: SplitSource, choice: Choice, *, step: int) -> None:
+    def __init__(self, spec: ShardSpec, tools: Tools, split: SplitSource, choice: Choice, *, step: int) -> None:
         self.text_bytes = 0
-        self._job, self._tools, self._split = job, tools, split
+        self._spec, self._tools, self._split = spec, tools, split
         self._choice, self._step = choice, step
         self._seconds = 0.0
         self._waiting: list[_Run] = []
@@ -182,9 +182,9 @@ class _Reading:
     def read(self, checks: CrossCheck) -> None:
         """Reads and weighs all rows, and tokenizes the first runs as far as there is room, for `checks` to compare."""
         for place, first, batch in self._batches():
-            text_bytes = sizes_of(batch, self._job.columns.content)
+            text_bytes = sizes_of(batch, self._spec.columns.content)
             numbers = np.arange(first, first + batch.num_rows)
-            self._read.append((numbers, text_bytes, validate(batch, self._job.columns)))
+            self._read.append((numbers, text_bytes, validate(batch, self._spec.columns)))
             every = _Run(index=-1, place=place, first=first, rows=batch, text_bytes=text_bytes)
             for run in self._runs(every):
                 self._take(run, checks)
@@ -206,7 +206,7 @@ class _Reading:
         place = int(places[shortest])
         self._weighed = [(np.delete(places, shortest), np.delete(text_bytes, shortest))]
         segments = sample_choice.in_ranges((place, place + 1), self._split.ranges)
-        for row, batch in self._split.read(segments, self._job.columns.names):
+        for row, batch in self._split.read(segments, self._spec.columns.names):
             index = self._choice.run_of(place)
             self._tokenize(_Run(index=index, place=place, first=row, rows=batch, text_bytes=text_bytes[[shortest]]))
 
@@ -242,7 +242,7 @@ class _Reading:
         segments = [part for span in spans.tolist() for part in sample_choice.in_ranges(span, self._split.ranges)]
         ends = np.cumsum(spans[:, 1] - spans[:, 0])
         done = 0
-        for first, batch in self._split.read(segments, self._job.columns.names):
+        for first, batch in self._split.read(segments, self._spec.columns.names):
             start = 0
             while start < batch.num_rows:
                 span = int(np.searchsorted(ends, done, "right"))
@@ -277,7 +277,7 @@ class _Reading:
         return int(run.index % -(-int(run.text_bytes[0]) // _LONG_ROW_BYTES) == 0)
 
     def _tokenize(self, run: _Run, *, checks: CrossCheck | None = None) -> None:
-        rows, why = extract(run.rows, self._job.columns, first=run.first)
+        rows, why = extract(run.rows, self._spec.columns, first=run.first)
         usable = np.flatnonzero(why == "")
         if not len(usable):
             return
@@ -301,5 +301,5 @@ class _Reading:
         self.text_bytes += int(tokenized.text_bytes.sum())
 
     def _weigh(self, run: _Run) -> None:
-        usable = np.flatnonzero(validate(run.rows, self._job.columns) == "")
+        usable = np.flatnonzero(validate(run.rows, self._spec.columns) == "")
         self._weighed.append((run.place + usable, run.text_bytes[usable]))

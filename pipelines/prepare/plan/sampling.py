@@ -15,14 +15,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from pipelines.prepare.crosscheck import comparing
-from pipelines.prepare.crosscheck.comparing import EngineDisproved
-from pipelines.prepare.dataset.engine_mismatch import Disproof
-from pipelines.prepare.dataset.job import Job
+from pipelines.prepare.crosscheck.comparing import EngineMismatch, TokensDiffer
 from pipelines.prepare.layouts import Encoded, Family, Tools, families, layout_of
+from pipelines.prepare.layouts.token_counts import count_tokens
 from pipelines.prepare.plan import sample_rows, size_curve
 from pipelines.prepare.plan.sample_rows import ReadRows, SampledRows, TokenizedRows
 from pipelines.prepare.plan.size_curve import Curve
-from pipelines.prepare.shards.shard_files import count_tokens
+from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io import records
 from tfrecord_io.errors import RowsRejectedError
@@ -43,7 +42,7 @@ class Sample:
     None where rows are joined.
     `family_shares` are what each length of rows has of the bytes, which go into shards of their own. `read` are all
     rows that were read, most of which are just weighed.
-    `disproof` is there if the engine gave other tokens than the reference; the sample is the reference's then.
+    `mismatch` is there if the engine gave other tokens than the reference; the sample is the reference's then.
     """
 
     curve: Curve
@@ -57,7 +56,7 @@ class Sample:
     token_bytes: float
     seconds: float
     read: ReadRows
-    disproof: Disproof | None = None
+    mismatch: EngineMismatch | None = None
     family_shares: tuple[float, ...] = (1.0,)
 
 
@@ -74,12 +73,12 @@ class _Records:
     family_shares: tuple[float, ...] = (1.0,)
 
 
-def row_lengths(job: Job, tools: Tools, splits: Mapping[str, SplitSource]) -> tuple[np.ndarray, np.ndarray]:
+def row_lengths(spec: ShardSpec, tools: Tools, splits: Mapping[str, SplitSource]) -> tuple[np.ndarray, np.ndarray]:
     """Tokens of sampled rows of all `splits`, int64 [N], and how many rows each of them stands for, float64 [N].
 
     Raises: RowsRejectedError if no row of the sample can be used.
     """
-    found = [_lengths_of_split(job, tools, split) for split in splits.values()]
+    found = [_lengths_of_split(spec, tools, split) for split in splits.values()]
     lengths, weights = (np.concatenate(each) for each in zip(*found, strict=True))
     if not weights.any():
         raise RowsRejectedError(
@@ -89,47 +88,47 @@ def row_lengths(job: Job, tools: Tools, splits: Mapping[str, SplitSource]) -> tu
     return lengths[weights > 0], weights[weights > 0]
 
 
-def _lengths_of_split(job: Job, tools: Tools, split: SplitSource) -> tuple[np.ndarray, np.ndarray]:
+def _lengths_of_split(spec: ShardSpec, tools: Tools, split: SplitSource) -> tuple[np.ndarray, np.ndarray]:
     try:
-        sampled = sample_rows.read(job, tools, split)
-    except EngineDisproved:
+        sampled = sample_rows.read(spec, tools, split)
+    except TokensDiffer:
         assert tools.reference is not None, "it was compared with it"
-        sampled = sample_rows.read(job, tools.reference, split)
+        sampled = sample_rows.read(spec, tools.reference, split)
     if sampled is None:
         return np.zeros(0, np.int64), np.zeros(0)
     usable = _of_every(sampled, (sampled.tokenized.records > 0).astype(np.float64), rising=False)
     return _row_tokens(sampled), usable * (split.num_rows / len(usable))
 
 
-def measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
+def measure(spec: ShardSpec, tools: Tools, split: SplitSource) -> Sample | None:
     """Tokenizes, lays out and encodes a sample of the split; None if no row of it can be used."""
     try:
-        return _measure(job, tools, split)
-    except EngineDisproved as found:
+        return _measure(spec, tools, split)
+    except TokensDiffer as found:
         assert tools.reference is not None, "it was compared with it"
-        sample = _measure(job, tools.reference, split)
-        disproof = Disproof(engine=comparing.engine_of(tools), split=split.name, row=found.row)
-        return sample and dataclasses.replace(sample, disproof=disproof)
+        sample = _measure(spec, tools.reference, split)
+        mismatch = EngineMismatch(engine=comparing.engine_of(tools), split=split.name, row=found.row)
+        return sample and dataclasses.replace(sample, mismatch=mismatch)
 
 
-def _measure(job: Job, tools: Tools, split: SplitSource) -> Sample | None:
-    sampled = sample_rows.read(job, tools, split)
-    return _told(job, tools, sampled) if sampled else None
+def _measure(spec: ShardSpec, tools: Tools, split: SplitSource) -> Sample | None:
+    sampled = sample_rows.read(spec, tools, split)
+    return _told(spec, tools, sampled) if sampled else None
 
 
-def _told(job: Job, tools: Tools, sampled: SampledRows) -> Sample:
+def _told(spec: ShardSpec, tools: Tools, sampled: SampledRows) -> Sample:
     """What a sample shows, once it is laid out and encoded."""
     began = time.perf_counter()
     rows = sampled.tokenized
-    made = _lay_out(job, tools, sampled.encoded, tokens=int(rows.tokens.sum()))
-    stored = _stored(job, made)
-    layout = layout_of(job.layout)
-    along, inside, total = (_of_joined if layout.joins_rows else _of_rows)(job, rows, made, stored)
+    made = _lay_out(spec, tools, sampled.encoded, tokens=int(rows.tokens.sum()))
+    stored = _stored(spec, made)
+    layout = layout_of(spec.layout)
+    along, inside, total = (_of_joined if layout.joins_rows else _of_rows)(spec, rows, made, stored)
     curve = size_curve.fit(rows.text_bytes, along, total=total, rising=not layout.one_record)
     curve = size_curve.localize(
         curve, clusters=rows.clusters, places=rows.places, text_bytes=rows.text_bytes, output_bytes=inside
     )
-    num_tokens, padding = _tokens_held(job, sampled, made)
+    num_tokens, padding = _tokens_held(spec, sampled, made)
     weighed = curve(sampled.weighed_bytes, sampled.weighed_places)
     return Sample(
         curve=curve,
@@ -168,11 +167,11 @@ def _row_tokens(sampled: SampledRows) -> np.ndarray:
     return np.rint(every).astype(np.int64)
 
 
-def _tokens_held(job: Job, sampled: SampledRows, made: _Records) -> tuple[float, float | None]:
+def _tokens_held(spec: ShardSpec, sampled: SampledRows, made: _Records) -> tuple[float, float | None]:
     """The tokens of all sampled rows that records hold; and the share of positions without one, None where rows are
     joined.
     """
-    layout, rows = layout_of(job.layout), sampled.tokenized
+    layout, rows = layout_of(spec.layout), sampled.tokenized
     if layout.joins_rows:
         # A row may be in the sample's records several times, and the last of them may have been dropped.
         held = min(1.0, made.tokens.sum() / max(rows.tokens.sum(), 1))
@@ -197,16 +196,16 @@ def _varint_bytes(parts: Sequence[Encoded]) -> float:
     return float(1 + (ids >= 1 << 7).mean() + (ids >= 1 << 14).mean()) if len(ids) else 1.0
 
 
-def _lay_out(job: Job, tools: Tools, parts: Sequence[Encoded], *, tokens: int) -> _Records:
+def _lay_out(spec: ShardSpec, tools: Tools, parts: Sequence[Encoded], *, tokens: int) -> _Records:
     """The records of all parts. Where rows are joined, and the sample is too short for one record, it is taken several
     times.
     """
-    times = max(1, -(-job.length // max(tokens, 1))) if layout_of(job.layout).joins_rows else 1
+    times = max(1, -(-spec.length // max(tokens, 1))) if layout_of(spec.layout).joins_rows else 1
     builder = tools.builder()
     for encoded in itertools.chain.from_iterable(itertools.repeat(parts, times)):
         builder.add(encoded)
     every = families(builder)
-    laid_out = [_family_records(job, family) for family in every]
+    laid_out = [_family_records(spec, family) for family in every]
     sizes = np.concatenate([part.sizes for part in laid_out])
     counts = np.concatenate([part.tokens for part in laid_out])
     positions = np.concatenate([part.positions for part in laid_out])
@@ -220,14 +219,14 @@ def _lay_out(job: Job, tools: Tools, parts: Sequence[Encoded], *, tokens: int) -
     return _Records(sizes=sizes, tokens=counts, positions=positions, framed=framed, family_shares=shares)
 
 
-def _family_records(job: Job, family: Family) -> _Records:
-    schema = job.schema_of(family.length)
+def _family_records(spec: ShardSpec, family: Family) -> _Records:
+    schema = spec.schema_of(family.length)
     sizes, counts, framed = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
     for columns in family.builder.chunks(None):
         frames = records.encode_framed(columns, schema)
         sizes.append(np.diff(frames.offsets))
         counts.append(count_tokens(columns, schema))
-        if job.compression == "gzip":
+        if spec.compression == "gzip":
             data, edges = frames.data.tobytes(), frames.offsets.tolist()
             framed += [data[start:stop] for start, stop in itertools.pairwise(edges)]
     every = np.concatenate(sizes)
@@ -244,11 +243,13 @@ def _num_positions(schema: Schema) -> int:
     return sum(feature.num_values for role in _TOKENS if (feature := schema.with_role(role)) is not None)
 
 
-def _of_rows(job: Job, rows: TokenizedRows, made: _Records, stored: float) -> tuple[np.ndarray, np.ndarray, float]:
+def _of_rows(
+    spec: ShardSpec, rows: TokenizedRows, made: _Records, stored: float
+) -> tuple[np.ndarray, np.ndarray, float]:
     """Stored bytes of each row as its length tells, as its cluster tells, and of all."""
     first = np.cumsum(rows.records) - rows.records
     along = _sums(made.sizes, first, rows.records).astype(np.float64)
-    if job.compression == "none":
+    if spec.compression == "none":
         return along, along, stored
     inside = np.zeros(len(rows.places))
     cluster_edges = np.flatnonzero(np.diff(rows.clusters)) + 1
@@ -268,14 +269,16 @@ def _own_records(first: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros(0, np.int64), *(np.arange(*span) for span in spans)])
 
 
-def _of_joined(job: Job, rows: TokenizedRows, made: _Records, stored: float) -> tuple[np.ndarray, np.ndarray, float]:
+def _of_joined(
+    spec: ShardSpec, rows: TokenizedRows, made: _Records, stored: float
+) -> tuple[np.ndarray, np.ndarray, float]:
     """The same for rows that are joined: a row has its share of the records that its tokens are in."""
     sizes = made.sizes.astype(np.float64)
-    if job.compression == "gzip":
+    if spec.compression == "gzip":
         groups = np.array_split(np.arange(len(sizes)), max(1, len(sizes) // _RECORDS_PER_FLUSH))
         packed = _packed(made.framed, groups)
         sizes = np.repeat(np.array(packed) / [len(group) for group in groups], [len(group) for group in groups])
-    full = made.tokens == job.length
+    full = made.tokens == spec.length
     counted = full if full.any() else np.ones(len(sizes), bool)
     per_token = sizes[counted].sum() / made.tokens[counted].sum()
     ends = np.cumsum(rows.tokens)
@@ -287,13 +290,13 @@ def _of_joined(job: Job, rows: TokenizedRows, made: _Records, stored: float) -> 
     return share, share, float(per_token * ends[-1] * (stored / sizes.sum()))
 
 
-def _stored(job: Job, made: _Records) -> float:
+def _stored(spec: ShardSpec, made: _Records) -> float:
     """Bytes of all records as a shard would hold them."""
-    if job.compression == "none":
+    if spec.compression == "none":
         return float(made.sizes.sum())
     order = np.arange(len(made.framed))
-    if job.shuffle:
-        np.random.default_rng([job.seed, 2]).shuffle(order)
+    if spec.shuffle:
+        np.random.default_rng([spec.seed, 2]).shuffle(order)
     return float(len(zlib.compress(b"".join(made.framed[index] for index in order))))
 
 

@@ -16,15 +16,16 @@ import numpy as np
 from pipelines.prepare import storage
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.layouts import Builder
+from pipelines.prepare.layouts.token_counts import count_tokens
 from pipelines.prepare.process import progress
 from pipelines.prepare.process.threads import ordered_map
 from tfrecord_io import records
 from tfrecord_io.errors import LedgerError, OutputError
 from tfrecord_io.format import record_index
 from tfrecord_io.manifest import Compression, Ledger, Shard
-from tfrecord_io.schema import Role, Schema
+from tfrecord_io.schema import Schema
 
-__all__ = ["OTHERWISE", "ShardFile", "count_tokens", "delete", "paths", "write"]
+__all__ = ["OTHERWISE", "ShardFile", "delete", "paths", "write"]
 
 # Laying out, digesting and writing go one piece after the other; more threads would wait for those.
 _MOST_THREADS = 4
@@ -67,14 +68,14 @@ def write(
         )
 
     def pieces() -> Iterator[memoryview | bytes]:
-        yield from stored.watch(_frames(job, job.schema_of(file.length), builder, rng, stored), place=file.name)
+        yield from stored.watch(_frames(job, job.spec.schema_of(file.length), builder, rng, stored), place=file.name)
         # What is raised here, before the file is complete, keeps it from ever appearing.
         _check(ledger(), place=file.name)
         if expected is not None:
             _check_same(stored.shard(file, ledger()), expected)
 
     storage.write_atomic(path, pieces(), inside=job.root, replacing=seen.get(path))
-    if job.index_stride:
+    if job.spec.index_stride:
         storage.write_bytes(index_path, stored.index.dump(), inside=job.root, replacing=seen.get(index_path))
     return stored.shard(file, ledger())
 
@@ -84,25 +85,13 @@ def delete(job: Job, name: str, *, seen: Mapping[str, int]) -> None:
     path, index_path = paths(job, name)
     if seen.get(path) != 0:
         storage.delete(path, inside=job.root)
-    if job.index_stride and seen.get(index_path) != 0:
+    if job.spec.index_stride and seen.get(index_path) != 0:
         storage.delete(index_path, inside=job.root)
 
 
 def paths(job: Job, name: str) -> tuple[str, str]:
     """Where a file and its index go."""
     return storage.join(job.root, name), storage.join(job.root, record_index.file_name(name))
-
-
-def count_tokens(columns: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray:
-    """Tokens of each record of a chunk that are not padding, int64 [n]: what the schema's masks, segments or counts
-    say.
-    """
-    marking: tuple[Role, ...] = ("attention_mask", "segment_ids", "target_mask")
-    marks = [feature for role in marking if (feature := schema.with_role(role)) is not None]
-    counts = [np.count_nonzero(columns[feature.name], axis=1) for feature in marks]
-    if (feature := schema.with_role("num_tokens")) is not None:
-        counts.append(columns[feature.name].astype(np.int64))
-    return np.sum(counts, axis=0)
 
 
 def _check(ledger: Ledger, *, place: str) -> None:
@@ -144,7 +133,7 @@ def _frames(
             tally.index.add(np.diff(frames.offsets))
             yield frames.data.data
 
-    return _compressed(framed(), job.compression)
+    return _compressed(framed(), job.spec.compression)
 
 
 def _compressed(pieces: Iterator[memoryview], compression: Compression) -> Iterator[memoryview | bytes]:

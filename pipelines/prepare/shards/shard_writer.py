@@ -18,10 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare import storage
-from pipelines.prepare.build import unusable_rows
 from pipelines.prepare.crosscheck import comparing, unencodable
-from pipelines.prepare.crosscheck.comparing import CrossCheck, EngineDisproved
-from pipelines.prepare.dataset import engine_mismatch, receipts, workspace
+from pipelines.prepare.crosscheck.comparing import CrossCheck, EngineMismatch, TokensDiffer
+from pipelines.prepare.dataset import engine_mismatch, receipts, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.dataset.rejected_rows import Rejects
@@ -33,11 +32,13 @@ from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.shards import shard_files
 from pipelines.prepare.shards.shard_files import ShardFile
 from pipelines.prepare.sources.columns.extraction import Rows, extract, sizes_of
+from pipelines.prepare.sources.columns.rejected import RejectedRow
 from pipelines.prepare.sources.formats.groups import Pieces
-from tfrecord_io.errors import LedgerError, OutputError
+from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 from tfrecord_io.manifest import Shard
+from tfrecord_io.shown import without_access
 
-__all__ = ["batches", "generator", "write"]
+__all__ = ["batches", "generator", "unusable_row", "write"]
 
 # One call of the engine takes a batch: enough rows to fill the cores and for what Python does for each batch not to
 # count, few enough that what the Rust tokenizer keeps of them, about 100 bytes for each token, stays small. The others
@@ -65,19 +66,17 @@ def write(
         RowsRejectedError if the job is strict, and a row cannot be used.
     """
     seen = storage.generations(_paths(task, job))
-    workspace.require_own(job)
+    reservation.require_own(job)
     clock = clock or Stopwatch()
     tools = _trusted(tools, job)
     try:
         gathered = _gather(task, job, tools, clock=clock)
-    except EngineDisproved as found:
-        engine_mismatch.leave(
-            job, engine_mismatch.Disproof(engine=comparing.engine_of(tools), split=task.split, row=found.row)
-        )
+    except TokensDiffer as found:
+        engine_mismatch.record(job, EngineMismatch(engine=comparing.engine_of(tools), split=task.split, row=found.row))
         tools = _trusted(tools, job)
         gathered = _gather(task, job, tools, clock=clock)
     memory.give_back()
-    workspace.require_own(job)
+    reservation.require_own(job)
     with clock.stage("write"):
         made = _write_files(task, job, gathered, seen=seen, expected=expected)
     rejects = gathered.rejects
@@ -92,7 +91,7 @@ def write(
         rows_checked=gathered.rows_checked,
         first_rejected=tuple(rejects.first),
     )
-    workspace.require_own(job)
+    reservation.require_own(job)
     content = receipts.dump(receipt)
     storage.write_bytes(receipt_path, content, inside=job.root, make=False, replacing=seen.get(receipt_path))
     progress.add(shards=len(made))
@@ -104,15 +103,19 @@ def generator(job: Job, task: ShardTask, *, length: int | None = None) -> np.ran
     where they stay as they are.
     """
     family = () if length is None else (length,)
-    return np.random.default_rng([job.seed, split_seed(task.split), task.index, *family]) if job.shuffle else None
+    return (
+        np.random.default_rng([job.spec.seed, split_seed(task.split), task.index, *family])
+        if job.spec.shuffle
+        else None
+    )
 
 
 def batches(
     job: Job, split: str, pieces: Pieces, *, num_bytes: int = _BATCH_BYTES
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """(first row number, record batch) of a split's rows, in batches of about so many bytes of text, or of one row."""
-    for first, batch in job.splits[split].reader.read(pieces, job.columns.names):
-        part = np.cumsum(sizes_of(batch, job.columns.content)) // num_bytes
+    for first, batch in job.splits[split].reader.read(pieces, job.spec.columns.names):
+        part = np.cumsum(sizes_of(batch, job.spec.columns.content)) // num_bytes
         edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), batch.num_rows]
         for start, stop in itertools.pairwise(edges):
             yield first + start, batch.slice(start, stop - start)
@@ -120,7 +123,7 @@ def batches(
 
 def _paths(task: ShardTask, job: Job) -> list[str]:
     """Every file that a task may write."""
-    names = [job.shard_name(task, length=length) for length in job.layout.buckets or (None,)]
+    names = [job.shard_name(task, length=length) for length in job.spec.layout.buckets or (None,)]
     files = [path for name in names for path in shard_files.paths(job, name)]
     return [*files, job.rejected_path(task), job.receipt_path(task)]
 
@@ -145,7 +148,7 @@ class _Batch:
 
 
 def _trusted(tools: Tools, job: Job) -> Tools:
-    """The tools, or those of the reference if a worker of this job has disproved a faster engine."""
+    """The tools, or those of the reference if a worker of this job has mismatch a faster engine."""
     return tools if tools.reference is None or engine_mismatch.read(job) is None else tools.reference
 
 
@@ -163,7 +166,7 @@ def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Ga
         usable = _usable(task, job, tools, gathered, clock=clock)
         for batch, encoded in ordered_map(encode, usable, threads=threads):
             with clock.stage("check"):
-                checks.add_some(batch.rows, encoded, numbers=batch.numbers, seed=job.seed)
+                checks.add_some(batch.rows, encoded, numbers=batch.numbers, seed=job.spec.seed)
             gathered.builder.add(encoded)
             if batch.source is not None:
                 gathered.rejects.add(batch.source, encoded.reasons, batch.numbers, details=encoded.details)
@@ -178,7 +181,7 @@ def _usable(task: ShardTask, job: Job, tools: Tools, gathered: _Gathered, *, clo
     num_bytes = _BATCH_BYTES if tools.reference is None else _FAST_BATCH_BYTES
     for first, batch in clock.waiting("read", batches(job, task.split, task.found, num_bytes=num_bytes)):
         gathered.rows_in += batch.num_rows
-        rows, reasons = extract(batch, job.columns, first=first)
+        rows, reasons = extract(batch, job.spec.columns, first=first)
         gathered.rejects.add(batch, reasons, np.arange(first, first + batch.num_rows))
         _require_usable(task, job, gathered.rejects)
         unused = np.flatnonzero(reasons == "")
@@ -190,7 +193,19 @@ def _usable(task: ShardTask, job: Job, tools: Tools, gathered: _Gathered, *, clo
 def _require_usable(task: ShardTask, job: Job, rejects: Rejects) -> None:
     """Raises: RowsRejectedError if a row was rejected that no shard may be without."""
     if job.strict and rejects.first:
-        raise unusable_rows.unusable_row(rejects.first[0], task)
+        raise unusable_row(rejects.first[0], task)
+
+
+def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
+    """The error of a task that has come upon a row that cannot be used, where none may be rejected."""
+    pieces = task.found
+    piece = int(np.flatnonzero((pieces.starts <= row.row) & (row.row < pieces.starts + pieces.counts))[0])
+    file = pieces.files[int(pieces.file[piece])]
+    place = f" in {without_access(file.path)}" if file.format == "parquet" else ""
+    return RowsRejectedError(
+        f"{task.split}[{row.row}]{place} cannot be used ({row.reason}); --max-error-rate 0 allows no such row",
+        remedy="mend or filter these rows, or allow a share of them with --max-error-rate",
+    )
 
 
 def _rows_of(batch: pa.RecordBatch, which: np.ndarray) -> pa.RecordBatch:
@@ -232,7 +247,7 @@ def _write_files(
                 expected=None if expected is None else expected[at],
             )
         )
-    for length in set(job.layout.buckets) - {family.length for family in found}:
+    for length in set(job.spec.layout.buckets) - {family.length for family in found}:
         shard_files.delete(job, job.shard_name(task, length=length), seen=seen)
     return tuple(made)
 

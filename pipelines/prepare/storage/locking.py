@@ -4,7 +4,7 @@ On a local disk the kernel keeps the lock: `.prep/lock` is held (flock) while a 
 ends, however it ends. What an interrupted job left can therefore be taken up at once, and never while it is at work.
 
 Object stores have no such thing. There, two jobs that make the same dataset make the same bytes, so that either may
-write any object; a job that makes another one finds the first one's work folder and is refused (`workspace`).
+write any object; a job that makes another one finds the first one's work folder and is refused (`reservation`).
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from apache_beam.runners.runner import PipelineResult
 from pipelines.prepare.beam import failures, pipeline, waiting
 from pipelines.prepare.beam.failures import Failures, Reported
 from pipelines.prepare.build.resolving import Resolved
-from pipelines.prepare.dataset import commit, plan_files, workspace
+from pipelines.prepare.dataset import commit, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
@@ -108,7 +108,7 @@ def planned(job: Job, split: str) -> list[TaskKey]:
 @pytest.mark.parametrize("travel", PICKLERS, ids=["pickle", "beam"])
 def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[Any], Any]) -> None:
     found = resolved(tmp_path / "out")
-    workspace.reserve(found, overwrite=False)
+    found.reserve(overwrite=False)
     keys = [key for split in found.job.splits for key in planned(found.job, split)]
 
     write = travel(pipeline.WriteShard(found.job))
@@ -126,7 +126,7 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
 def test_a_travelled_function_needs_nothing_of_the_process_that_sent_it(tmp_path: Path) -> None:
     """No main-session state: a fresh process unpickles the function and makes a shard, without importing TensorFlow."""
     found = resolved(tmp_path / "out")
-    workspace.reserve(found, overwrite=False)
+    found.reserve(overwrite=False)
     keys = planned(found.job, "validation")
     (tmp_path / "sent").write_bytes(pickle.dumps((pickler.dumps(pipeline.WriteShard(found.job)), keys)))
     program = (

@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from pipelines.prepare.build import unusable_rows
-from pipelines.prepare.dataset.receipts import RejectedRow
+from pipelines.prepare.sources.columns.rejected import RejectedRow
 from pipelines.prepare.plan import sample_choice
+from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.rows.reading import SplitSource
@@ -47,7 +48,7 @@ def made(folder: Path, zoo: Zoo, *, texts: Any = (), kept: Any = (), ranges: Any
 def found(work: Work) -> unusable_rows.Unusable:
     sample = work.measure()
     assert sample is not None
-    return unusable_rows.find(work.job, work.splits["train"], sample.read)
+    return unusable_rows.find(work.job.spec.columns, work.splits["train"], sample.read)
 
 
 def test_of_a_split_that_is_read_whole_every_unusable_row_is_known(tmp_path: Path, zoo: Zoo) -> None:
@@ -85,7 +86,7 @@ def test_where_nothing_is_null_nothing_more_is_read(tmp_path: Path, zoo: Zoo, mo
     sample = work.measure()
     assert sample is not None
     monkeypatch.setattr(SplitSource, "read", lambda *_: pytest.fail("read"))
-    unusable = unusable_rows.find(work.job, work.splits["train"], sample.read)
+    unusable = unusable_rows.find(work.job.spec.columns, work.splits["train"], sample.read)
     assert (unusable.by_reason, unusable.first) == ({}, ())
 
 
@@ -95,7 +96,7 @@ def test_three_groups_are_read_at_most_to_name_rows(tmp_path: Path, zoo: Zoo) ->
     sample = work.measure()
     assert sample is not None
     with mock.patch.object(SplitSource, "read", autospec=True, side_effect=SplitSource.read) as reads:
-        unusable = unusable_rows.find(work.job, work.splits["train"], sample.read)
+        unusable = unusable_rows.find(work.job.spec.columns, work.splits["train"], sample.read)
     assert unusable.by_reason == {"text_null": 100}
     assert len(unusable.first) == 3
     assert reads.call_count <= 3
@@ -114,7 +115,7 @@ def test_a_task_names_file_and_row_of_what_it_cannot_use(tmp_path: Path, zoo: Zo
     source = made(tmp_path, zoo).splits["train"]
     pieces = source.groups.pieces([(500, 540), (100, 110)])
     task = ShardTask(split="train", index=0, count=1, num_rows=50, pieces=pieces)
-    error = unusable_rows.unusable_row(RejectedRow(row=105, reason="label_null"), task)
+    error = shard_writer.unusable_row(RejectedRow(row=105, reason="label_null"), task)
     assert str(error).startswith(f"train[105] in {tmp_path}/train-0.parquet cannot be used (label_null)")
     assert "--max-error-rate" in (error.remedy or "")
 

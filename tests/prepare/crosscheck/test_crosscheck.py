@@ -157,7 +157,7 @@ def test_a_build_that_goes_on_makes_again_what_a_disproved_engine_had_made(
 ) -> None:
     before = _build(dataset, tmp_path)
     (folder,) = (path for path in (tmp_path / ".prep").iterdir() if path.is_dir())
-    (folder / "disproof.json").write_text(content)
+    (folder / "engine_mismatch.json").write_text(content)
     after = _build(dataset, tmp_path)
     assert after["shards_made"] == before["shards_made"]
     assert [engine.partition(" ")[0] for engine in after["engines"]["splits"]["train"]] == ["hf"]

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.build.resolving import Resolved
-from pipelines.prepare.dataset import commit, receipts, tfds, workspace
-from pipelines.prepare.dataset.receipts import RejectedRow
+from pipelines.prepare.dataset import commit, made_shards, receipts, tfds
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan import sample_choice
+from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow
 from tests import building
 from tests.building import REVIEWS, read_manifest, read_rows, reviews
 from tfrecord_io import manifest
@@ -202,7 +202,7 @@ def test_the_splits_of_another_dataset_are_not_committed(finished: Path) -> None
 
 
 def test_rows_that_do_not_add_up_are_never_committed(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find = workspace.find_receipts
+    find = made_shards.find_receipts
     (finished / "manifest.json").unlink()
     (receipt,) = finished.glob(".prep/*/validation/receipt-*.json")
     found = receipts.parse(receipt.read_bytes(), place="")
@@ -210,7 +210,7 @@ def test_rows_that_do_not_add_up_are_never_committed(finished: Path, monkeypatch
     ledger = dataclasses.replace(shard.ledger, rows_in=79, rows_used=79)
     lost = dataclasses.replace(found, shards=(dataclasses.replace(shard, ledger=ledger),))
     monkeypatch.setattr(
-        workspace, "find_receipts", lambda job, tasks: [lost] if tasks[0].split == "validation" else find(job, tasks)
+        made_shards, "find_receipts", lambda job, tasks: [lost] if tasks[0].split == "validation" else find(job, tasks)
     )
     with pytest.raises(LedgerError, match="80 rows were planned, 79 read, 79 used and 0 rejected"):
         committed(resolved(finished))
@@ -247,7 +247,7 @@ def test_rows_left_out_on_purpose_are_not_of_the_rate() -> None:
 
 
 def test_no_more_than_three_rows_are_named() -> None:
-    first = tuple(RejectedRow(row=row, reason="label_null") for row in range(receipts.NAMED_ROWS))
+    first = tuple(RejectedRow(row=row, reason="label_null") for row in range(NAMED_ROWS))
     with pytest.raises(RowsRejectedError) as caught:
         check({"a": ({"label_null": 9}, first), "b": ({"label_null": 9}, first)}, rows={"a": 9, "b": 9}, limit=0.0)
     assert caught.value.cause.count("[") == 3

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import plan_files, plan_parts, workspace
+from pipelines.prepare.dataset import plan_files, plan_parts, reservation
 from pipelines.prepare.plan.planning import SplitPlan, segments_of
 from pipelines.prepare.sources.formats.groups import Groups, StoredFile
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
@@ -61,7 +61,7 @@ def job_in(folder: Path, *, rows: int = 100, origin: str = "train") -> Any:
         splits={"train": SimpleNamespace(ranges=((0, rows),), origin=origin)},
         work_path=lambda *parts: str(folder.joinpath(".prep", "f", *parts)),
     )
-    storage.write_bytes(job.work_path(workspace.JOB_FILE), b"{}")
+    storage.write_bytes(job.work_path(reservation.JOB_FILE), b"{}")
     return job
 
 
@@ -192,7 +192,7 @@ def test_without_a_plan_there_is_no_header_and_no_task(tmp_path: Path) -> None:
     assert plan_files.read_header(job, "train") is None
     with pytest.raises(OutputError, match="the plan is gone"):
         plan_files.pieces_of(job, ("train", 0, 3))
-    Path(job.work_path(workspace.JOB_FILE)).unlink()
+    Path(job.work_path(reservation.JOB_FILE)).unlink()
     with pytest.raises(OutputError, match="the files of this job are gone"):
         plan_files.pieces_of(job, ("train", 0, 3))
 

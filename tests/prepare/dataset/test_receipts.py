@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.prepare.dataset.receipts import Receipt, RejectedRow, dump, parse, to_split
+from pipelines.prepare.dataset.receipts import Receipt, dump, parse, to_split
+from pipelines.prepare.sources.columns.rejected import RejectedRow
 from tfrecord_io.errors import FormatError, LedgerError
 from tfrecord_io.manifest import Ledger, Shard
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.dataset.receipts import RejectedRow
 from pipelines.prepare.dataset.rejected_rows import Rejects
+from pipelines.prepare.sources.columns.rejected import RejectedRow
 from tests import building
 
 _SEGMENTS = ((0, 60), (100, 103))

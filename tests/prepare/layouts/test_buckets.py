@@ -417,10 +417,10 @@ def request(output: Path, **layout: Any) -> PrepareConfig:
 def test_the_lengths_that_are_chosen_waste_least_of_all(tmp_path: Path, max_length: int | None) -> None:
     found = building.resolved(request(tmp_path, bucket_lengths="auto:3", max_length=max_length))
     plain = building.resolved(request(tmp_path, max_length=max_length))
-    tokens, _ = sampling.row_lengths(plain.job, plain.tools, plain.source.splits)
+    tokens, _ = sampling.row_lengths(plain.job.spec, plain.tools, plain.source.splits)
     assert len(tokens) == len(ROWS["train"]), "so small a split is sampled as a whole"
-    chosen = found.job.layout.buckets
-    assert chosen[-1] == found.job.length == (max_length or -(-int(tokens.max()) // 8) * 8)
+    chosen = found.job.spec.layout.buckets
+    assert chosen[-1] == found.job.spec.length == (max_length or -(-int(tokens.max()) // 8) * 8)
 
     def cost(lengths: tuple[int, ...]) -> int:
         return int(np.array(lengths)[np.searchsorted(lengths, np.minimum(tokens, lengths[-1]))].sum())

@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.prepare.audit.verify import check_columns
-from pipelines.prepare.crosscheck.comparing import CrossCheck, EngineDisproved
+from pipelines.prepare.crosscheck.comparing import CrossCheck, TokensDiffer
 from pipelines.prepare.layouts import LAYOUTS, Opening, Tools, rows_builder
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
@@ -301,7 +301,7 @@ def test_a_wrong_token_in_either_run_disproves_the_engine(zoo: Zoo, name: str) -
             checks.finish()
             assert checks.rows_checked == 2
             continue
-        with pytest.raises(EngineDisproved) as found:
+        with pytest.raises(TokensDiffer) as found:
             checks.finish()
         assert found.value.row == 71
 

@@ -339,7 +339,7 @@ def _planned(folder: Path, **options: Any) -> ColumnPlan:
         output=OutputConfig(root=str(folder / "out"), name="d"),
         layout=LayoutConfig(name="tokens", max_length=LENGTH),
     )
-    return building.resolved(config).job.columns
+    return building.resolved(config).job.spec.columns
 
 
 # --- through every command ------------------------------------------------------------------------------------------

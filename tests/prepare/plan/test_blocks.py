@@ -81,7 +81,7 @@ def made(folder: Path, zoo: Zoo, rows: Sequence[str | None], *, group_rows: int 
 def forecast(work: Work, *, block_rows: int = 1000) -> Forecast:
     sample = work.measure()
     assert sample is not None
-    return blocks.forecast(work.job, work.splits["train"], sample, block_rows=block_rows)
+    return blocks.forecast(work.job.spec, work.splits["train"], sample, block_rows=block_rows)
 
 
 def spans_of(found: Forecast) -> list[tuple[int, int]]:
@@ -94,7 +94,7 @@ def test_blocks_are_parts_of_groups_and_cover_the_ranges(tmp_path: Path, zoo: Zo
     source = stored.parquet(tmp_path, {"text": uniform(np.random.default_rng(0))}, group_rows=50, ranges=ranges)
     work = stored.work(zoo.path("wordpiece_uncased"), source)
     found = forecast(work, block_rows=20)
-    assert not next(sample_choice.choices(work.job, source)).whole
+    assert not next(sample_choice.choices(work.job.spec, source)).whole
     rows = [row for span in spans_of(found) for row in range(*span)]
     assert rows == [*range(4000, 7777), *range(100, 2345)]
     assert max(stop - start for start, stop in spans_of(found)) <= 30
@@ -127,7 +127,7 @@ def test_a_few_groups_foretell_the_whole(
 ) -> None:
     rows = corpus(np.random.default_rng(3))
     work = made(tmp_path, zoo, rows, layout=LayoutConfig(name=name, max_length=32))
-    assert not next(sample_choice.choices(work.job, work.splits["train"])).whole
+    assert not next(sample_choice.choices(work.job.spec, work.splits["train"])).whole
     plan, _ = stored.plan(work, targets=5.0)
     sizes = stored.shard_sizes(work, plan)
     assert plan.predicted_bytes == pytest.approx(sizes.sum(), rel=rel)

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.dataset.rejected_rows import told_apart
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.split_options import HoldOutOption
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
+from pipelines.prepare.sources.columns.rejected import told_apart
 from pipelines.prepare.sources.rows import hold_out, selection
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.left_out import codes_of, staying, without_codes

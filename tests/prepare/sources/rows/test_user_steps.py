@@ -202,7 +202,7 @@ class TestRecords:
         records = sorted_records(root)
         assert records["label"] == [n % 2 for n in records["n"]]
         left = resolved(folder, ("map", "named:named"), ("filter", "named:odd"), label_column="name")
-        assert left.job.columns.label_names == ("odd",)
+        assert left.job.spec.columns.label_names == ("odd",)
 
     def test_empty_cells_of_rows_that_are_left_out_are_no_gaps(self, folder: Path) -> None:
         (folder / "x.csv").write_text("text,n\n" + "".join(f"row {n},{n if n % 2 else ''}\n" for n in range(50)))
@@ -256,7 +256,7 @@ class TestSameBytes:
         pq.write_table(pa.Table.from_pylist(ROWS), folder / "train.parquet", row_group_size=70)
         for dataset in (data(folder), folder / "train.parquet"):
             found = resolved(folder, ("map", "clean:spaced"), ("filter", "clean:some"), dataset=dataset)
-            batches = found.source.splits["train"].read([(300, 400), (0, 120)], found.job.columns.names)
+            batches = found.source.splits["train"].read([(300, 400), (0, 120)], found.job.spec.columns.names)
             rows = [row for _, batch in batches for row in staying(batch).to_pylist()]
             expected = [{"text": row["text"], "n": row["n"]} for row in [*MAPPED[300:], *MAPPED[:120]] if row in LEFT]
             assert rows == expected

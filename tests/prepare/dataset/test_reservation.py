@@ -15,7 +15,7 @@ import pytest
 
 from pipelines.prepare import storage
 from pipelines.prepare.build.resolving import source_place
-from pipelines.prepare.dataset import workspace
+from pipelines.prepare.dataset import fingerprint, own_files, reservation
 from pipelines.prepare.dataset.job import tokenizer_files
 from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
@@ -175,14 +175,14 @@ def test_another_input_is_refused(finished: Path, tmp_path: Path) -> None:
 def test_a_file_more_is_named(tmp_path: Path) -> None:
     before = {"files": [{"name": "a", "bytes": 1}, {"name": "b", "bytes": 2}], "x": [1, {"y": 2}], "same": [1]}
     now = {"files": [{"name": "b", "bytes": 3}, {"name": "c", "bytes": 4}], "x": [1, {"y": 3}], "same": [1]}
-    assert workspace.differences(before, now) == (
+    assert fingerprint.differences(before, now) == (
         'files[a]: was {"bytes": 1, "name": "a"}, now null; files[b].bytes: was 2, now 3; '
         'files[c]: was null, now {"bytes": 4, "name": "c"}; x: was [1, {"y": 2}], now [1, {"y": 3}]'
     )
 
 
 def test_many_differences_are_counted() -> None:
-    listed = workspace.differences({str(index): 0 for index in range(50)}, {})
+    listed = fingerprint.differences({str(index): 0 for index in range(50)}, {})
     assert listed.count(": was 0, now null") == 20
     assert listed.endswith("; and 30 more")
 
@@ -242,7 +242,7 @@ def test_where_the_source_was_is_an_absolute_path_or_a_pinned_hub_id(monkeypatch
 
 def test_a_worker_whose_job_was_cleared_away_stops(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def clear_first(*args: Any, **kwargs: Any) -> Any:
-        workspace.clear(str(finished))
+        reservation.clear(str(finished))
         return written(*args, **kwargs)
 
     written = shard_writer.write
@@ -259,8 +259,8 @@ def test_a_worker_whose_job_was_cleared_away_while_it_tokenized_leaves_no_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolved = building.resolved(request(tmp_path / "out", seed=0))
-    workspace.reserve(resolved, overwrite=False)
-    monkeypatch.setattr(memory, "give_back", lambda: workspace.clear(resolved.job.root))
+    resolved.reserve(overwrite=False)
+    monkeypatch.setattr(memory, "give_back", lambda: reservation.clear(resolved.job.root))
     pieces = resolved.source.splits["train"].groups.pieces([(0, 10)])
     task = ShardTask(split="train", index=0, count=1, num_rows=10, pieces=pieces)
     with pytest.raises(OutputError, match="the files of this job are gone: another job has started over"):
@@ -284,7 +284,7 @@ MEDDLED: dict[str, Callable[[Path], object]] = {
 @pytest.mark.parametrize("meddled", sorted(MEDDLED))
 def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path: Path, meddled: str) -> None:
     resolved = building.resolved(request(tmp_path / "out", seed=0))
-    workspace.reserve(resolved, overwrite=False)
+    resolved.reserve(overwrite=False)
     job, folder = resolved.job, tmp_path / "out" / ".prep" / resolved.job.fingerprint / "tokenizer"
     MEDDLED[meddled](folder)
     got = bytes_digest(building.files(folder))
@@ -293,11 +293,11 @@ def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path:
             use()
         assert caught.value.cause == (
             f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, "
-            f"expected {job.facts.content_sha256}"
+            f"expected {job.spec.facts.content_sha256}"
         )
         assert "delete this folder, and run the same build again" in caught.value.remedy
     shutil.rmtree(folder)
-    workspace.reserve(resolved, overwrite=False)
+    resolved.reserve(overwrite=False)
     assert tokenizer_files(job) == resolved.tokenizer_files
 
 
@@ -315,11 +315,11 @@ def test_of_two_jobs_without_a_lock_one_sees_the_other(tmp_path: Path) -> None:
     """As on an object store: both have found the folder free before either has written."""
     first, second = (building.resolved(request(tmp_path / "out", seed=seed)) for seed in (0, 1))
     for each in (first, second):
-        workspace.check(each.job.root, items=each.items, overwrite=False)
-    workspace.reserve(first, overwrite=False)
+        reservation.check(each.job.root, items=each.items, overwrite=False)
+    first.reserve(overwrite=False)
     with pytest.raises(FingerprintMismatchError, match="seed: was 0, now 1"):
-        workspace.reserve(second, overwrite=False)
-    workspace.check(first.job.root, items=first.items, overwrite=False)
+        second.reserve(overwrite=False)
+    reservation.check(first.job.root, items=first.items, overwrite=False)
 
 
 def request(output: Path, *, seed: int) -> PrepareConfig:
@@ -413,11 +413,11 @@ def test_overwrite_starts_over_and_deletes_nothing_of_others(finished: Path, sta
 
 
 def test_clearing_an_empty_or_missing_folder_does_nothing(tmp_path: Path) -> None:
-    workspace.clear(str(tmp_path))
-    workspace.clear(str(tmp_path / "missing"))
+    reservation.clear(str(tmp_path))
+    reservation.clear(str(tmp_path / "missing"))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_manifest_is_no_dataset(tmp_path: Path) -> None:
-    assert workspace.read_manifest(str(tmp_path)) is None
-    assert workspace.read_manifest(str(tmp_path / "missing")) is None
+    assert own_files.read_manifest(str(tmp_path)) is None
+    assert own_files.read_manifest(str(tmp_path / "missing")) is None

@@ -1,0 +1,56 @@
+"""The fingerprint: a digest of everything that decides the bytes of a dataset, and how two of them differ."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = ["differences", "fingerprint_of"]
+
+# Differences that an error names.
+_LISTED = 20
+
+
+def fingerprint_of(items: Mapping[str, Any]) -> str:
+    """The digest of what decides the bytes of a dataset."""
+    return hashlib.sha256(json.dumps(items, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def differences(before: Any, now: Any) -> str:
+    """Each item that differs, however deep, with its old and its new value."""
+    found = list(_differences(before, now, name=""))
+    more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    return "; ".join(found[:_LISTED]) + more
+
+
+def _differences(before: Any, now: Any, *, name: str) -> Iterator[str]:
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in sorted({*before, *now}):
+            inner = f"{name}.{key}" if name else str(key)
+            yield from _differences(before.get(key), now.get(key), name=inner)
+    elif _are_named(before) and _are_named(now):
+        old, new = ({f"[{entry['name']}]": entry for entry in entries} for entries in (before, now))
+        for key in sorted({*old, *new}):
+            yield from _differences(old.get(key), new.get(key), name=name + key)
+    elif _are_mappings(before) and _are_mappings(now) and len(before) == len(now):
+        for index, (old_entry, new_entry) in enumerate(zip(before, now, strict=True)):
+            yield from _differences(old_entry, new_entry, name=f"{name}[{index}]")
+    elif before != now:
+        yield f"{name}: was {_short(before)}, now {_short(now)}"
+
+
+def _are_named(value: Any) -> bool:
+    """Whether `value` is a list of objects with a name, as the source's files are."""
+    return isinstance(value, list) and all(isinstance(entry, Mapping) and "name" in entry for entry in value)
+
+
+def _are_mappings(value: Any) -> bool:
+    """Whether `value` is a list of objects, as the user's steps are."""
+    return isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value)
+
+
+def _short(value: Any) -> str:
+    shown = json.dumps(value, sort_keys=True)
+    return shown if len(shown) <= 200 else shown[:200] + "…"

@@ -1,0 +1,56 @@
+"""The files and folders of a dataset that are ours, and its manifest. Nothing else there is ever changed or deleted."""
+
+from __future__ import annotations
+
+import os
+
+from pipelines.prepare import storage
+from tfrecord_io import manifest
+from tfrecord_io.errors import ManifestError
+from tfrecord_io.manifest import Manifest
+
+__all__ = ["FOLDERS", "OWN_FILES", "WORK_FOLDER", "read_manifest", "refuse_links", "require_manifest"]
+
+WORK_FOLDER = ".prep"
+FOLDERS = ("tokenizer", "rejected", "index")
+# What a dataset's folder holds beside its shards.
+OWN_FILES = (manifest.FILE_NAME, "dataset_info.json", "features.json", "label.labels.txt", *FOLDERS)
+
+
+def read_manifest(root: str) -> Manifest | None:
+    """The manifest of the dataset in `root`, or None if there is none. Raises: ManifestError."""
+    path = storage.join(root, manifest.FILE_NAME)
+    refuse_links(root)
+    try:
+        return manifest.parse(storage.read_bytes(path), place=path)
+    except FileNotFoundError:
+        return None
+
+
+def require_manifest(root: str) -> Manifest:
+    """The manifest of the finished dataset in `root`. Raises: ManifestError if there is none, or it is damaged."""
+    found = read_manifest(root)
+    if found is None:
+        raise ManifestError(
+            f"{root}: {_instead_of_a_dataset(root)}",
+            remedy="name the --output of a build that has finished, or run the build again",
+        )
+    return found
+
+
+def _instead_of_a_dataset(root: str) -> str:
+    local = storage.local_path(root)
+    if local is not None and not os.path.exists(local):
+        return "no such folder"
+    if local is not None and os.path.isfile(local):
+        return "a file, expected the folder of a dataset"
+    return f"no {manifest.FILE_NAME}, so there is no finished dataset here"
+
+
+def refuse_links(root: str) -> None:
+    """Raises: OutputError if one of our own files and folders is a link, by which something else would be changed."""
+    storage.refuse_links(root, is_own=_is_own, folders=(WORK_FOLDER, *FOLDERS))
+
+
+def _is_own(name: str) -> bool:
+    return name in (WORK_FOLDER, *OWN_FILES) or name.endswith((".tfrecord", ".tfrecord.gz"))

@@ -1,0 +1,38 @@
+"""What decides the bytes of a shard, apart from its rows: columns, layout, lengths, tokenizer and seed."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from pipelines.prepare.options.config import Compression, LayoutConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from tfrecord_io.format import record_index
+from tfrecord_io.manifest import TokenizerFacts
+from tfrecord_io.schema import Schema
+
+__all__ = ["ShardSpec"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ShardSpec:
+    """How rows become the records of a shard. `length` is L, the tokens of a row (of the longest, where rows have
+    several lengths); `facts` identify the tokenizer.
+    """
+
+    columns: ColumnPlan
+    schema: Schema
+    layout: LayoutConfig
+    length: int
+    facts: TokenizerFacts
+    compression: Compression
+    seed: int
+    shuffle: bool
+
+    @property
+    def index_stride(self) -> int | None:
+        """Records per offset in a shard's index; None for compressed shards, which have no index."""
+        return record_index.STRIDE if self.compression == "none" else None
+
+    def schema_of(self, length: int | None) -> Schema:
+        """The features of a shard whose rows have `length` tokens; None stands for the only length there is."""
+        return self.schema if length is None else self.schema.with_row_length(length)
