@@ -12,7 +12,7 @@ import sys
 
 import apache_beam as beam
 
-from pipelines.prepare.beam import pipeline
+from pipelines.prepare.beam import pipeline, transforms
 from pipelines.prepare.build.resolving import Resolved
 from pipelines.prepare.plan.planning import ShardTask
 from scripts.rehearsing import small_job
@@ -33,7 +33,7 @@ def graph_bytes(resolved: Resolved, *, num_tasks: int, num_files: int) -> int:
         for index in range(num_files)
     ]
     identity = {**resolved.source.identity, "files": entries}
-    arguments = pipeline.CommitArguments(
+    arguments = transforms.CommitArguments(
         items={**resolved.items, "source": identity}, identity=identity, max_error_rate=0.0
     )
     tasks = [ShardTask(split=split, index=index, count=num_tasks, num_rows=1) for index in range(num_tasks)]

@@ -167,9 +167,9 @@ def _works_here(begun: Begun) -> bool:
     """Whether all work is done by threads of this process."""
     if not begun.config.beam_args:
         return True
-    from pipelines.prepare.beam import pipeline
+    from pipelines.prepare.beam import options
 
-    return pipeline.is_embedded(begun.config.beam_args)
+    return options.is_embedded(options.parse(begun.config.beam_args))
 
 
 def _cores() -> int:

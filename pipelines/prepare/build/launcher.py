@@ -67,9 +67,9 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
     began = time.perf_counter()
     progress.reset()
     if config.beam_args:
-        from pipelines.prepare.beam import pipeline
+        from pipelines.prepare.beam import options  # Beam takes a second to import, which a finished dataset need not pay
 
-        pipeline.check(config.beam_args, root=config.output.root)
+        options.check(config.beam_args, root=config.output.root)
     elif not os.path.exists(os.path.join(config.output.root, manifest.FILE_NAME)):
         _import_soon()
     begun = resolving.begin(config)
@@ -231,12 +231,12 @@ def _make(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig) -
     if not missing:
         return commit(resolved.job, **arguments)
     with imports.one_at_a_time:
-        from pipelines.prepare.beam import pipeline
+        from pipelines.prepare.beam import pipeline, transforms
 
     pipeline.run(
         resolved.job,
         missing,
-        pipeline.CommitArguments(**arguments),
+        transforms.CommitArguments(**arguments),
         tools=resolved.tools,
         workers=config.workers,
         beam_args=config.beam_args,

@@ -22,7 +22,7 @@ from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOptions, PipelineOptions
 from apache_beam.runners.dataflow import dataflow_runner
 
-from pipelines.prepare.beam import dataflow, packaging, pipeline, waiting
+from pipelines.prepare.beam import dataflow, packaging, pipeline, transforms, waiting
 from pipelines.prepare.beam.failures import AGAIN, Reported
 from pipelines.prepare.build import ingesting, resolving
 from pipelines.prepare.build.resolving import Resolved
@@ -351,7 +351,7 @@ def resolved() -> Iterator[Resolved]:
 
 
 def test_the_graph_of_ten_thousand_shards_is_small(resolved: Resolved) -> None:
-    arguments = pipeline.CommitArguments(items=resolved.items, identity=resolved.source.identity, max_error_rate=0.0)
+    arguments = transforms.CommitArguments(items=resolved.items, identity=resolved.source.identity, max_error_rate=0.0)
     tasks = [ShardTask(split="train", index=index, count=10_000, num_rows=1) for index in range(10_000)]
     graph = beam.Pipeline(runner="DirectRunner")
     pipeline._add_shards(graph, resolved.job, tasks, arguments, threads=None, sign=None)
@@ -359,7 +359,7 @@ def test_the_graph_of_ten_thousand_shards_is_small(resolved: Resolved) -> None:
 
 
 def test_functions_are_small(resolved: Resolved) -> None:
-    assert len(pickler.dumps(pipeline.WriteShard(resolved.job, versions=packaging.versions()))) < 5_000
+    assert len(pickler.dumps(transforms.WriteShard(resolved.job, versions=packaging.versions()))) < 5_000
 
 
 def test_the_jobs_name_is_one_of_its_work_and_of_a_form_that_dataflow_takes(

@@ -22,7 +22,8 @@ from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.prepare.beam import failures, pipeline, waiting
+from pipelines.prepare.beam import failures, transforms, waiting
+from pipelines.prepare.beam import options as beam_options
 from pipelines.prepare.beam.failures import Failures, Reported
 from pipelines.prepare.build.resolving import Resolved
 from pipelines.prepare.dataset import commit, plan_files
@@ -111,13 +112,13 @@ def test_the_functions_run_after_travelling(tmp_path: Path, travel: Callable[[An
     found.reserve(overwrite=False)
     keys = [key for split in found.job.splits for key in planned(found.job, split)]
 
-    write = travel(pipeline.WriteShard(found.job))
+    write = travel(transforms.WriteShard(found.job))
     write.setup()
     receipts = [receipt for key in keys for receipt in write.process(travel(key))]
     assert [travel(receipt) for receipt in receipts] == receipts
 
-    arguments = pipeline.CommitArguments(items=found.items, identity=found.source.identity, max_error_rate=0.0)
-    (fingerprint,) = travel(pipeline.Commit(found.job, arguments)).process(receipts)
+    arguments = transforms.CommitArguments(items=found.items, identity=found.source.identity, max_error_rate=0.0)
+    (fingerprint,) = travel(transforms.Commit(found.job, arguments)).process(receipts)
     assert fingerprint == found.job.fingerprint
     assert building.files(tmp_path / "out") == building.files(reviews())
 
@@ -128,7 +129,7 @@ def test_a_travelled_function_needs_nothing_of_the_process_that_sent_it(tmp_path
     found = resolved(tmp_path / "out")
     found.reserve(overwrite=False)
     keys = planned(found.job, "validation")
-    (tmp_path / "sent").write_bytes(pickle.dumps((pickler.dumps(pipeline.WriteShard(found.job)), keys)))
+    (tmp_path / "sent").write_bytes(pickle.dumps((pickler.dumps(transforms.WriteShard(found.job)), keys)))
     program = (
         "import pickle, sys\n"
         "from apache_beam.internal import pickler\n"
@@ -167,8 +168,8 @@ def test_as_many_shards_are_made_at_a_time_as_is_asked_for(
     workers: int | None, beam_args: list[str], threads: int
 ) -> None:
     """What is said to Beam wins, and Beam itself always has one worker, which holds all threads."""
-    options = pipeline._options(beam_args, workers=workers)
-    assert pipeline._threads(options) == threads
+    options = beam_options.parse(beam_args, workers=workers)
+    assert beam_options.take_threads(options) == threads
     assert options.view_as(DirectOptions).direct_num_workers == 1
 
 
@@ -251,7 +252,7 @@ def test_a_stray_argument_without_dashes_is_an_error_too(tmp_path: Path) -> None
 
 
 def test_runners_of_other_systems_get_options_that_beam_does_not_know() -> None:
-    options = pipeline._options(["--runner=FlinkRunner", "--no_such_option=2"])
+    options = beam_options.parse(["--runner=FlinkRunner", "--no_such_option=2"])
     assert options.get_all_options(retain_unknown_options=True)["no_such_option"] == "2"
 
 
@@ -393,7 +394,7 @@ class TestJobService:
     def test_a_service_that_does_not_answer_is_an_error_before_any_work(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(pipeline, "_CONNECT_SECONDS", 1)
+        monkeypatch.setattr(beam_options, "_CONNECT_SECONDS", 1)
         with socket.socket() as taken:  # bound, but nobody listens
             taken.bind(("localhost", 0))
             endpoint = f"localhost:{taken.getsockname()[1]}"
@@ -407,5 +408,5 @@ class TestJobService:
     )
     def test_beams_limit_for_requests_does_not_end_a_long_job(self, given: list[str], seconds: int) -> None:
         args = [*self.ARGS, "--job_endpoint=localhost:1", *given]
-        options = pipeline._options(args)
+        options = beam_options.parse(args)
         assert options.view_as(PortableOptions).job_server_timeout == seconds

@@ -1,0 +1,132 @@
+"""Beam's options, checked before there is any work to lose, and the runner that they choose."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import shutil
+from collections.abc import Sequence
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import DirectOptions, PipelineOptions, PortableOptions, StandardOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from apache_beam.runners.portability.job_server import ExternalJobServer
+
+from pipelines.prepare.beam import dataflow
+from tfrecord_io.errors import ConfigError, PrepError
+
+__all__ = ["PORTABLE", "check", "is_embedded", "open_pipeline", "parse", "runner_name", "take_threads"]
+
+_EMBEDDED = (None, "DirectRunner", "FnApiRunner")
+PORTABLE = "PortableRunner"
+_CONNECT_SECONDS = 20
+# Beam ends the wait for a job after --job_server_timeout, which it means for single requests: 300 seconds if not given.
+_JOB_SECONDS = 30 * 24 * 3600
+
+
+def check(beam_args: Sequence[str], *, root: str) -> None:
+    """Checks Beam's options, and that the job service they name answers.
+
+    Raises: ConfigError for options that Beam or its runner does not take, or for an output in `root` that it does not
+        reach; PrepError if no job service answers.
+    """
+    options = parse(beam_args)
+    if dataflow.is_chosen(options):
+        dataflow.check(options, root=root)
+    shutil.rmtree(open_pipeline(options).local_tempdir, ignore_errors=True)
+    endpoint = options.view_as(PortableOptions).job_endpoint
+    if runner_name(options) == PORTABLE and not endpoint:
+        raise ConfigError(
+            "--runner=PortableRunner without --job_endpoint", remedy="say where its job service is, as HOST:PORT"
+        )
+    if endpoint and endpoint != "embed":
+        _reach(endpoint)
+
+
+def _reach(endpoint: str) -> None:
+    try:
+        ExternalJobServer(endpoint, timeout=_CONNECT_SECONDS).start()
+    except Exception as error:
+        raise PrepError(
+            f"no job service answers at {endpoint} within {_CONNECT_SECONDS} seconds",
+            remedy="start it, or correct --job_endpoint",
+        ) from error
+
+
+def is_embedded(options: PipelineOptions) -> bool:
+    """Whether the workers are threads of this process."""
+    return runner_name(options) in _EMBEDDED
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
+
+
+def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
+    """An empty pipeline. Raises: ConfigError for options that its runner does not take."""
+    # Beam's own DirectRunner would look for a Go binary to download.
+    runner = FnApiRunner() if is_embedded(options) else None
+    try:
+        return beam.Pipeline(runner=runner, options=options)
+    except (ValueError, ImportError) as error:
+        raise ConfigError(f"Beam: {error}", remedy="see the Beam options after the --") from error
+
+
+def runner_name(options: PipelineOptions) -> str | None:
+    """The value of --runner; None for the default."""
+    return options.view_as(StandardOptions).runner
+
+
+def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
+    """The options for Beam. Raises: ConfigError for one that Beam does not know, or a value that it does not take."""
+    given = {arg.partition("=")[0] for arg in beam_args}
+    defaults = {"--direct_num_workers": str(workers or _cores())}
+    if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
+        defaults["--job_server_timeout"] = str(_JOB_SECONDS)
+    added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):  # argparse explains itself in a hundred lines, the last of which says it
+            options = PipelineOptions([*beam_args, *added])
+            unknown = _unknown(options, beam_args)
+    except SystemExit as error:
+        reason = said.getvalue().strip().rpartition("error: ")[2]
+        raise ConfigError(f"Beam: {reason}", remedy="see the Beam options after the --") from error
+    # The runners of other systems have options that only their job servers know.
+    if unknown and runner_name(options) in (*_EMBEDDED, "DataflowRunner"):
+        raise ConfigError(
+            f"Beam does not know {' '.join(unknown)}",
+            remedy="check the spelling; our own options go before the --, and Beam's after it",
+        )
+    if is_embedded(options):
+        _require_no_port(options)
+    return options
+
+
+def _require_no_port(options: PipelineOptions) -> None:
+    """Beam's other modes talk to their workers over ports of this machine, on all of its addresses, without asking who
+    connects; what comes in is unpickled.
+    """
+    mode = options.view_as(DirectOptions).direct_running_mode
+    if mode != "in_memory":
+        raise ConfigError(
+            f"--direct_running_mode={mode} opens ports through which anybody could run code here, expected in_memory",
+            remedy="leave it out: every core is used without it, and --workers says how many threads there are",
+        )
+
+
+def take_threads(options: PipelineOptions) -> int:
+    """How many threads make shards here. Beam itself is to have one worker, which runs them."""
+    direct = options.view_as(DirectOptions)
+    threads = direct.direct_num_workers or _cores()  # 0 is Beam's word for every core
+    direct.direct_num_workers = 1
+    return int(threads)
+
+
+def _unknown(options: PipelineOptions, beam_args: Sequence[str]) -> list[str]:
+    """Arguments that none of Beam's option classes takes. Beam itself discards them with a line in its log."""
+    parsers: list[argparse.ArgumentParser] = []
+    options.get_all_options(add_extra_args_fn=parsers.append)
+    return parsers[0].parse_known_args(list(beam_args))[1]

@@ -1,0 +1,186 @@
+"""The DoFns. Each adapts: it unpickles a job, opens the tools where it runs, and calls plain functions."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import apache_beam as beam
+from apache_beam.metrics import Metrics
+
+from pipelines.prepare import storage
+from pipelines.prepare.beam import dataflow, failures, packaging
+from pipelines.prepare.dataset import commit, plan_files
+from pipelines.prepare.dataset.job import Job
+from pipelines.prepare.dataset.plan_files import TaskKey
+from pipelines.prepare.dataset.receipts import Receipt
+from pipelines.prepare.layouts import Tools
+from pipelines.prepare.process.stopwatch import Stopwatch
+from pipelines.prepare.shards import shard_writer
+from pipelines.prepare.sources.ingest import ingest
+from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+
+__all__ = ["FAILURES", "Commit", "CommitArguments", "Ingest", "WriteShard", "WriteShards", "share_tools"]
+
+FAILURES = failures.Failures()
+
+_tools_lock = threading.Lock()
+_tools: dict[str, Tools] = {}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CommitArguments:
+    """What the commit needs to know beside the job."""
+
+    items: Mapping[str, Any]
+    identity: Mapping[str, Any]
+    max_error_rate: float
+
+
+class WriteShard(beam.DoFn):
+    """Makes one shard from its task. The job travels; the tokenizer is loaded where it is used, once for all threads
+    of a process if it can serve several at once."""
+
+    def __init__(self, job: Job, *, versions: Mapping[str, str] | None = None, sign: str | None = None) -> None:
+        self._job = job
+        self._versions = versions or {}
+        self._sign = sign
+        self._tools: Tools | None = None
+
+    def setup(self) -> None:
+        """Loads the tokenizer, once for each worker."""
+        with FAILURES.remembered():
+            packaging.require_versions(self._versions)
+            if self._sign:
+                storage.write_bytes(self._sign, b"", inside=self._job.root)
+            self._tools = _shared_tools(self._job)
+
+    def process(self, key: TaskKey) -> Iterator[Receipt]:
+        """One task's key in, one receipt out."""
+        receipt, clock = self.make(key)
+        _count(receipt, clock)
+        yield receipt
+
+    def make(self, key: TaskKey) -> tuple[Receipt, Stopwatch]:
+        """The task's receipt, and how long its stages took."""
+        assert self._tools is not None, "Beam calls setup before process"
+        clock = Stopwatch()
+        with FAILURES.remembered():
+            return shard_writer.write(plan_files.task_of(self._job, key), self._job, self._tools, clock=clock), clock
+
+
+class WriteShards(beam.DoFn):
+    """Makes the shards of many tasks, several at a time, on threads of the process that Beam runs it in."""
+
+    def __init__(self, job: Job, *, threads: int) -> None:
+        self._job = job
+        self._threads = threads
+
+    def process(self, keys: Sequence[TaskKey]) -> Iterator[Receipt]:
+        """The tasks' keys in, their receipts out, in the order in which they are done.
+
+        After an error no further task begins; those at work are waited for, so that nobody writes to the output when
+        this returns.
+        """
+        own = threading.local()
+
+        def make(key: TaskKey) -> tuple[Receipt, Stopwatch]:
+            if not hasattr(own, "each"):  # not every tokenizer can serve several threads
+                own.each = WriteShard(self._job)
+                own.each.setup()
+            return own.each.make(key)
+
+        with concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="shard") as pool:
+            making = [pool.submit(make, key) for key in keys]
+            try:
+                for made in concurrent.futures.as_completed(making):
+                    receipt, clock = made.result()
+                    _count(receipt, clock)  # Beam's metrics belong to the thread that it calls
+                    yield receipt
+            finally:
+                for each in making:
+                    each.cancel()
+
+
+def _count(receipt: Receipt, clock: Stopwatch) -> None:
+    """Beam's metrics of a task: counters, and the milliseconds of each stage as distributions."""
+    for name, number in (
+        ("rows", receipt.ledger.rows_in),
+        ("rejected", sum(receipt.ledger.unusable.values())),
+        ("filtered", receipt.ledger.rows_filtered),
+        ("in_other_splits", receipt.ledger.rows_in_other_splits),
+        ("tokens", sum(shard.num_tokens for shard in receipt.shards)),
+        ("bytes", sum(shard.num_bytes for shard in receipt.shards)),
+        ("shards", len(receipt.shards)),
+    ):
+        Metrics.counter(dataflow.NAMESPACE, name).inc(number)
+    for stage, seconds in clock.seconds.items():
+        Metrics.distribution(dataflow.NAMESPACE, f"{stage}_ms").update(round(1000 * seconds))
+
+
+class Ingest(beam.DoFn):
+    """Makes the ingested copy of one file, or of a part of it."""
+
+    def __init__(self, *, root: str, versions: Mapping[str, str], sign: str | None = None) -> None:
+        self._root = root
+        self._versions = versions
+        self._sign = sign
+
+    def setup(self) -> None:
+        """Compares versions, once for each worker."""
+        with FAILURES.remembered():
+            packaging.require_versions(self._versions)
+            if self._sign:
+                storage.write_bytes(self._sign, b"", inside=self._root)
+
+    def process(self, task: IngestTask) -> Iterator[int]:
+        """A task in, its rows out."""
+        with FAILURES.remembered():
+            receipt = ingest.run(task, addresses={})
+        Metrics.counter(dataflow.NAMESPACE, "rows_ingested").inc(receipt.num_rows)
+        yield receipt.num_rows
+
+
+class Commit(beam.DoFn):
+    """Commits when every shard is made, even if the launcher is gone by then."""
+
+    def __init__(self, job: Job, arguments: CommitArguments) -> None:
+        self._job = job
+        self._arguments = arguments
+
+    def process(self, receipts: list[Receipt]) -> Iterator[str]:
+        """The receipts of this run in (earlier runs' are in the job's folder), the fingerprint out."""
+        arguments = self._arguments
+        with FAILURES.remembered():
+            commit.commit(
+                self._job,
+                items=arguments.items,
+                identity=arguments.identity,
+                max_error_rate=arguments.max_error_rate,
+            )
+        yield self._job.fingerprint
+
+
+def _shared_tools(job: Job) -> Tools:
+    """The process's tools for a job. Only the last job's are kept."""
+    with _tools_lock:
+        if (found := _tools.get(job.work_path())) is not None:
+            return found
+        opened = job.open_tools()
+        _keep(job, opened)
+        return opened
+
+
+def share_tools(job: Job, tools: Tools) -> None:
+    """Gives the launcher's tools to the workers that are its threads."""
+    with _tools_lock:
+        _keep(job, tools)
+
+
+def _keep(job: Job, tools: Tools) -> None:
+    _tools.clear()
+    if tools.concurrent:
+        _tools[job.work_path()] = tools
