@@ -24,8 +24,8 @@ import numpy as np
 
 from pipelines.cli import commands
 from pipelines.prepare import storage
-from pipelines.prepare.build import ingesting, resolving
-from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.launch import ingesting, resolving
+from pipelines.prepare.launch.resolving import Resolved
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask

@@ -60,7 +60,7 @@ def build(
         with quiet(verbose=verbose):
             _begin(config)
             from pipelines.cli import report
-            from pipelines.prepare.build import launcher as building
+            from pipelines.prepare.launch import launcher as building
             from tfrecord_io import manifest
 
             _own_process()
@@ -107,7 +107,7 @@ def _plan(request: dict[str, Any], *, output: str | None, workers: int | None, a
         with quiet(verbose=verbose):
             _begin(config)
             from pipelines.cli import report
-            from pipelines.prepare.build import estimate
+            from pipelines.prepare.launch import estimate
 
             _own_process()
             found = estimate.estimate(config)

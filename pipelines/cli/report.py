@@ -15,9 +15,9 @@ from rich.table import Table
 
 from pipelines.prepare.audit.decode import DecodedRow
 from pipelines.prepare.audit.trace import Traced
-from pipelines.prepare.build.estimate import Estimate
-from pipelines.prepare.build.launcher import Built
-from pipelines.prepare.build.layout_comparison import least
+from pipelines.prepare.launch.estimate import Estimate
+from pipelines.prepare.launch.launcher import Built
+from pipelines.prepare.launch.layout_comparison import least
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import progress
 from pipelines.terminal.tables import console, table

@@ -71,8 +71,8 @@ class _Clock:
 
 
 def _measure(options: argparse.Namespace, folder: Path) -> tuple[_Clock, int]:
-    from pipelines.prepare.build import ingesting, launcher, resolving
     from pipelines.prepare.crosscheck import comparing
+    from pipelines.prepare.launch import ingesting, launcher, resolving
     from pipelines.prepare.options import config as configs
     from pipelines.prepare.shards import shard_writer
     from pipelines.prepare.sources.columns.extraction import extract, sizes_of

@@ -13,7 +13,7 @@ import sys
 import apache_beam as beam
 
 from pipelines.prepare.beam import pipeline, transforms
-from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.launch.resolving import Resolved
 from pipelines.prepare.plan.planning import ShardTask
 from scripts.rehearsing import small_job
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 from pipelines.prepare import storage
-from pipelines.prepare.build import ingesting, resolving
-from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.launch import ingesting, resolving
+from pipelines.prepare.launch.resolving import Resolved
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 
 __all__ = ["config", "resolved"]

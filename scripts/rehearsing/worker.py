@@ -10,8 +10,8 @@ import os
 import pathlib
 import sys
 
-from pipelines.prepare.build import launcher
 from pipelines.prepare.dataset import plan_files
+from pipelines.prepare.launch import launcher
 from pipelines.prepare.shards import shard_writer
 from scripts.rehearsing import small_job
 

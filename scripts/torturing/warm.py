@@ -23,7 +23,7 @@ _LIBRARIES = (
     "transformers.models.auto.tokenization_auto",
     "transformers.tokenization_utils_fast",
     "pipelines.cli.commands",
-    "pipelines.prepare.build.launcher",
+    "pipelines.prepare.launch.launcher",
     "pipelines.prepare.beam.pipeline",
     "pipelines.cli.report",
     "pipelines.prepare.audit.verify",

@@ -499,7 +499,7 @@ class TestBadInput:
         assert not (tmp_path / "out" / "manifest.json").exists()
 
     def test_an_error_of_several_lines_is_shown_in_one(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-        from pipelines.prepare.build import launcher as building_module
+        from pipelines.prepare.launch import launcher as building_module
         from tfrecord_io.errors import SourceError
 
         def fail(*args: object, **kwargs: object) -> None:
@@ -709,13 +709,13 @@ BUILD_INTERRUPTED = (
 @pytest.mark.parametrize(
     ("where", "arguments", "said"),
     [
-        ("resolving.begin", ["build", "D", "--tokenizer=t", "--output=o"], BUILD_INTERRUPTED),
-        ("estimate.estimate", ["plan", "D", "--tokenizer=t"], ("interrupted", "run the same command again")),
+        ("launch.resolving.begin", ["build", "D", "--tokenizer=t", "--output=o"], BUILD_INTERRUPTED),
+        ("launch.estimate.estimate", ["plan", "D", "--tokenizer=t"], ("interrupted", "run the same command again")),
         *(
-            ("own_files.require_manifest", arguments, ("interrupted", "run the same command again"))
+            ("dataset.own_files.require_manifest", arguments, ("interrupted", "run the same command again"))
             for arguments in (["inspect", "D"], ["verify", "D"], ["trace", "D", "--split=s", "--shard=0", "--record=0"])
         ),
-        ("doctor.diagnose", ["doctor", "--output=o"], ("interrupted", "run the same command again")),
+        ("doctor.doctor.diagnose", ["doctor", "--output=o"], ("interrupted", "run the same command again")),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -736,7 +736,12 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
 ) -> None:
     """Of each command, where it begins."""
     wrong = RuntimeError(f"no\x1b[2J way to open {SECRET_PLACE}")
-    for where in ("resolving.begin", "estimate.estimate", "own_files.require_manifest", "doctor.diagnose"):
+    for where in (
+        "launch.resolving.begin",
+        "launch.estimate.estimate",
+        "dataset.own_files.require_manifest",
+        "doctor.doctor.diagnose",
+    ):
         monkeypatch.setattr(f"pipelines.prepare.{where}", raising(wrong))
     arguments = {
         "build": ["D", "--tokenizer=t", "--output=o"],
@@ -758,10 +763,10 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
 def test_a_warning_shows_no_secret_and_does_nothing_to_the_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines.prepare.build import resolving
+    from pipelines.prepare.launch import resolving
 
     def warn(*args: object, **kwargs: object) -> None:
-        logging.getLogger("pipelines.prepare.build.launcher").warning(
+        logging.getLogger("pipelines.prepare.launch.launcher").warning(
             "%s: column %r is\x1b[2J gone", SECRET_PLACE, "a\u202eb"
         )
         raise OutputError("x", remedy="y")

@@ -23,9 +23,9 @@ from hypothesis import strategies as st
 from pipelines.cli import report
 from pipelines.prepare.audit.decode import DecodedRow
 from pipelines.prepare.audit.trace import Contribution, Traced
-from pipelines.prepare.build.estimate import Estimate
-from pipelines.prepare.build.launcher import Built
-from pipelines.prepare.build.layout_comparison import Cost
+from pipelines.prepare.launch.estimate import Estimate
+from pipelines.prepare.launch.launcher import Built
+from pipelines.prepare.launch.layout_comparison import Cost
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import progress
 from pipelines.terminal import tables

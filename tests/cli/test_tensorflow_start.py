@@ -81,7 +81,7 @@ def test_they_are_shown_where_a_gpu_cannot_be_used(tmp_path: Path, hidden: str, 
 
 def test_a_closed_standard_error_is_no_obstacle(tmp_path: Path) -> None:
     (tmp_path / "tensorflow.py").write_text("")
-    program = "from pipelines import tensorflow_start\ntensorflow_start.load()\nprint('loaded')"
+    program = "from pipelines.terminal import tensorflow_start\ntensorflow_start.load()\nprint('loaded')"
     words = ["bash", "-c", 'exec 2>&-; "$0" -c "$1"', sys.executable, program]
     environment = {**building.environment(), "PYTHONPATH": f"{tmp_path}:{building.REPOSITORY}"}
     ended = subprocess.run(words, env=environment, stdout=subprocess.PIPE, text=True, timeout=60)

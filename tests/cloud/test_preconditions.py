@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.build import ingesting, launcher, resolving
-from pipelines.prepare.build.resolving import Resolved
 from pipelines.prepare.dataset import commit, plan_files, receipts
+from pipelines.prepare.launch import ingesting, launcher, resolving
+from pipelines.prepare.launch.resolving import Resolved
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask, SplitPlan
 from pipelines.prepare.shards import shard_files, shard_writer

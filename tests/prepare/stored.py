@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare import layouts
-from pipelines.prepare.build import resolving
 from pipelines.prepare.dataset.job import Job
+from pipelines.prepare.launch import resolving
 from pipelines.prepare.layouts import Tools, families
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.plan import blocks, sampling

@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from pipelines.prepare import storage
 from pipelines.prepare.audit.consent import NONE, Consent, source_to_open, steps_to_run
-from pipelines.prepare.build import resolving
 from pipelines.prepare.dataset import fingerprint, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit
 from pipelines.prepare.dataset.plan_files import PlanHeader
+from pipelines.prepare.launch import resolving
 from pipelines.prepare.layouts import Tools, layout_of
 from pipelines.prepare.options.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.plan.planning import ShardTask

@@ -24,8 +24,8 @@ from apache_beam.runners.dataflow import dataflow_runner
 
 from pipelines.prepare.beam import dataflow, packaging, pipeline, transforms, waiting
 from pipelines.prepare.beam.failures import AGAIN, Reported
-from pipelines.prepare.build import ingesting, resolving
-from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.launch import ingesting, resolving
+from pipelines.prepare.launch.resolving import Resolved
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import progress

@@ -15,7 +15,7 @@ import pytest
 
 from tests import building
 from tests.building import REVIEWS, Outcome
-from tests.prepare.build.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
+from tests.prepare.launch.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
 from tests.prepare.shards.test_same_bytes import check_same, helpless_launcher
 from tests.support import flink, servers
 from tests.support.servers import Cluster

@@ -23,7 +23,7 @@ import pytest
 
 from tests import building
 from tests.building import REVIEWS, Outcome
-from tests.prepare.build.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
+from tests.prepare.launch.late_rows import FOUND_BY_A_SHARD, only_shards_find, small_sample
 from tests.support import servers
 from tests.support.servers import Cluster
 
@@ -185,7 +185,7 @@ def test_a_portable_worker_that_never_begins_ends_the_job(tmp_path: Path, cluste
     """As where the pool's Python has no Beam. Beam's job service waits forever."""
     program = (
         "from pipelines.cli import commands\n"
-        "from pipelines.prepare import waiting\n"
+        "from pipelines.prepare.beam import waiting\n"
         "waiting._FIRST_SIGN_SECONDS = 3.0\n"
         "commands.main()\n"
     )

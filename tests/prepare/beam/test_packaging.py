@@ -121,7 +121,7 @@ def test_an_sdist_that_cannot_be_made_is_an_error_that_says_why(
 SHIP = (
     "import json, sys\n"
     "from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions\n"
-    "from pipelines.prepare import packaging\n"
+    "from pipelines.prepare.beam import packaging\n"
     "options = PipelineOptions([])\n"
     "packaging.ship(options, sys.argv[1])\n"
     "print(json.dumps([packaging.__file__, *options.view_as(SetupOptions).extra_packages]))\n"

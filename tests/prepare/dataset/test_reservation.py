@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.build.resolving import source_place
 from pipelines.prepare.dataset import fingerprint, own_files, reservation
 from pipelines.prepare.dataset.job import tokenizer_files
+from pipelines.prepare.launch.resolving import source_place
 from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import memory

@@ -166,7 +166,7 @@ def test_files_with_types_of_their_own_are_read_without_datasets(tmp_path: Path)
     (task,) = tasks([data_file(tmp_path / "a.arrow", "arrow")], tmp_path / "rows", table.schema)
     (tmp_path / "task").write_bytes(pickle.dumps(task))
     program = (
-        "import pickle, sys; from pipelines.prepare.sources import ingest; "
+        "import pickle, sys; from pipelines.prepare.sources.ingest import ingest; "
         "receipt = ingest.run(pickle.load(open(sys.argv[1], 'rb'))); "
         "print(receipt.num_rows, 'datasets' in sys.modules, 'pandas' in sys.modules)"
     )

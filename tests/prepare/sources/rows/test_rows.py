@@ -397,7 +397,8 @@ def test_addresses_with_credentials_are_used_and_not_shown() -> None:
 def test_reading_imports_no_datasets_no_transformers_and_no_beam() -> None:
     program = (
         "import sys\n"
-        "from pipelines.prepare.sources import features, footers, reading, rows\n"
+        "from pipelines.prepare.sources.formats import features, footers\n"
+        "from pipelines.prepare.sources.rows import reading, stored_rows\n"
         "print(sorted({'datasets', 'transformers', 'apache_beam', 'tensorflow', 'pandas'} & sys.modules.keys()))"
     )
     done = subprocess.run(

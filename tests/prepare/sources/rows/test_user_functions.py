@@ -171,7 +171,7 @@ class TestPinning:
         (folder / "elsewhere").mkdir()
         packed = pickle.dumps(find(("map", "clean:upper"))[0])
         code = (
-            "import pickle, sys, pyarrow as pa; from pipelines.prepare.sources import user_functions; "
+            "import pickle, sys, pyarrow as pa; from pipelines.prepare.sources.rows import user_functions; "
             "function = pickle.loads(sys.stdin.buffer.read()); "
             "print(user_functions.call(function, pa.table({'text': ['a']}), place='')['text'].to_pylist())"
         )

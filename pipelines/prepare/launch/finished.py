@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.prepare.dataset import engine_mismatch, fingerprint, own_files, source_record, tfds
-from pipelines.prepare.tokenize import engines
-from pipelines.prepare.build import resolving
 from pipelines.prepare import storage
+from pipelines.prepare.dataset import engine_mismatch, fingerprint, own_files, source_record, tfds
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.build.resolving import Begun
+from pipelines.prepare.launch import resolving
+from pipelines.prepare.launch.resolving import Begun
 from pipelines.prepare.sources.rows import selection
+from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format.json_fields import WRONG, count, mapping
 from tfrecord_io.manifest import Manifest, Split

@@ -18,17 +18,17 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 
-from pipelines.terminal import stages
-from pipelines.prepare.process import memory
-from pipelines.prepare.build import resolving
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
-from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.build.resolving import Begun, Resolved
+from pipelines.prepare.launch import resolving
+from pipelines.prepare.launch.resolving import Begun, Resolved
+from pipelines.prepare.options.config import PrepareConfig
+from pipelines.prepare.process import memory
 from pipelines.prepare.sources.ingest import ingest, ingest_tasks, relay
-from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+from pipelines.prepare.sources.rows import opening
+from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError, OutputError
 
 __all__ = ["resolved", "resolved_for_looking"]

@@ -13,24 +13,24 @@ from collections.abc import Collection, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from pipelines.prepare.options import bucket_lengths
-from pipelines.prepare.tokenize import engines, tokenization
 from pipelines.prepare import layouts
+from pipelines.prepare.dataset import fingerprint, reservation
+from pipelines.prepare.dataset.job import Job, JobSplit
+from pipelines.prepare.options import bucket_lengths
+from pipelines.prepare.options.config import PrepareConfig, SourceConfig
+from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.process import threads
-from pipelines.prepare.dataset import reservation, fingerprint
 from pipelines.prepare.sources.columns.column_planning import plan_columns, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.options.config import PrepareConfig, SourceConfig
-from pipelines.prepare.dataset.job import Job, JobSplit
-from pipelines.prepare.plan.spec import ShardSpec
-from pipelines.prepare.tokenize.ragged import id_dtype
+from pipelines.prepare.sources.formats.groups import Groups
 from pipelines.prepare.sources.rows import hold_out, opening, selection, user_functions
 from pipelines.prepare.sources.rows.function_check import Changed, with_functions
-from pipelines.prepare.sources.formats.groups import Groups
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.opening import Found
 from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
+from pipelines.prepare.tokenize import engines, tokenization
+from pipelines.prepare.tokenize.ragged import id_dtype
 from tfrecord_io import manifest
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Schema
@@ -261,21 +261,23 @@ def _job(begun: Begun, columns: ColumnPlan, tools: layouts.Tools, *, source: Sou
     features = layouts.layout_of(config.layout).features(begun.opening(columns), tools)
     label = (columns.label.feature,) if columns.label else ()
     return Job(
-root=config.output.root,
-name=config.output.name,
-fingerprint=fingerprint,
-splits={name: job_split(split) for name, split in source.splits.items()},
-engine=config.engine,
-strict=config.max_error_rate == 0,
-spec=ShardSpec(columns=columns,
-schema=Schema((*features, *label, *columns.kept)),
-layout=config.layout,
-length=begun.length,
-facts=begun.facts,
-compression=config.output.compression,
-seed=config.seed,
-shuffle=config.shuffle,),
-)
+        root=config.output.root,
+        name=config.output.name,
+        fingerprint=fingerprint,
+        splits={name: job_split(split) for name, split in source.splits.items()},
+        engine=config.engine,
+        strict=config.max_error_rate == 0,
+        spec=ShardSpec(
+            columns=columns,
+            schema=Schema((*features, *label, *columns.kept)),
+            layout=config.layout,
+            length=begun.length,
+            facts=begun.facts,
+            compression=config.output.compression,
+            seed=config.seed,
+            shuffle=config.shuffle,
+        ),
+    )
 
 
 def job_split(split: SplitSource) -> JobSplit:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.prepare.build import ingesting
+from pipelines.prepare.launch import ingesting
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
 

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.build import unusable_rows
-from pipelines.prepare.sources.columns.rejected import RejectedRow
+from pipelines.prepare.launch import unusable_rows
 from pipelines.prepare.plan import sample_choice
-from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.columns.rejected import RejectedRow
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tests.prepare import stored
 from tests.prepare.stored import Work

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare.build.layout_comparison import Cost, compare, least
+from pipelines.prepare.launch.layout_comparison import Cost, compare, least
 from tests import building
 from tests.building import REVIEWS, read_manifest, reviews
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.build import ingesting, resolving
-from pipelines.prepare.build.launcher import Planned, plan_one, warn_of_padding
-from pipelines.prepare.build.layout_comparison import Cost, compare
-from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.crosscheck.comparing import engine_of
-from pipelines.prepare.build.resolving import Resolved
+from pipelines.prepare.launch import ingesting, resolving
+from pipelines.prepare.launch.launcher import Planned, plan_one, warn_of_padding
+from pipelines.prepare.launch.layout_comparison import Cost, compare
+from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan.sampling import Sample
 from tfrecord_io.format.ledger import FILTERED, HELD_OUT, LEFT_OUT, NOT_HELD_OUT
 

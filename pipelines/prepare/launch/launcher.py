@@ -12,20 +12,20 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pipelines.terminal import stages
 from pipelines.prepare.dataset import engine_mismatch, made_shards, own_files, plan_files, reservation
-from pipelines.prepare.build import unusable_rows, finished, ingesting, resolving
-from pipelines.prepare.process import imports, progress
-from pipelines.prepare.storage import locking
+from pipelines.prepare.dataset.commit import commit
+from pipelines.prepare.dataset.own_files import WORK_FOLDER
+from pipelines.prepare.launch import finished, ingesting, resolving, unusable_rows
+from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.launch.unusable_rows import Unusable
+from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan import padding_warning, sample_rows
 from pipelines.prepare.plan.blocks import forecast
-from pipelines.prepare.dataset.commit import commit
-from pipelines.prepare.options.config import PrepareConfig
-from pipelines.prepare.build.unusable_rows import Unusable
-from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.plan.planning import ShardTask, SplitPlan, block_rows, plan_split
-from pipelines.prepare.build.resolving import Resolved
 from pipelines.prepare.plan.sampling import Sample, measure
+from pipelines.prepare.process import imports, progress
+from pipelines.prepare.storage import locking
+from pipelines.terminal import stages
 from tfrecord_io import manifest
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, PrepError, RowsRejectedError
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
@@ -67,7 +67,9 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
     began = time.perf_counter()
     progress.reset()
     if config.beam_args:
-        from pipelines.prepare.beam import options  # Beam takes a second to import, which a finished dataset need not pay
+        from pipelines.prepare.beam import (
+            options,  # Beam takes a second to import, which a finished dataset need not pay
+        )
 
         options.check(config.beam_args, root=config.output.root)
     elif not os.path.exists(os.path.join(config.output.root, manifest.FILE_NAME)):

@@ -15,12 +15,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pipelines.prepare.plan import null_counts
-from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
 from pipelines.prepare.dataset.commit import check_error_rate
-from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow
-from pipelines.prepare.sources.columns.rejected import told_apart
+from pipelines.prepare.plan import null_counts
 from pipelines.prepare.plan.sample_rows import ReadRows
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
+from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow, told_apart
 from pipelines.prepare.sources.formats.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.format.ledger import LEFT_OUT

@@ -16,8 +16,8 @@ import dataclasses
 
 import numpy as np
 
-from pipelines.prepare.options.bucket_lengths import bucket_of, choose
 from pipelines.prepare.layouts.packing import pack
+from pipelines.prepare.options.bucket_lengths import bucket_of, choose
 
 __all__ = ["Cost", "compare", "least"]
 

@@ -1,0 +1,137 @@
+"""Rooms and fences: which folder may import which, read from the source, lazy imports included.
+
+A room imports only rooms that stand above it in its list, and no modules import each other in a circle.
+"""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests import building
+
+PREPARE_ROOMS = [
+    *("options", "process", "storage", "sources", "tokenize", "layouts", "crosscheck"),
+    *("plan", "dataset", "shards", "beam", "launch", "audit", "doctor"),
+]
+SOURCES_ROOMS = ["files", "splits", "formats", "ingest", "rows", "columns"]
+# Large libraries, and the only rooms that may import them.
+LIBRARIES = {
+    "apache_beam": {"pipelines.prepare.beam"},
+    "datasets": {"pipelines.prepare.sources"},
+    "transformers": {"pipelines.prepare.tokenize"},
+    "tokenizers": {"pipelines.prepare.tokenize"},
+    "click": {"pipelines.cli", "pipelines.terminal", "pipelines.train"},
+    "rich": {"pipelines.cli", "pipelines.terminal"},
+    "tensorflow": {
+        "pipelines.train",
+        *(f"tfrecord_io.{name}" for name in ("input_pipeline", "objectives", "tpu_fitness")),
+        *(f"tfrecord_io.{name}" for name in ("buckets", "mixture", "reader", "readiness")),
+    },
+    "keras": {"pipelines.train"},
+}
+_MOST_MODULES = 15
+
+
+def _modules() -> dict[str, ast.Module]:
+    """Every module of the product by name; a package stands under its own name."""
+    found = {}
+    for package in ("pipelines", "tfrecord_io"):
+        for path in sorted((building.REPOSITORY / package).rglob("*.py")):
+            name = ".".join(path.relative_to(building.REPOSITORY).with_suffix("").parts)
+            found[name.removesuffix(".__init__")] = ast.parse(path.read_text(encoding="utf-8"))
+    return found
+
+
+MODULES = _modules()
+
+
+def _names(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "imports name the whole path"
+        for alias in node.names:
+            inner = f"{node.module}.{alias.name}"
+            yield inner if inner in MODULES else str(node.module)
+
+
+def _imports(module: str, *, at_import: bool = False) -> set[str]:
+    """What a module imports; with `at_import`, only what is imported as soon as the module is."""
+    tree = MODULES[module]
+    nodes = list(tree.body) if at_import else list(ast.walk(tree))
+    return {name for node in nodes for name in _names(node)} - {module}
+
+
+def _is_in(module: str, room: str) -> bool:
+    return module == room or module.startswith(f"{room}.")
+
+
+def _crossings(parent: str, rooms: list[str]) -> list[str]:
+    """Imports of a room that stands below, in the list, the one that imports it."""
+    found = []
+    for at, room in enumerate(rooms):
+        for module in [name for name in MODULES if _is_in(name, f"{parent}.{room}")]:
+            below = [f"{parent}.{name}" for name in rooms[at + 1 :]]
+            found += [f"{module} -> {name}" for name in _imports(module) if any(_is_in(name, each) for each in below)]
+    return found
+
+
+def test_every_folder_is_a_room_of_the_list() -> None:
+    for parent, rooms in (("pipelines.prepare", PREPARE_ROOMS), ("pipelines.prepare.sources", SOURCES_ROOMS)):
+        depth = parent.count(".") + 1
+        there = {name.split(".")[depth] for name in MODULES if name.startswith(f"{parent}.")}
+        assert there == set(rooms)
+
+
+@pytest.mark.parametrize(
+    ("parent", "rooms"), [("pipelines.prepare", PREPARE_ROOMS), ("pipelines.prepare.sources", SOURCES_ROOMS)]
+)
+def test_a_room_imports_only_rooms_above_it(parent: str, rooms: list[str]) -> None:
+    assert _crossings(parent, rooms) == []
+
+
+def test_only_the_launcher_imports_the_beam_room() -> None:
+    inside = [name for name in MODULES if not _is_in(name, "pipelines.prepare.beam")]
+    users = {name for name in inside if any(_is_in(each, "pipelines.prepare.beam") for each in _imports(name))}
+    assert users and all(_is_in(name, "pipelines.prepare.launch") for name in users)
+
+
+def test_preparing_knows_neither_commands_nor_trainer() -> None:
+    allowed = ("pipelines.prepare", "tfrecord_io", "pipelines.terminal.stages")
+    for module in [name for name in MODULES if _is_in(name, "pipelines.prepare")]:
+        ours = {name for name in _imports(module) if name.startswith(("pipelines", "tfrecord_io"))}
+        assert all(any(_is_in(name, room) for room in allowed) for name in ours), module
+
+
+def test_the_trainer_and_the_format_do_not_know_the_preparing_side() -> None:
+    for module in MODULES:
+        if _is_in(module, "pipelines.train"):
+            assert not [name for name in _imports(module) if _is_in(name, "pipelines.prepare")], module
+        if _is_in(module, "tfrecord_io"):
+            assert not [name for name in _imports(module) if _is_in(name, "pipelines")], module
+
+
+@pytest.mark.parametrize("library", sorted(LIBRARIES))
+def test_large_libraries_are_imported_only_by_the_rooms_that_are_about_them(library: str) -> None:
+    users = {name for name in MODULES if any(_is_in(each, library) for each in _imports(name))}
+    assert users, "somebody uses it"
+    assert not [name for name in users if not any(_is_in(name, room) for room in LIBRARIES[library])]
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    graph = {name: _imports(name) & MODULES.keys() for name in MODULES}
+    # `import tfrecord_io` gives its modules lazily, for type checkers alone it names them.
+    graph["tfrecord_io"] = set()
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def test_a_room_has_about_a_dozen_modules() -> None:
+    rooms: dict[str, int] = {}
+    for path in building.REPOSITORY.glob("pipelines/prepare/**/*.py"):
+        if path.name != "__init__.py":
+            rooms[str(path.parent)] = rooms.get(str(path.parent), 0) + 1
+    assert max(rooms.values()) <= _MOST_MODULES, rooms
