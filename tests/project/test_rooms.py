@@ -97,7 +97,8 @@ def test_a_room_imports_only_rooms_above_it(parent: str, rooms: list[str]) -> No
 def test_only_the_launcher_imports_the_beam_room() -> None:
     inside = [name for name in MODULES if not _is_in(name, "pipelines.prepare.beam")]
     users = {name for name in inside if any(_is_in(each, "pipelines.prepare.beam") for each in _imports(name))}
-    assert users and all(_is_in(name, "pipelines.prepare.launch") for name in users)
+    assert users
+    assert all(_is_in(name, "pipelines.prepare.launch") for name in users)
 
 
 def test_preparing_knows_neither_commands_nor_trainer() -> None:
