@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfrecord_io.errors import ManifestError
 from tfrecord_io.format.ledger import Shard, Split
+from tfrecord_io.format.manifest_types import Manifest, TokenizerFacts
 from tfrecord_io.schema import OF_TOKENS
-
-if TYPE_CHECKING:
-    from tfrecord_io.manifest import Manifest, TokenizerFacts
 
 __all__ = ["REMAKE", "check"]
 

@@ -1,0 +1,102 @@
+"""What a manifest says, as types: the dataset, its tokenizer, and the names of its shards."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from tfrecord_io.errors import ManifestError
+from tfrecord_io.format.ledger import Split
+from tfrecord_io.schema import Schema
+
+__all__ = ["Compression", "Manifest", "TokenizerFacts", "shard_name"]
+
+Compression = Literal["none", "gzip"]
+
+
+def shard_name(
+    *, name: str, split: str, index: int, count: int, compression: Compression = "none", length: int | None = None
+) -> str:
+    """`NAME-SPLIT-00000-of-00012.tfrecord`, with `.gz` behind it for gzip; with a `length` `NAME-SPLIT-b64-00000-…`."""
+    suffix = ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
+    family = "" if length is None else f"-b{length}"
+    return f"{name}-{split}{family}-{index:05d}-of-{count:05d}{suffix}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenizerFacts:
+    """What a trainer needs to know of the tokenizer without loading it. Ids are None where it has no such token.
+
+    sentinel_ids: of <extra_id_0>, <extra_id_1>, ..., in this order, where the vocabulary has them, as T5's has.
+    """
+
+    name: str
+    kind: str
+    vocab_size: int
+    content_sha256: str
+    special_ids: tuple[int, ...]
+    padding_side: Literal["left", "right"]
+    pad_id: int
+    eos_id: int | None = None
+    bos_id: int | None = None
+    cls_id: int | None = None
+    sep_id: int | None = None
+    mask_id: int | None = None
+    unk_id: int | None = None
+    sentinel_ids: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """All that a reader needs. `layout`, `source`, `options`, `engines` and `versions` are plain JSON objects for
+    people and tools.
+    """
+
+    name: str
+    fingerprint: str
+    schema: Schema
+    layout: Mapping[str, Any]
+    tokenizer: TokenizerFacts
+    splits: Mapping[str, Split]
+    label_names: tuple[str, ...] | None = None
+    compression: Compression = "none"
+    index_stride: int | None = None
+    source: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    engines: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def bucket_lengths(self) -> tuple[int, ...]:
+        """The lengths of rows, ascending, if there are several: each shard has one of them."""
+        return tuple(self.layout.get("bucket_lengths", ()))
+
+    def bucket(self, length: int) -> Manifest:
+        """The manifest of the shards of one length alone, as if there were no others.
+
+        Raises: ManifestError if there is no such length.
+        """
+        if length not in self.bucket_lengths:
+            raise ManifestError(f"no rows of {length} tokens, expected one of {list(self.bucket_lengths)}")
+        plain = {name: value for name, value in self.layout.items() if name != "bucket_lengths"}
+        splits = {
+            name: Split(
+                shards=tuple(
+                    dataclasses.replace(shard, length=None, task=None)
+                    for shard in split.shards
+                    if shard.length == length
+                )
+            )
+            for name, split in self.splits.items()
+        }
+        schema = self.schema.with_row_length(length)
+        return dataclasses.replace(self, schema=schema, layout={**plain, "max_length": length}, splits=splits)
+
+    @property
+    def row_length(self) -> int:
+        """L, the tokens in one row; in the longest, if there are several lengths."""
+        feature = self.schema.with_role("token_ids")
+        if feature is None:
+            raise ManifestError("the schema has no feature of role 'token_ids', expected one")
+        return feature.num_values
