@@ -21,7 +21,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipelines.train.learner import Learner
+from pipelines.train.train_step import ReplicaStep
 from tfrecord_io.errors import FingerprintMismatchError, OutputError
 from tfrecord_io.format import json_fields
 
@@ -70,12 +70,12 @@ def last_step(model_dir: str) -> int:
 class Checkpoints:
     """The checkpoints of one training in a folder, local or gs://."""
 
-    def __init__(self, model_dir: str, learner: Learner, *, identity: Mapping[str, Any], keep: int) -> None:
+    def __init__(self, model_dir: str, replica_step: ReplicaStep, *, identity: Mapping[str, Any], keep: int) -> None:
         self._folder = model_dir.rstrip("/")
         self._identity = dict(identity)
-        self._learner = learner
+        self._replica_step = replica_step
         # Lists, by position: Keras' names change with what else was built in a process.
-        self._state = tf.train.Checkpoint(**learner.saved)
+        self._state = tf.train.Checkpoint(**replica_step.saved)
         self._manager = tf.train.CheckpointManager(self._state, _saves(model_dir), max_to_keep=keep)
 
     def open(self) -> int:
@@ -92,12 +92,12 @@ class Checkpoints:
                 tf.io.gfile.rename(f"{path}.new", path, overwrite=True)  # a kill leaves no half of it
         if self._manager.latest_checkpoint:
             self._restore(self._manager.latest_checkpoint)
-        return self._learner.step
+        return self._replica_step.step
 
     def save(self) -> str:
         """Writes a checkpoint of the present step. Raises: OutputError if it cannot be written."""
         try:
-            return str(self._manager.save(checkpoint_number=self._learner.step))
+            return str(self._manager.save(checkpoint_number=self._replica_step.step))
         except tf.errors.OpError as error:
             raise OutputError(
                 f"--model-dir {self._folder}: a checkpoint cannot be written ({_first_line(error)})",

@@ -116,13 +116,13 @@ def main(
 
     Run again with the same options, it goes on where it stopped.
     """
-    flight = {"name": preflight, "look_for_largest": largest_batch, "minutes": preflight_minutes}
+    result = {"name": preflight, "look_for_largest": largest_batch, "minutes": preflight_minutes}
     with errors(verbose=verbose, interrupted=_INTERRUPTED):
         try:
             config = configs.TrainConfig(**options)
             if preflight is None:
                 config.require_model_dir()  # before TensorFlow, which takes seconds to start
-            trained = _train(config, as_json=as_json, verbose=verbose, flight=flight if preflight is not None else None)
+            trained = _train(config, as_json=as_json, verbose=verbose, result=result if preflight is not None else None)
         except PrepError as error:
             error.remedy = error.remedy or _usual_remedy(error)
             raise
@@ -130,7 +130,7 @@ def main(
         click.echo(json.dumps({"steps": trained.steps, "model": trained.model_path, **trained.metrics}))
 
 
-def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, flight: dict[str, Any] | None) -> Any:
+def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, result: dict[str, Any] | None) -> Any:
     """What `run.train` gives, or None after a preflight."""
     os.environ["KERAS_BACKEND"] = "tensorflow"  # the only one that knows tf.distribute
     try:
@@ -146,10 +146,10 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, flight:
     import tensorflow as tf
 
     try:
-        if flight is not None:
+        if result is not None:
             from pipelines.train.preflight import command
 
-            return command.fly(config, as_json=as_json, **flight)
+            return command.run_preflight(config, as_json=as_json, **result)
         return run.train(config, as_json=as_json)
     except tf.errors.OpError as error:  # what the graph meets while it reads, such as a damaged record
         raise _explained(error, config) from error

@@ -20,7 +20,7 @@ from typing import Literal
 
 import tensorflow as tf
 
-from pipelines.train import refusals
+from pipelines.train import connection_errors
 from pipelines.train.errors import DeviceError
 from tfrecord_io.errors import ConfigError
 
@@ -118,7 +118,7 @@ def connect(
     try:
         strategy = _tpu_strategy(target, zone=zone, project=project)
     except Exception as error:  # a dozen libraries' own kinds; told apart by what they say
-        raise refusals.explain(error, target=str(target)) from error
+        raise connection_errors.explain(error, target=str(target)) from error
     if replicas not in (None, strategy.num_replicas_in_sync):
         raise ConfigError(
             f"--replicas {replicas}, but {target} has {strategy.num_replicas_in_sync}",

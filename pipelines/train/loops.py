@@ -17,16 +17,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipelines.train.learner import Learner
+from pipelines.train.train_step import ReplicaStep
 
-__all__ = ["AfterCall", "Course", "custom", "evaluate", "fit"]
+__all__ = ["AfterCall", "TrainingSpan", "custom", "evaluate", "fit"]
 
 # (steps taken, loss of the last of them) -> whether to go on
 AfterCall = Callable[[int, float], bool]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Course:
+class TrainingSpan:
     """How far a training goes: until step `until`, in calls of `steps_per_call` steps, unless `after_call` ends it."""
 
     until: int
@@ -34,7 +34,7 @@ class Course:
     after_call: AfterCall
 
 
-def custom(learner: Learner, strategy: tf.distribute.Strategy, *, batches: Any, course: Course) -> None:
+def custom(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, *, batches: Any, span: TrainingSpan) -> None:
     """The loop to change. `batches` is what `strategy.distribute_datasets_from_function` gave."""
 
     @tf.function
@@ -43,34 +43,34 @@ def custom(learner: Learner, strategy: tf.distribute.Strategy, *, batches: Any, 
         for _ in tf.range(num_steps):
             # Every replica has the same, the global batch's.
             loss = strategy.experimental_local_results(
-                strategy.run(_as_written(learner.train), args=(next(iterator),))
+                strategy.run(_as_written(replica_step.train), args=(next(iterator),))
             )[0]
         return loss
 
-    iterator, step = iter(batches), learner.step
-    while step < course.until:
-        num_steps = min(course.steps_per_call, course.until - step)
+    iterator, step = iter(batches), replica_step.step
+    while step < span.until:
+        num_steps = min(span.steps_per_call, span.until - step)
         loss = call(iterator, tf.constant(num_steps))  # a tensor, so that another number is no new compilation
         step += num_steps
-        if not course.after_call(step, float(loss.numpy())):
+        if not span.after_call(step, float(loss.numpy())):
             return
 
 
-def fit(learner: Learner, strategy: tf.distribute.Strategy, *, batches: Any, course: Course) -> None:
+def fit(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, *, batches: Any, span: TrainingSpan) -> None:
     """As `custom`, by Keras `fit`. The steps that are left must be a multiple of `steps_per_call`."""
-    start = learner.step
-    if start >= course.until:
+    start = replica_step.step
+    if start >= span.until:
         return
     with strategy.scope():
-        model = _Fitted(learner)
-        # Keras asks for an optimizer before it calls a model compiled; the learner has the one that is used.
-        model.compile(optimizer="sgd", steps_per_execution=course.steps_per_call, jit_compile=False)
-    watcher = _Watcher(course.after_call, start=start)
-    model.fit(batches, steps_per_epoch=course.until - start, epochs=1, verbose=0, shuffle=False, callbacks=[watcher])
+        model = _FitModel(replica_step)
+        # Keras asks for an optimizer before it calls a model compiled; the replica step has the one that is used.
+        model.compile(optimizer="sgd", steps_per_execution=span.steps_per_call, jit_compile=False)
+    watcher = _Watcher(span.after_call, start=start)
+    model.fit(batches, steps_per_epoch=span.until - start, epochs=1, verbose=0, shuffle=False, callbacks=[watcher])
 
 
 def evaluate(
-    learner: Learner, strategy: tf.distribute.Strategy, batches: Any, *, steps: int, steps_per_call: int
+    replica_step: ReplicaStep, strategy: tf.distribute.Strategy, batches: Any, *, steps: int, steps_per_call: int
 ) -> np.ndarray:
     """float64 [3]: the sums of losses, hits and weights over `steps` global batches."""
 
@@ -79,7 +79,7 @@ def evaluate(
         sums = tf.zeros([3], tf.float32)
         for _ in tf.range(num_steps):
             sums += strategy.experimental_local_results(
-                strategy.run(_as_written(learner.evaluate), args=(next(iterator),))
+                strategy.run(_as_written(replica_step.evaluate), args=(next(iterator),))
             )[0]
         return sums
 
@@ -95,19 +95,19 @@ def evaluate(
 _as_written = tf.autograph.experimental.do_not_convert
 
 
-class _Fitted(keras.Model):
-    """A learner as `fit` wants it: a model with a step of its own."""
+class _FitModel(keras.Model):
+    """A replica step as `fit` wants it: a model with a step of its own."""
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, replica_step: ReplicaStep) -> None:
         super().__init__(name="fitted")
-        self.learner = learner
+        self.replica_step = replica_step
         self.built = True
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        return self.learner.model(inputs, training=training)
+        return self.replica_step.model(inputs, training=training)
 
     def train_step(self, data: Any) -> dict[str, tf.Tensor]:
-        return {"loss": self.learner.train(data)}
+        return {"loss": self.replica_step.train(data)}
 
 
 class _Watcher(keras.callbacks.Callback):

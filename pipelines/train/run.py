@@ -16,19 +16,19 @@ import numpy as np
 import tensorflow as tf
 
 from pipelines.train import datasets, devices, loops, models
-from pipelines.train import job as jobs
+from pipelines.train import setup as jobs
 from pipelines.train.adamw import AdamW
 from pipelines.train.checkpoints import Checkpoints, save_model, usable
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import StoppedError, TrainingError
-from pipelines.train.job import Job
-from pipelines.train.learner import Learner
 from pipelines.train.progress import Progress
+from pipelines.train.setup import TrainingSetup
+from pipelines.train.train_step import ReplicaStep
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.reader import Data
 
-__all__ = ["Trained", "make_learner", "train"]
+__all__ = ["Trained", "make_replica_step", "train"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class _Run:
 
     def __init__(
         self,
-        job: Job,
+        job: TrainingSetup,
         *,
         strategy: tf.distribute.Strategy,
         stop: _Stop,
@@ -74,9 +74,9 @@ class _Run:
         self._data = job.data
         self._strategy = strategy
         self._stop = stop
-        self._learner = make_learner(job, strategy=strategy)
+        self._replica_step = make_replica_step(job, strategy=strategy)
         self._checkpoints = Checkpoints(
-            config.model_dir, self._learner, identity=job.identity, keep=config.keep_checkpoints
+            config.model_dir, self._replica_step, identity=job.identity, keep=config.keep_checkpoints
         )
         self._progress = _progress(config, self._data, as_json=as_json)
         self._saved_at = -1
@@ -106,14 +106,14 @@ class _Run:
         loop = loops.fit if config.loop == "keras" else loops.custom
         if not self._stop.is_set():
             loop(
-                self._learner,
+                self._replica_step,
                 self._strategy,
                 batches=self._batches(self._data, config.train_split, start_step=start),
-                course=loops.Course(
+                span=loops.TrainingSpan(
                     until=config.steps, steps_per_call=config.steps_per_call, after_call=self._after_call
                 ),
             )
-        if self._learner.step < config.steps:
+        if self._replica_step.step < config.steps:
             self._stopped()
         return self._finish(start)
 
@@ -125,7 +125,7 @@ class _Run:
                 remedy="lower --learning-rate, lengthen --warmup, or look for labels outside the classes",
             )
         if step % config.log_every == 0 or step == config.steps:
-            self._progress.training(step, loss=loss, learning_rate=self._learner.learning_rate)
+            self._progress.training(step, loss=loss, learning_rate=self._replica_step.learning_rate)
         if self._stop.is_set():
             return False
         if config.eval_every and step % config.eval_every == 0 and step < config.steps:
@@ -141,25 +141,27 @@ class _Run:
     def _finish(self, start: int) -> Trained:
         self._save()
         self._evaluate()
-        model_path, weights_path = save_model(self._learner.model, self._config.model_dir)
+        model_path, weights_path = save_model(self._replica_step.model, self._config.model_dir)
         self._progress.note(f"saved {model_path} and {weights_path}")
         self._progress.close()
-        return Trained(steps=self._learner.step, resumed_at=start, metrics=dict(self._metrics), model_path=model_path)
+        return Trained(
+            steps=self._replica_step.step, resumed_at=start, metrics=dict(self._metrics), model_path=model_path
+        )
 
     def _stopped(self) -> None:
         self._save()
         self._progress.close()
         error = StoppedError(
-            f"stopped by a signal after step {self._learner.step:,} of {self._config.steps:,}, which is saved",
+            f"stopped by a signal after step {self._replica_step.step:,} of {self._config.steps:,}, which is saved",
             remedy="run the same command again: it goes on with the next batch",
         )
         error.signal_number = self._stop.signal_number
         raise error
 
     def _save(self) -> None:
-        if self._learner.step != self._saved_at:
+        if self._replica_step.step != self._saved_at:
             self._checkpoints.save()
-            self._saved_at = self._learner.step
+            self._saved_at = self._replica_step.step
 
     def _evaluate(self) -> None:
         split = self._job.eval_split
@@ -179,13 +181,13 @@ class _Run:
         steps = data.evaluation_steps(
             split, global_batch_size=self._config.global_batch_size, num_hosts=self._num_hosts
         )
-        return loops.evaluate(self._learner, self._strategy, batches, steps=steps, steps_per_call=min(steps, 100))
+        return loops.evaluate(self._replica_step, self._strategy, batches, steps=steps, steps_per_call=min(steps, 100))
 
     def _report(self, name: str, sums: np.ndarray, *, examples: int) -> None:
         """The last one of an evaluation is what the training is known by."""
         loss_sum, hit_sum, weight_sum = sums.tolist()
         self._metrics = self._job.task.metrics(loss_sum=loss_sum, hit_sum=hit_sum, weight_sum=weight_sum)
-        self._progress.evaluation(self._learner.step, split=name, metrics=self._metrics, examples=examples)
+        self._progress.evaluation(self._replica_step.step, split=name, metrics=self._metrics, examples=examples)
 
     def _batches(self, data: InputFunctions, split: str, *, start_step: int = 0, training: bool = True) -> Any:
         input_fn = data.input_fn(
@@ -204,7 +206,7 @@ class _Run:
         return self._strategy.distribute_datasets_from_function(counted)
 
 
-def make_learner(job: Job, *, strategy: tf.distribute.Strategy) -> Learner:
+def make_replica_step(job: TrainingSetup, *, strategy: tf.distribute.Strategy) -> ReplicaStep:
     """The model with its optimizer and its task, as `train` and the preflight run it. Sets Keras up as asked."""
     config, data, task = job.config, job.data, job.task
     keras.utils.set_random_seed(config.seed % 2**32)
@@ -220,7 +222,7 @@ def make_learner(job: Job, *, strategy: tf.distribute.Strategy) -> Learner:
         # A TPU's programs are compiled by XLA anyway, and refuse to be told so again.
         jit_compile = config.jit_compile and not job.target.is_tpu
         spec = input_fn(context).element_spec
-        return Learner(
+        return ReplicaStep(
             model, task=task, optimizer=_optimizer(config), seed=config.seed, batch_spec=spec, jit_compile=jit_compile
         )
 

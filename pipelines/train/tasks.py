@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import get_args
 
 import tensorflow as tf
@@ -72,32 +72,42 @@ class BoundTask:
         return found
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Kind:
+    """What sets a task apart: its objective, and the role of the labels that it predicts; None for tokens of the
+    vocabulary.
+    """
+
+    objective: Callable[[TrainConfig], Objective]
+    labels: Role | None = None
+    per_token: bool = True
+
+
+# A new task is a line here, and its name in `config.Task`.
+_KINDS: dict[Task, _Kind] = {
+    "classify": _Kind(objective=lambda _: objectives.classification(), labels="label", per_token=False),
+    "tokens": _Kind(objective=lambda _: objectives.token_classification(), labels="token_labels"),
+    "mlm": _Kind(objective=lambda config: objectives.gathered_masked_lm(config.mask_probability)),
+    "clm": _Kind(objective=lambda _: objectives.causal_lm()),
+}
+
+
 def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
     """The task on this dataset. Raises: ConfigError if the dataset does not allow it."""
-    objective = _objective(config.task, config)
+    kind = _KINDS[config.task]
+    objective = kind.objective(config)
     _require_fit(objective, config, manifest)
-    if config.task == "classify":
-        regression, num_outputs = _label_kind(config, manifest, role="label")
-    elif config.task == "tokens":
-        regression, num_outputs = _label_kind(config, manifest, role="token_labels")
-    else:
-        regression, num_outputs = False, manifest.tokenizer.vocab_size
+    regression, num_outputs = False, manifest.tokenizer.vocab_size
+    if kind.labels is not None:
+        regression, num_outputs = _label_kind(config, manifest, role=kind.labels)
     return BoundTask(
         name=config.task,
         num_outputs=num_outputs,
-        per_token=config.task != "classify",
+        per_token=kind.per_token,
         regression=regression,
         label_smoothing=config.label_smoothing,
         objective=objective,
     )
-
-
-def _objective(task: Task, config: TrainConfig) -> Objective:
-    if task == "classify":
-        return objectives.classification()
-    if task == "tokens":
-        return objectives.token_classification()
-    return objectives.gathered_masked_lm(config.mask_probability) if task == "mlm" else objectives.causal_lm()
 
 
 def _require_fit(objective: Objective, config: TrainConfig, manifest: Manifest) -> None:
@@ -105,7 +115,7 @@ def _require_fit(objective: Objective, config: TrainConfig, manifest: Manifest) 
     try:
         objective.bind(manifest)
     except ReaderError as error:
-        fitting = [task for task in get_args(Task) if _fits(_objective(task, config), manifest)]
+        fitting = [task for task in get_args(Task) if _fits(_KINDS[task].objective(config), manifest)]
         allowed = f": this dataset allows --task {', '.join(fitting)}" if fitting else ""
         raise ConfigError(f"--task {config.task}: {error.cause}", remedy=error.remedy + allowed) from error
 

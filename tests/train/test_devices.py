@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from pipelines.train import devices, refusals
+from pipelines.train import connection_errors, devices
 from pipelines.train.devices import Target
 from pipelines.train.errors import DeviceError
 from tests import building
@@ -69,7 +69,7 @@ def test_what_is_no_address_is_refused(tpu: str) -> None:
     ],
 )
 def test_each_way_to_fail_has_its_own_cause(said: str, cause: str) -> None:
-    error = refusals.explain(ValueError(said), target="tpu-node x")
+    error = connection_errors.explain(ValueError(said), target="tpu-node x")
     assert cause in error.cause
     assert said[:60] in error.cause
     assert error.remedy

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.train.preflight import compiler, slices
+from pipelines.train.preflight import compiler, tpu_slices
 from pipelines.train.preflight.compiler import Compiled, OutOfMemory
 from pipelines.train.preflight.errors import CompilerError
 from tests import building
@@ -20,7 +20,7 @@ from tests.train import training
 pytestmark = pytest.mark.slow
 
 BREAKERS = Path(__file__).with_name("rule_breakers.py")
-V3 = slices.GENERATIONS["v3"]
+V3 = tpu_slices.GENERATIONS["v3"]
 DOUBLING = """
 func.func @main(%arg0: tensor<8x128xf32>) -> tensor<8x128xf32> {
   %0 = mhlo.copy %arg0 : tensor<8x128xf32>
@@ -85,8 +85,8 @@ def test_a_batch_too_large_is_an_error_and_the_largest_is_found(tmp_path: Path) 
     assert remedy == f"--global-batch-size {fits * 8} fits"
 
 
-@pytest.mark.parametrize("generation", slices.GENERATIONS.values(), ids=slices.GENERATIONS)
-def test_the_compiler_knows_every_generation_with_the_memory_of_our_table(generation: slices.Generation) -> None:
+@pytest.mark.parametrize("generation", tpu_slices.GENERATIONS.values(), ids=tpu_slices.GENERATIONS)
+def test_the_compiler_knows_every_generation_with_the_memory_of_our_table(generation: tpu_slices.Generation) -> None:
     found = compiler.compile_for(generation, stablehlo=DOUBLING.replace("8x128", "64x8192x8192x16"), seconds=100)
     assert isinstance(found, OutOfMemory)
     there = re.search(r"available HBM \(([\d.]+)G\)", found.words)

@@ -12,11 +12,11 @@ import pytest
 import tensorflow as tf
 
 from pipelines.train.config import TrainConfig
-from pipelines.train.preflight import compile_for_tpu, compiler, flight, report, rules, slices
+from pipelines.train.preflight import compile_for_tpu, compiler, preflight, report, tpu_slices, xla_rules
+from pipelines.train.preflight.batch_search import GaveUp, LargestBatch, largest
 from pipelines.train.preflight.compiler import Compiled, OutOfMemory
 from pipelines.train.preflight.errors import CompilerError, StepError, UnfitError
-from pipelines.train.preflight.flight import Flight
-from pipelines.train.preflight.largest import Found, GaveUp, largest
+from pipelines.train.preflight.preflight import Preflight
 from tfrecord_io.errors import ConfigError
 
 GIB = 2**30
@@ -32,10 +32,10 @@ STEP = Compiled(
 )
 
 
-def flown(step: Compiled | OutOfMemory = STEP, **changes: object) -> Flight:
-    wanted = slices.parse("v3-8")
-    speed = flight.speed(step, wanted, batch=32) if isinstance(step, Compiled) else None
-    made = Flight(
+def flown(step: Compiled | OutOfMemory = STEP, **changes: object) -> Preflight:
+    wanted = tpu_slices.parse("v3-8")
+    speed = preflight.speed(step, wanted, batch=32) if isinstance(step, Compiled) else None
+    made = Preflight(
         slice=wanted,
         config=CONFIG,
         row_length=16,
@@ -43,7 +43,7 @@ def flown(step: Compiled | OutOfMemory = STEP, **changes: object) -> Flight:
         step=step,
         speed=speed,
         reader_examples_per_s=1000.0,
-        largest=Found(fits=128, too_large=136),
+        largest=LargestBatch(fits=128, too_large=136),
     )
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
@@ -56,40 +56,40 @@ def flown(step: Compiled | OutOfMemory = STEP, **changes: object) -> Flight:
     ],
 )  # fmt: skip
 def test_a_name_says_how_many_replicas(name: str, chips: int, replicas: int) -> None:
-    found = slices.parse(name)
+    found = tpu_slices.parse(name)
     assert (found.chips, found.replicas) == (chips, replicas)
 
 
 @pytest.mark.parametrize("name", ["", "v3", "v3-9", "v1-8", "v7x-8", "tpu-v3-8", "v3-8x"])
 def test_another_name_is_refused_with_all_that_are_known(name: str) -> None:
     with pytest.raises(ConfigError, match="expected the name of a TPU") as caught:
-        slices.parse(name)
+        tpu_slices.parse(name)
     assert all(each in caught.value.cause for each in ("v2-N", "v3-N", "v4-N", "v5e-N", "v5p-N", "v6e-N"))
 
 
 def test_a_core_of_two_has_half_of_its_chip() -> None:
-    memory = {name: each.replica_bytes // GIB for name, each in slices.GENERATIONS.items()}
+    memory = {name: each.replica_bytes // GIB for name, each in tpu_slices.GENERATIONS.items()}
     assert memory == {"v2": 8, "v3": 16, "v4": 32, "v5e": 16, "v5p": 95, "v6e": 32}
-    assert slices.GENERATIONS["v3"].replica_flops_per_s == 61.5e12
-    assert slices.GENERATIONS["v3"].replica_bytes_per_s == 450e9
+    assert tpu_slices.GENERATIONS["v3"].replica_flops_per_s == 61.5e12
+    assert tpu_slices.GENERATIONS["v3"].replica_bytes_per_s == 450e9
 
 
 def test_the_slower_of_arithmetic_and_memory_bounds_a_step() -> None:
     # A core of v3: 6.15e12 / 61.5e12 = 0.1 s of arithmetic, 22.5e9 / 450e9 = 0.05 s of memory.
-    found = flight.speed(STEP, slices.parse("v3-8"), batch=32)
+    found = preflight.speed(STEP, tpu_slices.parse("v3-8"), batch=32)
     assert found.arithmetic_seconds == pytest.approx(0.1)
     assert found.memory_seconds == pytest.approx(0.05)
     assert found.bound == "arithmetic"
     assert found.steps_per_s == pytest.approx(10.0)
     assert found.examples_per_s == pytest.approx(10.0 * 32 * 8)
     slower = dataclasses.replace(STEP, traffic_bytes=90e9)
-    assert flight.speed(slower, slices.parse("v3-8"), batch=32).bound == "memory"
+    assert preflight.speed(slower, tpu_slices.parse("v3-8"), batch=32).bound == "memory"
 
 
 def test_memory_is_what_lives_at_once() -> None:
     memory = {"arguments": 100, "outputs": 90, "aliased": 80, "temporary": 1000, "code": 7}
     found = {"outcome": "compiled", "memory": memory, "flops": 1.0, "bytes": 1.0, "seconds": 1.0}
-    step = compiler._outcome({**found, "device": "TPU v3", "versions": {}}, generation=slices.GENERATIONS["v3"])
+    step = compiler._outcome({**found, "device": "TPU v3", "versions": {}}, generation=tpu_slices.GENERATIONS["v3"])
     assert isinstance(step, Compiled)
     assert step.memory_bytes == 100 + 90 - 80 + 1000 + 7
 
@@ -125,7 +125,7 @@ def test_a_line_that_points_too_far_is_corrected() -> None:
         limit_bytes=10_000,
         may_go_on=lambda: True,
     )
-    assert found == Found(fits=96, too_large=104)
+    assert found == LargestBatch(fits=96, too_large=104)
 
 
 def test_a_search_without_time_or_answer_keeps_what_it_knows() -> None:
@@ -134,7 +134,7 @@ def test_a_search_without_time_or_answer_keeps_what_it_knows() -> None:
 
     for memory_of, going in ((gives_up, True), (lambda batch: 5, False)):
         found = largest(memory_of, known={8: 5}, fixed_bytes=0, limit_bytes=1000, may_go_on=lambda going=going: going)  # type: ignore[misc]
-        assert found == Found(fits=8, too_large=None)
+        assert found == LargestBatch(fits=8, too_large=None)
 
 
 def test_the_table_has_every_figure(capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,15 +176,15 @@ def test_what_does_not_fit_is_an_error_that_knows_the_batch_that_does(capsys: py
     assert "more than 16 GiB: does not fit" in capsys.readouterr().err
     assert report.as_json(full)["hbm_bytes"] is None
     with pytest.raises(UnfitError, match="Used 20G of 15G hbm") as caught:
-        flight.require_fit(full)
+        preflight.require_fit(full)
     assert caught.value.remedy == "--global-batch-size 1024 fits"
-    flight.require_fit(flown())
+    preflight.require_fit(flown())
 
 
 def test_a_batch_without_a_fixed_size_is_refused() -> None:
     spec = {"input_ids": tf.TensorSpec([None, 16], tf.int32)}
     with pytest.raises(StepError, match=r"input_ids.*XLA compiles anew for every shape") as caught:
-        rules.check_spec(spec)
+        xla_rules.check_spec(spec)
     assert "drop_remainder" in caught.value.remedy
 
 
@@ -227,5 +227,5 @@ def test_a_compiler_that_fails_is_an_error_with_its_last_words(
     os.chmod(program, 0o755)
     monkeypatch.setattr(sys, "executable", str(program))
     with pytest.raises(CompilerError, match=words):
-        compiler.compile_for(slices.GENERATIONS["v3"], stablehlo="", seconds=1.0)
+        compiler.compile_for(tpu_slices.GENERATIONS["v3"], stablehlo="", seconds=1.0)
     assert capfd.readouterr() == ("", ""), "its noise is kept out of the terminal"

@@ -8,5 +8,5 @@
 
 `slices` knows the hardware, `steps` makes the step's program, `rules` says where a model breaks what XLA asks for,
 `compiler` runs `compile_for_tpu` and reads its answer, `largest` looks for the largest batch, `feed` measures the
-reader, `flight` puts these together, `report` and `command` say what was found.
+reader, `result` puts these together, `report` and `command` say what was found.
 """

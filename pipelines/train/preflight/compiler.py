@@ -20,7 +20,7 @@ from typing import Any
 
 import pipelines
 from pipelines.train.preflight.errors import CompilerError, StepError
-from pipelines.train.preflight.slices import Generation
+from pipelines.train.preflight.tpu_slices import Generation
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["Compiled", "OutOfMemory", "compile_for", "environment", "require"]

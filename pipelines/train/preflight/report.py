@@ -5,37 +5,37 @@ from __future__ import annotations
 from typing import Any
 
 from pipelines.terminal import tables
+from pipelines.train.preflight.batch_search import LargestBatch
 from pipelines.train.preflight.compiler import Compiled, OutOfMemory
-from pipelines.train.preflight.flight import Flight
-from pipelines.train.preflight.largest import Found
+from pipelines.train.preflight.preflight import Preflight
 
 __all__ = ["as_json", "show"]
 
 _GIB = 2**30
 
 
-def show(flight: Flight) -> None:
+def show(result: Preflight) -> None:
     """The table, on stderr."""
-    table = tables.table("what", "value", title=_title(flight), show_header=False)
-    for name, value in _rows(flight):
+    table = tables.table("what", "value", title=_title(result), show_header=False)
+    for name, value in _rows(result):
         table.add_row(name, value)
     tables.console().print(table)
 
 
-def as_json(flight: Flight) -> dict[str, Any]:
+def as_json(result: Preflight) -> dict[str, Any]:
     """Bytes, seconds and rates as numbers; what is not known is None."""
-    step, speed, found = flight.step, flight.speed, flight.largest
+    step, speed, found = result.step, result.speed, result.largest
     compiled = step if isinstance(step, Compiled) else None
     return {
-        "slice": flight.slice.name,
-        "replicas": flight.slice.replicas,
-        "batch_per_replica": flight.batch,
-        "global_batch_size": flight.config.global_batch_size,
-        "precision": flight.config.precision,
+        "slice": result.slice.name,
+        "replicas": result.slice.replicas,
+        "batch_per_replica": result.batch,
+        "global_batch_size": result.config.global_batch_size,
+        "precision": result.config.precision,
         "compiles": True,
-        "fits": flight.fits,
+        "fits": result.fits,
         "hbm_bytes": compiled and compiled.memory_bytes,
-        "hbm_bytes_there": flight.slice.generation.replica_bytes,
+        "hbm_bytes_there": result.slice.generation.replica_bytes,
         "out_of_memory": step.words if isinstance(step, OutOfMemory) else None,
         "flops_per_step": compiled and compiled.flops,
         "bytes_per_step": compiled and compiled.traffic_bytes,
@@ -43,7 +43,7 @@ def as_json(flight: Flight) -> dict[str, Any]:
         "bound": speed and speed.bound,
         "most_steps_per_s": speed and speed.steps_per_s,
         "most_examples_per_s": speed and speed.examples_per_s,
-        "reader_examples_per_s": flight.reader_examples_per_s,
+        "reader_examples_per_s": result.reader_examples_per_s,
         "largest_batch_per_replica": found and found.fits,
         "smallest_batch_too_large": found and found.too_large,
         "compile_seconds": compiled and compiled.seconds,
@@ -51,17 +51,17 @@ def as_json(flight: Flight) -> dict[str, Any]:
     }
 
 
-def _title(flight: Flight) -> str:
-    config = flight.config
-    return f"{config.model}, {config.task}, {config.precision}, rows of {flight.row_length}, on {flight.slice.name}"
+def _title(result: Preflight) -> str:
+    config = result.config
+    return f"{config.model}, {config.task}, {config.precision}, rows of {result.row_length}, on {result.slice.name}"
 
 
-def _rows(flight: Flight) -> list[tuple[str, str]]:
-    wanted, step, speed = flight.slice, flight.step, flight.speed
+def _rows(result: Preflight) -> list[tuple[str, str]]:
+    wanted, step, speed = result.slice, result.step, result.speed
     there = f"{wanted.generation.replica_bytes / _GIB:.0f} GiB"
     rows = [
         ("slice", f"{wanted.chips} chips, {wanted.replicas} replicas"),
-        ("batch", f"{flight.config.global_batch_size:,} in all, {flight.batch:,} a replica"),
+        ("batch", f"{result.config.global_batch_size:,} in all, {result.batch:,} a replica"),
         ("compiles", "yes"),
     ]
     if isinstance(step, Compiled) and speed is not None:
@@ -70,37 +70,37 @@ def _rows(flight: Flight) -> list[tuple[str, str]]:
         rows += [
             ("memory a replica", f"{used:.2f} of {there} ({share:.0%}): fits"),
             ("work a step", f"{step.flops / 1e9:,.1f} GFLOP, {step.traffic_bytes / 1e9:,.2f} GB of memory traffic"),
-            ("step at best", f"{1e3 / speed.steps_per_s:,.2f} ms, bound by {speed.bound}{_both(flight)}"),
+            ("step at best", f"{1e3 / speed.steps_per_s:,.2f} ms, bound by {speed.bound}{_both(result)}"),
             ("rate at best", f"{speed.steps_per_s:,.1f} steps/s, {speed.examples_per_s:,.0f} examples/s"),
             ("compiler", f"{step.device} by {versions}, in {step.seconds:.0f} s"),
         ]
     else:
         rows.append(("memory a replica", f"more than {there}: does not fit"))
-    rows.insert(-1, ("reader here", _reader(flight)))
-    if flight.largest is not None:
-        rows.append(("largest batch", _largest(flight.largest, flight=flight)))
+    rows.insert(-1, ("reader here", _reader(result)))
+    if result.largest is not None:
+        rows.append(("largest batch", _largest(result.largest, result=result)))
     rows.append(("not counted", "the sum of gradients over replicas, and the input"))
     return rows
 
 
-def _both(flight: Flight) -> str:
-    speed = flight.speed
+def _both(result: Preflight) -> str:
+    speed = result.speed
     assert speed is not None, "asked only where there is one"
     return f" (arithmetic {1e3 * speed.arithmetic_seconds:,.2f} ms, memory {1e3 * speed.memory_seconds:,.2f} ms)"
 
 
-def _reader(flight: Flight) -> str:
-    rate = f"{flight.reader_examples_per_s:,.0f} examples/s on this machine"
-    if flight.speed is None:
+def _reader(result: Preflight) -> str:
+    rate = f"{result.reader_examples_per_s:,.0f} examples/s on this machine"
+    if result.speed is None:
         return rate
-    if flight.reader_examples_per_s >= flight.speed.examples_per_s:
+    if result.reader_examples_per_s >= result.speed.examples_per_s:
         return f"{rate}: keeps up"
-    share = flight.reader_examples_per_s / flight.speed.examples_per_s
+    share = result.reader_examples_per_s / result.speed.examples_per_s
     return f"{rate}: feeds at most {share:.0%} of that rate, on a host like this one"
 
 
-def _largest(found: Found, *, flight: Flight) -> str:
+def _largest(found: LargestBatch, *, result: Preflight) -> str:
     if not found.fits:
         return "none that was tried fits" if found.too_large is None or found.too_large > 1 else "not even 1 fits"
-    text = f"{found.fits:,} a replica fits, {found.fits * flight.slice.replicas:,} in all"
+    text = f"{found.fits:,} a replica fits, {found.fits * result.slice.replicas:,} in all"
     return text + (f"; {found.too_large:,} does not" if found.too_large else "; more may fit, time was up")

@@ -13,14 +13,14 @@ from typing import Any
 import tensorflow as tf
 
 from pipelines.train import run
-from pipelines.train.job import Job
-from pipelines.train.preflight import rules
+from pipelines.train.preflight import xla_rules
+from pipelines.train.setup import TrainingSetup
 from tfrecord_io.errors import ConfigError, PrepError
 
 __all__ = ["stablehlo"]
 
 
-def stablehlo(job: Job, *, batch: int) -> str:
+def stablehlo(job: TrainingSetup, *, batch: int) -> str:
     """The program for so many rows, as StableHLO text with the names of layers.
 
     Raises: StepError, with operation and place, if it breaks a rule of XLA; ConfigError if the model does not fit the
@@ -28,10 +28,10 @@ def stablehlo(job: Job, *, batch: int) -> str:
     """
     config = dataclasses.replace(job.config, global_batch_size=batch, replicas=None)
     spec = _element_spec(job, batch=batch)
-    rules.check_spec(spec)
+    xla_rules.check_spec(spec)
     graph = None
     try:
-        learner = run.make_learner(dataclasses.replace(job, config=config), strategy=tf.distribute.get_strategy())
+        learner = run.make_replica_step(dataclasses.replace(job, config=config), strategy=tf.distribute.get_strategy())
         leaves = tf.nest.flatten(spec)
 
         def step(*values: tf.Tensor) -> Any:
@@ -39,17 +39,17 @@ def stablehlo(job: Job, *, batch: int) -> str:
 
         compiled = tf.function(step, jit_compile=True, autograph=False)
         graph = compiled.get_concrete_function(*leaves).graph
-        rules.check_graph(graph)
+        xla_rules.check_graph(graph)
         return str(compiled.experimental_get_compiler_ir(*leaves)(stage="stablehlo"))
     except Exception as error:  # of TensorFlow, Keras or the model's code
         if isinstance(error, PrepError) and not isinstance(error, ConfigError):
             raise
-        if (found := rules.explain(error, graph=graph)) is None:
+        if (found := xla_rules.explain(error, graph=graph)) is None:
             raise
         raise found from error
 
 
-def _element_spec(job: Job, *, batch: int) -> Any:
+def _element_spec(job: TrainingSetup, *, batch: int) -> Any:
     input_fn = job.data.input_fn(
         job.config.train_split, global_batch_size=batch, objective=job.task.objective, training=True
     )

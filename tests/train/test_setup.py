@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.train import checkpoints, job
+from pipelines.train import checkpoints, setup
 from pipelines.train.config import TrainConfig
 from tests import building
 from tests.train import training
@@ -19,7 +19,7 @@ def test_an_input_that_is_fit_for_a_tpu_is_passed(tmp_path: Path) -> None:
     config = TrainConfig(
         data=str(training.data()), task="classify", model="bert-tiny", model_dir=str(tmp_path / "model"), tpu="local"
     )
-    found = job.check(config)
+    found = setup.check(config)
     assert (found.target.kind, found.eval_split, found.warnings) == ("tpu-vm", "validation", ())
     assert not (tmp_path / "model").exists()
 

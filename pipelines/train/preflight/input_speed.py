@@ -6,7 +6,7 @@ import time
 
 import tensorflow as tf
 
-from pipelines.train.job import Job
+from pipelines.train.setup import TrainingSetup
 from tfrecord_io.errors import ReaderError
 
 __all__ = ["examples_per_s"]
@@ -14,7 +14,7 @@ __all__ = ["examples_per_s"]
 _WARM_UP = 2
 
 
-def examples_per_s(job: Job, *, replicas: int, seconds: float) -> float:
+def examples_per_s(job: TrainingSetup, *, replicas: int, seconds: float) -> float:
     """Examples that the training split gives per second, with the task's objective, as one host would read them.
 
     Raises: ReaderError if the data cannot be read.

@@ -18,13 +18,13 @@ from collections.abc import Callable
 from pipelines.train import datasets, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.devices import Target
-from pipelines.train.job import Job
-from pipelines.train.preflight import compiler, feed, largest, slices, steps
+from pipelines.train.preflight import batch_search, compiler, input_speed, replica_program, tpu_slices
 from pipelines.train.preflight.compiler import Compiled, OutOfMemory
 from pipelines.train.preflight.errors import CompilerError, UnfitError
-from pipelines.train.preflight.slices import Slice
+from pipelines.train.preflight.tpu_slices import Slice
+from pipelines.train.setup import TrainingSetup
 
-__all__ = ["Flight", "Speed", "fly", "require_fit", "speed"]
+__all__ = ["Preflight", "Speed", "require_fit", "run_preflight", "speed"]
 
 _FEED_SECONDS = 2.5
 
@@ -44,7 +44,7 @@ class Speed:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Flight:
+class Preflight:
     """What was found. `largest` is None if it was not looked for; batches are of one replica."""
 
     slice: Slice
@@ -54,29 +54,29 @@ class Flight:
     step: Compiled | OutOfMemory
     speed: Speed | None
     reader_examples_per_s: float
-    largest: largest.Found | None
+    largest: batch_search.LargestBatch | None
 
     @property
     def fits(self) -> bool:
         return isinstance(self.step, Compiled)
 
 
-def fly(
+def run_preflight(
     config: TrainConfig, name: str, *, look_for_largest: bool, minutes: float, say: Callable[[str], None]
-) -> Flight:
+) -> Preflight:
     """Compiles the step of a training for slice `name`, such as v3-8. `say` takes lines of progress for people.
 
     Raises: ConfigError, ReaderError for options and data that do not fit; StepError if the step cannot be compiled;
         CompilerError if the compiler fails or takes longer than `minutes`.
     """
-    wanted = slices.parse(name)
+    wanted = tpu_slices.parse(name)
     compiler.require()
     job = _job(config, wanted)
-    pilot = _Pilot(job, wanted=wanted, ends=time.monotonic() + 60 * minutes, say=say)
+    batches = _BatchCompiler(job, wanted=wanted, ends=time.monotonic() + 60 * minutes, say=say)
     batch = config.global_batch_size // wanted.replicas
-    step = pilot.compile(batch)
-    reading = feed.examples_per_s(job, replicas=wanted.replicas, seconds=_FEED_SECONDS)
-    return Flight(
+    step = batches.compile(batch)
+    reading = input_speed.examples_per_s(job, replicas=wanted.replicas, seconds=_FEED_SECONDS)
+    return Preflight(
         slice=wanted,
         config=config,
         row_length=job.data.manifest.row_length,
@@ -84,7 +84,7 @@ def fly(
         step=step,
         speed=speed(step, wanted, batch=batch) if isinstance(step, Compiled) else None,
         reader_examples_per_s=reading,
-        largest=pilot.largest(batch, step) if look_for_largest else None,
+        largest=batches.largest(batch, step) if look_for_largest else None,
     )
 
 
@@ -101,24 +101,24 @@ def speed(step: Compiled, wanted: Slice, *, batch: int) -> Speed:
     )
 
 
-def require_fit(flight: Flight) -> None:
+def require_fit(result: Preflight) -> None:
     """Raises: UnfitError if the step needs more memory than there is."""
-    if isinstance(flight.step, Compiled):
+    if isinstance(result.step, Compiled):
         return
-    replicas, found = flight.slice.replicas, flight.largest
+    replicas, found = result.slice.replicas, result.largest
     raise UnfitError(
-        f"--global-batch-size {flight.config.global_batch_size} on {flight.slice.name}, {flight.batch} rows for each "
-        f"of {replicas} replicas: the step does not fit: {flight.step.words}",
+        f"--global-batch-size {result.config.global_batch_size} on {result.slice.name}, {result.batch} rows for each "
+        f"of {replicas} replicas: the step does not fit: {result.step.words}",
         remedy=f"--global-batch-size {found.fits * replicas} fits"
         if found is not None and found.fits
         else "choose a smaller --global-batch-size or model, --precision bfloat16, or shorter rows",
     )
 
 
-class _Pilot:
+class _BatchCompiler:
     """Compiles one batch after the other while there is time."""
 
-    def __init__(self, job: Job, *, wanted: Slice, ends: float, say: Callable[[str], None]) -> None:
+    def __init__(self, job: TrainingSetup, *, wanted: Slice, ends: float, say: Callable[[str], None]) -> None:
         self._job = job
         self._generation = wanted.generation
         self._ends = ends
@@ -127,7 +127,7 @@ class _Pilot:
 
     def compile(self, batch: int) -> Compiled | OutOfMemory:
         began = time.monotonic()
-        text = steps.stablehlo(self._job, batch=batch)
+        text = replica_program.stablehlo(self._job, batch=batch)
         self._say(f"batch {batch} a replica: traced, {len(text) / 1e6:.1f} MB of StableHLO; compiling")
         left = self._ends - time.monotonic()
         found = compiler.compile_for(self._generation, stablehlo=text, seconds=max(1.0, left))
@@ -138,9 +138,9 @@ class _Pilot:
         self._say(f"batch {batch} a replica: {used} ({time.monotonic() - began:.0f} s)")
         return found
 
-    def largest(self, batch: int, first: Compiled | OutOfMemory) -> largest.Found:
+    def largest(self, batch: int, first: Compiled | OutOfMemory) -> batch_search.LargestBatch:
         fixed = first.argument_bytes if isinstance(first, Compiled) else 0
-        return largest.largest(
+        return batch_search.largest(
             self._memory_of,
             known={batch: first.memory_bytes if isinstance(first, Compiled) else None},
             fixed_bytes=fixed,
@@ -153,16 +153,16 @@ class _Pilot:
             found = self.compile(batch)
         except CompilerError as error:  # out of time, or of this machine's memory; what is known stays known
             self._say(f"batch {batch} a replica: {error.cause}")
-            raise largest.GaveUp from error
+            raise batch_search.GaveUp from error
         return found.memory_bytes if isinstance(found, Compiled) else None
 
 
-def _job(config: TrainConfig, wanted: Slice) -> Job:
+def _job(config: TrainConfig, wanted: Slice) -> TrainingSetup:
     """The training, as the trainer checks it, without a TPU and without a model folder."""
     config.require_equal_parts(wanted.replicas, place=wanted.name)
     data = datasets.open_data(config)
     datasets.require_train_split(config, data)
-    return Job(
+    return TrainingSetup(
         config=config,
         target=Target(kind="host", chosen_by="--preflight"),
         data=data,

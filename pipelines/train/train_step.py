@@ -24,13 +24,13 @@ from pipelines.train.adamw import AdamW
 from pipelines.train.tasks import BoundTask
 from tfrecord_io.objectives import MASKED_POSITIONS
 
-__all__ = ["Learner"]
+__all__ = ["ReplicaStep"]
 
 Batch = tuple[Mapping[str, tf.Tensor], tf.Tensor, tf.Tensor]
 _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 
 
-class Learner:
+class ReplicaStep:
     """A model, its optimizer's state and its task, with the steps on one replica's part of a batch."""
 
     def __init__(

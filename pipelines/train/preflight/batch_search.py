@@ -15,14 +15,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-__all__ = ["Found", "GaveUp", "largest"]
+__all__ = ["GaveUp", "LargestBatch", "largest"]
 
 # At most so many times what is known to fit is tried at once: the line may be far off.
 _LEAP = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Found:
+class LargestBatch:
     """`fits`: the largest that was seen to fit, 0 for none. `too_large`: the smallest that was seen not to, or None."""
 
     fits: int
@@ -40,7 +40,7 @@ def largest(
     fixed_bytes: int,
     limit_bytes: int,
     may_go_on: Callable[[], bool],
-) -> Found:
+) -> LargestBatch:
     """Asks `memory_of` for the bytes that batches need, None where they do not fit, until the two are neighbours.
 
     Args:
@@ -62,12 +62,12 @@ def largest(
     return _found(known)
 
 
-def _found(known: dict[int, int | None]) -> Found:
+def _found(known: dict[int, int | None]) -> LargestBatch:
     fits = max((batch for batch, memory in known.items() if memory is not None), default=0)
-    return Found(fits=fits, too_large=min((batch for batch in known if known[batch] is None), default=None))
+    return LargestBatch(fits=fits, too_large=min((batch for batch in known if known[batch] is None), default=None))
 
 
-def _next(found: Found, *, known: dict[int, int | None], fixed_bytes: int, limit_bytes: int) -> int | None:
+def _next(found: LargestBatch, *, known: dict[int, int | None], fixed_bytes: int, limit_bytes: int) -> int | None:
     """The batch to try, or None if no other lies between, or those left are within an eighth of each other."""
     low, high = found.fits, found.too_large
     memory = known.get(low)

@@ -26,11 +26,11 @@ from tfrecord_io import manifest, readiness
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 
-__all__ = ["Job", "check"]
+__all__ = ["TrainingSetup", "check"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Job:
+class TrainingSetup:
     """A training that can begin. `warnings` are for people: what works on this TPU, but costs more than it has to."""
 
     config: TrainConfig
@@ -46,7 +46,7 @@ class Job:
         return _identity(self.config, self.data)
 
 
-def check(config: TrainConfig) -> Job:
+def check(config: TrainConfig) -> TrainingSetup:
     """Raises: PrepError of the kind that says what is wrong."""
     config.require_model_dir()
     target = devices.choose(config.tpu, environment=os.environ, chips_here=devices.has_tpu_chips())
@@ -64,7 +64,7 @@ def check(config: TrainConfig) -> Job:
         if eval_split is not None:
             inputs += [(each, eval_split, False) for each in datasets.evaluated(data, eval_split).values()]
         warnings = tuple(_unfit(config, inputs, task, target=target))
-    return Job(config=config, target=target, data=data, eval_split=eval_split, task=task, warnings=warnings)
+    return TrainingSetup(config=config, target=target, data=data, eval_split=eval_split, task=task, warnings=warnings)
 
 
 def _refuse_dataset(model_dir: str) -> None:

@@ -12,7 +12,7 @@ import tensorflow as tf
 from pipelines.train import models, tasks
 from pipelines.train.adamw import AdamW
 from pipelines.train.config import Task, TrainConfig
-from pipelines.train.learner import Learner
+from pipelines.train.train_step import ReplicaStep
 from tests.train import training
 from tfrecord_io import objectives, reader
 from tfrecord_io.reader import Data
@@ -29,13 +29,13 @@ def data() -> Data:
     return reader.open(training.data())
 
 
-def prepared(data: Data, *, task: Task, model: str) -> tuple[Learner, Any]:
+def prepared(data: Data, *, task: Task, model: str) -> tuple[ReplicaStep, Any]:
     """A learner on one replica, and a batch for it."""
     config = TrainConfig(data=data.root, task=task, model=model, model_dir="unused", tpu="none")
     bound = tasks.bind(config, data.manifest)
     batches = data.dataset("train", global_batch_size=BATCH, objective=bound.objective)
     keras.utils.set_random_seed(0)
-    learner = Learner(
+    replica_step = ReplicaStep(
         models.build(config, data.manifest, bound),
         task=bound,
         optimizer=AdamW(rate=1e-3, warmup=0, steps=10, decay=0.0, clip_norm=1.0),
@@ -43,14 +43,14 @@ def prepared(data: Data, *, task: Task, model: str) -> tuple[Learner, Any]:
         batch_spec=batches.element_spec,
         jit_compile=False,
     )
-    return learner, next(iter(batches))
+    return replica_step, next(iter(batches))
 
 
-def wide_results(learner: Learner, batch: Any, *, vocab_size: int) -> list[tuple[str, str, int]]:
+def wide_results(replica_step: ReplicaStep, batch: Any, *, vocab_size: int) -> list[tuple[str, str, int]]:
     """Operation, dtype and number of positions of all that a step computes for each position and vocabulary entry.
     Reshaping copies nothing; what has as many rows as the model is wide belongs to the weights.
     """
-    graph = tf.function(learner.train).get_concrete_function(batch).graph.as_graph_def(add_shapes=True)
+    graph = tf.function(replica_step.train).get_concrete_function(batch).graph.as_graph_def(add_shapes=True)
     found = []
     for node in (node for function in graph.library.function for node in function.node_def):
         for shape in node.attr["_output_shapes"].list.shape:
@@ -63,18 +63,18 @@ def wide_results(learner: Learner, batch: Any, *, vocab_size: int) -> list[tuple
 
 
 def test_masked_lm_computes_logits_only_where_it_predicts(data: Data) -> None:
-    learner, batch = prepared(data, task="mlm", model="bert-tiny")
-    found = wide_results(learner, batch, vocab_size=data.manifest.tokenizer.vocab_size)
+    replica_step, batch = prepared(data, task="mlm", model="bert-tiny")
+    found = wide_results(replica_step, batch, vocab_size=data.manifest.tokenizer.vocab_size)
     assert {rows for _, _, rows in found} == {BATCH * P}
 
 
 def test_causal_lm_has_one_copy_of_the_logits_in_float32(data: Data) -> None:
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     try:
-        learner, batch = prepared(data, task="clm", model="gpt2-tiny")
+        replica_step, batch = prepared(data, task="clm", model="gpt2-tiny")
     finally:
         keras.mixed_precision.set_global_policy("float32")
-    found = wide_results(learner, batch, vocab_size=data.manifest.tokenizer.vocab_size)
+    found = wide_results(replica_step, batch, vocab_size=data.manifest.tokenizer.vocab_size)
     wide = [op for op, dtype, rows in found if dtype == "float32" and rows == BATCH * LENGTH]
     # The logits, each loss' gradient to them, and that times the gradient to the loss.
     assert sorted(wide) == ["Cast", "Mul", "SparseSoftmaxCrossEntropyWithLogits"]
