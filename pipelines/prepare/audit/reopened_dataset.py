@@ -22,7 +22,7 @@ from pipelines.prepare.dataset import fingerprint, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit
 from pipelines.prepare.dataset.plan_files import PlanHeader
 from pipelines.prepare.launch import resolving
-from pipelines.prepare.layouts import Tools, layout_of
+from pipelines.prepare.layouts import BatchEncoder, layout_of
 from pipelines.prepare.options.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.plan.spec import ShardSpec
@@ -68,14 +68,14 @@ class Reopened:
         """What the source is called: a dataset of the hub by its name, others by their kind."""
         return str(self.manifest.source.get("name") or self.manifest.source["kind"])
 
-    def open_tools(self) -> Tools:
+    def open_encoder(self) -> BatchEncoder:
         """The tokenizer with the engine that the dataset was made with, or by itself where that does not serve here.
         What is made again is compared with the manifest's digests in any case.
         """
         try:
-            return self.job.open_tools()
+            return self.job.open_encoder()
         except ConfigError:
-            return dataclasses.replace(self.job, engine="hf").open_tools()
+            return dataclasses.replace(self.job, engine="hf").open_encoder()
 
     def task(self, split: str, index: int) -> ShardTask:
         """Task `index` of a split, with its rows where they are now."""

@@ -178,11 +178,11 @@ def _rows_that_stay(dataset: Reopened, task: ShardTask, *, left_out: Mapping[str
 
 def _tokenized(dataset: Reopened, task: ShardTask) -> Builder:
     """The shard as it was before it was laid out."""
-    tools = dataset.open_tools()
-    builder = tools.builder()
+    encoder = dataset.open_encoder()
+    builder = encoder.builder()
     for first, batch in shard_writer.batches(dataset.job, task.split, task.found):
         rows, _ = extraction.extract(batch, dataset.job.spec.columns, first=first)
-        builder.add(tools.encode(rows))
+        builder.add(encoder.encode(rows))
     return builder
 
 

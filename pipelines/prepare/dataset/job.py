@@ -80,7 +80,7 @@ class Job:
         """Where a task's rejected rows go, if there are any."""
         return storage.join(self.root, rejected_path(task.split, task.index))
 
-    def open_tools(self) -> layouts.Tools:
+    def open_encoder(self) -> layouts.BatchEncoder:
         """Loads the tokenizer from the job's folder and makes it ready, without an engine that was mismatch.
 
         Raises: FormatError if it is not the one that was saved there.
@@ -95,7 +95,7 @@ class Job:
             columns=self.spec.columns,
             engine=engine,
         )
-        return layouts.layout_of(self.spec.layout).open_tools(opening)
+        return layouts.layout_of(self.spec.layout).open_encoder(opening)
 
 
 def rejected_path(split: str, index: int) -> str:

@@ -79,7 +79,7 @@ def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, ro
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
         layouts=_compared(sample, resolved, shard_bytes=config.output.shard_bytes, rows=usable),
         steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.steps),
-        engine=engine_of(resolved.tools),
+        engine=engine_of(resolved.encoder),
     )
 
 

@@ -139,9 +139,9 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     job = resolved.job
     source = resolved.source.splits[split]
     stages.begin(f"sampling {source.num_rows:,} rows of {split}")
-    sample = measure(job.spec, resolved.tools, source)
+    sample = measure(job.spec, resolved.encoder, source)
     if sample is None:
-        raise _none_usable(split, sample_rows.reasons(job.spec, resolved.tools, source))
+        raise _none_usable(split, sample_rows.reasons(job.spec, resolved.encoder, source))
     if config.output.shard_bytes < sample.record_bytes:
         raise ConfigError(
             f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",
@@ -239,7 +239,7 @@ def _make(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig) -
         resolved.job,
         missing,
         transforms.CommitArguments(**arguments),
-        tools=resolved.tools,
+        encoder=resolved.encoder,
         workers=config.workers,
         beam_args=config.beam_args,
     )

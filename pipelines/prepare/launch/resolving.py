@@ -55,8 +55,9 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Begun:
-    """A request of which the rows are not located yet. `columns` and `tools` are None where the user's functions decide
-    the columns, which only rows can tell.
+    """A request whose rows are not located yet.
+
+    `columns` and `encoder` are None where the user's functions decide the columns, which only rows can tell.
     """
 
     config: PrepareConfig
@@ -67,10 +68,10 @@ class Begun:
     facts: TokenizerFacts
     length: int
     columns: ColumnPlan | None
-    tools: layouts.Tools | None
+    encoder: layouts.BatchEncoder | None
 
     def opening(self, columns: ColumnPlan) -> layouts.Opening:
-        """What a layout's tools are opened with."""
+        """Return what a layout opens its encoder with."""
         return layouts.Opening(
             tokenizer=self.tokenizer,
             facts=self.facts,
@@ -93,7 +94,7 @@ class Resolved:
     job: Job
     source: Source
     tokenizer: Any
-    tools: layouts.Tools
+    encoder: layouts.BatchEncoder
     tokenizer_files: tokenization.Files
     items: Mapping[str, Any]
     place: Mapping[str, Any]
@@ -135,12 +136,12 @@ def begin(config: PrepareConfig) -> Begun:
         facts=facts,
         length=tokenization.resolve_length(tokenizer, config.layout),
         columns=columns,
-        tools=None,
+        encoder=None,
     )
     if columns is None:
         return begun
     # What the tokenizer cannot do shows here: before anything is ingested, and not on a worker.
-    return dataclasses.replace(begun, tools=_open_tools(begun, columns))
+    return dataclasses.replace(begun, encoder=_open_encoder(begun, columns))
 
 
 def columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
@@ -166,17 +167,17 @@ def finish(begun: Begun, groups: Mapping[str, Groups]) -> Resolved:
     Raises: as `begin`; SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
     """
     source, columns, held = _source_of(begun, groups)
-    tools = begun.tools if columns == begun.columns else None
-    tools = tools or _open_tools(begun, columns)
+    encoder = begun.encoder if columns == begun.columns else None
+    encoder = encoder or _open_encoder(begun, columns)
     if bucket_lengths.automatic(begun.config.layout.bucket_lengths):
-        begun = _with_lengths(begun, columns, tools, source=source)
-        tools = _open_tools(begun, columns)
+        begun = _with_lengths(begun, columns, encoder, source=source)
+        encoder = _open_encoder(begun, columns)
     items = _fingerprint_items(begun, held)
     return Resolved(
-        job=_job(begun, columns, tools, source=source, fingerprint=fingerprint.fingerprint_of(items)),
+        job=_job(begun, columns, encoder, source=source, fingerprint=fingerprint.fingerprint_of(items)),
         source=source,
         tokenizer=begun.tokenizer,
-        tools=tools,
+        encoder=encoder,
         tokenizer_files=begun.tokenizer_files,
         items=items,
         place={
@@ -248,17 +249,17 @@ def _find(config: PrepareConfig, functions: Sequence[UserFunction]) -> tuple[Fou
     return found, plan_types(config.source, columns, kind=found.listing.identity["kind"], inputs=inputs)
 
 
-def _open_tools(begun: Begun, columns: ColumnPlan) -> layouts.Tools:
-    tools = layouts.layout_of(begun.config.layout).open_tools(begun.opening(columns))
-    if begun.config.engine == "auto" and tools.reference is None:
+def _open_encoder(begun: Begun, columns: ColumnPlan) -> layouts.BatchEncoder:
+    encoder = layouts.layout_of(begun.config.layout).open_encoder(begun.opening(columns))
+    if begun.config.engine == "auto" and encoder.reference is None:
         reasons = engines.why_slow(begun.tokenizer, dtype=id_dtype(begun.facts.vocab_size))
         _log.warning("no fast engine makes these rows, so that it takes about ten times as long (%s)", reasons)
-    return tools
+    return encoder
 
 
-def _job(begun: Begun, columns: ColumnPlan, tools: layouts.Tools, *, source: Source, fingerprint: str) -> Job:
+def _job(begun: Begun, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source, fingerprint: str) -> Job:
     config = begun.config
-    features = layouts.layout_of(config.layout).features(begun.opening(columns), tools)
+    features = layouts.layout_of(config.layout).features(begun.opening(columns), encoder)
     label = (columns.label.feature,) if columns.label else ()
     return Job(
         root=config.output.root,
@@ -285,7 +286,7 @@ def job_split(split: SplitSource) -> JobSplit:
     return JobSplit(origin=split.origin, ranges=split.ranges, reader=split.reader)
 
 
-def _with_lengths(begun: Begun, columns: ColumnPlan, tools: layouts.Tools, *, source: Source) -> Begun:
+def _with_lengths(begun: Begun, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source) -> Begun:
     """The request with the lengths that suit a sample of its rows, in place of `auto:K`.
 
     Raises: RowsRejectedError if no row of the sample can be used.
@@ -296,8 +297,8 @@ def _with_lengths(begun: Begun, columns: ColumnPlan, tools: layouts.Tools, *, so
     plain = dataclasses.replace(
         begun, config=dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
     )
-    job = _job(plain, columns, tools, source=source, fingerprint="")
-    row_tokens, weights = sampling.row_lengths(job.spec, tools, source.splits)
+    job = _job(plain, columns, encoder, source=source, fingerprint="")
+    row_tokens, weights = sampling.row_lengths(job.spec, encoder, source.splits)
     chosen = bucket_lengths.choose(
         row_tokens,
         count=bucket_lengths.automatic(config.layout.bucket_lengths) or 1,

@@ -20,7 +20,7 @@ import datetime
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, Opening, input_ids
 from pipelines.prepare.layouts.concat import open_engines
 from pipelines.prepare.layouts.pack import PackBuilder, packed_features
 from pipelines.prepare.layouts.pad import attention_mask
@@ -49,8 +49,8 @@ def _inputs(source: SourceConfig) -> Inputs:
     return Inputs(nested=nested)
 
 
-def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
-    del tools
+def _features(opening: Opening, encoder: BatchEncoder) -> tuple[Feature, ...]:
+    del encoder
     loss_mask = Feature(
         name="loss_mask",
         dtype="int64",
@@ -61,12 +61,12 @@ def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
     return (input_ids(opening.length), attention_mask(opening.length), loss_mask)
 
 
-def _packed_features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
-    del tools
+def _packed_features(opening: Opening, encoder: BatchEncoder) -> tuple[Feature, ...]:
+    del encoder
     return packed_features(opening.length, loss_mask=True)
 
 
-def _open_tools(opening: Opening) -> Tools:
+def _open_encoder(opening: Opening) -> BatchEncoder:
     engine, reference = open_engines(opening)
     if not isinstance(reference, HuggingFaceEngine):
         raise TokenizerError(
@@ -74,18 +74,18 @@ def _open_tools(opening: Opening) -> Tools:
             f"{type(opening.tokenizer).__name__}, does not",
             remedy="choose one with a tokenizer.json",
         )
-    slow = _ChatTools(reference, opening, fills=False, reference=None)
+    slow = _ChatBatchEncoder(reference, opening, fills=False, reference=None)
     # What was asked for by name, or is left when anything else was mismatch, is to be the reference all through.
-    return slow if opening.engine == "hf" else _ChatTools(engine, opening, fills=True, reference=slow)
+    return slow if opening.engine == "hf" else _ChatBatchEncoder(engine, opening, fills=True, reference=slow)
 
 
-class _ChatTools:
+class _ChatBatchEncoder:
     """Conversations as tokens: with `fills` by skeletons where they can be, else by the template alone."""
 
     may_reject = True
     constant_type: int | None = None
 
-    def __init__(self, engine: Engine, opening: Opening, *, fills: bool, reference: Tools | None) -> None:
+    def __init__(self, engine: Engine, opening: Opening, *, fills: bool, reference: BatchEncoder | None) -> None:
         self.concurrent = engine.concurrent and fills
         is_other = not fills or not isinstance(engine, HuggingFaceEngine)
         # Its tokens are the reference's, but not its texts: it is no reference.
@@ -130,5 +130,5 @@ class _ChatTools:
         return RowsBuilder([ids, mask])
 
 
-CHAT = Layout(open_tools=_open_tools, features=_features, inputs=_inputs)
+CHAT = Layout(open_encoder=_open_encoder, features=_features, inputs=_inputs)
 PACKED_CHAT = dataclasses.replace(CHAT, features=_packed_features, joins_rows=True, one_record=False)

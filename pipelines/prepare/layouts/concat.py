@@ -14,13 +14,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from pipelines.prepare.layouts.base import (
+    BatchEncoder,
     Builder,
     Encoded,
     Layout,
     Lineage,
     Opening,
     Piece,
-    Tools,
     by_tokens,
     input_ids,
     permuted,
@@ -42,24 +42,24 @@ def open_engines(opening: Opening) -> tuple[Engine, Engine]:
     return choose(opening.tokenizer, reference, dtype=dtype, wanted=opening.engine), reference
 
 
-def _open_tools(opening: Opening) -> Tools:
+def _open_encoder(opening: Opening) -> BatchEncoder:
     chosen, reference = open_engines(opening)
-    slow = None if chosen is reference else _ConcatTools(reference, opening, reference=None)
-    return _ConcatTools(chosen, opening, reference=slow)
+    slow = None if chosen is reference else _ConcatBatchEncoder(reference, opening, reference=None)
+    return _ConcatBatchEncoder(chosen, opening, reference=slow)
 
 
-def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
-    del tools
+def _features(opening: Opening, encoder: BatchEncoder) -> tuple[Feature, ...]:
+    del encoder
     meaning = "tokens of this row that are not padding"
     count = Feature(name="num_tokens", dtype="int64", shape=(), role="num_tokens", meaning=meaning)
     return (input_ids(opening.length), count)
 
 
-class _ConcatTools:
+class _ConcatBatchEncoder:
     may_reject = False
     constant_type: int | None = None
 
-    def __init__(self, engine: Engine, opening: Opening, *, reference: Tools | None) -> None:
+    def __init__(self, engine: Engine, opening: Opening, *, reference: BatchEncoder | None) -> None:
         self.concurrent = engine.concurrent
         self.engine, self.engine_version = engine.name, engine.version
         self.reference = reference
@@ -140,4 +140,4 @@ class _ConcatBuilder:
         return pieces
 
 
-CONCAT = Layout(open_tools=_open_tools, features=_features, joins_rows=True, one_record=False)
+CONCAT = Layout(open_encoder=_open_encoder, features=_features, joins_rows=True, one_record=False)

@@ -17,7 +17,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from pipelines.prepare.layouts import packing
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Lineage, Opening, Piece, Tools, input_ids, permuted
+from pipelines.prepare.layouts.base import (
+    BatchEncoder,
+    Builder,
+    Encoded,
+    Layout,
+    Lineage,
+    Opening,
+    Piece,
+    input_ids,
+    permuted,
+)
 from pipelines.prepare.layouts.concat import CONCAT
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.ragged import GrowingRuns, GrowingVector, TokenRuns, id_dtype
@@ -111,16 +121,16 @@ class PackBuilder:
         return packing.pack(documents.lengths + added, length=self._length, order=order)
 
 
-class _PackTools:
+class _PackBatchEncoder:
     """Documents as `concat` tokenizes them."""
 
     constant_type: int | None = None
 
-    def __init__(self, documents: Tools, opening: Opening) -> None:
+    def __init__(self, documents: BatchEncoder, opening: Opening) -> None:
         self.may_reject = opening.layout.long_documents == "drop"
         self.concurrent = documents.concurrent
         self.engine, self.engine_version = documents.engine, documents.engine_version
-        self.reference = documents.reference and _PackTools(documents.reference, opening)
+        self.reference = documents.reference and _PackBatchEncoder(documents.reference, opening)
         self.added = documents.added
         self._documents = documents
         self._opening = opening
@@ -148,13 +158,13 @@ def _taken(runs: TokenRuns, chosen: np.ndarray | None) -> TokenRuns:
     return runs if chosen is None else runs.take(chosen)
 
 
-def _open_tools(opening: Opening) -> Tools:
-    return _PackTools(CONCAT.open_tools(opening), opening)
+def _open_encoder(opening: Opening) -> BatchEncoder:
+    return _PackBatchEncoder(CONCAT.open_encoder(opening), opening)
 
 
-def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
-    del tools
+def _features(opening: Opening, encoder: BatchEncoder) -> tuple[Feature, ...]:
+    del encoder
     return packed_features(opening.length)
 
 
-PACK = Layout(open_tools=_open_tools, features=_features, joins_rows=True, one_record=False)
+PACK = Layout(open_encoder=_open_encoder, features=_features, joins_rows=True, one_record=False)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, Opening, input_ids
 from pipelines.prepare.layouts.buckets import BucketsBuilder
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import EngineName
@@ -24,7 +24,7 @@ from pipelines.prepare.tokenize.ragged import TokenRuns, id_dtype
 from pipelines.prepare.tokenize.text_rows import RowEncoder, TemplateRows, open_rows
 from tfrecord_io.schema import Feature
 
-__all__ = ["PAD", "attention_mask", "fields_of", "open_encoders", "type_feature"]
+__all__ = ["PAD", "attention_mask", "fields_of", "open_row_encoders", "type_feature"]
 
 
 def attention_mask(length: int) -> Feature:
@@ -38,7 +38,7 @@ def attention_mask(length: int) -> Feature:
     )
 
 
-def type_feature(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+def type_feature(opening: Opening, encoder: BatchEncoder) -> tuple[Feature, ...]:
     """The token type ids, if the tokenizer has them."""
     if "token_type_ids" not in opening.tokenizer.model_input_names:
         return ()
@@ -49,12 +49,12 @@ def type_feature(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
             shape=(opening.length,),
             role="token_type_ids",
             meaning="which text of a pair a token belongs to",
-            constant=tools.constant_type,
+            constant=encoder.constant_type,
         ),
     )
 
 
-def open_encoders(opening: Opening) -> tuple[RowEncoder, RowEncoder]:
+def open_row_encoders(opening: Opening) -> tuple[RowEncoder, RowEncoder]:
     """What makes whole rows of texts: with the engine to use, and with the reference."""
     dtype = id_dtype(opening.facts.vocab_size)
     slow = open_rows(
@@ -93,18 +93,18 @@ def _faster(rows: RowEncoder, tokenizer: Any, *, dtype: np.dtype, wanted: Engine
     return rows if chosen is rows.engine else rows.with_engine(chosen)
 
 
-def _open_tools(opening: Opening) -> Tools:
-    fast, slow = open_encoders(opening)
-    reference = None if fast is slow else _PadTools(slow, opening, reference=None)
-    return _PadTools(fast, opening, reference=reference)
+def _open_encoder(opening: Opening) -> BatchEncoder:
+    fast, slow = open_row_encoders(opening)
+    reference = None if fast is slow else _PadBatchEncoder(slow, opening, reference=None)
+    return _PadBatchEncoder(fast, opening, reference=reference)
 
 
-def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
-    return (input_ids(opening.length), attention_mask(opening.length), *type_feature(opening, tools))
+def _features(opening: Opening, encoder: BatchEncoder) -> tuple[Feature, ...]:
+    return (input_ids(opening.length), attention_mask(opening.length), *type_feature(opening, encoder))
 
 
-class _PadTools:
-    def __init__(self, encoder: RowEncoder, opening: Opening, *, reference: Tools | None) -> None:
+class _PadBatchEncoder:
+    def __init__(self, encoder: RowEncoder, opening: Opening, *, reference: BatchEncoder | None) -> None:
         truncation = opening.layout.truncation
         self.may_reject = truncation != "longest_first"
         self.concurrent = encoder.concurrent
@@ -139,4 +139,4 @@ class _PadTools:
         return RowsBuilder(fields, constants=constants)
 
 
-PAD = Layout(open_tools=_open_tools, features=_features)
+PAD = Layout(open_encoder=_open_encoder, features=_features)

@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, Opening
 from pipelines.prepare.layouts.pad import PAD, fields_of
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import SourceConfig, Truncation
@@ -46,17 +46,17 @@ def _inputs(source: SourceConfig) -> Inputs:
     return Inputs(texts=source.text_columns, nested={"target": source.target_column})
 
 
-def _open_tools(opening: Opening) -> Tools:
+def _open_encoder(opening: Opening) -> BatchEncoder:
     _require_utf8(opening.layout.input_prefix)
     targets = _of_targets(opening)
     _require_room(targets)
-    return _Seq2SeqTools(PAD.open_tools(opening), PAD.open_tools(targets), opening)
+    return _Seq2SeqBatchEncoder(PAD.open_encoder(opening), PAD.open_encoder(targets), opening)
 
 
-def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+def _features(opening: Opening, encoder: BatchEncoder) -> tuple[Feature, ...]:
     length = (_target_length(opening),)
     return (
-        *PAD.features(opening, tools),
+        *PAD.features(opening, encoder),
         Feature(
             name="target_ids",
             dtype="int64",
@@ -80,7 +80,7 @@ def _target_length(opening: Opening) -> int:
 
 
 def _of_targets(opening: Opening) -> Opening:
-    """What the tools for targets are opened from: one text each, even where the inputs are pairs."""
+    """The context that the encoder of targets is opened from: one text each, even where the inputs are pairs."""
     # Which text of a pair gives way is no question here.
     cut: Truncation = "do_not_truncate" if opening.layout.truncation == "do_not_truncate" else "longest_first"
     one = dataclasses.replace(
@@ -130,10 +130,10 @@ class _AsTarget:
         return getattr(self._tokenizer, name)
 
 
-class _Seq2SeqTools:
+class _Seq2SeqBatchEncoder:
     """Inputs and targets, each as `pad` makes rows."""
 
-    def __init__(self, inputs: Tools, targets: Tools, opening: Opening) -> None:
+    def __init__(self, inputs: BatchEncoder, targets: BatchEncoder, opening: Opening) -> None:
         self.may_reject = inputs.may_reject or targets.may_reject
         self.concurrent = inputs.concurrent and targets.concurrent
         self.constant_type = inputs.constant_type
@@ -167,11 +167,11 @@ class _Seq2SeqTools:
         return RowsBuilder(self._fields, constants=self._constants)
 
 
-def _reference(inputs: Tools, targets: Tools, opening: Opening) -> Tools | None:
+def _reference(inputs: BatchEncoder, targets: BatchEncoder, opening: Opening) -> BatchEncoder | None:
     """The same, made by the references of both; None where it is these already."""
     if inputs.reference is None and targets.reference is None:
         return None
-    return _Seq2SeqTools(inputs.reference or inputs, targets.reference or targets, opening)
+    return _Seq2SeqBatchEncoder(inputs.reference or inputs, targets.reference or targets, opening)
 
 
 def _target_field(opening: Opening) -> Field:
@@ -192,4 +192,4 @@ def _prefixed(texts: pa.Array, prefix: str) -> pa.Array:
     return pc.binary_join_element_wise(pa.scalar(prefix, texts.type), texts, pa.scalar("", texts.type))
 
 
-SEQ2SEQ = Layout(open_tools=_open_tools, features=_features, inputs=_inputs)
+SEQ2SEQ = Layout(open_encoder=_open_encoder, features=_features, inputs=_inputs)

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, Opening, input_ids
 from pipelines.prepare.layouts.pad import attention_mask, fields_of, type_feature
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import SourceConfig
@@ -37,7 +37,7 @@ def _inputs(source: SourceConfig) -> Inputs:
     return Inputs(nested={"words": source.words_column or "tokens", "tags": source.tags_column or "tags"})
 
 
-def _open_tools(opening: Opening) -> Tools:
+def _open_encoder(opening: Opening) -> BatchEncoder:
     fast, slow = open_words(
         opening.tokenizer,
         length=opening.length,
@@ -45,17 +45,17 @@ def _open_tools(opening: Opening) -> Tools:
         dtype=id_dtype(opening.facts.vocab_size),
         wanted=opening.engine,
     )
-    reference = None if fast is slow else _TokensTools(slow, opening, reference=None)
-    return _TokensTools(fast, opening, reference=reference)
+    reference = None if fast is slow else _TokensBatchEncoder(slow, opening, reference=None)
+    return _TokensBatchEncoder(fast, opening, reference=reference)
 
 
-def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+def _features(opening: Opening, encoder: BatchEncoder) -> tuple[Feature, ...]:
     _warn_of_joined_words(opening.tokenizer)
     shape = (opening.length,)
     return (
         input_ids(opening.length),
         attention_mask(opening.length),
-        *type_feature(opening, tools),
+        *type_feature(opening, encoder),
         Feature(
             name="tags",
             dtype="int64",
@@ -82,8 +82,8 @@ def _warn_of_joined_words(tokenizer: Any) -> None:
         )
 
 
-class _TokensTools:
-    def __init__(self, encoder: WordEncoder, opening: Opening, *, reference: Tools | None) -> None:
+class _TokensBatchEncoder:
+    def __init__(self, encoder: WordEncoder, opening: Opening, *, reference: BatchEncoder | None) -> None:
         self.may_reject = opening.layout.truncation != "longest_first"
         self.concurrent = encoder.concurrent
         only, pad_type = encoder.only_type, opening.tokenizer.pad_token_type_id
@@ -146,4 +146,4 @@ def _tag_fields(opening: Opening) -> list[Field]:
     ]
 
 
-TOKENS = Layout(open_tools=_open_tools, features=_features, inputs=_inputs)
+TOKENS = Layout(open_encoder=_open_encoder, features=_features, inputs=_inputs)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, Opening, input_ids
 from pipelines.prepare.layouts.pad import attention_mask, fields_of, type_feature
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.sources.columns.extraction import Rows
@@ -23,10 +23,10 @@ from pipelines.prepare.tokenize.ragged import TokenRuns, id_dtype
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import Feature, Role
 
-__all__ = ["WINDOWS", "open_encoder", "window_features", "window_fields", "window_runs"]
+__all__ = ["WINDOWS", "open_window_encoder", "window_features", "window_fields", "window_runs"]
 
 
-def open_encoder(opening: Opening, *, stride: int, pair: bool) -> WindowEncoder:
+def open_window_encoder(opening: Opening, *, stride: int, pair: bool) -> WindowEncoder:
     """What cuts rows into windows.
 
     Raises: ConfigError if another engine is wanted; and as `WindowEncoder` does.
@@ -43,7 +43,7 @@ def open_encoder(opening: Opening, *, stride: int, pair: bool) -> WindowEncoder:
     return encoder
 
 
-def window_features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+def window_features(opening: Opening, encoder: BatchEncoder) -> tuple[Feature, ...]:
     """What every record of a window has."""
     shape = (opening.length,)
     meanings: dict[Role, tuple[tuple[int, ...], str]] = {
@@ -54,7 +54,7 @@ def window_features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
     return (
         input_ids(opening.length),
         attention_mask(opening.length),
-        *type_feature(opening, tools),
+        *type_feature(opening, encoder),
         *(
             Feature(name=role, dtype="int64", shape=shape, role=role, meaning=meaning)
             for role, (shape, meaning) in meanings.items()
@@ -80,17 +80,17 @@ def window_runs(encoded: EncodedWindows) -> dict[str, TokenRuns]:
     return {"input_ids": encoded.ids, **{name: TokenRuns(each, encoded.ids.offsets) for name, each in values.items()}}
 
 
-class _WindowTools:
+class _WindowBatchEncoder:
     may_reject = False
     concurrent = True
     constant_type: int | None = None
-    reference: Tools | None = None
+    reference: BatchEncoder | None = None
     added: tuple[str, ...] = ()  # nothing is compared
 
     def __init__(self, opening: Opening) -> None:
         stride = opening.layout.stride
         assert stride is not None, "this is what chose the layout"
-        self._encoder = open_encoder(opening, stride=stride, pair=False)
+        self._encoder = open_window_encoder(opening, stride=stride, pair=False)
         self.engine, self.engine_version = self._encoder.name, self._encoder.version
         self._fields = window_fields(opening)
 
@@ -108,4 +108,4 @@ class _WindowTools:
         return RowsBuilder(self._fields)
 
 
-WINDOWS = Layout(open_tools=_WindowTools, features=window_features, one_record=False)
+WINDOWS = Layout(open_encoder=_WindowBatchEncoder, features=window_features, one_record=False)

@@ -16,7 +16,7 @@ import numpy as np
 
 from pipelines.prepare.crosscheck import comparing
 from pipelines.prepare.crosscheck.comparing import EngineMismatch, TokensDiffer
-from pipelines.prepare.layouts import Encoded, Family, Tools, families, layout_of
+from pipelines.prepare.layouts import BatchEncoder, Encoded, Family, families, layout_of
 from pipelines.prepare.layouts.token_counts import count_tokens
 from pipelines.prepare.plan import sample_rows, size_curve
 from pipelines.prepare.plan.sample_rows import ReadRows, SampledRows, TokenizedRows
@@ -73,12 +73,14 @@ class _Records:
     family_shares: tuple[float, ...] = (1.0,)
 
 
-def row_lengths(spec: ShardSpec, tools: Tools, splits: Mapping[str, SplitSource]) -> tuple[np.ndarray, np.ndarray]:
+def row_lengths(
+    spec: ShardSpec, encoder: BatchEncoder, splits: Mapping[str, SplitSource]
+) -> tuple[np.ndarray, np.ndarray]:
     """Tokens of sampled rows of all `splits`, int64 [N], and how many rows each of them stands for, float64 [N].
 
     Raises: RowsRejectedError if no row of the sample can be used.
     """
-    found = [_lengths_of_split(spec, tools, split) for split in splits.values()]
+    found = [_lengths_of_split(spec, encoder, split) for split in splits.values()]
     lengths, weights = (np.concatenate(each) for each in zip(*found, strict=True))
     if not weights.any():
         raise RowsRejectedError(
@@ -88,39 +90,39 @@ def row_lengths(spec: ShardSpec, tools: Tools, splits: Mapping[str, SplitSource]
     return lengths[weights > 0], weights[weights > 0]
 
 
-def _lengths_of_split(spec: ShardSpec, tools: Tools, split: SplitSource) -> tuple[np.ndarray, np.ndarray]:
+def _lengths_of_split(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> tuple[np.ndarray, np.ndarray]:
     try:
-        sampled = sample_rows.read(spec, tools, split)
+        sampled = sample_rows.read(spec, encoder, split)
     except TokensDiffer:
-        assert tools.reference is not None, "it was compared with it"
-        sampled = sample_rows.read(spec, tools.reference, split)
+        assert encoder.reference is not None, "it was compared with it"
+        sampled = sample_rows.read(spec, encoder.reference, split)
     if sampled is None:
         return np.zeros(0, np.int64), np.zeros(0)
     usable = _of_every(sampled, (sampled.tokenized.records > 0).astype(np.float64), rising=False)
     return _row_tokens(sampled), usable * (split.num_rows / len(usable))
 
 
-def measure(spec: ShardSpec, tools: Tools, split: SplitSource) -> Sample | None:
+def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sample | None:
     """Tokenizes, lays out and encodes a sample of the split; None if no row of it can be used."""
     try:
-        return _measure(spec, tools, split)
+        return _measure(spec, encoder, split)
     except TokensDiffer as found:
-        assert tools.reference is not None, "it was compared with it"
-        sample = _measure(spec, tools.reference, split)
-        mismatch = EngineMismatch(engine=comparing.engine_of(tools), split=split.name, row=found.row)
+        assert encoder.reference is not None, "it was compared with it"
+        sample = _measure(spec, encoder.reference, split)
+        mismatch = EngineMismatch(engine=comparing.engine_of(encoder), split=split.name, row=found.row)
         return sample and dataclasses.replace(sample, mismatch=mismatch)
 
 
-def _measure(spec: ShardSpec, tools: Tools, split: SplitSource) -> Sample | None:
-    sampled = sample_rows.read(spec, tools, split)
-    return _told(spec, tools, sampled) if sampled else None
+def _measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sample | None:
+    sampled = sample_rows.read(spec, encoder, split)
+    return _told(spec, encoder, sampled) if sampled else None
 
 
-def _told(spec: ShardSpec, tools: Tools, sampled: SampledRows) -> Sample:
+def _told(spec: ShardSpec, encoder: BatchEncoder, sampled: SampledRows) -> Sample:
     """What a sample shows, once it is laid out and encoded."""
     began = time.perf_counter()
     rows = sampled.tokenized
-    made = _lay_out(spec, tools, sampled.encoded, tokens=int(rows.tokens.sum()))
+    made = _lay_out(spec, encoder, sampled.encoded, tokens=int(rows.tokens.sum()))
     stored = _stored(spec, made)
     layout = layout_of(spec.layout)
     along, inside, total = (_of_joined if layout.joins_rows else _of_rows)(spec, rows, made, stored)
@@ -196,12 +198,12 @@ def _varint_bytes(parts: Sequence[Encoded]) -> float:
     return float(1 + (ids >= 1 << 7).mean() + (ids >= 1 << 14).mean()) if len(ids) else 1.0
 
 
-def _lay_out(spec: ShardSpec, tools: Tools, parts: Sequence[Encoded], *, tokens: int) -> _Records:
+def _lay_out(spec: ShardSpec, encoder: BatchEncoder, parts: Sequence[Encoded], *, tokens: int) -> _Records:
     """The records of all parts. Where rows are joined, and the sample is too short for one record, it is taken several
     times.
     """
     times = max(1, -(-spec.length // max(tokens, 1))) if layout_of(spec.layout).joins_rows else 1
-    builder = tools.builder()
+    builder = encoder.builder()
     for encoded in itertools.chain.from_iterable(itertools.repeat(parts, times)):
         builder.add(encoded)
     every = families(builder)

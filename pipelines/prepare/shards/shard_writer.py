@@ -24,7 +24,7 @@ from pipelines.prepare.dataset import engine_mismatch, receipts, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.dataset.rejected_rows import Rejects
-from pipelines.prepare.layouts import Builder, Encoded, Family, Tools, families
+from pipelines.prepare.layouts import BatchEncoder, Builder, Encoded, Family, families
 from pipelines.prepare.plan.planning import ShardTask, split_seed
 from pipelines.prepare.process import memory, progress
 from pipelines.prepare.process.stopwatch import Stopwatch
@@ -53,7 +53,7 @@ _gathering = threading.Lock()
 def write(
     task: ShardTask,
     job: Job,
-    tools: Tools,
+    encoder: BatchEncoder,
     *,
     expected: tuple[Shard, ...] | None = None,
     clock: Stopwatch | None = None,
@@ -68,13 +68,15 @@ def write(
     seen = storage.generations(_paths(task, job))
     reservation.require_own(job)
     clock = clock or Stopwatch()
-    tools = _trusted(tools, job)
+    encoder = _trusted(encoder, job)
     try:
-        gathered = _gather(task, job, tools, clock=clock)
+        gathered = _gather(task, job, encoder, clock=clock)
     except TokensDiffer as found:
-        engine_mismatch.record(job, EngineMismatch(engine=comparing.engine_of(tools), split=task.split, row=found.row))
-        tools = _trusted(tools, job)
-        gathered = _gather(task, job, tools, clock=clock)
+        engine_mismatch.record(
+            job, EngineMismatch(engine=comparing.engine_of(encoder), split=task.split, row=found.row)
+        )
+        encoder = _trusted(encoder, job)
+        gathered = _gather(task, job, encoder, clock=clock)
     memory.give_back()
     reservation.require_own(job)
     with clock.stage("write"):
@@ -87,7 +89,7 @@ def write(
         split=task.split,
         index=task.index,
         shards=made,
-        engine=comparing.engine_of(tools),
+        engine=comparing.engine_of(encoder),
         rows_checked=gathered.rows_checked,
         first_rejected=tuple(rejects.first),
     )
@@ -147,23 +149,23 @@ class _Batch:
     source: pa.RecordBatch | None
 
 
-def _trusted(tools: Tools, job: Job) -> Tools:
-    """The tools, or those of the reference if a worker of this job has mismatch a faster engine."""
-    return tools if tools.reference is None or engine_mismatch.read(job) is None else tools.reference
+def _trusted(encoder: BatchEncoder, job: Job) -> BatchEncoder:
+    """Return the encoder, or its reference if a worker of this job found wrong tokens of a faster engine."""
+    return encoder if encoder.reference is None or engine_mismatch.read(job) is None else encoder.reference
 
 
-def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Gathered:
+def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, clock: Stopwatch) -> _Gathered:
     """Reads, tokenizes and collects the task's rows, rejecting those that cannot be used."""
-    gathered = _Gathered(builder=tools.builder(), rejects=Rejects(task.segments))
+    gathered = _Gathered(builder=encoder.builder(), rejects=Rejects(task.segments))
 
     def encode(batch: _Batch) -> tuple[_Batch, Encoded]:
         with clock.stage("tokenize"):
-            return batch, unencodable.encode(tools, batch.rows, split=task.split, numbers=batch.numbers)
+            return batch, unencodable.encode(encoder, batch.rows, split=task.split, numbers=batch.numbers)
 
-    threads = len(os.sched_getaffinity(0)) if tools.concurrent else 1
+    threads = len(os.sched_getaffinity(0)) if encoder.concurrent else 1
     with _gathering, concurrent.futures.ThreadPoolExecutor(1) as beside:
-        checks = CrossCheck(tools, pool=beside)
-        usable = _usable(task, job, tools, gathered, clock=clock)
+        checks = CrossCheck(encoder, pool=beside)
+        usable = _usable(task, job, encoder, gathered, clock=clock)
         for batch, encoded in ordered_map(encode, usable, threads=threads):
             with clock.stage("check"):
                 checks.add_some(batch.rows, encoded, numbers=batch.numbers, seed=job.spec.seed)
@@ -177,15 +179,17 @@ def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Ga
     return gathered
 
 
-def _usable(task: ShardTask, job: Job, tools: Tools, gathered: _Gathered, *, clock: Stopwatch) -> Iterator[_Batch]:
-    num_bytes = _BATCH_BYTES if tools.reference is None else _FAST_BATCH_BYTES
+def _usable(
+    task: ShardTask, job: Job, encoder: BatchEncoder, gathered: _Gathered, *, clock: Stopwatch
+) -> Iterator[_Batch]:
+    num_bytes = _BATCH_BYTES if encoder.reference is None else _FAST_BATCH_BYTES
     for first, batch in clock.waiting("read", batches(job, task.split, task.found, num_bytes=num_bytes)):
         gathered.rows_in += batch.num_rows
         rows, reasons = extract(batch, job.spec.columns, first=first)
         gathered.rejects.add(batch, reasons, np.arange(first, first + batch.num_rows))
         _require_usable(task, job, gathered.rejects)
         unused = np.flatnonzero(reasons == "")
-        source = _rows_of(batch, unused) if tools.may_reject else None
+        source = _rows_of(batch, unused) if encoder.may_reject else None
         progress.add(rows=batch.num_rows - len(unused))
         yield _Batch(rows=rows, numbers=first + unused, source=source)
 
