@@ -83,7 +83,7 @@ def work(
     opened, files = tokenization.resolve(TokenizerConfig(name=str(tokenizer)))
     facts = tokenization.facts(opened, name=str(tokenizer), files=files)
     length = tokenization.resolve_length(opened, layout)
-    opening = layouts.Opening(
+    context = layouts.LayoutContext(
         tokenizer=opened,
         facts=facts,
         layout=layout,
@@ -91,8 +91,8 @@ def work(
         columns=columns,
         engine=options.get("engine", "auto"),
     )
-    encoder = layouts.layout_of(layout).open_encoder(opening)
-    features = layouts.layout_of(layout).features(opening, encoder)
+    encoder = layouts.layout_of(layout).open_encoder(context)
+    features = layouts.layout_of(layout).features(context, encoder)
     label = (columns.label.feature,) if columns.label else ()
     deciding: dict[str, Any] = {"compression": "none", "seed": 0, "shuffle": True}
     deciding = {name: options.pop(name, default) for name, default in deciding.items()}

@@ -87,7 +87,7 @@ class Job:
         """
         tokenizer = tokenization.load(tokenizer_files(self))
         engine: EngineName = self.engine if engine_mismatch.read(self) is None else "hf"
-        opening = layouts.Opening(
+        context = layouts.LayoutContext(
             tokenizer=tokenizer,
             facts=self.spec.facts,
             layout=self.spec.layout,
@@ -95,7 +95,7 @@ class Job:
             columns=self.spec.columns,
             engine=engine,
         )
-        return layouts.layout_of(self.spec.layout).open_encoder(opening)
+        return layouts.layout_of(self.spec.layout).open_encoder(context)
 
 
 def rejected_path(split: str, index: int) -> str:

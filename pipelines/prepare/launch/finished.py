@@ -9,7 +9,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import engine_mismatch, fingerprint, own_files, source_record, tfds
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import resolving
-from pipelines.prepare.launch.resolving import Begun
+from pipelines.prepare.launch.resolving import OpenedRequest
 from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import FormatError
@@ -19,7 +19,7 @@ from tfrecord_io.manifest import Manifest, Split
 __all__ = ["find"]
 
 
-def find(begun: Begun, items: Mapping[str, Any]) -> tuple[Manifest, list[str]] | None:
+def find(begun: OpenedRequest, items: Mapping[str, Any]) -> tuple[Manifest, list[str]] | None:
     """The dataset in the output and the splits that are asked for, if nothing is left to do for them; else None.
 
     `items` are what the fingerprint covers. Raises: ManifestError if the manifest is damaged.
@@ -66,7 +66,7 @@ def _is_whole(root: str, manifest: Manifest, splits: Sequence[Split]) -> bool:
     )
 
 
-def _rows(begun: Begun, manifest: Manifest) -> dict[str, int] | None:
+def _rows(begun: OpenedRequest, manifest: Manifest) -> dict[str, int] | None:
     """The rows of the source's splits, as the job found them; None if that is not known, or the source has moved since,
     which is to be written down for `verify --repair` and `trace`.
     """

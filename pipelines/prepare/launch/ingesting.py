@@ -22,7 +22,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import resolving
-from pipelines.prepare.launch.resolving import Begun, Resolved
+from pipelines.prepare.launch.resolving import OpenedRequest, Resolved
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
 from pipelines.prepare.sources.ingest import ingest, ingest_tasks, relay
@@ -34,7 +34,7 @@ from tfrecord_io.errors import ConfigError, OutputError
 __all__ = ["resolved", "resolved_for_looking"]
 
 
-def resolved(begun: Begun) -> Resolved:
+def resolved(begun: OpenedRequest) -> Resolved:
     """The job of a build, with the copy of its source wherever workers read it.
 
     Raises: as `resolving.finish`; SourceError if rows cannot be read; OutputError if the copy cannot be written.
@@ -50,7 +50,7 @@ def resolved(begun: Begun) -> Resolved:
 
 
 @contextlib.contextmanager
-def resolved_for_looking(begun: Begun) -> Iterator[Resolved]:
+def resolved_for_looking(begun: OpenedRequest) -> Iterator[Resolved]:
     """The job of a build that is not made: what has to be ingested is in a temporary folder while the context lasts."""
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         place = _Place.of(begun, home=_kept_at(begun.config) or folder)
@@ -83,13 +83,13 @@ class _Place:
     inside: str | None
 
     @classmethod
-    def of(cls, begun: Begun, *, home: str, inside: str | None = None) -> _Place:
+    def of(cls, begun: OpenedRequest, *, home: str, inside: str | None = None) -> _Place:
         listing = begun.found.listing
         types = {name: begun.found.types(name) for name in listing.splits}
         return cls(folder=ingest_tasks.folder_of(home, listing, types), inside=inside)
 
 
-def _finish(begun: Begun, place: _Place, *, run: opening.Ingest) -> Resolved:
+def _finish(begun: OpenedRequest, place: _Place, *, run: opening.Ingest) -> Resolved:
     with _naming_its_option(begun.config):
         groups = opening.locate(
             begun.found,
@@ -113,7 +113,7 @@ def _naming_its_option(config: PrepareConfig) -> Iterator[None]:
         raise OutputError(error.cause, remedy=error.remedy.replace("an --output", "a --keep-ingested")) from error
 
 
-def _with_copies(begun: Begun, place: _Place) -> Begun:
+def _with_copies(begun: OpenedRequest, place: _Place) -> OpenedRequest:
     """With copies of the files that workers cannot read, if there are any."""
     if _works_here(begun):
         return begun
@@ -132,7 +132,7 @@ def _with_copies(begun: Begun, place: _Place) -> Begun:
     return dataclasses.replace(begun, found=dataclasses.replace(found, copies=copies))
 
 
-def _ingest(tasks: Sequence[IngestTask], begun: Begun, place: _Place) -> None:
+def _ingest(tasks: Sequence[IngestTask], begun: OpenedRequest, place: _Place) -> None:
     if place.inside is not None:  # two copies may be more than there is room for
         reservation.remove_copies(place.inside, but=place.folder)
     if _works_here(begun):
@@ -151,7 +151,7 @@ def _ingest(tasks: Sequence[IngestTask], begun: Begun, place: _Place) -> None:
     )
 
 
-def _ingest_here(tasks: Sequence[IngestTask], begun: Begun) -> None:
+def _ingest_here(tasks: Sequence[IngestTask], begun: OpenedRequest) -> None:
     _tell(tasks)
     ingest.ingest_all(tasks, threads=begun.config.workers or _cores(), addresses=begun.found.addresses)
     # What the readers needed is of no more use, and shards will want the room.
@@ -163,7 +163,7 @@ def _tell(tasks: Sequence[IngestTask]) -> None:
     stages.begin(f"ingesting {len(whole):,} files of {sum(whole.values()) / 1e6:,.1f} MB")
 
 
-def _works_here(begun: Begun) -> bool:
+def _works_here(begun: OpenedRequest) -> bool:
     """Whether all work is done by threads of this process."""
     if not begun.config.beam_args:
         return True

@@ -37,7 +37,7 @@ from tfrecord_io.schema import Schema
 from tfrecord_io.shown import without_access
 
 __all__ = [
-    "Begun",
+    "OpenedRequest",
     "Resolved",
     "begin",
     "changed_readers",
@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Begun:
+class OpenedRequest:
     """A request whose rows are not located yet.
 
     `columns` and `encoder` are None where the user's functions decide the columns, which only rows can tell.
@@ -70,9 +70,9 @@ class Begun:
     columns: ColumnPlan | None
     encoder: layouts.BatchEncoder | None
 
-    def opening(self, columns: ColumnPlan) -> layouts.Opening:
+    def layout_context(self, columns: ColumnPlan) -> layouts.LayoutContext:
         """Return what a layout opens its encoder with."""
-        return layouts.Opening(
+        return layouts.LayoutContext(
             tokenizer=self.tokenizer,
             facts=self.facts,
             layout=self.config.layout,
@@ -110,7 +110,7 @@ class Resolved:
         )
 
 
-def begin(config: PrepareConfig) -> Begun:
+def begin(config: PrepareConfig) -> OpenedRequest:
     """Opens the source and the tokenizer, and checks what can be checked without a row.
 
     Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written.
@@ -127,7 +127,7 @@ def begin(config: PrepareConfig) -> Begun:
     facts = tokenization.facts(tokenizer, name=config.tokenizer.name, files=files)
     if config.layout.add_bos and facts.bos_id is None:
         raise tokenization.no_bos(config.tokenizer.name)
-    begun = Begun(
+    begun = OpenedRequest(
         config=config,
         functions=functions,
         found=found,
@@ -153,7 +153,7 @@ def columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
     return tuple(name for name in names if name is not None)
 
 
-def needed_splits(begun: Begun) -> Collection[str]:
+def needed_splits(begun: OpenedRequest) -> Collection[str]:
     """The source's splits whose rows are read: those asked for, and for the names of string labels every one."""
     every = begun.found.listing.splits
     columns = begun.columns
@@ -161,7 +161,7 @@ def needed_splits(begun: Begun) -> Collection[str]:
     return list(every) if has_names else selection.needed(begun.config.source, list(every))
 
 
-def finish(begun: Begun, groups: Mapping[str, Groups]) -> Resolved:
+def finish(begun: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
     """Decides everything that is left open, now that rows can be read.
 
     Raises: as `begin`; SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
@@ -187,7 +187,7 @@ def finish(begun: Begun, groups: Mapping[str, Groups]) -> Resolved:
     )
 
 
-def _source_of(begun: Begun, groups: Mapping[str, Groups]) -> tuple[Source, ColumnPlan, tuple[HoldOut, ...]]:
+def _source_of(begun: OpenedRequest, groups: Mapping[str, Groups]) -> tuple[Source, ColumnPlan, tuple[HoldOut, ...]]:
     """The splits with their rows, taken through the user's functions, what their columns are, and what is held out."""
     config, found = begun.config, begun.found
     asked = selection.needed(config.source, list(found.listing.splits))
@@ -249,17 +249,19 @@ def _find(config: PrepareConfig, functions: Sequence[UserFunction]) -> tuple[Fou
     return found, plan_types(config.source, columns, kind=found.listing.identity["kind"], inputs=inputs)
 
 
-def _open_encoder(begun: Begun, columns: ColumnPlan) -> layouts.BatchEncoder:
-    encoder = layouts.layout_of(begun.config.layout).open_encoder(begun.opening(columns))
+def _open_encoder(begun: OpenedRequest, columns: ColumnPlan) -> layouts.BatchEncoder:
+    encoder = layouts.layout_of(begun.config.layout).open_encoder(begun.layout_context(columns))
     if begun.config.engine == "auto" and encoder.reference is None:
         reasons = engines.why_slow(begun.tokenizer, dtype=id_dtype(begun.facts.vocab_size))
         _log.warning("no fast engine makes these rows, so that it takes about ten times as long (%s)", reasons)
     return encoder
 
 
-def _job(begun: Begun, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source, fingerprint: str) -> Job:
+def _job(
+    begun: OpenedRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source, fingerprint: str
+) -> Job:
     config = begun.config
-    features = layouts.layout_of(config.layout).features(begun.opening(columns), encoder)
+    features = layouts.layout_of(config.layout).features(begun.layout_context(columns), encoder)
     label = (columns.label.feature,) if columns.label else ()
     return Job(
         root=config.output.root,
@@ -286,7 +288,9 @@ def job_split(split: SplitSource) -> JobSplit:
     return JobSplit(origin=split.origin, ranges=split.ranges, reader=split.reader)
 
 
-def _with_lengths(begun: Begun, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source) -> Begun:
+def _with_lengths(
+    begun: OpenedRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source
+) -> OpenedRequest:
     """The request with the lengths that suit a sample of its rows, in place of `auto:K`.
 
     Raises: RowsRejectedError if no row of the sample can be used.
@@ -316,7 +320,7 @@ def _address(dataset: str, identity: Mapping[str, Any]) -> str:
     return os.path.abspath(os.path.expanduser(dataset))
 
 
-def _fingerprint_items(begun: Begun, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
+def _fingerprint_items(begun: OpenedRequest, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
     libraries = {name: metadata.version(name) for name in ("tokenizers", "transformers")}
     return {
         **begun.config.deciding(),

@@ -11,7 +11,7 @@ chat      conversations become records, or stand side by side
 
 from __future__ import annotations
 
-from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, Opening, permuted
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, permuted
 from pipelines.prepare.layouts.buckets import Family, families
 from pipelines.prepare.layouts.chat import CHAT, PACKED_CHAT
 from pipelines.prepare.layouts.concat import CONCAT
@@ -30,7 +30,7 @@ __all__ = [
     "Encoded",
     "Family",
     "Layout",
-    "Opening",
+    "LayoutContext",
     "families",
     "layout_of",
     "permuted",

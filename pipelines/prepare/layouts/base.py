@@ -26,8 +26,8 @@ __all__ = [
     "Builder",
     "Encoded",
     "Layout",
+    "LayoutContext",
     "Lineage",
-    "Opening",
     "Piece",
     "by_tokens",
     "input_ids",
@@ -168,7 +168,7 @@ class BatchEncoder(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Opening:
+class LayoutContext:
     """What an encoder is opened from: the tokenizer, facts about it, the options, the row length L, and the columns."""
 
     tokenizer: Any
@@ -200,8 +200,8 @@ class Layout:
     row has records of its own, one of them (`one_record`) or any number.
     """
 
-    open_encoder: Callable[[Opening], BatchEncoder]
-    features: Callable[[Opening, BatchEncoder], tuple[Feature, ...]]
+    open_encoder: Callable[[LayoutContext], BatchEncoder]
+    features: Callable[[LayoutContext, BatchEncoder], tuple[Feature, ...]]
     inputs: Callable[[SourceConfig], Inputs] = text_inputs
     joins_rows: bool = False
     one_record: bool = True

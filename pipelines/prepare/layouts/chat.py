@@ -20,7 +20,7 @@ import datetime
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, Opening, input_ids
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, input_ids
 from pipelines.prepare.layouts.concat import open_engines
 from pipelines.prepare.layouts.pack import PackBuilder, packed_features
 from pipelines.prepare.layouts.pad import attention_mask
@@ -49,34 +49,34 @@ def _inputs(source: SourceConfig) -> Inputs:
     return Inputs(nested=nested)
 
 
-def _features(opening: Opening, encoder: BatchEncoder) -> tuple[Feature, ...]:
+def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
     del encoder
     loss_mask = Feature(
         name="loss_mask",
         dtype="int64",
-        shape=(opening.length,),
+        shape=(context.length,),
         role="loss_mask",
         meaning="1 on the tokens to be learned",
     )
-    return (input_ids(opening.length), attention_mask(opening.length), loss_mask)
+    return (input_ids(context.length), attention_mask(context.length), loss_mask)
 
 
-def _packed_features(opening: Opening, encoder: BatchEncoder) -> tuple[Feature, ...]:
+def _packed_features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
     del encoder
-    return packed_features(opening.length, loss_mask=True)
+    return packed_features(context.length, loss_mask=True)
 
 
-def _open_encoder(opening: Opening) -> BatchEncoder:
-    engine, reference = open_engines(opening)
+def _open_encoder(context: LayoutContext) -> BatchEncoder:
+    engine, reference = open_engines(context)
     if not isinstance(reference, HuggingFaceEngine):
         raise TokenizerError(
             f"--layout chat needs a tokenizer that reports where its tokens are, which this one, a "
-            f"{type(opening.tokenizer).__name__}, does not",
+            f"{type(context.tokenizer).__name__}, does not",
             remedy="choose one with a tokenizer.json",
         )
-    slow = _ChatBatchEncoder(reference, opening, fills=False, reference=None)
+    slow = _ChatBatchEncoder(reference, context, fills=False, reference=None)
     # What was asked for by name, or is left when anything else was mismatch, is to be the reference all through.
-    return slow if opening.engine == "hf" else _ChatBatchEncoder(engine, opening, fills=True, reference=slow)
+    return slow if context.engine == "hf" else _ChatBatchEncoder(engine, context, fills=True, reference=slow)
 
 
 class _ChatBatchEncoder:
@@ -85,27 +85,27 @@ class _ChatBatchEncoder:
     may_reject = True
     constant_type: int | None = None
 
-    def __init__(self, engine: Engine, opening: Opening, *, fills: bool, reference: BatchEncoder | None) -> None:
+    def __init__(self, engine: Engine, context: LayoutContext, *, fills: bool, reference: BatchEncoder | None) -> None:
         self.concurrent = engine.concurrent and fills
         is_other = not fills or not isinstance(engine, HuggingFaceEngine)
         # Its tokens are the reference's, but not its texts: it is no reference.
         self.engine = engine.name if is_other else f"{engine.name}-filled"
         self.engine_version = engine.version
         self.reference = reference
-        self.added = opening.added
-        self._opening = opening
-        date = opening.layout.chat_date
+        self.added = context.added
+        self._context = context
+        date = context.layout.chat_date
         template = open_template(
-            opening.tokenizer,
+            context.tokenizer,
             date=datetime.date.fromisoformat(date) if date else None,
-            name=opening.layout.chat_template,
+            name=context.layout.chat_template,
         )
         self._encoder = ChatEncoder(
             template,
             engine,
-            Aligner(opening.tokenizer, dtype=id_dtype(opening.facts.vocab_size)),
-            length=opening.length,
-            side=opening.tokenizer.truncation_side,
+            Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size)),
+            length=context.length,
+            side=context.tokenizer.truncation_side,
             filler=Filler(template) if fills else None,
         )
 
@@ -121,8 +121,8 @@ class _ChatBatchEncoder:
         )
 
     def builder(self) -> Builder:
-        facts, length, dtype = self._opening.facts, self._opening.length, id_dtype(self._opening.facts.vocab_size)
-        if self._opening.layout.pack_rows:
+        facts, length, dtype = self._context.facts, self._context.length, id_dtype(self._context.facts.vocab_size)
+        if self._context.layout.pack_rows:
             return PackBuilder(length=length, pad_id=facts.pad_id, dtype=dtype, loss_mask=True)
         side = facts.padding_side
         ids = Field(name="input_ids", length=length, fill=facts.pad_id, side=side, held=dtype, mask="attention_mask")

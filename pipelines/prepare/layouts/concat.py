@@ -18,8 +18,8 @@ from pipelines.prepare.layouts.base import (
     Builder,
     Encoded,
     Layout,
+    LayoutContext,
     Lineage,
-    Opening,
     Piece,
     by_tokens,
     input_ids,
@@ -35,39 +35,39 @@ from tfrecord_io.schema import Feature
 __all__ = ["CONCAT", "open_engines"]
 
 
-def open_engines(opening: Opening) -> tuple[Engine, Engine]:
+def open_engines(context: LayoutContext) -> tuple[Engine, Engine]:
     """What tokenizes documents without special tokens: the engine to use, and the reference."""
-    dtype = id_dtype(opening.facts.vocab_size)
-    reference = open_reference(opening.tokenizer, dtype=dtype)
-    return choose(opening.tokenizer, reference, dtype=dtype, wanted=opening.engine), reference
+    dtype = id_dtype(context.facts.vocab_size)
+    reference = open_reference(context.tokenizer, dtype=dtype)
+    return choose(context.tokenizer, reference, dtype=dtype, wanted=context.engine), reference
 
 
-def _open_encoder(opening: Opening) -> BatchEncoder:
-    chosen, reference = open_engines(opening)
-    slow = None if chosen is reference else _ConcatBatchEncoder(reference, opening, reference=None)
-    return _ConcatBatchEncoder(chosen, opening, reference=slow)
+def _open_encoder(context: LayoutContext) -> BatchEncoder:
+    chosen, reference = open_engines(context)
+    slow = None if chosen is reference else _ConcatBatchEncoder(reference, context, reference=None)
+    return _ConcatBatchEncoder(chosen, context, reference=slow)
 
 
-def _features(opening: Opening, encoder: BatchEncoder) -> tuple[Feature, ...]:
+def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
     del encoder
     meaning = "tokens of this row that are not padding"
     count = Feature(name="num_tokens", dtype="int64", shape=(), role="num_tokens", meaning=meaning)
-    return (input_ids(opening.length), count)
+    return (input_ids(context.length), count)
 
 
 class _ConcatBatchEncoder:
     may_reject = False
     constant_type: int | None = None
 
-    def __init__(self, engine: Engine, opening: Opening, *, reference: BatchEncoder | None) -> None:
+    def __init__(self, engine: Engine, context: LayoutContext, *, reference: BatchEncoder | None) -> None:
         self.concurrent = engine.concurrent
         self.engine, self.engine_version = engine.name, engine.version
         self.reference = reference
-        self.added = opening.added
+        self.added = context.added
         self._engine = engine
-        self._opening = opening
-        self._separator = separator_id(opening.tokenizer)
-        self._bos = opening.facts.bos_id if opening.layout.add_bos else None
+        self._context = context
+        self._separator = separator_id(context.tokenizer)
+        self._bos = context.facts.bos_id if context.layout.add_bos else None
 
     def encode(self, rows: Rows) -> Encoded:
         documents = self._engine.encode(rows.texts[0])
@@ -80,12 +80,12 @@ class _ConcatBatchEncoder:
 
     def builder(self) -> Builder:
         return _ConcatBuilder(
-            length=self._opening.length,
+            length=self._context.length,
             separator=self._separator,
             bos=self._bos,
-            pad_id=self._opening.facts.pad_id,
-            drop=self._opening.layout.remainder == "drop",
-            dtype=id_dtype(self._opening.facts.vocab_size),
+            pad_id=self._context.facts.pad_id,
+            drop=self._context.layout.remainder == "drop",
+            dtype=id_dtype(self._context.facts.vocab_size),
         )
 
 

@@ -22,8 +22,8 @@ from pipelines.prepare.layouts.base import (
     Builder,
     Encoded,
     Layout,
+    LayoutContext,
     Lineage,
-    Opening,
     Piece,
     input_ids,
     permuted,
@@ -126,27 +126,27 @@ class _PackBatchEncoder:
 
     constant_type: int | None = None
 
-    def __init__(self, documents: BatchEncoder, opening: Opening) -> None:
-        self.may_reject = opening.layout.long_documents == "drop"
+    def __init__(self, documents: BatchEncoder, context: LayoutContext) -> None:
+        self.may_reject = context.layout.long_documents == "drop"
         self.concurrent = documents.concurrent
         self.engine, self.engine_version = documents.engine, documents.engine_version
-        self.reference = documents.reference and _PackBatchEncoder(documents.reference, opening)
+        self.reference = documents.reference and _PackBatchEncoder(documents.reference, context)
         self.added = documents.added
         self._documents = documents
-        self._opening = opening
-        self._separator = separator_id(opening.tokenizer)
+        self._context = context
+        self._separator = separator_id(context.tokenizer)
 
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._documents.encode(rows)
         if not self.may_reject:
             return encoded
-        reasons = np.where(encoded.full_lengths > self._opening.length, "too_long", "").astype(object)
+        reasons = np.where(encoded.full_lengths > self._context.length, "too_long", "").astype(object)
         return dataclasses.replace(encoded, reasons=reasons)
 
     def builder(self) -> Builder:
-        facts, layout = self._opening.facts, self._opening.layout
+        facts, layout = self._context.facts, self._context.layout
         return PackBuilder(
-            length=self._opening.length,
+            length=self._context.length,
             pad_id=facts.pad_id,
             dtype=id_dtype(facts.vocab_size),
             separator=self._separator,
@@ -158,13 +158,13 @@ def _taken(runs: TokenRuns, chosen: np.ndarray | None) -> TokenRuns:
     return runs if chosen is None else runs.take(chosen)
 
 
-def _open_encoder(opening: Opening) -> BatchEncoder:
-    return _PackBatchEncoder(CONCAT.open_encoder(opening), opening)
+def _open_encoder(context: LayoutContext) -> BatchEncoder:
+    return _PackBatchEncoder(CONCAT.open_encoder(context), context)
 
 
-def _features(opening: Opening, encoder: BatchEncoder) -> tuple[Feature, ...]:
+def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
     del encoder
-    return packed_features(opening.length)
+    return packed_features(context.length)
 
 
 PACK = Layout(open_encoder=_open_encoder, features=_features, joins_rows=True, one_record=False)

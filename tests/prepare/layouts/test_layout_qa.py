@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pipelines.prepare.audit import reopened_dataset, verify
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Tracer
-from pipelines.prepare.layouts import BatchEncoder, Opening, layout_of
+from pipelines.prepare.layouts import BatchEncoder, LayoutContext, layout_of
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize import tokenization
@@ -54,7 +54,7 @@ def _encoder(
 ) -> BatchEncoder:
     tokenizer = _tokenizer(zoo, kind)
     layout = LayoutConfig(name="qa" if pair else "pad", max_length=length, stride=stride)
-    opening = Opening(
+    context = LayoutContext(
         tokenizer=tokenizer,
         facts=tokenization.facts(tokenizer, name=kind, files={}),
         layout=layout,
@@ -62,7 +62,7 @@ def _encoder(
         columns=ColumnPlan(texts=("question", "context") if pair else ("text",)),
         engine=engine,
     )
-    return layout_of(layout).open_encoder(opening)
+    return layout_of(layout).open_encoder(context)
 
 
 def _answers(answers: Sequence[tuple[str, int] | None]) -> pa.Array:

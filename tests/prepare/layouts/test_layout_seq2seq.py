@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from pipelines.prepare.audit.verify import check_columns
 from pipelines.prepare.crosscheck.comparing import CrossCheck, TokensDiffer
-from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, Opening, rows_builder
+from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext, rows_builder
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize import tokenization
@@ -44,9 +44,9 @@ PAIRS = st.lists(st.tuples(WORDS, WORDS), max_size=12)
 CUTS = st.lists(st.integers(0, 100), max_size=4)
 
 
-def _opening(tokenizer: Any, *, pair: bool = False, engine: Any = "auto", **options: Any) -> Opening:
+def _context(tokenizer: Any, *, pair: bool = False, engine: Any = "auto", **options: Any) -> LayoutContext:
     texts_of = ("text", "other") if pair else ("text",)
-    return Opening(
+    return LayoutContext(
         tokenizer=tokenizer,
         facts=tokenization.facts(tokenizer, name="any", files={}),
         layout=LayoutConfig(name="seq2seq", max_length=L, **{"target_length": T, **options}),
@@ -57,7 +57,7 @@ def _opening(tokenizer: Any, *, pair: bool = False, engine: Any = "auto", **opti
 
 
 def _encoder(tokenizer: Any, **options: Any) -> BatchEncoder:
-    return LAYOUTS["seq2seq"].open_encoder(_opening(tokenizer, **options))
+    return LAYOUTS["seq2seq"].open_encoder(_context(tokenizer, **options))
 
 
 @functools.cache
@@ -158,9 +158,9 @@ def test_targets_are_padded_on_the_right_where_inputs_are_on_the_left(zoo: Zoo) 
 def test_a_target_is_as_long_as_an_input_unless_it_is_given_a_length_of_its_own(zoo: Zoo) -> None:
     tokenizer = zoo.tokenizer("unigram")
     for given_length, expected in ((None, L), (5, 5)):
-        opening = _opening(tokenizer, target_length=given_length)
-        encoder = LAYOUTS["seq2seq"].open_encoder(opening)
-        shapes = {feature.name: feature.shape for feature in LAYOUTS["seq2seq"].features(opening, encoder)}
+        context = _context(tokenizer, target_length=given_length)
+        encoder = LAYOUTS["seq2seq"].open_encoder(context)
+        shapes = {feature.name: feature.shape for feature in LAYOUTS["seq2seq"].features(context, encoder)}
         assert shapes["target_ids"] == shapes["target_mask"] == (expected,)
         assert shapes["input_ids"] == (L,)
         assert _built(encoder, [["a house"]], ["a river"])["target_ids"].shape == (1, expected)

@@ -20,7 +20,7 @@ from transformers import AutoTokenizer
 from pipelines.prepare.audit import reopened_dataset, verify
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Tracer
-from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, Opening
+from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows, extract
 from pipelines.prepare.sources.columns.labels import LabelPlan
@@ -77,14 +77,14 @@ KINDS = [*FAST_KINDS, "byte_bpe_prefixed", "unigram_left+left", "byte_bpe_robert
 @functools.cache
 def _encoder(zoo: Zoo, kind: str, *, every: bool = False, length: int = LENGTH, **options: Any) -> BatchEncoder:
     tokenizer = _tokenizer(zoo, kind)
-    opening = Opening(
+    context = LayoutContext(
         tokenizer=tokenizer,
         facts=tokenization.facts(tokenizer, name=kind, files={}),
         layout=LayoutConfig(name="tokens", max_length=length, label_all_tokens=every, **options),
         length=length,
         columns=ColumnPlan(texts=(), nested={"words": "tokens", "tags": "tags"}, tags=INTS),
     )
-    return LAYOUTS["tokens"].open_encoder(opening)
+    return LAYOUTS["tokens"].open_encoder(context)
 
 
 def _rows(lists: Sequence[Sequence[str]]) -> Rows:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, Opening, base, rows_builder
+from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext, base, rows_builder
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize import tokenization
@@ -38,7 +38,7 @@ class Opened:
     tokenizer: Any
     encoder: BatchEncoder
     layout: LayoutConfig
-    opening: Opening
+    context: LayoutContext
 
 
 @functools.cache
@@ -46,8 +46,8 @@ def _opened(zoo: Zoo, kind: str, layout: LayoutConfig, pair: bool) -> Opened:
     tokenizer = zoo.tokenizer(kind)
     facts = tokenization.facts(tokenizer, name=kind, files={})
     columns = ColumnPlan(texts=("text", "other") if pair else ("text",))
-    opening = Opening(tokenizer=tokenizer, facts=facts, layout=layout, length=LENGTH, columns=columns)
-    return Opened(tokenizer, LAYOUTS[layout.name].open_encoder(opening), layout, opening)
+    context = LayoutContext(tokenizer=tokenizer, facts=facts, layout=layout, length=LENGTH, columns=columns)
+    return Opened(tokenizer, LAYOUTS[layout.name].open_encoder(context), layout, context)
 
 
 def _pad(zoo: Zoo, kind: str = "wordpiece_cased", *, pair: bool = False, **options: Any) -> Opened:
@@ -339,7 +339,7 @@ def test_concat_rejects_no_row(zoo: Zoo) -> None:
 @pytest.mark.parametrize("layout", ["pad", "concat"])
 def test_chunks_have_the_features_that_the_schema_gets(zoo: Zoo, kind: str, layout: str) -> None:
     opened = _pad(zoo, kind) if layout == "pad" else _concat(zoo, kind)
-    features = LAYOUTS[opened.layout.name].features(opened.opening, opened.encoder)
+    features = LAYOUTS[opened.layout.name].features(opened.context, opened.encoder)
     built = _build(opened, [SOME_TEXTS], cuts=[], chunk=10**6)
     built.pop("row", None)
     assert {feature.name: feature.shape for feature in features} == {
