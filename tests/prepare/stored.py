@@ -14,7 +14,7 @@ import pyarrow as pa
 from pipelines.prepare import layouts
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.launch import resolving
-from pipelines.prepare.layouts import BatchEncoder, families
+from pipelines.prepare.layouts import BatchEncoder, length_groups
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.plan import blocks, sampling
 from pipelines.prepare.plan.planning import SplitPlan, block_rows, plan_split
@@ -144,15 +144,15 @@ def shard_sizes(work: Work, made: SplitPlan) -> np.ndarray:
 
 def _shard_size(work: Work, made: SplitPlan, index: int) -> int:
     job, builder = work.job, work.encoder.builder()
-    for first, batch in work.splits[made.split].read(made.segments(index), job.spec.columns.names):
+    for first, batch in work.splits[made.split].read(made.row_ranges(index), job.spec.columns.names):
         rows, _ = extract(batch, job.spec.columns, first=first)
         if len(rows):
             builder.add(work.encoder.encode(rows))
     task = made.tasks()[index]
     data = [
-        records.encode_framed(columns, job.spec.schema_of(family.length)).data
-        for family in families(builder)
-        for columns in family.builder.chunks(shard_writer.generator(job, task, length=family.length))
+        records.encode_framed(columns, job.spec.schema_of(group.length)).data
+        for group in length_groups(builder)
+        for columns in group.builder.chunks(shard_writer.generator(job, task, length=group.length))
     ]
     return sum(_stored(job, data))
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.prepare import storage
 from pipelines.prepare.audit.consent import NONE, Consent
-from pipelines.prepare.audit.reopened_dataset import Reopened, reopen
+from pipelines.prepare.audit.reopened_dataset import ReopenedDataset, reopen
 from pipelines.prepare.audit.verify import Checked, verify_shard
 from pipelines.prepare.dataset import tfds
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
@@ -54,7 +54,7 @@ def repair(
             yield each.file, "its shard"
 
 
-def _remake(root: str, reopened: Reopened, remade: Sequence[tuple[str, int]]) -> Iterator[tuple[str, str]]:
+def _remake(root: str, reopened: ReopenedDataset, remade: Sequence[tuple[str, int]]) -> Iterator[tuple[str, str]]:
     """Makes whole tasks again. Of several files that a task makes, those that were sound come out as they are."""
     encoder, manifest = reopened.open_encoder(), reopened.manifest
     expected = {split: manifest.splits[split].by_task() for split, _ in remade}

@@ -19,7 +19,7 @@ import numpy as np
 from pipelines.prepare.crosscheck.odd_rows import OddRows
 from pipelines.prepare.layouts import BatchEncoder, Encoded
 from pipelines.prepare.sources.columns.extraction import Rows
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 
 __all__ = ["ONE_IN", "CrossCheck", "EngineMismatch", "TokensDiffer", "chosen", "engine_of"]
 
@@ -160,7 +160,7 @@ class _Sampled:
         return differ
 
 
-def _runs_differ(one: TokenRuns, other: TokenRuns) -> np.ndarray:
+def _runs_differ(one: RaggedTokens, other: RaggedTokens) -> np.ndarray:
     """Bool [N]."""
     differ = one.lengths != other.lengths
     for index in np.flatnonzero(~differ):

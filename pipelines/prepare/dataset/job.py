@@ -14,7 +14,7 @@ from pipelines.prepare import layouts, storage
 from pipelines.prepare.dataset import engine_mismatch
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.options.config import EngineName
-from pipelines.prepare.plan.planning import Segments, ShardTask
+from pipelines.prepare.plan.planning import RowRanges, ShardTask
 from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.rows.reading import RowReader
 from pipelines.prepare.tokenize import tokenization
@@ -32,7 +32,7 @@ class JobSplit:
     """One split of the output: [start, stop) `ranges` of rows of the source's split `origin`, and how to read them."""
 
     origin: str
-    ranges: Segments
+    ranges: RowRanges
     reader: RowReader
 
     @property

@@ -12,7 +12,7 @@ chat      conversations become records, or stand side by side
 from __future__ import annotations
 
 from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, permuted
-from pipelines.prepare.layouts.buckets import Family, families
+from pipelines.prepare.layouts.buckets import LengthGroup, length_groups
 from pipelines.prepare.layouts.chat import CHAT, PACKED_CHAT
 from pipelines.prepare.layouts.concat import CONCAT
 from pipelines.prepare.layouts.pack import PACK
@@ -28,11 +28,11 @@ __all__ = [
     "BatchEncoder",
     "Builder",
     "Encoded",
-    "Family",
     "Layout",
     "LayoutContext",
-    "families",
+    "LengthGroup",
     "layout_of",
+    "length_groups",
     "permuted",
 ]
 

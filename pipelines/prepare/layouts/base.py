@@ -17,7 +17,7 @@ import numpy as np
 
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
-from pipelines.prepare.tokenize.ragged import TokenRuns, concatenated
+from pipelines.prepare.tokenize.ragged import RaggedTokens, concatenated
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Feature
 
@@ -52,7 +52,7 @@ class Encoded:
     the reason does, by row.
     """
 
-    runs: Mapping[str, TokenRuns]
+    runs: Mapping[str, RaggedTokens]
     arrays: Mapping[str, np.ndarray]
     reasons: np.ndarray
     full_lengths: np.ndarray

@@ -33,7 +33,7 @@ from pipelines.prepare.tokenize.chat.filling import Filler
 from pipelines.prepare.tokenize.chat.messages import Conversations
 from pipelines.prepare.tokenize.chat.rendering import open_template
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
-from pipelines.prepare.tokenize.ragged import TokenRuns, id_dtype
+from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.schema import Feature
 
@@ -112,7 +112,7 @@ class _ChatBatchEncoder:
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._encoder.encode(Conversations.of(rows.nested["messages"], rows.nested.get("tools")))
         return Encoded(
-            runs={"input_ids": encoded.ids, "loss_mask": TokenRuns(encoded.learned, encoded.ids.offsets)},
+            runs={"input_ids": encoded.ids, "loss_mask": RaggedTokens(encoded.learned, encoded.ids.offsets)},
             arrays=rows.arrays,
             reasons=encoded.reasons,
             full_lengths=encoded.full_lengths,

@@ -28,7 +28,7 @@ from pipelines.prepare.layouts.base import (
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize import arrays
 from pipelines.prepare.tokenize.engines import Engine, choose, open_reference
-from pipelines.prepare.tokenize.ragged import GrowingRuns, id_dtype
+from pipelines.prepare.tokenize.ragged import GrowingRagged, id_dtype
 from pipelines.prepare.tokenize.tokenization import separator_id
 from tfrecord_io.schema import Feature
 
@@ -100,7 +100,7 @@ class _ConcatBuilder:
         self._bos = bos
         self._pad_id = pad_id
         self._drop = drop
-        self._runs = GrowingRuns(dtype)
+        self._runs = GrowingRagged(dtype)
 
     def add(self, encoded: Encoded) -> None:
         self._runs.append(encoded.runs["input_ids"])

@@ -30,7 +30,7 @@ from pipelines.prepare.layouts.base import (
 )
 from pipelines.prepare.layouts.concat import CONCAT
 from pipelines.prepare.sources.columns.extraction import Rows
-from pipelines.prepare.tokenize.ragged import GrowingRuns, GrowingVector, TokenRuns, id_dtype
+from pipelines.prepare.tokenize.ragged import GrowingRagged, GrowingVector, RaggedTokens, id_dtype
 from pipelines.prepare.tokenize.tokenization import separator_id
 from tfrecord_io.schema import Feature, Role
 
@@ -79,7 +79,7 @@ class PackBuilder:
         self._pad_id = pad_id
         self._separator = separator
         self._bos = bos
-        self._runs = GrowingRuns(dtype)
+        self._runs = GrowingRagged(dtype)
         self._loss_mask = GrowingVector(np.dtype(np.uint8)) if loss_mask else None
 
     def add(self, encoded: Encoded) -> None:
@@ -115,7 +115,7 @@ class PackBuilder:
         packed = self._packed(self._runs.take_all(), rng)
         return lambda record: [Piece(*part) for part in packed.parts(record)]
 
-    def _packed(self, documents: TokenRuns, rng: np.random.Generator | None) -> packing.Packing:
+    def _packed(self, documents: RaggedTokens, rng: np.random.Generator | None) -> packing.Packing:
         added = (self._separator is not None) + (self._bos is not None)
         order = permuted(len(documents), rng)
         return packing.pack(documents.lengths + added, length=self._length, order=order)
@@ -154,7 +154,7 @@ class _PackBatchEncoder:
         )
 
 
-def _taken(runs: TokenRuns, chosen: np.ndarray | None) -> TokenRuns:
+def _taken(runs: RaggedTokens, chosen: np.ndarray | None) -> RaggedTokens:
     return runs if chosen is None else runs.take(chosen)
 
 

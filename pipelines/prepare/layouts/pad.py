@@ -20,7 +20,7 @@ from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.engines import SlowEngine, choose
-from pipelines.prepare.tokenize.ragged import TokenRuns, id_dtype
+from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from pipelines.prepare.tokenize.text_rows import RowEncoder, TemplateRows, open_rows
 from tfrecord_io.schema import Feature
 
@@ -121,7 +121,7 @@ class _PadBatchEncoder:
         encoded = self._encoder.encode(rows.texts)
         runs = {"input_ids": encoded.ids}
         if encoded.types is not None:
-            runs["token_type_ids"] = TokenRuns(encoded.types, encoded.ids.offsets)
+            runs["token_type_ids"] = RaggedTokens(encoded.types, encoded.ids.offsets)
         return Encoded(
             runs=runs,
             arrays=rows.arrays,

@@ -27,7 +27,7 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths
 from pipelines.prepare.tokenize.overflow_windows import EncodedWindows
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import Feature, Role
 
@@ -87,7 +87,7 @@ class _QaBatchEncoder:
         for name, positions in zip(
             ("start_positions", "end_positions"), self._positions(encoded, answers), strict=True
         ):
-            runs[name] = TokenRuns(positions, np.arange(len(positions) + 1))
+            runs[name] = RaggedTokens(positions, np.arange(len(positions) + 1))
         return Encoded(
             runs=runs,
             arrays={**rows.arrays, "source_row": rows.numbers},

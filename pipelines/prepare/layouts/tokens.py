@@ -24,7 +24,7 @@ from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths, tag_values
-from pipelines.prepare.tokenize.ragged import TokenRuns, id_dtype, offsets_of
+from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype, offsets_of
 from pipelines.prepare.tokenize.word_rows import EncodedWords, WordEncoder, joins_words, open_words
 from tfrecord_io.schema import Feature
 
@@ -109,7 +109,7 @@ class _TokensBatchEncoder:
         )
         values = {"tags": tags, "tag_mask": mask, **({} if types is None else {"token_type_ids": types})}
         return Encoded(
-            runs={"input_ids": ids, **{name: TokenRuns(each, ids.offsets) for name, each in values.items()}},
+            runs={"input_ids": ids, **{name: RaggedTokens(each, ids.offsets) for name, each in values.items()}},
             arrays=rows.arrays,
             reasons=np.where(encoded.rows.impossible, "too_long", "").astype(object),
             full_lengths=encoded.rows.full_lengths,

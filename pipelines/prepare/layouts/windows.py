@@ -19,7 +19,7 @@ from pipelines.prepare.layouts.pad import attention_mask, fields_of, type_featur
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.overflow_windows import EncodedWindows, WindowEncoder, require_windows
-from pipelines.prepare.tokenize.ragged import TokenRuns, id_dtype
+from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import Feature, Role
 
@@ -72,12 +72,15 @@ def window_fields(context: LayoutContext) -> list[Field]:
     return [*fields, *places]
 
 
-def window_runs(encoded: EncodedWindows) -> dict[str, TokenRuns]:
+def window_runs(encoded: EncodedWindows) -> dict[str, RaggedTokens]:
     """The values of windows by feature."""
     values = {"char_starts": encoded.starts, "char_ends": encoded.ends}
     if encoded.types is not None:
         values["token_type_ids"] = encoded.types
-    return {"input_ids": encoded.ids, **{name: TokenRuns(each, encoded.ids.offsets) for name, each in values.items()}}
+    return {
+        "input_ids": encoded.ids,
+        **{name: RaggedTokens(each, encoded.ids.offsets) for name, each in values.items()},
+    }
 
 
 class _WindowBatchEncoder:

@@ -207,8 +207,8 @@ class _Reading:
         shortest = int(text_bytes.argmin())
         place = int(places[shortest])
         self._weighed = [(np.delete(places, shortest), np.delete(text_bytes, shortest))]
-        segments = sample_choice.in_ranges((place, place + 1), self._split.ranges)
-        for row, batch in self._split.read(segments, self._spec.columns.names):
+        row_ranges = sample_choice.in_ranges((place, place + 1), self._split.ranges)
+        for row, batch in self._split.read(row_ranges, self._spec.columns.names):
             index = self._choice.run_of(place)
             self._tokenize(_Run(index=index, place=place, first=row, rows=batch, text_bytes=text_bytes[[shortest]]))
 
@@ -241,10 +241,10 @@ class _Reading:
     def _batches(self) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """(place, number in the split, rows) of successive rows."""
         spans = self._choice.spans
-        segments = [part for span in spans.tolist() for part in sample_choice.in_ranges(span, self._split.ranges)]
+        row_ranges = [part for span in spans.tolist() for part in sample_choice.in_ranges(span, self._split.ranges)]
         ends = np.cumsum(spans[:, 1] - spans[:, 0])
         done = 0
-        for first, batch in self._split.read(segments, self._spec.columns.names):
+        for first, batch in self._split.read(row_ranges, self._spec.columns.names):
             start = 0
             while start < batch.num_rows:
                 span = int(np.searchsorted(ends, done, "right"))

@@ -16,7 +16,7 @@ import numpy as np
 
 from pipelines.prepare.crosscheck import comparing
 from pipelines.prepare.crosscheck.comparing import EngineMismatch, TokensDiffer
-from pipelines.prepare.layouts import BatchEncoder, Encoded, Family, families, layout_of
+from pipelines.prepare.layouts import BatchEncoder, Encoded, LengthGroup, layout_of, length_groups
 from pipelines.prepare.layouts.token_counts import count_tokens
 from pipelines.prepare.plan import sample_rows, size_curve
 from pipelines.prepare.plan.sample_rows import ReadRows, SampledRows, TokenizedRows
@@ -40,7 +40,7 @@ class Sample:
     `num_tokens` are those of them that records hold, which take `output_bytes`. `text_bytes` were tokenized within
     `seconds`; `token_bytes` is what an id takes as a varint. `padding` is the share of positions that hold no token,
     None where rows are joined.
-    `family_shares` are what each length of rows has of the bytes, which go into shards of their own. `read` are all
+    `length_shares` are what each length of rows has of the bytes, which go into shards of their own. `read` are all
     rows that were read, most of which are just weighed.
     `mismatch` is there if the engine gave other tokens than the reference; the sample is the reference's then.
     """
@@ -57,7 +57,7 @@ class Sample:
     seconds: float
     read: ReadRows
     mismatch: EngineMismatch | None = None
-    family_shares: tuple[float, ...] = (1.0,)
+    length_shares: tuple[float, ...] = (1.0,)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class _Records:
     tokens: np.ndarray
     positions: np.ndarray
     framed: tuple[bytes, ...]
-    family_shares: tuple[float, ...] = (1.0,)
+    length_shares: tuple[float, ...] = (1.0,)
 
 
 def row_lengths(
@@ -144,7 +144,7 @@ def _told(spec: ShardSpec, encoder: BatchEncoder, sampled: SampledRows) -> Sampl
         token_bytes=_varint_bytes(sampled.encoded),
         seconds=sampled.seconds + time.perf_counter() - began,
         read=sampled.read,
-        family_shares=made.family_shares,
+        length_shares=made.length_shares,
     )
 
 
@@ -206,25 +206,25 @@ def _lay_out(spec: ShardSpec, encoder: BatchEncoder, parts: Sequence[Encoded], *
     builder = encoder.builder()
     for encoded in itertools.chain.from_iterable(itertools.repeat(parts, times)):
         builder.add(encoded)
-    every = families(builder)
-    laid_out = [_family_records(spec, family) for family in every]
+    every = length_groups(builder)
+    laid_out = [_records_of_length(spec, length_group) for length_group in every]
     sizes = np.concatenate([part.sizes for part in laid_out])
     counts = np.concatenate([part.tokens for part in laid_out])
     positions = np.concatenate([part.positions for part in laid_out])
     framed = tuple(itertools.chain.from_iterable(part.framed for part in laid_out))
-    if (rows := [family.rows for family in every if family.rows is not None]) and len(sizes):
+    if (rows := [length_group.rows for length_group in every if length_group.rows is not None]) and len(sizes):
         # Back into the order of the rows, each of which has one record.
         order = np.argsort(np.concatenate(rows))
         sizes, counts, positions = sizes[order], counts[order], positions[order]
         framed = tuple(framed[at] for at in order) if framed else ()
     shares = tuple(float(part.sizes.sum() / max(sizes.sum(), 1)) for part in laid_out)
-    return _Records(sizes=sizes, tokens=counts, positions=positions, framed=framed, family_shares=shares)
+    return _Records(sizes=sizes, tokens=counts, positions=positions, framed=framed, length_shares=shares)
 
 
-def _family_records(spec: ShardSpec, family: Family) -> _Records:
-    schema = spec.schema_of(family.length)
+def _records_of_length(spec: ShardSpec, length_group: LengthGroup) -> _Records:
+    schema = spec.schema_of(length_group.length)
     sizes, counts, framed = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
-    for columns in family.builder.chunks(None):
+    for columns in length_group.builder.chunks(None):
         frames = records.encode_framed(columns, schema)
         sizes.append(np.diff(frames.offsets))
         counts.append(count_tokens(columns, schema))

@@ -24,7 +24,7 @@ from pipelines.prepare.dataset import engine_mismatch, receipts, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.dataset.rejected_rows import Rejects
-from pipelines.prepare.layouts import BatchEncoder, Builder, Encoded, Family, families
+from pipelines.prepare.layouts import BatchEncoder, Builder, Encoded, LengthGroup, length_groups
 from pipelines.prepare.plan.planning import ShardTask, split_seed
 from pipelines.prepare.process import memory, progress
 from pipelines.prepare.process.stopwatch import Stopwatch
@@ -104,9 +104,9 @@ def generator(job: Job, task: ShardTask, *, length: int | None = None) -> np.ran
     """What decides the order of a shard's rows, which have `length` tokens, None where all shards' have the same; None
     where they stay as they are.
     """
-    family = () if length is None else (length,)
+    length_seed = () if length is None else (length,)
     return (
-        np.random.default_rng([job.spec.seed, split_seed(task.split), task.index, *family])
+        np.random.default_rng([job.spec.seed, split_seed(task.split), task.index, *length_seed])
         if job.spec.shuffle
         else None
     )
@@ -156,7 +156,7 @@ def _trusted(encoder: BatchEncoder, job: Job) -> BatchEncoder:
 
 def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, clock: Stopwatch) -> _Gathered:
     """Reads, tokenizes and collects the task's rows, rejecting those that cannot be used."""
-    gathered = _Gathered(builder=encoder.builder(), rejects=Rejects(task.segments))
+    gathered = _Gathered(builder=encoder.builder(), rejects=Rejects(task.row_ranges))
 
     def encode(batch: _Batch) -> tuple[_Batch, Encoded]:
         with clock.stage("tokenize"):
@@ -223,7 +223,7 @@ def _write_files(
     """A file for each family of records. What an earlier try may have left of families that are empty goes away; what
     was not there when it was `seen`, and is now, is another job's.
     """
-    found = families(gathered.builder)
+    found = length_groups(gathered.builder)
     if expected is not None and (lengths := [shard.length for shard in expected]) != [each.length for each in found]:
         raise OutputError(
             f"{job.shard_name(task)}: made again it has rows of the lengths {[each.length for each in found]}, "
@@ -233,35 +233,35 @@ def _write_files(
     rows_in = _rows_in(gathered, found)
     _check_total(rows_in, task, gathered.rejects, place=job.shard_name(task))
     made = []
-    for at, family in enumerate(found):
+    for at, group in enumerate(found):
         file = ShardFile(
-            name=job.shard_name(task, length=family.length),
-            length=family.length,
-            task=None if family.length is None else task.index,
+            name=job.shard_name(task, length=group.length),
+            length=group.length,
+            task=None if group.length is None else task.index,
         )
         made.append(
             shard_files.write(
                 file,
                 job,
-                family.builder,
-                generator(job, task, length=family.length),
+                group.builder,
+                generator(job, task, length=group.length),
                 rows_in=rows_in[at],
                 rejected=gathered.rejects.by_reason if at == 0 else {},
                 seen=seen,
                 expected=None if expected is None else expected[at],
             )
         )
-    for length in set(job.spec.layout.buckets) - {family.length for family in found}:
+    for length in set(job.spec.layout.buckets) - {group.length for group in found}:
         shard_files.delete(job, job.shard_name(task, length=length), seen=seen)
     return tuple(made)
 
 
-def _rows_in(gathered: _Gathered, found: Sequence[Family]) -> list[int]:
+def _rows_in(gathered: _Gathered, found: Sequence[LengthGroup]) -> list[int]:
     """The rows that each file accounts for: those that went into its family, and in the first one the rejected too."""
     if found[0].rows is None:
         return [gathered.rows_in]
     rejected = sum(gathered.rejects.by_reason.values())
-    return [rejected * (at == 0) + len(family.rows) for at, family in enumerate(found) if family.rows is not None]
+    return [rejected * (at == 0) + len(group.rows) for at, group in enumerate(found) if group.rows is not None]
 
 
 def _check_total(rows_in: Sequence[int], task: ShardTask, rejects: Rejects, *, place: str) -> None:
