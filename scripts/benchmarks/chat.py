@@ -160,11 +160,11 @@ def _contender(
     facts = manifest.parse((output / manifest.FILE_NAME).read_bytes())
     reopened = reopened_dataset.reopen(str(output), facts)
     job = dataclasses.replace(reopened.job, engine=race.engine)
-    tools, task = job.open_tools(), reopened.task("train", 0)
+    encoder, task = job.open_encoder(), reopened.task("train", 0)
     return _Contender(
-        engine=comparing.engine_of(tools),
+        engine=comparing.engine_of(encoder),
         tokens=facts.splits["train"].num_tokens,
-        run=lambda: shard_writer.write(task, job, tools),
+        run=lambda: shard_writer.write(task, job, encoder),
     )
 
 

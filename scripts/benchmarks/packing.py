@@ -12,7 +12,7 @@ import time
 import numpy as np
 
 from pipelines.prepare.layouts import packing
-from pipelines.prepare.tokenize.ragged import TokenRuns, offsets_of
+from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
 from scripts import arguments
 from scripts.benchmarks import figures, machine
 from scripts.benchmarks.figures import Figure, median, number
@@ -86,15 +86,15 @@ def _cells(measured: _Measured) -> list[str]:
     return [f"{100 * measured.fill:.2f}", *(number(measured.num_tokens / seconds / 1e6) for seconds in times)]
 
 
-def _documents(kind: _Kind, *, tokens: int) -> TokenRuns:
+def _documents(kind: _Kind, *, tokens: int) -> RaggedTokens:
     rng = np.random.default_rng(0)
     count = int(1.2 * tokens / (kind.median * np.exp(kind.spread**2 / 2)))
     offsets = offsets_of(np.maximum(1, rng.lognormal(np.log(kind.median), kind.spread, count)).astype(np.int64))
     offsets = offsets[: np.searchsorted(offsets, tokens)]
-    return TokenRuns(rng.integers(0, 2**16, offsets[-1]).astype(np.uint16), offsets)
+    return RaggedTokens(rng.integers(0, 2**16, offsets[-1]).astype(np.uint16), offsets)
 
 
-def _measure(documents: TokenRuns, *, length: int) -> _Measured:
+def _measure(documents: RaggedTokens, *, length: int) -> _Measured:
     lengths = documents.lengths + 1
     order = np.random.default_rng(0).permutation(len(lengths))
     seconds: list[tuple[float, float, float]] = []
@@ -109,7 +109,7 @@ def _measure(documents: TokenRuns, *, length: int) -> _Measured:
     return _Measured(num_tokens=num_tokens, fill=fill, pack=pack, lay_out=lay_out, copy=copy)
 
 
-def _lay_out(documents: TokenRuns, packed: packing.Packing, *, length: int) -> tuple[float, float]:
+def _lay_out(documents: RaggedTokens, packed: packing.Packing, *, length: int) -> tuple[float, float]:
     """Seconds for laying out all rows, chunk by chunk, and for copying them."""
     step = max(1, _TOKENS_PER_CHUNK // length)
     laying_out = copying = 0.0

@@ -85,19 +85,19 @@ def _measure(options: argparse.Namespace, folder: Path) -> tuple[_Clock, int]:
         layout=configs.LayoutConfig(name=options.layout, max_length=options.max_length),
     )
     with clock.stage("open source and tokenizer", once=True):
-        resolved = ingesting.resolved(resolving.begin(config))
+        resolved = ingesting.resolved(resolving.open_request(config))
     with clock.stage("sample and plan", once=True):
         split = next(iter(resolved.job.splits))
         plan = launcher.plan_one(resolved, split, config).plan
-    job, tools = resolved.job, resolved.tools
-    pieces = resolved.source.splits[split].groups.pieces(plan.segments(0))
-    checks, builder, text_bytes = comparing.CrossCheck(tools), tools.builder(), 0
+    job, encoder = resolved.job, resolved.encoder
+    pieces = resolved.source.splits[split].groups.pieces(plan.row_ranges(0))
+    checks, builder, text_bytes = comparing.CrossCheck(encoder), encoder.builder(), 0
     for first, batch in clock.each("read", shard_writer.batches(job, split, pieces)):
         text_bytes += int(sizes_of(batch, job.spec.columns.content).sum())
         with clock.stage("validate"):
             rows, reasons = extract(batch, job.spec.columns, first=first)
         with clock.stage("engine and special tokens"):
-            encoded = tools.encode(rows)
+            encoded = encoder.encode(rows)
         with clock.stage("cross-check"):
             numbers = first + np.flatnonzero(reasons == "")
             checks.add_some(rows, encoded, numbers=numbers, seed=job.spec.seed)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine, copy_backend
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 from pipelines.prepare.tokenize.special_tokens import probe
 from pipelines.prepare.tokenize.text_rows import TemplateRows
 from scripts.qualifying import kinds, strings
@@ -121,7 +121,7 @@ def differing(engine: Engine, reference: Engine, texts: list[str]) -> list[int]:
     return _unequal(engine.encode(array), reference.encode(array))
 
 
-def _unequal(got: TokenRuns, expected: TokenRuns) -> list[int]:
+def _unequal(got: RaggedTokens, expected: RaggedTokens) -> list[int]:
     if len(got) != len(expected):
         return list(range(len(expected)))
     if np.array_equal(got.ids, expected.ids) and np.array_equal(got.offsets, expected.offsets):
@@ -130,7 +130,7 @@ def _unequal(got: TokenRuns, expected: TokenRuns) -> list[int]:
     return [index for index, (ours, theirs) in enumerate(pairs) if not np.array_equal(ours, theirs)]
 
 
-def _lists(runs: TokenRuns) -> list[np.ndarray]:
+def _lists(runs: RaggedTokens) -> list[np.ndarray]:
     return np.split(runs.ids, runs.offsets[1:-1]) if len(runs) else []
 
 
@@ -171,10 +171,10 @@ def rows_differ(engine: Engine, tokenizer: Any, columns: list[list[str]], *, len
     expected = tokenizer(*columns, truncation="longest_first", max_length=length, padding=False, verbose=False)
     wrong = _not_these(got.ids, expected["input_ids"])
     if got.types is not None:
-        wrong |= _not_these(TokenRuns(got.types, got.ids.offsets), expected["token_type_ids"])
+        wrong |= _not_these(RaggedTokens(got.types, got.ids.offsets), expected["token_type_ids"])
     return sorted(wrong)
 
 
-def _not_these(runs: TokenRuns, lists: Iterable[list[int]]) -> set[int]:
+def _not_these(runs: RaggedTokens, lists: Iterable[list[int]]) -> set[int]:
     pairs = enumerate(zip(_lists(runs), lists, strict=True))
     return {index for index, (ours, theirs) in pairs if ours.tolist() != theirs}

@@ -38,7 +38,7 @@ def main(words: list[str]) -> None:
     resident, num_bytes = [], []
     for task in plan.tasks():
         looked_up = plan_files.task_of(resolved.job, plan_files.key_of(task))
-        receipt = shard_writer.write(looked_up, resolved.job, resolved.tools)
+        receipt = shard_writer.write(looked_up, resolved.job, resolved.encoder)
         num_bytes += [shard.num_bytes for shard in receipt.shards]
         resident.append(resident_bytes())
     print(json.dumps({"resident_bytes": resident, "shard_bytes": sum(num_bytes) / len(num_bytes)}))

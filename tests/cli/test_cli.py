@@ -709,7 +709,7 @@ BUILD_INTERRUPTED = (
 @pytest.mark.parametrize(
     ("where", "arguments", "said"),
     [
-        ("launch.resolving.begin", ["build", "D", "--tokenizer=t", "--output=o"], BUILD_INTERRUPTED),
+        ("launch.resolving.open_request", ["build", "D", "--tokenizer=t", "--output=o"], BUILD_INTERRUPTED),
         ("launch.estimate.estimate", ["plan", "D", "--tokenizer=t"], ("interrupted", "run the same command again")),
         *(
             ("dataset.own_files.require_manifest", arguments, ("interrupted", "run the same command again"))
@@ -737,7 +737,7 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
     """Of each command, where it begins."""
     wrong = RuntimeError(f"no\x1b[2J way to open {SECRET_PLACE}")
     for where in (
-        "launch.resolving.begin",
+        "launch.resolving.open_request",
         "launch.estimate.estimate",
         "dataset.own_files.require_manifest",
         "doctor.doctor.diagnose",

@@ -116,7 +116,7 @@ def job(gcs: Gcs, bucket: str, config: PrepareConfig) -> Resolved:
     for name, content in building.files(building.reviews()).items():
         if name != manifest.FILE_NAME:
             gcs.write(bucket, f"out/{name}", content)
-    return ingesting.resolved(resolving.begin(config))
+    return ingesting.resolved(resolving.open_request(config))
 
 
 def newer_manifest() -> bytes:
@@ -209,7 +209,7 @@ class TestJobs:
             gcs.delete(bucket, each)
         delayed(name, lambda: gcs.write(bucket, name, b"of a newer job"))
         with pytest.raises(OutputError, match=f"{name}: not written, since another job has written it"):
-            shard_writer.write(task, job.job, job.tools)
+            shard_writer.write(task, job.job, job.encoder)
         assert gcs.read(bucket, name) == b"of a newer job"
 
     def test_a_delayed_worker_deletes_no_rejected_rows_of_a_newer_job(
@@ -218,7 +218,7 @@ class TestJobs:
         task = first_task(job)
         name = f"out/rejected/{task.split}-{task.index:05d}.jsonl"
         delayed(".offsets", lambda: gcs.write(bucket, name, b"of a newer job"))
-        shard_writer.write(task, job.job, job.tools)
+        shard_writer.write(task, job.job, job.encoder)
         assert gcs.read(bucket, name) == b"of a newer job"
 
     def test_a_shard_that_was_not_there_at_the_start_is_not_deleted(self, gcs: Gcs, bucket: str, job: Resolved) -> None:
@@ -237,8 +237,8 @@ class TestJobs:
         for name in (job.job.shard_name(task), job.job.receipt_path(task).partition(bucket)[2][1:]):
             for each in gcs.names(bucket, name):
                 gcs.delete(bucket, each)
-        delayed(job.job.shard_name(task), lambda: shard_writer.write(task, job.job, job.tools))
-        receipt = shard_writer.write(task, job.job, job.tools)
+        delayed(job.job.shard_name(task), lambda: shard_writer.write(task, job.job, job.encoder))
+        receipt = shard_writer.write(task, job.job, job.encoder)
         assert gcs.objects(bucket) == before
         assert receipts.parse(storage.read_bytes(job.job.receipt_path(task)), place="receipt") == receipt
 

@@ -38,9 +38,9 @@ def uploaded(gcs: Gcs, bucket: str, name: str, table: pa.Table = TABLE) -> DataF
     return DataFile(path=path, name=name, kind="parquet", size=info["size"], version=data_files.version_of(info))
 
 
-def texts(file: DataFile, *segments: tuple[int, int]) -> list[str]:
+def texts(file: DataFile, *row_ranges: tuple[int, int]) -> list[str]:
     read = stored_rows.read(
-        in_place(file, columns=["text"]).pieces(segments), ["text"], types=TABLE.schema, addresses={}
+        in_place(file, columns=["text"]).pieces(row_ranges), ["text"], types=TABLE.schema, addresses={}
     )
     return [text for _, batch in read for text in batch.column(0).to_pylist()]
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pipelines.prepare import layouts
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.launch import resolving
-from pipelines.prepare.layouts import Tools, families
+from pipelines.prepare.layouts import BatchEncoder, length_groups
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.plan import blocks, sampling
 from pipelines.prepare.plan.planning import SplitPlan, block_rows, plan_split
@@ -35,12 +35,12 @@ class Work:
     """A job, what it tokenizes with, and its splits."""
 
     job: Job
-    tools: Tools
+    encoder: BatchEncoder
     splits: Mapping[str, SplitSource]
 
     def measure(self, split: str = "train") -> sampling.Sample | None:
         """The split's sample."""
-        return sampling.measure(self.job.spec, self.tools, self.splits[split])
+        return sampling.measure(self.job.spec, self.encoder, self.splits[split])
 
 
 def parquet(
@@ -83,7 +83,7 @@ def work(
     opened, files = tokenization.resolve(TokenizerConfig(name=str(tokenizer)))
     facts = tokenization.facts(opened, name=str(tokenizer), files=files)
     length = tokenization.resolve_length(opened, layout)
-    opening = layouts.Opening(
+    context = layouts.LayoutContext(
         tokenizer=opened,
         facts=facts,
         layout=layout,
@@ -91,8 +91,8 @@ def work(
         columns=columns,
         engine=options.get("engine", "auto"),
     )
-    tools = layouts.layout_of(layout).open_tools(opening)
-    features = layouts.layout_of(layout).features(opening, tools)
+    encoder = layouts.layout_of(layout).open_encoder(context)
+    features = layouts.layout_of(layout).features(context, encoder)
     label = (columns.label.feature,) if columns.label else ()
     deciding: dict[str, Any] = {"compression": "none", "seed": 0, "shuffle": True}
     deciding = {name: options.pop(name, default) for name, default in deciding.items()}
@@ -109,7 +109,7 @@ def work(
             **deciding,
         ),
     )
-    return Work(job=job, tools=tools, splits={split.name: split for split in splits})
+    return Work(job=job, encoder=encoder, splits={split.name: split for split in splits})
 
 
 def plan(work: Work, *, targets: float, split: str = "train") -> tuple[SplitPlan, int]:
@@ -143,16 +143,16 @@ def shard_sizes(work: Work, made: SplitPlan) -> np.ndarray:
 
 
 def _shard_size(work: Work, made: SplitPlan, index: int) -> int:
-    job, builder = work.job, work.tools.builder()
-    for first, batch in work.splits[made.split].read(made.segments(index), job.spec.columns.names):
+    job, builder = work.job, work.encoder.builder()
+    for first, batch in work.splits[made.split].read(made.row_ranges(index), job.spec.columns.names):
         rows, _ = extract(batch, job.spec.columns, first=first)
         if len(rows):
-            builder.add(work.tools.encode(rows))
+            builder.add(work.encoder.encode(rows))
     task = made.tasks()[index]
     data = [
-        records.encode_framed(columns, job.spec.schema_of(family.length)).data
-        for family in families(builder)
-        for columns in family.builder.chunks(shard_writer.generator(job, task, length=family.length))
+        records.encode_framed(columns, job.spec.schema_of(group.length)).data
+        for group in length_groups(builder)
+        for columns in group.builder.chunks(shard_writer.generator(job, task, length=group.length))
     ]
     return sum(_stored(job, data))
 

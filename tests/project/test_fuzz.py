@@ -248,13 +248,13 @@ def test_any_part_of_a_plan_is_refused_or_has_the_rows_of_its_shards(tmp_path: P
         return
     tasks = [plan_files.task_of(job, ("train", index, 3)) for index in range(3)]
     assert [task.num_rows for task in tasks] == HEADER_DOCUMENT["rows"]
-    rows = collections.Counter(row for task in tasks for row in rows_of(task.segments))
+    rows = collections.Counter(row for task in tasks for row in rows_of(task.row_ranges))
     assert rows == collections.Counter(rows_of(RANGES))
     assert all(max(task.found.file) < len(task.found.files) for task in tasks)
 
 
-def rows_of(segments: Any) -> Iterator[int]:
-    return itertools.chain.from_iterable(range(start, stop) for start, stop in segments)
+def rows_of(row_ranges: Any) -> Iterator[int]:
+    return itertools.chain.from_iterable(range(start, stop) for start, stop in row_ranges)
 
 
 SEGMENT = st.tuples(st.integers(0, 8), st.integers(1, 4)).map(lambda pair: [pair[0], sum(pair)])

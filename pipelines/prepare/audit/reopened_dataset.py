@@ -22,7 +22,7 @@ from pipelines.prepare.dataset import fingerprint, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit
 from pipelines.prepare.dataset.plan_files import PlanHeader
 from pipelines.prepare.launch import resolving
-from pipelines.prepare.layouts import Tools, layout_of
+from pipelines.prepare.layouts import BatchEncoder, layout_of
 from pipelines.prepare.options.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.plan.spec import ShardSpec
@@ -47,7 +47,7 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Schema
 from tfrecord_io.shown import without_access
 
-__all__ = ["Reopened", "reopen"]
+__all__ = ["ReopenedDataset", "reopen"]
 
 _SAMPLE_ROWS = 512
 
@@ -55,7 +55,7 @@ _NO_PLAN = "copy .prep/ again from where the dataset was made, or build it anew 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Reopened:
+class ReopenedDataset:
     """A finished dataset, the job that made it, its plans by split, and the source's rows by the source's split."""
 
     manifest: Manifest
@@ -68,24 +68,24 @@ class Reopened:
         """What the source is called: a dataset of the hub by its name, others by their kind."""
         return str(self.manifest.source.get("name") or self.manifest.source["kind"])
 
-    def open_tools(self) -> Tools:
+    def open_encoder(self) -> BatchEncoder:
         """The tokenizer with the engine that the dataset was made with, or by itself where that does not serve here.
         What is made again is compared with the manifest's digests in any case.
         """
         try:
-            return self.job.open_tools()
+            return self.job.open_encoder()
         except ConfigError:
-            return dataclasses.replace(self.job, engine="hf").open_tools()
+            return dataclasses.replace(self.job, engine="hf").open_encoder()
 
     def task(self, split: str, index: int) -> ShardTask:
         """Task `index` of a split, with its rows where they are now."""
         header = self.plans[split]
         planned = plan_files.task_of(self.job, (split, index, header.num_shards))
-        return dataclasses.replace(planned, pieces=self.pieces(split, planned.segments))
+        return dataclasses.replace(planned, pieces=self.pieces(split, planned.row_ranges))
 
-    def pieces(self, split: str, segments: Sequence[tuple[int, int]]) -> Pieces:
+    def pieces(self, split: str, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
         """Where rows of a split are now."""
-        return self.rows[self.job.splits[split].origin].pieces(segments)
+        return self.rows[self.job.splits[split].origin].pieces(row_ranges)
 
     def locate(self, split: str, row: int) -> tuple[str | None, int]:
         """The file with row `row` of a split, and the row's number there, from 0; for a hub dataset None and `row`."""
@@ -95,7 +95,7 @@ class Reopened:
         return without_access(file.path), file_row
 
 
-def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopened:
+def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> ReopenedDataset:
     """Opens the source of the dataset in `root`: where the user says it is, or else where it was.
 
     Raises: FormatError if the work folder is gone or damaged; SourceError if the source cannot be opened, or is to be
@@ -123,7 +123,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     rows = _rows(root, manifest, asked, found)
     readers, columns = _readers(found, rows, functions)
     job = _job(root, manifest, asked, source=source, readers=readers, columns=columns)
-    return Reopened(manifest=manifest, job=job, plans=headers, rows=rows)
+    return ReopenedDataset(manifest=manifest, job=job, plans=headers, rows=rows)
 
 
 def _found(source: SourceConfig, consent: Consent) -> Found:

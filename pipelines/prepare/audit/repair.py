@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.prepare import storage
 from pipelines.prepare.audit.consent import NONE, Consent
-from pipelines.prepare.audit.reopened_dataset import Reopened, reopen
+from pipelines.prepare.audit.reopened_dataset import ReopenedDataset, reopen
 from pipelines.prepare.audit.verify import Checked, verify_shard
 from pipelines.prepare.dataset import tfds
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
@@ -54,12 +54,12 @@ def repair(
             yield each.file, "its shard"
 
 
-def _remake(root: str, reopened: Reopened, remade: Sequence[tuple[str, int]]) -> Iterator[tuple[str, str]]:
+def _remake(root: str, reopened: ReopenedDataset, remade: Sequence[tuple[str, int]]) -> Iterator[tuple[str, str]]:
     """Makes whole tasks again. Of several files that a task makes, those that were sound come out as they are."""
-    tools, manifest = reopened.open_tools(), reopened.manifest
+    encoder, manifest = reopened.open_encoder(), reopened.manifest
     expected = {split: manifest.splits[split].by_task() for split, _ in remade}
     for split, task in remade:
-        shard_writer.write(reopened.task(split, task), reopened.job, tools, expected=expected[split][task])
+        shard_writer.write(reopened.task(split, task), reopened.job, encoder, expected=expected[split][task])
         for shard in expected[split][task]:
             verify_shard(root, shard, manifest if shard.length is None else manifest.bucket(shard.length))
             yield shard.name, "the source"

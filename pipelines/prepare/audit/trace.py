@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.audit.reopened_dataset import Reopened
+from pipelines.prepare.audit.reopened_dataset import ReopenedDataset
 from pipelines.prepare.dataset import rejected_rows
-from pipelines.prepare.layouts import Builder, families, layout_of, permuted
+from pipelines.prepare.layouts import Builder, layout_of, length_groups, permuted
 from pipelines.prepare.layouts.base import Lineage, Piece
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
@@ -63,7 +63,7 @@ class Traced:
 class Tracer:
     """Traces records of one dataset; those of one shard, one after another, at little cost."""
 
-    def __init__(self, dataset: Reopened) -> None:
+    def __init__(self, dataset: ReopenedDataset) -> None:
         self._dataset = dataset
         self._rows: tuple[tuple[ShardTask, int | None], _ShardRows] | None = None
 
@@ -124,23 +124,23 @@ def _which(count: int) -> str:
     return "there is only number 0" if count == 1 else f"choose 0 to {count - 1:,}"
 
 
-def _shard_rows(dataset: Reopened, task: ShardTask, *, ledger: Ledger, length: int | None) -> _ShardRows:
+def _shard_rows(dataset: ReopenedDataset, task: ShardTask, *, ledger: Ledger, length: int | None) -> _ShardRows:
     """`ledger` counts the task's rejected rows; `length` is that of the shard's rows, where there are several."""
     usable = _usable_rows(dataset, task, ledger=ledger)
     rng = shard_writer.generator(dataset.job, task, length=length)
     if layout_of(dataset.job.spec.layout).one_record and length is None:
         return _ShardRows(numbers=usable, lineage=_one_by_one(permuted(len(usable), rng)))
-    (family,) = (each for each in families(_tokenized(dataset, task)) if each.length == length)
-    return _ShardRows(numbers=usable, lineage=family.lineage(rng))
+    (group,) = (each for each in length_groups(_tokenized(dataset, task)) if each.length == length)
+    return _ShardRows(numbers=usable, lineage=group.lineage(rng))
 
 
 def _one_by_one(order: np.ndarray) -> Lineage:
     return lambda record: [Piece(int(order[record]), 0, 0)]
 
 
-def _usable_rows(dataset: Reopened, task: ShardTask, *, ledger: Ledger) -> np.ndarray:
+def _usable_rows(dataset: ReopenedDataset, task: ShardTask, *, ledger: Ledger) -> np.ndarray:
     """Row numbers int64 [N] in reading order."""
-    rows = np.concatenate([np.arange(start, stop) for start, stop in task.segments])
+    rows = np.concatenate([np.arange(start, stop) for start, stop in task.row_ranges])
     if ledger.rows_left_out:
         rows = _rows_that_stay(dataset, task, left_out=ledger.left_out)
     rejected = sum(ledger.unusable.values())
@@ -160,7 +160,7 @@ def _usable_rows(dataset: Reopened, task: ShardTask, *, ledger: Ledger) -> np.nd
     return usable
 
 
-def _rows_that_stay(dataset: Reopened, task: ShardTask, *, left_out: Mapping[str, int]) -> np.ndarray:
+def _rows_that_stay(dataset: ReopenedDataset, task: ShardTask, *, left_out: Mapping[str, int]) -> np.ndarray:
     """Row numbers int64 [N] of those that are not left out on purpose, which is asked again."""
     stay = [np.zeros(0, np.int64)]
     for first, batch in shard_writer.batches(dataset.job, task.split, task.found):
@@ -176,17 +176,17 @@ def _rows_that_stay(dataset: Reopened, task: ShardTask, *, left_out: Mapping[str
     return rows
 
 
-def _tokenized(dataset: Reopened, task: ShardTask) -> Builder:
+def _tokenized(dataset: ReopenedDataset, task: ShardTask) -> Builder:
     """The shard as it was before it was laid out."""
-    tools = dataset.open_tools()
-    builder = tools.builder()
+    encoder = dataset.open_encoder()
+    builder = encoder.builder()
     for first, batch in shard_writer.batches(dataset.job, task.split, task.found):
         rows, _ = extraction.extract(batch, dataset.job.spec.columns, first=first)
-        builder.add(tools.encode(rows))
+        builder.add(encoder.encode(rows))
     return builder
 
 
-def _contribution(dataset: Reopened, split: str, row: int, tokens: tuple[int, int] | None) -> Contribution:
+def _contribution(dataset: ReopenedDataset, split: str, row: int, tokens: tuple[int, int] | None) -> Contribution:
     names = dataset.job.spec.columns.content
     reader = dataset.job.splits[split].reader
     ((_, batch),) = reader.read(dataset.pieces(split, [(row, row + 1)]), names)

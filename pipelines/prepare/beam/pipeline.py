@@ -30,11 +30,11 @@ from pipelines.prepare.beam.transforms import (
     Ingest,
     WriteShard,
     WriteShards,
-    share_tools,
+    share_encoder,
 )
 from pipelines.prepare.dataset import own_files, plan_files
 from pipelines.prepare.dataset.job import Job
-from pipelines.prepare.layouts import Tools
+from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.sources.ingest import ingest_tasks
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
@@ -51,17 +51,17 @@ def run(
     tasks: Sequence[ShardTask],
     arguments: CommitArguments,
     *,
-    tools: Tools,
+    encoder: BatchEncoder,
     workers: int | None,
     beam_args: Sequence[str],
 ) -> None:
-    """Makes the shards of `tasks` and commits. `tools` are the launcher's own, for workers that are its threads.
+    """Makes the shards of `tasks` and commits. `encoder` is the launcher's own, for workers that are its threads.
 
     Raises: the PrepError of a worker as it was; PrepError for whatever else ends a job of other processes.
     """
     options = parse(beam_args, workers=workers)
     if is_embedded(options):
-        share_tools(job, tools)
+        share_encoder(job, encoder)
     threads = take_threads(options) if is_embedded(options) else None
 
     def add(pipeline: beam.Pipeline, sign: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The DoFns. Each adapts: it unpickles a job, opens the tools where it runs, and calls plain functions."""
+"""The DoFns. Each only adapts: it unpickles a job, opens the encoder where it runs, and calls plain functions."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from pipelines.prepare.dataset import commit, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
 from pipelines.prepare.dataset.receipts import Receipt
-from pipelines.prepare.layouts import Tools
+from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.process.stopwatch import Stopwatch
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
 
-__all__ = ["FAILURES", "Commit", "CommitArguments", "Ingest", "WriteShard", "WriteShards", "share_tools"]
+__all__ = ["FAILURES", "Commit", "CommitArguments", "Ingest", "WriteShard", "WriteShards", "share_encoder"]
 
 FAILURES = failures.Failures()
 
-_tools_lock = threading.Lock()
-_tools: dict[str, Tools] = {}
+_encoders_lock = threading.Lock()
+_encoders: dict[str, BatchEncoder] = {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class WriteShard(beam.DoFn):
         self._job = job
         self._versions = versions or {}
         self._sign = sign
-        self._tools: Tools | None = None
+        self._encoder: BatchEncoder | None = None
 
     def setup(self) -> None:
         """Loads the tokenizer, once for each worker."""
@@ -56,7 +56,7 @@ class WriteShard(beam.DoFn):
             packaging.require_versions(self._versions)
             if self._sign:
                 storage.write_bytes(self._sign, b"", inside=self._job.root)
-            self._tools = _shared_tools(self._job)
+            self._encoder = _shared_encoder(self._job)
 
     def process(self, key: TaskKey) -> Iterator[Receipt]:
         """One task's key in, one receipt out."""
@@ -66,10 +66,10 @@ class WriteShard(beam.DoFn):
 
     def make(self, key: TaskKey) -> tuple[Receipt, Stopwatch]:
         """The task's receipt, and how long its stages took."""
-        assert self._tools is not None, "Beam calls setup before process"
+        assert self._encoder is not None, "Beam calls setup before process"
         clock = Stopwatch()
         with FAILURES.remembered():
-            return shard_writer.write(plan_files.task_of(self._job, key), self._job, self._tools, clock=clock), clock
+            return shard_writer.write(plan_files.task_of(self._job, key), self._job, self._encoder, clock=clock), clock
 
 
 class WriteShards(beam.DoFn):
@@ -164,23 +164,23 @@ class Commit(beam.DoFn):
         yield self._job.fingerprint
 
 
-def _shared_tools(job: Job) -> Tools:
-    """The process's tools for a job. Only the last job's are kept."""
-    with _tools_lock:
-        if (found := _tools.get(job.work_path())) is not None:
+def _shared_encoder(job: Job) -> BatchEncoder:
+    """Return this process's encoder for a job, opening it on first use. Only the last job's is kept."""
+    with _encoders_lock:
+        if (found := _encoders.get(job.work_path())) is not None:
             return found
-        opened = job.open_tools()
+        opened = job.open_encoder()
         _keep(job, opened)
         return opened
 
 
-def share_tools(job: Job, tools: Tools) -> None:
-    """Gives the launcher's tools to the workers that are its threads."""
-    with _tools_lock:
-        _keep(job, tools)
+def share_encoder(job: Job, encoder: BatchEncoder) -> None:
+    """Let workers that are threads of the launcher use its encoder."""
+    with _encoders_lock:
+        _keep(job, encoder)
 
 
-def _keep(job: Job, tools: Tools) -> None:
-    _tools.clear()
-    if tools.concurrent:
-        _tools[job.work_path()] = tools
+def _keep(job: Job, encoder: BatchEncoder) -> None:
+    _encoders.clear()
+    if encoder.concurrent:
+        _encoders[job.work_path()] = encoder

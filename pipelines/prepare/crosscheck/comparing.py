@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare.crosscheck.odd_rows import OddRows
-from pipelines.prepare.layouts import Encoded, Tools
+from pipelines.prepare.layouts import BatchEncoder, Encoded
 from pipelines.prepare.sources.columns.extraction import Rows
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 
 __all__ = ["ONE_IN", "CrossCheck", "EngineMismatch", "TokensDiffer", "chosen", "engine_of"]
 
@@ -62,9 +62,9 @@ class TokensDiffer(Exception):
         self.row = row
 
 
-def engine_of(tools: Tools) -> str:
+def engine_of(encoder: BatchEncoder) -> str:
     """The engine's name and version, as receipts and manifests have it."""
-    return f"{tools.engine} {tools.engine_version}"
+    return f"{encoder.engine} {encoder.engine_version}"
 
 
 class CrossCheck:
@@ -73,10 +73,10 @@ class CrossCheck:
     reference falls behind.
     """
 
-    def __init__(self, tools: Tools, *, pool: concurrent.futures.Executor | None = None) -> None:
+    def __init__(self, encoder: BatchEncoder, *, pool: concurrent.futures.Executor | None = None) -> None:
         self.rows_checked = 0
-        self._reference = tools.reference
-        self._odd_rows = OddRows(tools.added) if tools.reference is not None else None
+        self._reference = encoder.reference
+        self._odd_rows = OddRows(encoder.added) if encoder.reference is not None else None
         self._pool = pool
         self._waiting: list[_Sampled] = []
         self._begun: collections.deque[concurrent.futures.Future[int]] = collections.deque()
@@ -107,7 +107,7 @@ class CrossCheck:
         while self._begun:
             self._await()
 
-    def _begin(self, reference: Tools) -> None:
+    def _begin(self, reference: BatchEncoder) -> None:
         sampled = _Sampled.joined(self._waiting)
         self._waiting.clear()
         if self._pool is None:
@@ -141,7 +141,7 @@ class _Sampled:
             encoded=Encoded.joined([part.encoded for part in parts]),
         )
 
-    def compared(self, reference: Tools) -> int:
+    def compared(self, reference: BatchEncoder) -> int:
         """How many rows there are. Raises: TokensDiffer if the reference gives something else for one of them."""
         differ = self.differ_from(reference.encode(self.rows))
         if differ.any():
@@ -160,7 +160,7 @@ class _Sampled:
         return differ
 
 
-def _runs_differ(one: TokenRuns, other: TokenRuns) -> np.ndarray:
+def _runs_differ(one: RaggedTokens, other: RaggedTokens) -> np.ndarray:
     """Bool [N]."""
     differ = one.lengths != other.lengths
     for index in np.flatnonzero(~differ):

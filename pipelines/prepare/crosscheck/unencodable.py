@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipelines.prepare.layouts import Encoded, Tools
+from pipelines.prepare.layouts import BatchEncoder, Encoded
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize import library_failures
 from tfrecord_io.errors import TokenizerError
@@ -15,21 +15,23 @@ __all__ = ["encode"]
 _NAMED = 5
 
 
-def encode(tools: Tools, rows: Rows, *, split: str, numbers: np.ndarray) -> Encoded:
-    """`tools.encode(rows)`; `numbers` int64 [N] are the rows' places in the split.
+def encode(encoder: BatchEncoder, rows: Rows, *, split: str, numbers: np.ndarray) -> Encoded:
+    """`encoder.encode(rows)`; `numbers` int64 [N] are the rows' places in the split.
 
     Raises: TokenizerError, which names the rows, if the tokenizer fails on some of them.
     """
     try:
-        return tools.encode(rows)
+        return encoder.encode(rows)
     except BaseException as error:
         if not library_failures.is_failure(error):
             raise
-        raise _naming_rows(error, tools, rows, split=split, numbers=numbers) from error
+        raise _naming_rows(error, encoder, rows, split=split, numbers=numbers) from error
 
 
-def _naming_rows(error: BaseException, tools: Tools, rows: Rows, *, split: str, numbers: np.ndarray) -> TokenizerError:
-    causes = [_failure(tools, rows.take(np.array([index]))) for index in range(len(rows))]
+def _naming_rows(
+    error: BaseException, encoder: BatchEncoder, rows: Rows, *, split: str, numbers: np.ndarray
+) -> TokenizerError:
+    causes = [_failure(encoder, rows.take(np.array([index]))) for index in range(len(rows))]
     failing = [index for index, cause in enumerate(causes) if cause]
     named = [f"{numbers[index]:,}" for index in failing[:_NAMED]]
     if len(failing) > _NAMED:
@@ -40,10 +42,10 @@ def _naming_rows(error: BaseException, tools: Tools, rows: Rows, *, split: str, 
     return TokenizerError(f"{which} of {split}: {cause}", remedy=library_failures.REMEDY)
 
 
-def _failure(tools: Tools, row: Rows) -> str:
+def _failure(encoder: BatchEncoder, row: Rows) -> str:
     """What the tokenizer says of the row; empty if it does not fail on it."""
     try:
-        tools.encode(row)
+        encoder.encode(row)
     except BaseException as error:
         if not library_failures.is_failure(error):
             raise

@@ -14,7 +14,7 @@ from pipelines.prepare import layouts, storage
 from pipelines.prepare.dataset import engine_mismatch
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.options.config import EngineName
-from pipelines.prepare.plan.planning import Segments, ShardTask
+from pipelines.prepare.plan.planning import RowRanges, ShardTask
 from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.rows.reading import RowReader
 from pipelines.prepare.tokenize import tokenization
@@ -32,7 +32,7 @@ class JobSplit:
     """One split of the output: [start, stop) `ranges` of rows of the source's split `origin`, and how to read them."""
 
     origin: str
-    ranges: Segments
+    ranges: RowRanges
     reader: RowReader
 
     @property
@@ -80,14 +80,14 @@ class Job:
         """Where a task's rejected rows go, if there are any."""
         return storage.join(self.root, rejected_path(task.split, task.index))
 
-    def open_tools(self) -> layouts.Tools:
+    def open_encoder(self) -> layouts.BatchEncoder:
         """Loads the tokenizer from the job's folder and makes it ready, without an engine that was mismatch.
 
         Raises: FormatError if it is not the one that was saved there.
         """
         tokenizer = tokenization.load(tokenizer_files(self))
         engine: EngineName = self.engine if engine_mismatch.read(self) is None else "hf"
-        opening = layouts.Opening(
+        context = layouts.LayoutContext(
             tokenizer=tokenizer,
             facts=self.spec.facts,
             layout=self.spec.layout,
@@ -95,7 +95,7 @@ class Job:
             columns=self.spec.columns,
             engine=engine,
         )
-        return layouts.layout_of(self.spec.layout).open_tools(opening)
+        return layouts.layout_of(self.spec.layout).open_encoder(context)
 
 
 def rejected_path(split: str, index: int) -> str:

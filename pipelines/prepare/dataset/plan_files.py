@@ -28,7 +28,7 @@ from pipelines.prepare.dataset import plan_parts, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.dataset.plan_parts import Part
-from pipelines.prepare.plan.planning import Segments, ShardTask, SplitPlan, require_partition
+from pipelines.prepare.plan.planning import RowRanges, ShardTask, SplitPlan, require_partition
 from pipelines.prepare.sources.formats.groups import Groups, Pieces, StoredFile
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 from tfrecord_io.format import json_fields
@@ -70,7 +70,7 @@ class PlanHeader:
 
     split: str
     origin: str
-    ranges: Segments
+    ranges: RowRanges
     predicted_bytes: int
     rows: tuple[int, ...]
     part_shards: int
@@ -162,7 +162,7 @@ def read_header(job: Job, split: str) -> PlanHeader | None:
     return read_header_in(job.work_path(split), split=split, origin=asked.origin, ranges=asked.ranges, root=job.root)
 
 
-def read_header_in(folder: str, *, split: str, origin: str, ranges: Segments, root: str) -> PlanHeader | None:
+def read_header_in(folder: str, *, split: str, origin: str, ranges: RowRanges, root: str) -> PlanHeader | None:
     """The plan in the `folder` of a split, or None, if it is of these rows. Raises: as `read_header`."""
     path = storage.join(folder, _HEADER)
     try:
@@ -314,11 +314,11 @@ def _read_part(path: str, digest: str, first: int, rows: tuple[int, ...]) -> Par
 _cached_part = functools.lru_cache(maxsize=_PARTS_HELD)(_read_part)
 
 
-def _segments(value: Any) -> Segments:
-    segments = tuple((count(start), count(stop)) for start, stop in map(items, items(value)))
-    if not segments or any(stop <= start for start, stop in segments):
+def _segments(value: Any) -> RowRanges:
+    row_ranges = tuple((count(start), count(stop)) for start, stop in map(items, items(value)))
+    if not row_ranges or any(stop <= start for start, stop in row_ranges):
         raise ValueError("row ranges, expected [start, stop) with 0 <= start < stop")
-    return segments
+    return row_ranges
 
 
 def _shown(origin: str, ranges: Sequence[tuple[int, int]]) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare import storage
-from pipelines.prepare.plan.planning import Segments
+from pipelines.prepare.plan.planning import RowRanges
 from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow, told_apart
 from pipelines.prepare.sources.rows.left_out import without_codes
 from tfrecord_io.errors import FormatError
@@ -27,12 +27,12 @@ _REMAKE = "run `prep-tfrecords verify --repair` on the dataset, which writes it 
 
 
 class Rejects:
-    """The rejected rows of one task, which reads `segments`."""
+    """The rejected rows of one task, which reads `row_ranges`."""
 
-    def __init__(self, segments: Segments) -> None:
+    def __init__(self, row_ranges: RowRanges) -> None:
         self.by_reason: dict[str, int] = {}
         self.first: list[RejectedRow] = []
-        self._segments = segments
+        self._segments = row_ranges
         self._lines: list[bytes] = []
 
     @property

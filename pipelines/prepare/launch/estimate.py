@@ -52,7 +52,7 @@ class Estimate:
 
 def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimates every split that `build` would make. Nothing is written."""
-    with ingesting.resolved_for_looking(resolving.begin(config)) as resolved:
+    with ingesting.resolved_for_looking(resolving.open_request(config)) as resolved:
         splits = resolved.job.splits
         planned = {split: plan_one(resolved, split, config) for split in splits}
         warn_of_padding(planned.values(), resolved, config)
@@ -71,7 +71,7 @@ def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, ro
         rows_rejected=planned.unusable.num_rows,
         rows_filtered=left_out.get(FILTERED, 0),
         rows_in_other_splits=sum(left_out.get(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT)),
-        shards=planned.plan.num_shards * len(sample.family_shares),
+        shards=planned.plan.num_shards * len(sample.length_shares),
         num_bytes=planned.plan.predicted_bytes,
         # Bytes of records, not of texts: of a long text, records may hold little.
         num_tokens=round(sample.num_tokens * planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)),
@@ -79,7 +79,7 @@ def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, ro
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
         layouts=_compared(sample, resolved, shard_bytes=config.output.shard_bytes, rows=usable),
         steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.steps),
-        engine=engine_of(resolved.tools),
+        engine=engine_of(resolved.encoder),
     )
 
 

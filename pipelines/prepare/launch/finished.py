@@ -9,7 +9,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import engine_mismatch, fingerprint, own_files, source_record, tfds
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import resolving
-from pipelines.prepare.launch.resolving import Begun
+from pipelines.prepare.launch.resolving import OpenedRequest
 from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import FormatError
@@ -19,18 +19,18 @@ from tfrecord_io.manifest import Manifest, Split
 __all__ = ["find"]
 
 
-def find(begun: Begun, items: Mapping[str, Any]) -> tuple[Manifest, list[str]] | None:
+def find(request: OpenedRequest, items: Mapping[str, Any]) -> tuple[Manifest, list[str]] | None:
     """The dataset in the output and the splits that are asked for, if nothing is left to do for them; else None.
 
     `items` are what the fingerprint covers. Raises: ManifestError if the manifest is damaged.
     """
-    config = begun.config
+    config = request.config
     root = config.output.root
     manifest = own_files.read_manifest(root)
     if manifest is None or manifest.fingerprint != fingerprint.fingerprint_of(items):
         return None
-    rows = _rows(begun, manifest)
-    if rows is None or not set(selection.needed(config.source, list(begun.found.listing.splits))) <= set(rows):
+    rows = _rows(request, manifest)
+    if rows is None or not set(selection.needed(config.source, list(request.found.listing.splits))) <= set(rows):
         return None
     chosen = selection.selected(config.source, rows)
     if not all(name in manifest.splits and _is_same(manifest, each) for name, each in chosen.items()):
@@ -66,13 +66,13 @@ def _is_whole(root: str, manifest: Manifest, splits: Sequence[Split]) -> bool:
     )
 
 
-def _rows(begun: Begun, manifest: Manifest) -> dict[str, int] | None:
+def _rows(request: OpenedRequest, manifest: Manifest) -> dict[str, int] | None:
     """The rows of the source's splits, as the job found them; None if that is not known, or the source has moved since,
     which is to be written down for `verify --repair` and `trace`.
     """
-    here = resolving.source_place(begun.config.source, begun.found, begun.functions)
+    here = resolving.source_place(request.config.source, request.found, request.functions)
     try:
-        place = dict(source_record.read(begun.config.output.root, manifest.fingerprint))
+        place = dict(source_record.read(request.config.output.root, manifest.fingerprint))
         rows = {name: count(rows) for name, rows in mapping(place.pop("rows")).items()}
         return rows if place == {"more": [], **here} else None
     except (FormatError, *WRONG):

@@ -22,7 +22,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import resolving
-from pipelines.prepare.launch.resolving import Begun, Resolved
+from pipelines.prepare.launch.resolving import OpenedRequest, Resolved
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
 from pipelines.prepare.sources.ingest import ingest, ingest_tasks, relay
@@ -34,27 +34,27 @@ from tfrecord_io.errors import ConfigError, OutputError
 __all__ = ["resolved", "resolved_for_looking"]
 
 
-def resolved(begun: Begun) -> Resolved:
+def resolved(request: OpenedRequest) -> Resolved:
     """The job of a build, with the copy of its source wherever workers read it.
 
     Raises: as `resolving.finish`; SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
-    config = begun.config
+    config = request.config
     root = config.output.root
     keep = _kept_at(config)
-    place = _Place.of(begun, home=keep or storage.join(root, WORK_FOLDER), inside=None if keep else root)
-    begun = _with_copies(begun, place)
-    found = _finish(begun, place, run=lambda tasks: _ingest(tasks, begun, place))
+    place = _Place.of(request, home=keep or storage.join(root, WORK_FOLDER), inside=None if keep else root)
+    request = _with_copies(request, place)
+    found = _finish(request, place, run=lambda tasks: _ingest(tasks, request, place))
     goes = place.folder if keep is None else None
     return dataclasses.replace(found, job=dataclasses.replace(found.job, ingested=goes))
 
 
 @contextlib.contextmanager
-def resolved_for_looking(begun: Begun) -> Iterator[Resolved]:
+def resolved_for_looking(request: OpenedRequest) -> Iterator[Resolved]:
     """The job of a build that is not made: what has to be ingested is in a temporary folder while the context lasts."""
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
-        place = _Place.of(begun, home=_kept_at(begun.config) or folder)
-        yield _finish(begun, place, run=lambda tasks: _ingest_here(tasks, begun))
+        place = _Place.of(request, home=_kept_at(request.config) or folder)
+        yield _finish(request, place, run=lambda tasks: _ingest_here(tasks, request))
 
 
 def _kept_at(config: PrepareConfig) -> str | None:
@@ -83,23 +83,23 @@ class _Place:
     inside: str | None
 
     @classmethod
-    def of(cls, begun: Begun, *, home: str, inside: str | None = None) -> _Place:
-        listing = begun.found.listing
-        types = {name: begun.found.types(name) for name in listing.splits}
+    def of(cls, request: OpenedRequest, *, home: str, inside: str | None = None) -> _Place:
+        listing = request.found.listing
+        types = {name: request.found.types(name) for name in listing.splits}
         return cls(folder=ingest_tasks.folder_of(home, listing, types), inside=inside)
 
 
-def _finish(begun: Begun, place: _Place, *, run: opening.Ingest) -> Resolved:
-    with _naming_its_option(begun.config):
+def _finish(request: OpenedRequest, place: _Place, *, run: opening.Ingest) -> Resolved:
+    with _naming_its_option(request.config):
         groups = opening.locate(
-            begun.found,
-            resolving.needed_splits(begun),
+            request.found,
+            resolving.needed_splits(request),
             folder=place.folder,
             inside=place.inside,
-            columns=resolving.columns_read(begun.config),
+            columns=resolving.columns_read(request.config),
             run=run,
         )
-    return resolving.finish(begun, groups)
+    return resolving.finish(request, groups)
 
 
 @contextlib.contextmanager
@@ -113,30 +113,30 @@ def _naming_its_option(config: PrepareConfig) -> Iterator[None]:
         raise OutputError(error.cause, remedy=error.remedy.replace("an --output", "a --keep-ingested")) from error
 
 
-def _with_copies(begun: Begun, place: _Place) -> Begun:
+def _with_copies(request: OpenedRequest, place: _Place) -> OpenedRequest:
     """With copies of the files that workers cannot read, if there are any."""
-    if _works_here(begun):
-        return begun
-    found, root = begun.found, begun.config.output.root
-    every = [file for name in resolving.needed_splits(begun) for file in found.listing.splits[name]]
+    if _works_here(request):
+        return request
+    found, root = request.found, request.config.output.root
+    every = [file for name in resolving.needed_splits(request) for file in found.listing.splits[name]]
     if storage.local_path(root) is not None:  # workers that share the output's disk have the source's too
         every = [file for file in every if "://" in file.path]
     needs_token = found.listing.needs_token
     files = [file for file in every if not relay.readable_by_workers(file, needs_token=needs_token)]
     if not files:
-        return begun
+        return request
     stages.begin(
         f"passing {len(files):,} files on to where workers read them, {sum(f.size for f in files) / 1e6:,.1f} MB"
     )
     copies = relay.relay(files, folder=place.folder, addresses=found.addresses, inside=place.inside)
-    return dataclasses.replace(begun, found=dataclasses.replace(found, copies=copies))
+    return dataclasses.replace(request, found=dataclasses.replace(found, copies=copies))
 
 
-def _ingest(tasks: Sequence[IngestTask], begun: Begun, place: _Place) -> None:
+def _ingest(tasks: Sequence[IngestTask], request: OpenedRequest, place: _Place) -> None:
     if place.inside is not None:  # two copies may be more than there is room for
         reservation.remove_copies(place.inside, but=place.folder)
-    if _works_here(begun):
-        _ingest_here(tasks, begun)
+    if _works_here(request):
+        _ingest_here(tasks, request)
         return
     from pipelines.prepare.beam import pipeline
 
@@ -144,16 +144,16 @@ def _ingest(tasks: Sequence[IngestTask], begun: Begun, place: _Place) -> None:
     pipeline.run_ingest(
         tasks,
         folder=place.folder,
-        root=begun.config.output.root,
-        name=begun.config.output.name,
-        workers=begun.config.workers,
-        beam_args=begun.config.beam_args,
+        root=request.config.output.root,
+        name=request.config.output.name,
+        workers=request.config.workers,
+        beam_args=request.config.beam_args,
     )
 
 
-def _ingest_here(tasks: Sequence[IngestTask], begun: Begun) -> None:
+def _ingest_here(tasks: Sequence[IngestTask], request: OpenedRequest) -> None:
     _tell(tasks)
-    ingest.ingest_all(tasks, threads=begun.config.workers or _cores(), addresses=begun.found.addresses)
+    ingest.ingest_all(tasks, threads=request.config.workers or _cores(), addresses=request.found.addresses)
     # What the readers needed is of no more use, and shards will want the room.
     memory.give_back()
 
@@ -163,13 +163,13 @@ def _tell(tasks: Sequence[IngestTask]) -> None:
     stages.begin(f"ingesting {len(whole):,} files of {sum(whole.values()) / 1e6:,.1f} MB")
 
 
-def _works_here(begun: Begun) -> bool:
+def _works_here(request: OpenedRequest) -> bool:
     """Whether all work is done by threads of this process."""
-    if not begun.config.beam_args:
+    if not request.config.beam_args:
         return True
     from pipelines.prepare.beam import options
 
-    return options.is_embedded(options.parse(begun.config.beam_args))
+    return options.is_embedded(options.parse(request.config.beam_args))
 
 
 def _cores() -> int:

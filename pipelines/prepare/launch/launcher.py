@@ -74,15 +74,15 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
         options.check(config.beam_args, root=config.output.root)
     elif not os.path.exists(os.path.join(config.output.root, manifest.FILE_NAME)):
         _import_soon()
-    begun = resolving.begin(config)
-    root, items = config.output.root, begun.items()
+    request = resolving.open_request(config)
+    root, items = config.output.root, request.items()
     reservation.check(root, items=items, overwrite=config.overwrite)
     with locking.held(root, work_folder=WORK_FOLDER):
         reservation.check(root, items=items, overwrite=config.overwrite)
-        if items is not None and not config.overwrite and (found := finished.find(begun, items)):
+        if items is not None and not config.overwrite and (found := finished.find(request, items)):
             reservation.sweep(root)
             return _kept(*found, seconds=time.perf_counter() - began)
-        resolved = ingesting.resolved(begun)
+        resolved = ingesting.resolved(request)
         try:
             tasks = _planned_tasks(resolved, config)
         except FingerprintMismatchError:
@@ -139,16 +139,16 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     job = resolved.job
     source = resolved.source.splits[split]
     stages.begin(f"sampling {source.num_rows:,} rows of {split}")
-    sample = measure(job.spec, resolved.tools, source)
+    sample = measure(job.spec, resolved.encoder, source)
     if sample is None:
-        raise _none_usable(split, sample_rows.reasons(job.spec, resolved.tools, source))
+        raise _none_usable(split, sample_rows.reasons(job.spec, resolved.encoder, source))
     if config.output.shard_bytes < sample.record_bytes:
         raise ConfigError(
             f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",
             remedy="give a larger --shard-size; the default is 100MB",
         )
     # Of several files that a task makes, the largest is to have the size of a shard.
-    task_bytes = round(config.output.shard_bytes / max(sample.family_shares))
+    task_bytes = round(config.output.shard_bytes / max(sample.length_shares))
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=task_bytes)
     expected = forecast(job.spec, source, sample, block_rows=rows)
     plan = plan_split(
@@ -239,7 +239,7 @@ def _make(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig) -
         resolved.job,
         missing,
         transforms.CommitArguments(**arguments),
-        tools=resolved.tools,
+        encoder=resolved.encoder,
         workers=config.workers,
         beam_args=config.beam_args,
     )

@@ -1,6 +1,6 @@
 """From a request to a job, in two steps, since the rows of some sources have to be ingested in between.
 
-begin     source and tokenizer opened side by side, columns checked by their types, the fingerprint
+open      source and tokenizer opened side by side, columns checked by their types, the fingerprint
 finish    rows located: splits chosen, label names collected, the job complete
 """
 
@@ -37,15 +37,15 @@ from tfrecord_io.schema import Schema
 from tfrecord_io.shown import without_access
 
 __all__ = [
-    "Begun",
+    "OpenedRequest",
     "Resolved",
-    "begin",
     "changed_readers",
     "columns_read",
     "divided",
     "finish",
     "job_split",
     "needed_splits",
+    "open_request",
     "source_place",
     "whole_split",
 ]
@@ -54,9 +54,10 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Begun:
-    """A request of which the rows are not located yet. `columns` and `tools` are None where the user's functions decide
-    the columns, which only rows can tell.
+class OpenedRequest:
+    """A request whose rows are not located yet.
+
+    `columns` and `encoder` are None where the user's functions decide the columns, which only rows can tell.
     """
 
     config: PrepareConfig
@@ -67,11 +68,11 @@ class Begun:
     facts: TokenizerFacts
     length: int
     columns: ColumnPlan | None
-    tools: layouts.Tools | None
+    encoder: layouts.BatchEncoder | None
 
-    def opening(self, columns: ColumnPlan) -> layouts.Opening:
-        """What a layout's tools are opened with."""
-        return layouts.Opening(
+    def layout_context(self, columns: ColumnPlan) -> layouts.LayoutContext:
+        """Return what a layout opens its encoder with."""
+        return layouts.LayoutContext(
             tokenizer=self.tokenizer,
             facts=self.facts,
             layout=self.config.layout,
@@ -93,7 +94,7 @@ class Resolved:
     job: Job
     source: Source
     tokenizer: Any
-    tools: layouts.Tools
+    encoder: layouts.BatchEncoder
     tokenizer_files: tokenization.Files
     items: Mapping[str, Any]
     place: Mapping[str, Any]
@@ -109,7 +110,7 @@ class Resolved:
         )
 
 
-def begin(config: PrepareConfig) -> Begun:
+def open_request(config: PrepareConfig) -> OpenedRequest:
     """Opens the source and the tokenizer, and checks what can be checked without a row.
 
     Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written.
@@ -126,7 +127,7 @@ def begin(config: PrepareConfig) -> Begun:
     facts = tokenization.facts(tokenizer, name=config.tokenizer.name, files=files)
     if config.layout.add_bos and facts.bos_id is None:
         raise tokenization.no_bos(config.tokenizer.name)
-    begun = Begun(
+    request = OpenedRequest(
         config=config,
         functions=functions,
         found=found,
@@ -135,12 +136,12 @@ def begin(config: PrepareConfig) -> Begun:
         facts=facts,
         length=tokenization.resolve_length(tokenizer, config.layout),
         columns=columns,
-        tools=None,
+        encoder=None,
     )
     if columns is None:
-        return begun
+        return request
     # What the tokenizer cannot do shows here: before anything is ingested, and not on a worker.
-    return dataclasses.replace(begun, tools=_open_tools(begun, columns))
+    return dataclasses.replace(request, encoder=_open_encoder(request, columns))
 
 
 def columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
@@ -152,45 +153,45 @@ def columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
     return tuple(name for name in names if name is not None)
 
 
-def needed_splits(begun: Begun) -> Collection[str]:
+def needed_splits(request: OpenedRequest) -> Collection[str]:
     """The source's splits whose rows are read: those asked for, and for the names of string labels every one."""
-    every = begun.found.listing.splits
-    columns = begun.columns
+    every = request.found.listing.splits
+    columns = request.columns
     has_names = columns is None or any(plan and plan.kind == "string" for plan in (columns.label, columns.tags))
-    return list(every) if has_names else selection.needed(begun.config.source, list(every))
+    return list(every) if has_names else selection.needed(request.config.source, list(every))
 
 
-def finish(begun: Begun, groups: Mapping[str, Groups]) -> Resolved:
+def finish(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
     """Decides everything that is left open, now that rows can be read.
 
-    Raises: as `begin`; SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
+    Raises: as `open_request`; SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
     """
-    source, columns, held = _source_of(begun, groups)
-    tools = begun.tools if columns == begun.columns else None
-    tools = tools or _open_tools(begun, columns)
-    if bucket_lengths.automatic(begun.config.layout.bucket_lengths):
-        begun = _with_lengths(begun, columns, tools, source=source)
-        tools = _open_tools(begun, columns)
-    items = _fingerprint_items(begun, held)
+    source, columns, held = _source_of(request, groups)
+    encoder = request.encoder if columns == request.columns else None
+    encoder = encoder or _open_encoder(request, columns)
+    if bucket_lengths.automatic(request.config.layout.bucket_lengths):
+        request = _with_lengths(request, columns, encoder, source=source)
+        encoder = _open_encoder(request, columns)
+    items = _fingerprint_items(request, held)
     return Resolved(
-        job=_job(begun, columns, tools, source=source, fingerprint=fingerprint.fingerprint_of(items)),
+        job=_job(request, columns, encoder, source=source, fingerprint=fingerprint.fingerprint_of(items)),
         source=source,
-        tokenizer=begun.tokenizer,
-        tools=tools,
-        tokenizer_files=begun.tokenizer_files,
+        tokenizer=request.tokenizer,
+        encoder=encoder,
+        tokenizer_files=request.tokenizer_files,
         items=items,
         place={
-            **source_place(begun.config.source, begun.found, begun.functions),
+            **source_place(request.config.source, request.found, request.functions),
             "rows": {name: each.total_rows for name, each in groups.items()},
         },
     )
 
 
-def _source_of(begun: Begun, groups: Mapping[str, Groups]) -> tuple[Source, ColumnPlan, tuple[HoldOut, ...]]:
+def _source_of(request: OpenedRequest, groups: Mapping[str, Groups]) -> tuple[Source, ColumnPlan, tuple[HoldOut, ...]]:
     """The splits with their rows, taken through the user's functions, what their columns are, and what is held out."""
-    config, found = begun.config, begun.found
+    config, found = request.config, request.found
     asked = selection.needed(config.source, list(found.listing.splits))
-    readers, columns = changed_readers(found, groups, begun.functions, asked=asked)
+    readers, columns = changed_readers(found, groups, request.functions, asked=asked)
     every = {name: whole_split(name, groups[name], reader) for name, reader in readers.items()}
     chosen = selection.choose(config.source, {name: groups[name] for name in asked}, readers)
     source = Source(splits=chosen, all_splits=every, columns=columns, identity=found.listing.identity)
@@ -248,17 +249,19 @@ def _find(config: PrepareConfig, functions: Sequence[UserFunction]) -> tuple[Fou
     return found, plan_types(config.source, columns, kind=found.listing.identity["kind"], inputs=inputs)
 
 
-def _open_tools(begun: Begun, columns: ColumnPlan) -> layouts.Tools:
-    tools = layouts.layout_of(begun.config.layout).open_tools(begun.opening(columns))
-    if begun.config.engine == "auto" and tools.reference is None:
-        reasons = engines.why_slow(begun.tokenizer, dtype=id_dtype(begun.facts.vocab_size))
+def _open_encoder(request: OpenedRequest, columns: ColumnPlan) -> layouts.BatchEncoder:
+    encoder = layouts.layout_of(request.config.layout).open_encoder(request.layout_context(columns))
+    if request.config.engine == "auto" and encoder.reference is None:
+        reasons = engines.why_slow(request.tokenizer, dtype=id_dtype(request.facts.vocab_size))
         _log.warning("no fast engine makes these rows, so that it takes about ten times as long (%s)", reasons)
-    return tools
+    return encoder
 
 
-def _job(begun: Begun, columns: ColumnPlan, tools: layouts.Tools, *, source: Source, fingerprint: str) -> Job:
-    config = begun.config
-    features = layouts.layout_of(config.layout).features(begun.opening(columns), tools)
+def _job(
+    request: OpenedRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source, fingerprint: str
+) -> Job:
+    config = request.config
+    features = layouts.layout_of(config.layout).features(request.layout_context(columns), encoder)
     label = (columns.label.feature,) if columns.label else ()
     return Job(
         root=config.output.root,
@@ -271,8 +274,8 @@ def _job(begun: Begun, columns: ColumnPlan, tools: layouts.Tools, *, source: Sou
             columns=columns,
             schema=Schema((*features, *label, *columns.kept)),
             layout=config.layout,
-            length=begun.length,
-            facts=begun.facts,
+            length=request.length,
+            facts=request.facts,
             compression=config.output.compression,
             seed=config.seed,
             shuffle=config.shuffle,
@@ -285,28 +288,30 @@ def job_split(split: SplitSource) -> JobSplit:
     return JobSplit(origin=split.origin, ranges=split.ranges, reader=split.reader)
 
 
-def _with_lengths(begun: Begun, columns: ColumnPlan, tools: layouts.Tools, *, source: Source) -> Begun:
+def _with_lengths(
+    request: OpenedRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source
+) -> OpenedRequest:
     """The request with the lengths that suit a sample of its rows, in place of `auto:K`.
 
     Raises: RowsRejectedError if no row of the sample can be used.
     """
     from pipelines.prepare.plan import sampling
 
-    config = begun.config
+    config = request.config
     plain = dataclasses.replace(
-        begun, config=dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
+        request, config=dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))
     )
-    job = _job(plain, columns, tools, source=source, fingerprint="")
-    row_tokens, weights = sampling.row_lengths(job.spec, tools, source.splits)
+    job = _job(plain, columns, encoder, source=source, fingerprint="")
+    row_tokens, weights = sampling.row_lengths(job.spec, encoder, source.splits)
     chosen = bucket_lengths.choose(
         row_tokens,
         count=bucket_lengths.automatic(config.layout.bucket_lengths) or 1,
-        longest=begun.length,
+        longest=request.length,
         fixed=config.layout.max_length is not None,
         weights=weights,
     )
     layout = dataclasses.replace(config.layout, bucket_lengths=chosen, max_length=chosen[-1])
-    return dataclasses.replace(begun, config=dataclasses.replace(config, layout=layout), length=chosen[-1])
+    return dataclasses.replace(request, config=dataclasses.replace(config, layout=layout), length=chosen[-1])
 
 
 def _address(dataset: str, identity: Mapping[str, Any]) -> str:
@@ -315,14 +320,14 @@ def _address(dataset: str, identity: Mapping[str, Any]) -> str:
     return os.path.abspath(os.path.expanduser(dataset))
 
 
-def _fingerprint_items(begun: Begun, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
+def _fingerprint_items(request: OpenedRequest, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
     libraries = {name: metadata.version(name) for name in ("tokenizers", "transformers")}
     return {
-        **begun.config.deciding(),
-        **({"steps": [step.identity() for step in begun.functions]} if begun.functions else {}),
+        **request.config.deciding(),
+        **({"steps": [step.identity() for step in request.functions]} if request.functions else {}),
         **({"hold_out": [each.to_json() for each in held]} if held else {}),
-        "max_length": begun.length,
-        "tokenizer": begun.facts.content_sha256,
-        "source": dict(begun.found.listing.identity),
+        "max_length": request.length,
+        "tokenizer": request.facts.content_sha256,
+        "source": dict(request.found.listing.identity),
         "versions": {"format": manifest.FORMAT_VERSION, **libraries},
     }

@@ -11,8 +11,8 @@ chat      conversations become records, or stand side by side
 
 from __future__ import annotations
 
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, permuted
-from pipelines.prepare.layouts.buckets import Family, families
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, permuted
+from pipelines.prepare.layouts.buckets import LengthGroup, length_groups
 from pipelines.prepare.layouts.chat import CHAT, PACKED_CHAT
 from pipelines.prepare.layouts.concat import CONCAT
 from pipelines.prepare.layouts.pack import PACK
@@ -23,7 +23,18 @@ from pipelines.prepare.layouts.tokens import TOKENS
 from pipelines.prepare.layouts.windows import WINDOWS
 from pipelines.prepare.options.config import LayoutConfig
 
-__all__ = ["LAYOUTS", "Builder", "Encoded", "Family", "Layout", "Opening", "Tools", "families", "layout_of", "permuted"]
+__all__ = [
+    "LAYOUTS",
+    "BatchEncoder",
+    "Builder",
+    "Encoded",
+    "Layout",
+    "LayoutContext",
+    "LengthGroup",
+    "layout_of",
+    "length_groups",
+    "permuted",
+]
 
 LAYOUTS: dict[str, Layout] = {
     "pad": PAD,

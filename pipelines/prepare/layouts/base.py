@@ -1,4 +1,4 @@
-"""What every layout is made of: tools that tokenize batches, and builders that gather a shard and lay it out.
+"""What every layout is made of: an encoder that tokenizes batches, and a builder that gathers a shard and lays it out.
 
     encode    texts to tokens; several threads may do it at once; changes nothing
     add       takes what `encode` gave, in reading order
@@ -17,18 +17,18 @@ import numpy as np
 
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Rows
-from pipelines.prepare.tokenize.ragged import TokenRuns, concatenated
+from pipelines.prepare.tokenize.ragged import RaggedTokens, concatenated
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.schema import Feature
 
 __all__ = [
+    "BatchEncoder",
     "Builder",
     "Encoded",
     "Layout",
+    "LayoutContext",
     "Lineage",
-    "Opening",
     "Piece",
-    "Tools",
     "by_tokens",
     "input_ids",
     "joined",
@@ -52,7 +52,7 @@ class Encoded:
     the reason does, by row.
     """
 
-    runs: Mapping[str, TokenRuns]
+    runs: Mapping[str, RaggedTokens]
     arrays: Mapping[str, np.ndarray]
     reasons: np.ndarray
     full_lengths: np.ndarray
@@ -143,7 +143,7 @@ class Builder(Protocol):
         """Where the records come from that `chunks` would give with such an `rng`. Empties the builder."""
 
 
-class Tools(Protocol):
+class BatchEncoder(Protocol):
     """A loaded tokenizer, made ready for one layout: made once by each worker. `constant_type` is the token type id
     of every position, padding included, where one is certain.
 
@@ -157,7 +157,7 @@ class Tools(Protocol):
     constant_type: int | None
     engine: str
     engine_version: str
-    reference: Tools | None
+    reference: BatchEncoder | None
     added: tuple[str, ...]
 
     def encode(self, rows: Rows) -> Encoded:
@@ -168,8 +168,8 @@ class Tools(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Opening:
-    """What tools are opened from: the tokenizer, what is known of it, the options, L, and the columns."""
+class LayoutContext:
+    """What an encoder is opened from: the tokenizer, facts about it, the options, the row length L, and the columns."""
 
     tokenizer: Any
     facts: TokenizerFacts
@@ -191,7 +191,7 @@ def text_inputs(source: SourceConfig) -> Inputs:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """One layout. `open_tools` raises ConfigError or TokenizerError if the tokenizer or the engine cannot serve it;
+    """One layout. `open_encoder` raises ConfigError or TokenizerError if the tokenizer or the engine cannot serve it;
     `features` are those that it makes of text.
 
     `inputs` says which columns become tokens.
@@ -200,8 +200,8 @@ class Layout:
     row has records of its own, one of them (`one_record`) or any number.
     """
 
-    open_tools: Callable[[Opening], Tools]
-    features: Callable[[Opening, Tools], tuple[Feature, ...]]
+    open_encoder: Callable[[LayoutContext], BatchEncoder]
+    features: Callable[[LayoutContext, BatchEncoder], tuple[Feature, ...]]
     inputs: Callable[[SourceConfig], Inputs] = text_inputs
     joins_rows: bool = False
     one_record: bool = True

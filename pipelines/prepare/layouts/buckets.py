@@ -17,11 +17,11 @@ import numpy as np
 from pipelines.prepare.layouts.base import Builder, Encoded, Lineage, Piece
 from pipelines.prepare.options.bucket_lengths import bucket_of
 
-__all__ = ["BucketsBuilder", "Family", "families"]
+__all__ = ["BucketsBuilder", "LengthGroup", "length_groups"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Family:
+class LengthGroup:
     """The records of one length, None where all records have the same: what gathered them, and how many rows went in
     (None where that is not counted apart from the whole). `rows` int64 are their numbers among the usable ones.
     """
@@ -38,11 +38,11 @@ class Family:
         return lambda record: [dataclasses.replace(piece, row=int(rows[piece.row])) for piece in inner(record)]
 
 
-def families(builder: Builder) -> tuple[Family, ...]:
+def length_groups(builder: Builder) -> tuple[LengthGroup, ...]:
     """What a builder has gathered, by length: at least one family, and no empty one beside others."""
     if isinstance(builder, BucketsBuilder):
-        return builder.families()
-    return (Family(length=None, builder=builder),)
+        return builder.length_groups()
+    return (LengthGroup(length=None, builder=builder),)
 
 
 class BucketsBuilder:
@@ -80,13 +80,13 @@ class BucketsBuilder:
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
         """Columns by feature name, those of the shortest rows first."""
-        yield from itertools.chain.from_iterable(family.builder.chunks(rng) for family in self.families())
+        yield from itertools.chain.from_iterable(group.builder.chunks(rng) for group in self.length_groups())
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
         """Where the records come from that `chunks` would give with such an `rng`."""
-        every = self.families()
-        lineages = [family.lineage(rng) for family in every]
-        edges = np.cumsum([0, *(len(family.rows) for family in every if family.rows is not None)])
+        every = self.length_groups()
+        lineages = [group.lineage(rng) for group in every]
+        edges = np.cumsum([0, *(len(group.rows) for group in every if group.rows is not None)])
 
         def pieces(record: int) -> list[Piece]:
             at = int(np.searchsorted(edges, record, "right")) - 1
@@ -94,13 +94,13 @@ class BucketsBuilder:
 
         return pieces
 
-    def families(self) -> tuple[Family, ...]:
+    def length_groups(self) -> tuple[LengthGroup, ...]:
         """Those that have rows; the one of the longest rows, if none has."""
         every = [
-            Family(length=length, builder=builder, rows=np.concatenate(rows))
+            LengthGroup(length=length, builder=builder, rows=np.concatenate(rows))
             for length, builder, rows in zip(self._lengths, self._builders, self._rows, strict=True)
         ]
-        return tuple(family for family in every if family.rows is not None and len(family.rows)) or (every[-1],)
+        return tuple(group for group in every if group.rows is not None and len(group.rows)) or (every[-1],)
 
 
 def _taken(encoded: Encoded, rows: np.ndarray, *, tokens_cut: int) -> Encoded:

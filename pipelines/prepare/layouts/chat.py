@@ -20,7 +20,7 @@ import datetime
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, input_ids
 from pipelines.prepare.layouts.concat import open_engines
 from pipelines.prepare.layouts.pack import PackBuilder, packed_features
 from pipelines.prepare.layouts.pad import attention_mask
@@ -33,7 +33,7 @@ from pipelines.prepare.tokenize.chat.filling import Filler
 from pipelines.prepare.tokenize.chat.messages import Conversations
 from pipelines.prepare.tokenize.chat.rendering import open_template
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
-from pipelines.prepare.tokenize.ragged import TokenRuns, id_dtype
+from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.schema import Feature
 
@@ -49,70 +49,70 @@ def _inputs(source: SourceConfig) -> Inputs:
     return Inputs(nested=nested)
 
 
-def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
-    del tools
+def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
+    del encoder
     loss_mask = Feature(
         name="loss_mask",
         dtype="int64",
-        shape=(opening.length,),
+        shape=(context.length,),
         role="loss_mask",
         meaning="1 on the tokens to be learned",
     )
-    return (input_ids(opening.length), attention_mask(opening.length), loss_mask)
+    return (input_ids(context.length), attention_mask(context.length), loss_mask)
 
 
-def _packed_features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
-    del tools
-    return packed_features(opening.length, loss_mask=True)
+def _packed_features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
+    del encoder
+    return packed_features(context.length, loss_mask=True)
 
 
-def _open_tools(opening: Opening) -> Tools:
-    engine, reference = open_engines(opening)
+def _open_encoder(context: LayoutContext) -> BatchEncoder:
+    engine, reference = open_engines(context)
     if not isinstance(reference, HuggingFaceEngine):
         raise TokenizerError(
             f"--layout chat needs a tokenizer that reports where its tokens are, which this one, a "
-            f"{type(opening.tokenizer).__name__}, does not",
+            f"{type(context.tokenizer).__name__}, does not",
             remedy="choose one with a tokenizer.json",
         )
-    slow = _ChatTools(reference, opening, fills=False, reference=None)
+    slow = _ChatBatchEncoder(reference, context, fills=False, reference=None)
     # What was asked for by name, or is left when anything else was mismatch, is to be the reference all through.
-    return slow if opening.engine == "hf" else _ChatTools(engine, opening, fills=True, reference=slow)
+    return slow if context.engine == "hf" else _ChatBatchEncoder(engine, context, fills=True, reference=slow)
 
 
-class _ChatTools:
+class _ChatBatchEncoder:
     """Conversations as tokens: with `fills` by skeletons where they can be, else by the template alone."""
 
     may_reject = True
     constant_type: int | None = None
 
-    def __init__(self, engine: Engine, opening: Opening, *, fills: bool, reference: Tools | None) -> None:
+    def __init__(self, engine: Engine, context: LayoutContext, *, fills: bool, reference: BatchEncoder | None) -> None:
         self.concurrent = engine.concurrent and fills
         is_other = not fills or not isinstance(engine, HuggingFaceEngine)
         # Its tokens are the reference's, but not its texts: it is no reference.
         self.engine = engine.name if is_other else f"{engine.name}-filled"
         self.engine_version = engine.version
         self.reference = reference
-        self.added = opening.added
-        self._opening = opening
-        date = opening.layout.chat_date
+        self.added = context.added
+        self._context = context
+        date = context.layout.chat_date
         template = open_template(
-            opening.tokenizer,
+            context.tokenizer,
             date=datetime.date.fromisoformat(date) if date else None,
-            name=opening.layout.chat_template,
+            name=context.layout.chat_template,
         )
         self._encoder = ChatEncoder(
             template,
             engine,
-            Aligner(opening.tokenizer, dtype=id_dtype(opening.facts.vocab_size)),
-            length=opening.length,
-            side=opening.tokenizer.truncation_side,
+            Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size)),
+            length=context.length,
+            side=context.tokenizer.truncation_side,
             filler=Filler(template) if fills else None,
         )
 
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._encoder.encode(Conversations.of(rows.nested["messages"], rows.nested.get("tools")))
         return Encoded(
-            runs={"input_ids": encoded.ids, "loss_mask": TokenRuns(encoded.learned, encoded.ids.offsets)},
+            runs={"input_ids": encoded.ids, "loss_mask": RaggedTokens(encoded.learned, encoded.ids.offsets)},
             arrays=rows.arrays,
             reasons=encoded.reasons,
             full_lengths=encoded.full_lengths,
@@ -121,8 +121,8 @@ class _ChatTools:
         )
 
     def builder(self) -> Builder:
-        facts, length, dtype = self._opening.facts, self._opening.length, id_dtype(self._opening.facts.vocab_size)
-        if self._opening.layout.pack_rows:
+        facts, length, dtype = self._context.facts, self._context.length, id_dtype(self._context.facts.vocab_size)
+        if self._context.layout.pack_rows:
             return PackBuilder(length=length, pad_id=facts.pad_id, dtype=dtype, loss_mask=True)
         side = facts.padding_side
         ids = Field(name="input_ids", length=length, fill=facts.pad_id, side=side, held=dtype, mask="attention_mask")
@@ -130,5 +130,5 @@ class _ChatTools:
         return RowsBuilder([ids, mask])
 
 
-CHAT = Layout(open_tools=_open_tools, features=_features, inputs=_inputs)
+CHAT = Layout(open_encoder=_open_encoder, features=_features, inputs=_inputs)
 PACKED_CHAT = dataclasses.replace(CHAT, features=_packed_features, joins_rows=True, one_record=False)

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from pipelines.prepare.layouts.base import (
+    BatchEncoder,
     Builder,
     Encoded,
     Layout,
+    LayoutContext,
     Lineage,
-    Opening,
     Piece,
-    Tools,
     by_tokens,
     input_ids,
     permuted,
@@ -28,46 +28,46 @@ from pipelines.prepare.layouts.base import (
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize import arrays
 from pipelines.prepare.tokenize.engines import Engine, choose, open_reference
-from pipelines.prepare.tokenize.ragged import GrowingRuns, id_dtype
+from pipelines.prepare.tokenize.ragged import GrowingRagged, id_dtype
 from pipelines.prepare.tokenize.tokenization import separator_id
 from tfrecord_io.schema import Feature
 
 __all__ = ["CONCAT", "open_engines"]
 
 
-def open_engines(opening: Opening) -> tuple[Engine, Engine]:
+def open_engines(context: LayoutContext) -> tuple[Engine, Engine]:
     """What tokenizes documents without special tokens: the engine to use, and the reference."""
-    dtype = id_dtype(opening.facts.vocab_size)
-    reference = open_reference(opening.tokenizer, dtype=dtype)
-    return choose(opening.tokenizer, reference, dtype=dtype, wanted=opening.engine), reference
+    dtype = id_dtype(context.facts.vocab_size)
+    reference = open_reference(context.tokenizer, dtype=dtype)
+    return choose(context.tokenizer, reference, dtype=dtype, wanted=context.engine), reference
 
 
-def _open_tools(opening: Opening) -> Tools:
-    chosen, reference = open_engines(opening)
-    slow = None if chosen is reference else _ConcatTools(reference, opening, reference=None)
-    return _ConcatTools(chosen, opening, reference=slow)
+def _open_encoder(context: LayoutContext) -> BatchEncoder:
+    chosen, reference = open_engines(context)
+    slow = None if chosen is reference else _ConcatBatchEncoder(reference, context, reference=None)
+    return _ConcatBatchEncoder(chosen, context, reference=slow)
 
 
-def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
-    del tools
+def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
+    del encoder
     meaning = "tokens of this row that are not padding"
     count = Feature(name="num_tokens", dtype="int64", shape=(), role="num_tokens", meaning=meaning)
-    return (input_ids(opening.length), count)
+    return (input_ids(context.length), count)
 
 
-class _ConcatTools:
+class _ConcatBatchEncoder:
     may_reject = False
     constant_type: int | None = None
 
-    def __init__(self, engine: Engine, opening: Opening, *, reference: Tools | None) -> None:
+    def __init__(self, engine: Engine, context: LayoutContext, *, reference: BatchEncoder | None) -> None:
         self.concurrent = engine.concurrent
         self.engine, self.engine_version = engine.name, engine.version
         self.reference = reference
-        self.added = opening.added
+        self.added = context.added
         self._engine = engine
-        self._opening = opening
-        self._separator = separator_id(opening.tokenizer)
-        self._bos = opening.facts.bos_id if opening.layout.add_bos else None
+        self._context = context
+        self._separator = separator_id(context.tokenizer)
+        self._bos = context.facts.bos_id if context.layout.add_bos else None
 
     def encode(self, rows: Rows) -> Encoded:
         documents = self._engine.encode(rows.texts[0])
@@ -80,12 +80,12 @@ class _ConcatTools:
 
     def builder(self) -> Builder:
         return _ConcatBuilder(
-            length=self._opening.length,
+            length=self._context.length,
             separator=self._separator,
             bos=self._bos,
-            pad_id=self._opening.facts.pad_id,
-            drop=self._opening.layout.remainder == "drop",
-            dtype=id_dtype(self._opening.facts.vocab_size),
+            pad_id=self._context.facts.pad_id,
+            drop=self._context.layout.remainder == "drop",
+            dtype=id_dtype(self._context.facts.vocab_size),
         )
 
 
@@ -100,7 +100,7 @@ class _ConcatBuilder:
         self._bos = bos
         self._pad_id = pad_id
         self._drop = drop
-        self._runs = GrowingRuns(dtype)
+        self._runs = GrowingRagged(dtype)
 
     def add(self, encoded: Encoded) -> None:
         self._runs.append(encoded.runs["input_ids"])
@@ -140,4 +140,4 @@ class _ConcatBuilder:
         return pieces
 
 
-CONCAT = Layout(open_tools=_open_tools, features=_features, joins_rows=True, one_record=False)
+CONCAT = Layout(open_encoder=_open_encoder, features=_features, joins_rows=True, one_record=False)

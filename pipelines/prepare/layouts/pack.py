@@ -17,10 +17,20 @@ from collections.abc import Iterator
 import numpy as np
 
 from pipelines.prepare.layouts import packing
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Lineage, Opening, Piece, Tools, input_ids, permuted
+from pipelines.prepare.layouts.base import (
+    BatchEncoder,
+    Builder,
+    Encoded,
+    Layout,
+    LayoutContext,
+    Lineage,
+    Piece,
+    input_ids,
+    permuted,
+)
 from pipelines.prepare.layouts.concat import CONCAT
 from pipelines.prepare.sources.columns.extraction import Rows
-from pipelines.prepare.tokenize.ragged import GrowingRuns, GrowingVector, TokenRuns, id_dtype
+from pipelines.prepare.tokenize.ragged import GrowingRagged, GrowingVector, RaggedTokens, id_dtype
 from pipelines.prepare.tokenize.tokenization import separator_id
 from tfrecord_io.schema import Feature, Role
 
@@ -69,7 +79,7 @@ class PackBuilder:
         self._pad_id = pad_id
         self._separator = separator
         self._bos = bos
-        self._runs = GrowingRuns(dtype)
+        self._runs = GrowingRagged(dtype)
         self._loss_mask = GrowingVector(np.dtype(np.uint8)) if loss_mask else None
 
     def add(self, encoded: Encoded) -> None:
@@ -105,38 +115,38 @@ class PackBuilder:
         packed = self._packed(self._runs.take_all(), rng)
         return lambda record: [Piece(*part) for part in packed.parts(record)]
 
-    def _packed(self, documents: TokenRuns, rng: np.random.Generator | None) -> packing.Packing:
+    def _packed(self, documents: RaggedTokens, rng: np.random.Generator | None) -> packing.Packing:
         added = (self._separator is not None) + (self._bos is not None)
         order = permuted(len(documents), rng)
         return packing.pack(documents.lengths + added, length=self._length, order=order)
 
 
-class _PackTools:
+class _PackBatchEncoder:
     """Documents as `concat` tokenizes them."""
 
     constant_type: int | None = None
 
-    def __init__(self, documents: Tools, opening: Opening) -> None:
-        self.may_reject = opening.layout.long_documents == "drop"
+    def __init__(self, documents: BatchEncoder, context: LayoutContext) -> None:
+        self.may_reject = context.layout.long_documents == "drop"
         self.concurrent = documents.concurrent
         self.engine, self.engine_version = documents.engine, documents.engine_version
-        self.reference = documents.reference and _PackTools(documents.reference, opening)
+        self.reference = documents.reference and _PackBatchEncoder(documents.reference, context)
         self.added = documents.added
         self._documents = documents
-        self._opening = opening
-        self._separator = separator_id(opening.tokenizer)
+        self._context = context
+        self._separator = separator_id(context.tokenizer)
 
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._documents.encode(rows)
         if not self.may_reject:
             return encoded
-        reasons = np.where(encoded.full_lengths > self._opening.length, "too_long", "").astype(object)
+        reasons = np.where(encoded.full_lengths > self._context.length, "too_long", "").astype(object)
         return dataclasses.replace(encoded, reasons=reasons)
 
     def builder(self) -> Builder:
-        facts, layout = self._opening.facts, self._opening.layout
+        facts, layout = self._context.facts, self._context.layout
         return PackBuilder(
-            length=self._opening.length,
+            length=self._context.length,
             pad_id=facts.pad_id,
             dtype=id_dtype(facts.vocab_size),
             separator=self._separator,
@@ -144,17 +154,17 @@ class _PackTools:
         )
 
 
-def _taken(runs: TokenRuns, chosen: np.ndarray | None) -> TokenRuns:
+def _taken(runs: RaggedTokens, chosen: np.ndarray | None) -> RaggedTokens:
     return runs if chosen is None else runs.take(chosen)
 
 
-def _open_tools(opening: Opening) -> Tools:
-    return _PackTools(CONCAT.open_tools(opening), opening)
+def _open_encoder(context: LayoutContext) -> BatchEncoder:
+    return _PackBatchEncoder(CONCAT.open_encoder(context), context)
 
 
-def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
-    del tools
-    return packed_features(opening.length)
+def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
+    del encoder
+    return packed_features(context.length)
 
 
-PACK = Layout(open_tools=_open_tools, features=_features, joins_rows=True, one_record=False)
+PACK = Layout(open_encoder=_open_encoder, features=_features, joins_rows=True, one_record=False)

@@ -25,7 +25,7 @@ import dataclasses
 
 import numpy as np
 
-from pipelines.prepare.tokenize.ragged import TokenRuns, offsets_of
+from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
 from tfrecord_io._kernels import jit, trailing_zeros
 
 __all__ = ["Packing", "lay_out", "pack"]
@@ -75,7 +75,7 @@ def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None) -
 
 
 def lay_out(
-    documents: TokenRuns,
+    documents: RaggedTokens,
     packing: Packing,
     *,
     length: int,

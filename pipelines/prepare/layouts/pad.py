@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, input_ids
 from pipelines.prepare.layouts.buckets import BucketsBuilder
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.engines import SlowEngine, choose
-from pipelines.prepare.tokenize.ragged import TokenRuns, id_dtype
+from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from pipelines.prepare.tokenize.text_rows import RowEncoder, TemplateRows, open_rows
 from tfrecord_io.schema import Feature
 
-__all__ = ["PAD", "attention_mask", "fields_of", "open_encoders", "type_feature"]
+__all__ = ["PAD", "attention_mask", "fields_of", "open_row_encoders", "type_feature"]
 
 
 def attention_mask(length: int) -> Feature:
@@ -38,38 +38,38 @@ def attention_mask(length: int) -> Feature:
     )
 
 
-def type_feature(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+def type_feature(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
     """The token type ids, if the tokenizer has them."""
-    if "token_type_ids" not in opening.tokenizer.model_input_names:
+    if "token_type_ids" not in context.tokenizer.model_input_names:
         return ()
     return (
         Feature(
             name="token_type_ids",
             dtype="int64",
-            shape=(opening.length,),
+            shape=(context.length,),
             role="token_type_ids",
             meaning="which text of a pair a token belongs to",
-            constant=tools.constant_type,
+            constant=encoder.constant_type,
         ),
     )
 
 
-def open_encoders(opening: Opening) -> tuple[RowEncoder, RowEncoder]:
+def open_row_encoders(context: LayoutContext) -> tuple[RowEncoder, RowEncoder]:
     """What makes whole rows of texts: with the engine to use, and with the reference."""
-    dtype = id_dtype(opening.facts.vocab_size)
+    dtype = id_dtype(context.facts.vocab_size)
     slow = open_rows(
-        opening.tokenizer,
-        length=opening.length,
-        truncation=opening.layout.truncation,
-        pair=len(opening.columns.texts) == 2,
+        context.tokenizer,
+        length=context.length,
+        truncation=context.layout.truncation,
+        pair=len(context.columns.texts) == 2,
         dtype=dtype,
     )
-    return _faster(slow, opening.tokenizer, dtype=dtype, wanted=opening.engine), slow
+    return _faster(slow, context.tokenizer, dtype=dtype, wanted=context.engine), slow
 
 
-def fields_of(opening: Opening, *, constant_type: int | None) -> tuple[list[Field], dict[str, np.ndarray]]:
+def fields_of(context: LayoutContext, *, constant_type: int | None) -> tuple[list[Field], dict[str, np.ndarray]]:
     """How tokens and their type ids are laid out: as fields, or as a constant."""
-    tokenizer, facts, length = opening.tokenizer, opening.facts, opening.length
+    tokenizer, facts, length = context.tokenizer, context.facts, context.length
     side = facts.padding_side
     dtype = id_dtype(facts.vocab_size)
     fields = [Field(name="input_ids", length=length, fill=facts.pad_id, side=side, held=dtype, mask="attention_mask")]
@@ -93,35 +93,35 @@ def _faster(rows: RowEncoder, tokenizer: Any, *, dtype: np.dtype, wanted: Engine
     return rows if chosen is rows.engine else rows.with_engine(chosen)
 
 
-def _open_tools(opening: Opening) -> Tools:
-    fast, slow = open_encoders(opening)
-    reference = None if fast is slow else _PadTools(slow, opening, reference=None)
-    return _PadTools(fast, opening, reference=reference)
+def _open_encoder(context: LayoutContext) -> BatchEncoder:
+    fast, slow = open_row_encoders(context)
+    reference = None if fast is slow else _PadBatchEncoder(slow, context, reference=None)
+    return _PadBatchEncoder(fast, context, reference=reference)
 
 
-def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
-    return (input_ids(opening.length), attention_mask(opening.length), *type_feature(opening, tools))
+def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
+    return (input_ids(context.length), attention_mask(context.length), *type_feature(context, encoder))
 
 
-class _PadTools:
-    def __init__(self, encoder: RowEncoder, opening: Opening, *, reference: Tools | None) -> None:
-        truncation = opening.layout.truncation
+class _PadBatchEncoder:
+    def __init__(self, encoder: RowEncoder, context: LayoutContext, *, reference: BatchEncoder | None) -> None:
+        truncation = context.layout.truncation
         self.may_reject = truncation != "longest_first"
         self.concurrent = encoder.concurrent
-        only, pad_type = encoder.only_type, opening.tokenizer.pad_token_type_id
+        only, pad_type = encoder.only_type, context.tokenizer.pad_token_type_id
         self.constant_type = only if only == pad_type else None
         self.engine, self.engine_version = encoder.name, encoder.version
         self.reference = reference
-        self.added = opening.added
+        self.added = context.added
         self._encoder = encoder
         self._impossible = "too_long" if truncation == "do_not_truncate" else "cannot_truncate"
-        self._opening, self._lengths = opening, opening.layout.buckets
+        self._context, self._lengths = context, context.layout.buckets
 
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._encoder.encode(rows.texts)
         runs = {"input_ids": encoded.ids}
         if encoded.types is not None:
-            runs["token_type_ids"] = TokenRuns(encoded.types, encoded.ids.offsets)
+            runs["token_type_ids"] = RaggedTokens(encoded.types, encoded.ids.offsets)
         return Encoded(
             runs=runs,
             arrays=rows.arrays,
@@ -131,12 +131,12 @@ class _PadTools:
         )
 
     def builder(self) -> Builder:
-        return BucketsBuilder(self._lengths, self._rows_of) if self._lengths else self._rows_of(self._opening.length)
+        return BucketsBuilder(self._lengths, self._rows_of) if self._lengths else self._rows_of(self._context.length)
 
     def _rows_of(self, length: int) -> Builder:
-        opening = dataclasses.replace(self._opening, length=length)
-        fields, constants = fields_of(opening, constant_type=self.constant_type)
+        context = dataclasses.replace(self._context, length=length)
+        fields, constants = fields_of(context, constant_type=self.constant_type)
         return RowsBuilder(fields, constants=constants)
 
 
-PAD = Layout(open_tools=_open_tools, features=_features)
+PAD = Layout(open_encoder=_open_encoder, features=_features)

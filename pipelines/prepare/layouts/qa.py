@@ -20,14 +20,14 @@ import numba
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
-from pipelines.prepare.layouts.windows import open_encoder, window_features, window_fields, window_runs
+from pipelines.prepare.layouts.windows import open_window_encoder, window_features, window_fields, window_runs
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths
 from pipelines.prepare.tokenize.overflow_windows import EncodedWindows
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import Feature, Role
 
@@ -45,7 +45,7 @@ def _inputs(source: SourceConfig) -> Inputs:
     return Inputs(texts=source.text_columns, nested={"answers": source.answers_column or "answers"})
 
 
-def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
     meanings: dict[str, tuple[Role, str]] = {
         "start_positions": ("start_position", "place in the row of the answer's first token, 0 without one"),
         "end_positions": ("end_position", "place of its last token"),
@@ -54,27 +54,27 @@ def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
         Feature(name=name, dtype="int64", shape=(), role=role, meaning=meaning)
         for name, (role, meaning) in meanings.items()
     )
-    return (*window_features(opening, tools), *positions)
+    return (*window_features(context, encoder), *positions)
 
 
-class _QaTools:
+class _QaBatchEncoder:
     may_reject = True
     concurrent = True
     constant_type: int | None = None
-    reference: Tools | None = None
+    reference: BatchEncoder | None = None
     added: tuple[str, ...] = ()  # nothing is compared
 
-    def __init__(self, opening: Opening) -> None:
-        stride = opening.length // 4 if opening.layout.stride is None else opening.layout.stride
-        self._encoder = open_encoder(opening, stride=stride, pair=True)
+    def __init__(self, context: LayoutContext) -> None:
+        stride = context.length // 4 if context.layout.stride is None else context.layout.stride
+        self._encoder = open_window_encoder(context, stride=stride, pair=True)
         self.engine, self.engine_version = self._encoder.name, self._encoder.version
-        self._padded_left = opening.length if opening.facts.padding_side == "left" else 0
+        self._padded_left = context.length if context.facts.padding_side == "left" else 0
         narrow = np.dtype(np.int32)
         positions = (
             Field(name=name, length=None, fill=0, side="right", held=narrow)
             for name in ("start_positions", "end_positions")
         )
-        self._fields = [*window_fields(opening), *positions]
+        self._fields = [*window_fields(context), *positions]
 
     def encode(self, rows: Rows) -> Encoded:
         questions, contexts = (column.to_pylist() for column in rows.texts)
@@ -87,7 +87,7 @@ class _QaTools:
         for name, positions in zip(
             ("start_positions", "end_positions"), self._positions(encoded, answers), strict=True
         ):
-            runs[name] = TokenRuns(positions, np.arange(len(positions) + 1))
+            runs[name] = RaggedTokens(positions, np.arange(len(positions) + 1))
         return Encoded(
             runs=runs,
             arrays={**rows.arrays, "source_row": rows.numbers},
@@ -153,4 +153,4 @@ def _firsts(lists: pa.Array, which: np.ndarray) -> list[Any]:
     return firsts
 
 
-QA = Layout(open_tools=_QaTools, features=_features, inputs=_inputs, one_record=False)
+QA = Layout(open_encoder=_QaBatchEncoder, features=_features, inputs=_inputs, one_record=False)

@@ -18,7 +18,7 @@ import numpy as np
 from pipelines.prepare.layouts.base import Encoded, Lineage, Piece, joined, permuted
 from pipelines.prepare.options.config import Side
 from pipelines.prepare.tokenize import arrays
-from pipelines.prepare.tokenize.ragged import GrowingRuns, TokenRuns
+from pipelines.prepare.tokenize.ragged import GrowingRagged, RaggedTokens
 
 __all__ = ["Field", "RowsBuilder"]
 
@@ -52,7 +52,7 @@ class RowsBuilder:
         self.tokens_cut = 0
         self._fields = tuple(fields)
         self._constants = dict(constants or {})
-        self._runs = {field.name: GrowingRuns(field.held) for field in fields}
+        self._runs = {field.name: GrowingRagged(field.held) for field in fields}
         self._arrays: list[dict[str, np.ndarray]] = []
         self._usable: list[np.ndarray] = []
         self._rows: list[np.ndarray] = []
@@ -111,7 +111,7 @@ class RowsBuilder:
         self._num_runs = self._num_rows = 0
         return usable, rows
 
-    def _laid_out(self, runs: Mapping[str, TokenRuns], order: np.ndarray) -> dict[str, np.ndarray]:
+    def _laid_out(self, runs: Mapping[str, RaggedTokens], order: np.ndarray) -> dict[str, np.ndarray]:
         out = {}
         for field in self._fields:
             values = runs[field.name]

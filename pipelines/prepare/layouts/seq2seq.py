@@ -24,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext
 from pipelines.prepare.layouts.pad import PAD, fields_of
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import SourceConfig, Truncation
@@ -46,17 +46,17 @@ def _inputs(source: SourceConfig) -> Inputs:
     return Inputs(texts=source.text_columns, nested={"target": source.target_column})
 
 
-def _open_tools(opening: Opening) -> Tools:
-    _require_utf8(opening.layout.input_prefix)
-    targets = _of_targets(opening)
+def _open_encoder(context: LayoutContext) -> BatchEncoder:
+    _require_utf8(context.layout.input_prefix)
+    targets = _of_targets(context)
     _require_room(targets)
-    return _Seq2SeqTools(PAD.open_tools(opening), PAD.open_tools(targets), opening)
+    return _Seq2SeqBatchEncoder(PAD.open_encoder(context), PAD.open_encoder(targets), context)
 
 
-def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
-    length = (_target_length(opening),)
+def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
+    length = (_target_length(context),)
     return (
-        *PAD.features(opening, tools),
+        *PAD.features(context, encoder),
         Feature(
             name="target_ids",
             dtype="int64",
@@ -74,25 +74,25 @@ def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
     )
 
 
-def _target_length(opening: Opening) -> int:
+def _target_length(context: LayoutContext) -> int:
     """T, the tokens in one target."""
-    return opening.layout.target_length or opening.length
+    return context.layout.target_length or context.length
 
 
-def _of_targets(opening: Opening) -> Opening:
-    """What the tools for targets are opened from: one text each, even where the inputs are pairs."""
+def _of_targets(context: LayoutContext) -> LayoutContext:
+    """The context that the encoder of targets is opened from: one text each, even where the inputs are pairs."""
     # Which text of a pair gives way is no question here.
-    cut: Truncation = "do_not_truncate" if opening.layout.truncation == "do_not_truncate" else "longest_first"
+    cut: Truncation = "do_not_truncate" if context.layout.truncation == "do_not_truncate" else "longest_first"
     one = dataclasses.replace(
-        opening,
-        layout=dataclasses.replace(opening.layout, truncation=cut),
-        length=_target_length(opening),
-        columns=ColumnPlan(texts=opening.columns.texts[:1]),
+        context,
+        layout=dataclasses.replace(context.layout, truncation=cut),
+        length=_target_length(context),
+        columns=ColumnPlan(texts=context.columns.texts[:1]),
     )
-    if not _has_target_mode(opening.tokenizer):
+    if not _has_target_mode(context.tokenizer):
         return one
     # No engine knows of such a mode, also where one that was asked for by name serves the inputs.
-    return dataclasses.replace(one, tokenizer=_AsTarget(opening.tokenizer), engine="auto")
+    return dataclasses.replace(one, tokenizer=_AsTarget(context.tokenizer), engine="auto")
 
 
 def _require_utf8(prefix: str) -> None:
@@ -102,7 +102,7 @@ def _require_utf8(prefix: str) -> None:
         raise ConfigError(f"--input-prefix {prefix!r} is not UTF-8", remedy="write it in UTF-8") from error
 
 
-def _require_room(targets: Opening) -> None:
+def _require_room(targets: LayoutContext) -> None:
     special = int(targets.tokenizer.num_special_tokens_to_add(pair=False))
     if targets.length <= special:
         raise ConfigError(
@@ -130,22 +130,22 @@ class _AsTarget:
         return getattr(self._tokenizer, name)
 
 
-class _Seq2SeqTools:
+class _Seq2SeqBatchEncoder:
     """Inputs and targets, each as `pad` makes rows."""
 
-    def __init__(self, inputs: Tools, targets: Tools, opening: Opening) -> None:
+    def __init__(self, inputs: BatchEncoder, targets: BatchEncoder, context: LayoutContext) -> None:
         self.may_reject = inputs.may_reject or targets.may_reject
         self.concurrent = inputs.concurrent and targets.concurrent
         self.constant_type = inputs.constant_type
         # As long as one of the two is no reference, neither are the rows.
         named = targets if engines.is_reference(inputs.engine) else inputs
         self.engine, self.engine_version = named.engine, named.engine_version
-        self.reference = _reference(inputs, targets, opening)
+        self.reference = _reference(inputs, targets, context)
         self.added = inputs.added
         self._inputs, self._targets = inputs, targets
-        self._prefix = opening.layout.input_prefix
-        self._fields, self._constants = fields_of(opening, constant_type=self.constant_type)
-        self._fields.append(_target_field(opening))
+        self._prefix = context.layout.input_prefix
+        self._fields, self._constants = fields_of(context, constant_type=self.constant_type)
+        self._fields.append(_target_field(context))
 
     def encode(self, rows: Rows) -> Encoded:
         texts = (_prefixed(rows.texts[0], self._prefix), *rows.texts[1:])
@@ -167,20 +167,20 @@ class _Seq2SeqTools:
         return RowsBuilder(self._fields, constants=self._constants)
 
 
-def _reference(inputs: Tools, targets: Tools, opening: Opening) -> Tools | None:
+def _reference(inputs: BatchEncoder, targets: BatchEncoder, context: LayoutContext) -> BatchEncoder | None:
     """The same, made by the references of both; None where it is these already."""
     if inputs.reference is None and targets.reference is None:
         return None
-    return _Seq2SeqTools(inputs.reference or inputs, targets.reference or targets, opening)
+    return _Seq2SeqBatchEncoder(inputs.reference or inputs, targets.reference or targets, context)
 
 
-def _target_field(opening: Opening) -> Field:
+def _target_field(context: LayoutContext) -> Field:
     return Field(
         name="target_ids",
-        length=_target_length(opening),
-        fill=opening.facts.pad_id,
+        length=_target_length(context),
+        fill=context.facts.pad_id,
         side="right",
-        held=id_dtype(opening.facts.vocab_size),
+        held=id_dtype(context.facts.vocab_size),
         mask="target_mask",
     )
 
@@ -192,4 +192,4 @@ def _prefixed(texts: pa.Array, prefix: str) -> pa.Array:
     return pc.binary_join_element_wise(pa.scalar(prefix, texts.type), texts, pa.scalar("", texts.type))
 
 
-SEQ2SEQ = Layout(open_tools=_open_tools, features=_features, inputs=_inputs)
+SEQ2SEQ = Layout(open_encoder=_open_encoder, features=_features, inputs=_inputs)

@@ -18,13 +18,13 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, input_ids
 from pipelines.prepare.layouts.pad import attention_mask, fields_of, type_feature
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths, tag_values
-from pipelines.prepare.tokenize.ragged import TokenRuns, id_dtype, offsets_of
+from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype, offsets_of
 from pipelines.prepare.tokenize.word_rows import EncodedWords, WordEncoder, joins_words, open_words
 from tfrecord_io.schema import Feature
 
@@ -37,25 +37,25 @@ def _inputs(source: SourceConfig) -> Inputs:
     return Inputs(nested={"words": source.words_column or "tokens", "tags": source.tags_column or "tags"})
 
 
-def _open_tools(opening: Opening) -> Tools:
+def _open_encoder(context: LayoutContext) -> BatchEncoder:
     fast, slow = open_words(
-        opening.tokenizer,
-        length=opening.length,
-        truncation=opening.layout.truncation,
-        dtype=id_dtype(opening.facts.vocab_size),
-        wanted=opening.engine,
+        context.tokenizer,
+        length=context.length,
+        truncation=context.layout.truncation,
+        dtype=id_dtype(context.facts.vocab_size),
+        wanted=context.engine,
     )
-    reference = None if fast is slow else _TokensTools(slow, opening, reference=None)
-    return _TokensTools(fast, opening, reference=reference)
+    reference = None if fast is slow else _TokensBatchEncoder(slow, context, reference=None)
+    return _TokensBatchEncoder(fast, context, reference=reference)
 
 
-def _features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
-    _warn_of_joined_words(opening.tokenizer)
-    shape = (opening.length,)
+def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
+    _warn_of_joined_words(context.tokenizer)
+    shape = (context.length,)
     return (
-        input_ids(opening.length),
-        attention_mask(opening.length),
-        *type_feature(opening, tools),
+        input_ids(context.length),
+        attention_mask(context.length),
+        *type_feature(context, encoder),
         Feature(
             name="tags",
             dtype="int64",
@@ -82,22 +82,22 @@ def _warn_of_joined_words(tokenizer: Any) -> None:
         )
 
 
-class _TokensTools:
-    def __init__(self, encoder: WordEncoder, opening: Opening, *, reference: Tools | None) -> None:
-        self.may_reject = opening.layout.truncation != "longest_first"
+class _TokensBatchEncoder:
+    def __init__(self, encoder: WordEncoder, context: LayoutContext, *, reference: BatchEncoder | None) -> None:
+        self.may_reject = context.layout.truncation != "longest_first"
         self.concurrent = encoder.concurrent
-        only, pad_type = encoder.only_type, opening.tokenizer.pad_token_type_id
+        only, pad_type = encoder.only_type, context.tokenizer.pad_token_type_id
         self.constant_type = only if only == pad_type else None
         self.engine, self.engine_version = encoder.name, encoder.version
         self.reference = reference
-        self.added = opening.added
+        self.added = context.added
         self._encoder = encoder
-        self._opening = opening
-        self._fields, self._constants = fields_of(opening, constant_type=self.constant_type)
-        self._fields += _tag_fields(opening)
+        self._context = context
+        self._fields, self._constants = fields_of(context, constant_type=self.constant_type)
+        self._fields += _tag_fields(context)
 
     def encode(self, rows: Rows) -> Encoded:
-        plan = self._opening.columns.tags
+        plan = self._context.columns.tags
         assert plan is not None, "the columns were planned for this layout"
         encoded = self._encoder.encode(rows.nested["words"])
         ids, types = encoded.rows.ids, encoded.rows.types
@@ -105,11 +105,11 @@ class _TokensTools:
             encoded,
             tag_values(rows.nested["tags"], plan),
             counts=list_lengths(rows.nested["tags"]),
-            every=self._opening.layout.label_all_tokens,
+            every=self._context.layout.label_all_tokens,
         )
         values = {"tags": tags, "tag_mask": mask, **({} if types is None else {"token_type_ids": types})}
         return Encoded(
-            runs={"input_ids": ids, **{name: TokenRuns(each, ids.offsets) for name, each in values.items()}},
+            runs={"input_ids": ids, **{name: RaggedTokens(each, ids.offsets) for name, each in values.items()}},
             arrays=rows.arrays,
             reasons=np.where(encoded.rows.impossible, "too_long", "").astype(object),
             full_lengths=encoded.rows.full_lengths,
@@ -138,12 +138,12 @@ def _aligned(
     return of_tokens, labelled.astype(np.uint8)
 
 
-def _tag_fields(opening: Opening) -> list[Field]:
-    side, narrow = opening.facts.padding_side, np.dtype(np.uint8)
+def _tag_fields(context: LayoutContext) -> list[Field]:
+    side, narrow = context.facts.padding_side, np.dtype(np.uint8)
     return [
-        Field(name="tags", length=opening.length, fill=0, side=side, held=np.dtype(np.int32)),
-        Field(name="tag_mask", length=opening.length, fill=0, side=side, held=narrow, laid_out=narrow),
+        Field(name="tags", length=context.length, fill=0, side=side, held=np.dtype(np.int32)),
+        Field(name="tag_mask", length=context.length, fill=0, side=side, held=narrow, laid_out=narrow),
     ]
 
 
-TOKENS = Layout(open_tools=_open_tools, features=_features, inputs=_inputs)
+TOKENS = Layout(open_encoder=_open_encoder, features=_features, inputs=_inputs)

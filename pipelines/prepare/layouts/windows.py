@@ -14,47 +14,47 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipelines.prepare.layouts.base import Builder, Encoded, Layout, Opening, Tools, input_ids
+from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext, input_ids
 from pipelines.prepare.layouts.pad import attention_mask, fields_of, type_feature
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.overflow_windows import EncodedWindows, WindowEncoder, require_windows
-from pipelines.prepare.tokenize.ragged import TokenRuns, id_dtype
+from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import Feature, Role
 
-__all__ = ["WINDOWS", "open_encoder", "window_features", "window_fields", "window_runs"]
+__all__ = ["WINDOWS", "open_window_encoder", "window_features", "window_fields", "window_runs"]
 
 
-def open_encoder(opening: Opening, *, stride: int, pair: bool) -> WindowEncoder:
+def open_window_encoder(context: LayoutContext, *, stride: int, pair: bool) -> WindowEncoder:
     """What cuts rows into windows.
 
     Raises: ConfigError if another engine is wanted; and as `WindowEncoder` does.
     """
-    if opening.engine not in ("auto", "hf"):
+    if context.engine not in ("auto", "hf"):
         raise ConfigError(
-            f"--engine {opening.engine} where characters of tokens are asked for, which only the tokenizers library "
+            f"--engine {context.engine} where characters of tokens are asked for, which only the tokenizers library "
             "tells",
             remedy="leave --engine out",
         )
-    dtype = id_dtype(opening.facts.vocab_size)
-    encoder = WindowEncoder(opening.tokenizer, length=opening.length, stride=stride, pair=pair, dtype=dtype)
-    require_windows(opening.tokenizer, pair=pair, dtype=dtype)
+    dtype = id_dtype(context.facts.vocab_size)
+    encoder = WindowEncoder(context.tokenizer, length=context.length, stride=stride, pair=pair, dtype=dtype)
+    require_windows(context.tokenizer, pair=pair, dtype=dtype)
     return encoder
 
 
-def window_features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
+def window_features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
     """What every record of a window has."""
-    shape = (opening.length,)
+    shape = (context.length,)
     meanings: dict[Role, tuple[tuple[int, ...], str]] = {
         "source_row": ((), "number of the row in the source's split, from 0"),
         "char_starts": (shape, "where a token begins in the text, in characters"),
         "char_ends": (shape, "where it ends; both are 0 on tokens that are not of this text"),
     }
     return (
-        input_ids(opening.length),
-        attention_mask(opening.length),
-        *type_feature(opening, tools),
+        input_ids(context.length),
+        attention_mask(context.length),
+        *type_feature(context, encoder),
         *(
             Feature(name=role, dtype="int64", shape=shape, role=role, meaning=meaning)
             for role, (shape, meaning) in meanings.items()
@@ -62,37 +62,40 @@ def window_features(opening: Opening, tools: Tools) -> tuple[Feature, ...]:
     )
 
 
-def window_fields(opening: Opening) -> list[Field]:
+def window_fields(context: LayoutContext) -> list[Field]:
     """How windows are laid out."""
-    fields, _ = fields_of(opening, constant_type=None)
-    side, held = opening.facts.padding_side, np.dtype(np.int32)
+    fields, _ = fields_of(context, constant_type=None)
+    side, held = context.facts.padding_side, np.dtype(np.int32)
     places = (
-        Field(name=name, length=opening.length, fill=0, side=side, held=held) for name in ("char_starts", "char_ends")
+        Field(name=name, length=context.length, fill=0, side=side, held=held) for name in ("char_starts", "char_ends")
     )
     return [*fields, *places]
 
 
-def window_runs(encoded: EncodedWindows) -> dict[str, TokenRuns]:
+def window_runs(encoded: EncodedWindows) -> dict[str, RaggedTokens]:
     """The values of windows by feature."""
     values = {"char_starts": encoded.starts, "char_ends": encoded.ends}
     if encoded.types is not None:
         values["token_type_ids"] = encoded.types
-    return {"input_ids": encoded.ids, **{name: TokenRuns(each, encoded.ids.offsets) for name, each in values.items()}}
+    return {
+        "input_ids": encoded.ids,
+        **{name: RaggedTokens(each, encoded.ids.offsets) for name, each in values.items()},
+    }
 
 
-class _WindowTools:
+class _WindowBatchEncoder:
     may_reject = False
     concurrent = True
     constant_type: int | None = None
-    reference: Tools | None = None
+    reference: BatchEncoder | None = None
     added: tuple[str, ...] = ()  # nothing is compared
 
-    def __init__(self, opening: Opening) -> None:
-        stride = opening.layout.stride
+    def __init__(self, context: LayoutContext) -> None:
+        stride = context.layout.stride
         assert stride is not None, "this is what chose the layout"
-        self._encoder = open_encoder(opening, stride=stride, pair=False)
+        self._encoder = open_window_encoder(context, stride=stride, pair=False)
         self.engine, self.engine_version = self._encoder.name, self._encoder.version
-        self._fields = window_fields(opening)
+        self._fields = window_fields(context)
 
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._encoder.encode([rows.texts[0].to_pylist()])
@@ -108,4 +111,4 @@ class _WindowTools:
         return RowsBuilder(self._fields)
 
 
-WINDOWS = Layout(open_tools=_WindowTools, features=window_features, one_record=False)
+WINDOWS = Layout(open_encoder=_WindowBatchEncoder, features=window_features, one_record=False)

@@ -27,18 +27,18 @@ from pipelines.prepare.sources.formats.groups import Pieces
 
 __all__ = [
     "Blocks",
-    "Segments",
+    "RowRanges",
     "ShardTask",
     "SplitPlan",
     "block_rows",
     "cut_rows",
     "plan_split",
     "require_partition",
-    "segments_of",
+    "row_ranges_of",
     "split_seed",
 ]
 
-Segments = tuple[tuple[int, int], ...]
+RowRanges = tuple[tuple[int, int], ...]
 
 MAX_BLOCK_ROWS = 1_000
 # Blocks of one shard come from anywhere in the split: the more there are, the more alike are the shards. And a cut
@@ -73,9 +73,9 @@ class ShardTask:
     pieces: Pieces | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property
-    def segments(self) -> Segments:
+    def row_ranges(self) -> RowRanges:
         """The rows as [start, stop) ranges, in reading order."""
-        return segments_of(self.found)
+        return row_ranges_of(self.found)
 
     @property
     def found(self) -> Pieces:
@@ -93,7 +93,7 @@ class SplitPlan:
 
     split: str
     origin: str
-    ranges: Segments
+    ranges: RowRanges
     predicted_bytes: int
     starts: np.ndarray
     stops: np.ndarray
@@ -114,7 +114,7 @@ class SplitPlan:
         inside = slice(self.offsets[first], self.offsets[last])
         return np.stack([self.starts[inside], self.stops[inside]], axis=1)
 
-    def segments(self, index: int) -> Segments:
+    def row_ranges(self, index: int) -> RowRanges:
         """The row ranges of one shard."""
         return _as_segments(self.spans(index, index + 1))
 
@@ -131,7 +131,7 @@ def split_seed(split: str) -> int:
     return zlib.crc32(split.encode())
 
 
-def segments_of(pieces: Pieces) -> Segments:
+def row_ranges_of(pieces: Pieces) -> RowRanges:
     """The rows of pieces as [start, stop) ranges in the same order; neighbours are one range."""
     return _as_segments(_merged(pieces.starts, pieces.starts + pieces.counts))
 
@@ -264,5 +264,5 @@ def _merged(starts: np.ndarray, stops: np.ndarray, owners: np.ndarray | None = N
     return np.stack([starts[first], stops[last]], axis=1)
 
 
-def _as_segments(spans: np.ndarray) -> Segments:
+def _as_segments(spans: np.ndarray) -> RowRanges:
     return tuple((start, stop) for start, stop in spans.tolist())

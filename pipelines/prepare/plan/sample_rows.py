@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from pipelines.prepare.crosscheck import unencodable
 from pipelines.prepare.crosscheck.comparing import CrossCheck
-from pipelines.prepare.layouts import Encoded, Tools
+from pipelines.prepare.layouts import BatchEncoder, Encoded
 from pipelines.prepare.plan import sample_choice
 from pipelines.prepare.plan.sample_choice import Choice
 from pipelines.prepare.plan.spec import ShardSpec
@@ -99,18 +99,18 @@ class SampledRows:
     seconds: float
 
 
-def read(spec: ShardSpec, tools: Tools, split: SplitSource) -> SampledRows | None:
+def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledRows | None:
     """The split's sample; None if no row of it can be used.
 
     Raises: TokensDiffer if the engine gives other tokens for one of the rows than the reference.
     """
     for choice in sample_choice.choices(spec, split):
-        if (found := _read_chosen(spec, tools, split, choice)) is not None:
+        if (found := _read_chosen(spec, encoder, split, choice)) is not None:
             return found
     return None
 
 
-def reasons(spec: ShardSpec, tools: Tools, split: SplitSource) -> dict[str, int]:
+def reasons(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> dict[str, int]:
     """Why the first rows of the split cannot be used: how many for each reason."""
     counted: collections.Counter[str] = collections.Counter()
     first = sample_choice.in_ranges((0, min(sample_choice.ROWS, split.num_rows)), split.ranges)
@@ -118,19 +118,19 @@ def reasons(spec: ShardSpec, tools: Tools, split: SplitSource) -> dict[str, int]
         rows, found = extract(batch, spec.columns, first=row)
         usable = np.flatnonzero(found == "")
         if len(usable):
-            found[usable] = unencodable.encode(tools, rows, split=split.name, numbers=row + usable).reasons
+            found[usable] = unencodable.encode(encoder, rows, split=split.name, numbers=row + usable).reasons
         counted.update(found[found != ""].tolist())
     return dict(sorted(counted.items()))
 
 
-def _read_chosen(spec: ShardSpec, tools: Tools, split: SplitSource, choice: Choice) -> SampledRows | None:
+def _read_chosen(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, choice: Choice) -> SampledRows | None:
     positions = choice.num_sampled * spec.length
     step = _FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))
-    reading = _Reading(spec, tools, split, choice, step=step)
+    reading = _Reading(spec, encoder, split, choice, step=step)
     # The first runs come from all along the split, and are what an engine has to get right before it makes a shard:
     # comparing all of them would take longer than the rest of a small spec.
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
-        checks = CrossCheck(tools, pool=beside)
+        checks = CrossCheck(encoder, pool=beside)
         reading.read(checks)
         reading.end(tokenize=reading.text_bytes <= _ENOUGH_BYTES and positions <= _ENOUGH_POSITIONS)
         reading.require_one()
@@ -168,9 +168,11 @@ class _Reading:
     that were tokenized.
     """
 
-    def __init__(self, spec: ShardSpec, tools: Tools, split: SplitSource, choice: Choice, *, step: int) -> None:
+    def __init__(
+        self, spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, choice: Choice, *, step: int
+    ) -> None:
         self.text_bytes = 0
-        self._spec, self._tools, self._split = spec, tools, split
+        self._spec, self._encoder, self._split = spec, encoder, split
         self._choice, self._step = choice, step
         self._seconds = 0.0
         self._waiting: list[_Run] = []
@@ -205,8 +207,8 @@ class _Reading:
         shortest = int(text_bytes.argmin())
         place = int(places[shortest])
         self._weighed = [(np.delete(places, shortest), np.delete(text_bytes, shortest))]
-        segments = sample_choice.in_ranges((place, place + 1), self._split.ranges)
-        for row, batch in self._split.read(segments, self._spec.columns.names):
+        row_ranges = sample_choice.in_ranges((place, place + 1), self._split.ranges)
+        for row, batch in self._split.read(row_ranges, self._spec.columns.names):
             index = self._choice.run_of(place)
             self._tokenize(_Run(index=index, place=place, first=row, rows=batch, text_bytes=text_bytes[[shortest]]))
 
@@ -239,10 +241,10 @@ class _Reading:
     def _batches(self) -> Iterator[tuple[int, int, pa.RecordBatch]]:
         """(place, number in the split, rows) of successive rows."""
         spans = self._choice.spans
-        segments = [part for span in spans.tolist() for part in sample_choice.in_ranges(span, self._split.ranges)]
+        row_ranges = [part for span in spans.tolist() for part in sample_choice.in_ranges(span, self._split.ranges)]
         ends = np.cumsum(spans[:, 1] - spans[:, 0])
         done = 0
-        for first, batch in self._split.read(segments, self._spec.columns.names):
+        for first, batch in self._split.read(row_ranges, self._spec.columns.names):
             start = 0
             while start < batch.num_rows:
                 span = int(np.searchsorted(ends, done, "right"))
@@ -282,7 +284,7 @@ class _Reading:
         if not len(usable):
             return
         began = time.perf_counter()
-        encoded = unencodable.encode(self._tools, rows, split=self._split.name, numbers=run.first + usable)
+        encoded = unencodable.encode(self._encoder, rows, split=self._split.name, numbers=run.first + usable)
         self._seconds += time.perf_counter() - began
         if checks is not None:
             checks.add(rows, encoded, numbers=run.first + usable, which=np.arange(len(usable)))

@@ -16,7 +16,7 @@ import numpy as np
 
 from pipelines.prepare.crosscheck import comparing
 from pipelines.prepare.crosscheck.comparing import EngineMismatch, TokensDiffer
-from pipelines.prepare.layouts import Encoded, Family, Tools, families, layout_of
+from pipelines.prepare.layouts import BatchEncoder, Encoded, LengthGroup, layout_of, length_groups
 from pipelines.prepare.layouts.token_counts import count_tokens
 from pipelines.prepare.plan import sample_rows, size_curve
 from pipelines.prepare.plan.sample_rows import ReadRows, SampledRows, TokenizedRows
@@ -40,7 +40,7 @@ class Sample:
     `num_tokens` are those of them that records hold, which take `output_bytes`. `text_bytes` were tokenized within
     `seconds`; `token_bytes` is what an id takes as a varint. `padding` is the share of positions that hold no token,
     None where rows are joined.
-    `family_shares` are what each length of rows has of the bytes, which go into shards of their own. `read` are all
+    `length_shares` are what each length of rows has of the bytes, which go into shards of their own. `read` are all
     rows that were read, most of which are just weighed.
     `mismatch` is there if the engine gave other tokens than the reference; the sample is the reference's then.
     """
@@ -57,7 +57,7 @@ class Sample:
     seconds: float
     read: ReadRows
     mismatch: EngineMismatch | None = None
-    family_shares: tuple[float, ...] = (1.0,)
+    length_shares: tuple[float, ...] = (1.0,)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,15 +70,17 @@ class _Records:
     tokens: np.ndarray
     positions: np.ndarray
     framed: tuple[bytes, ...]
-    family_shares: tuple[float, ...] = (1.0,)
+    length_shares: tuple[float, ...] = (1.0,)
 
 
-def row_lengths(spec: ShardSpec, tools: Tools, splits: Mapping[str, SplitSource]) -> tuple[np.ndarray, np.ndarray]:
+def row_lengths(
+    spec: ShardSpec, encoder: BatchEncoder, splits: Mapping[str, SplitSource]
+) -> tuple[np.ndarray, np.ndarray]:
     """Tokens of sampled rows of all `splits`, int64 [N], and how many rows each of them stands for, float64 [N].
 
     Raises: RowsRejectedError if no row of the sample can be used.
     """
-    found = [_lengths_of_split(spec, tools, split) for split in splits.values()]
+    found = [_lengths_of_split(spec, encoder, split) for split in splits.values()]
     lengths, weights = (np.concatenate(each) for each in zip(*found, strict=True))
     if not weights.any():
         raise RowsRejectedError(
@@ -88,39 +90,39 @@ def row_lengths(spec: ShardSpec, tools: Tools, splits: Mapping[str, SplitSource]
     return lengths[weights > 0], weights[weights > 0]
 
 
-def _lengths_of_split(spec: ShardSpec, tools: Tools, split: SplitSource) -> tuple[np.ndarray, np.ndarray]:
+def _lengths_of_split(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> tuple[np.ndarray, np.ndarray]:
     try:
-        sampled = sample_rows.read(spec, tools, split)
+        sampled = sample_rows.read(spec, encoder, split)
     except TokensDiffer:
-        assert tools.reference is not None, "it was compared with it"
-        sampled = sample_rows.read(spec, tools.reference, split)
+        assert encoder.reference is not None, "it was compared with it"
+        sampled = sample_rows.read(spec, encoder.reference, split)
     if sampled is None:
         return np.zeros(0, np.int64), np.zeros(0)
     usable = _of_every(sampled, (sampled.tokenized.records > 0).astype(np.float64), rising=False)
     return _row_tokens(sampled), usable * (split.num_rows / len(usable))
 
 
-def measure(spec: ShardSpec, tools: Tools, split: SplitSource) -> Sample | None:
+def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sample | None:
     """Tokenizes, lays out and encodes a sample of the split; None if no row of it can be used."""
     try:
-        return _measure(spec, tools, split)
+        return _measure(spec, encoder, split)
     except TokensDiffer as found:
-        assert tools.reference is not None, "it was compared with it"
-        sample = _measure(spec, tools.reference, split)
-        mismatch = EngineMismatch(engine=comparing.engine_of(tools), split=split.name, row=found.row)
+        assert encoder.reference is not None, "it was compared with it"
+        sample = _measure(spec, encoder.reference, split)
+        mismatch = EngineMismatch(engine=comparing.engine_of(encoder), split=split.name, row=found.row)
         return sample and dataclasses.replace(sample, mismatch=mismatch)
 
 
-def _measure(spec: ShardSpec, tools: Tools, split: SplitSource) -> Sample | None:
-    sampled = sample_rows.read(spec, tools, split)
-    return _told(spec, tools, sampled) if sampled else None
+def _measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sample | None:
+    sampled = sample_rows.read(spec, encoder, split)
+    return _told(spec, encoder, sampled) if sampled else None
 
 
-def _told(spec: ShardSpec, tools: Tools, sampled: SampledRows) -> Sample:
+def _told(spec: ShardSpec, encoder: BatchEncoder, sampled: SampledRows) -> Sample:
     """What a sample shows, once it is laid out and encoded."""
     began = time.perf_counter()
     rows = sampled.tokenized
-    made = _lay_out(spec, tools, sampled.encoded, tokens=int(rows.tokens.sum()))
+    made = _lay_out(spec, encoder, sampled.encoded, tokens=int(rows.tokens.sum()))
     stored = _stored(spec, made)
     layout = layout_of(spec.layout)
     along, inside, total = (_of_joined if layout.joins_rows else _of_rows)(spec, rows, made, stored)
@@ -142,7 +144,7 @@ def _told(spec: ShardSpec, tools: Tools, sampled: SampledRows) -> Sample:
         token_bytes=_varint_bytes(sampled.encoded),
         seconds=sampled.seconds + time.perf_counter() - began,
         read=sampled.read,
-        family_shares=made.family_shares,
+        length_shares=made.length_shares,
     )
 
 
@@ -196,33 +198,33 @@ def _varint_bytes(parts: Sequence[Encoded]) -> float:
     return float(1 + (ids >= 1 << 7).mean() + (ids >= 1 << 14).mean()) if len(ids) else 1.0
 
 
-def _lay_out(spec: ShardSpec, tools: Tools, parts: Sequence[Encoded], *, tokens: int) -> _Records:
+def _lay_out(spec: ShardSpec, encoder: BatchEncoder, parts: Sequence[Encoded], *, tokens: int) -> _Records:
     """The records of all parts. Where rows are joined, and the sample is too short for one record, it is taken several
     times.
     """
     times = max(1, -(-spec.length // max(tokens, 1))) if layout_of(spec.layout).joins_rows else 1
-    builder = tools.builder()
+    builder = encoder.builder()
     for encoded in itertools.chain.from_iterable(itertools.repeat(parts, times)):
         builder.add(encoded)
-    every = families(builder)
-    laid_out = [_family_records(spec, family) for family in every]
+    every = length_groups(builder)
+    laid_out = [_records_of_length(spec, length_group) for length_group in every]
     sizes = np.concatenate([part.sizes for part in laid_out])
     counts = np.concatenate([part.tokens for part in laid_out])
     positions = np.concatenate([part.positions for part in laid_out])
     framed = tuple(itertools.chain.from_iterable(part.framed for part in laid_out))
-    if (rows := [family.rows for family in every if family.rows is not None]) and len(sizes):
+    if (rows := [length_group.rows for length_group in every if length_group.rows is not None]) and len(sizes):
         # Back into the order of the rows, each of which has one record.
         order = np.argsort(np.concatenate(rows))
         sizes, counts, positions = sizes[order], counts[order], positions[order]
         framed = tuple(framed[at] for at in order) if framed else ()
     shares = tuple(float(part.sizes.sum() / max(sizes.sum(), 1)) for part in laid_out)
-    return _Records(sizes=sizes, tokens=counts, positions=positions, framed=framed, family_shares=shares)
+    return _Records(sizes=sizes, tokens=counts, positions=positions, framed=framed, length_shares=shares)
 
 
-def _family_records(spec: ShardSpec, family: Family) -> _Records:
-    schema = spec.schema_of(family.length)
+def _records_of_length(spec: ShardSpec, length_group: LengthGroup) -> _Records:
+    schema = spec.schema_of(length_group.length)
     sizes, counts, framed = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], []
-    for columns in family.builder.chunks(None):
+    for columns in length_group.builder.chunks(None):
         frames = records.encode_framed(columns, schema)
         sizes.append(np.diff(frames.offsets))
         counts.append(count_tokens(columns, schema))

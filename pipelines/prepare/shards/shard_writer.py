@@ -24,7 +24,7 @@ from pipelines.prepare.dataset import engine_mismatch, receipts, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.dataset.rejected_rows import Rejects
-from pipelines.prepare.layouts import Builder, Encoded, Family, Tools, families
+from pipelines.prepare.layouts import BatchEncoder, Builder, Encoded, LengthGroup, length_groups
 from pipelines.prepare.plan.planning import ShardTask, split_seed
 from pipelines.prepare.process import memory, progress
 from pipelines.prepare.process.stopwatch import Stopwatch
@@ -53,7 +53,7 @@ _gathering = threading.Lock()
 def write(
     task: ShardTask,
     job: Job,
-    tools: Tools,
+    encoder: BatchEncoder,
     *,
     expected: tuple[Shard, ...] | None = None,
     clock: Stopwatch | None = None,
@@ -68,13 +68,15 @@ def write(
     seen = storage.generations(_paths(task, job))
     reservation.require_own(job)
     clock = clock or Stopwatch()
-    tools = _trusted(tools, job)
+    encoder = _trusted(encoder, job)
     try:
-        gathered = _gather(task, job, tools, clock=clock)
+        gathered = _gather(task, job, encoder, clock=clock)
     except TokensDiffer as found:
-        engine_mismatch.record(job, EngineMismatch(engine=comparing.engine_of(tools), split=task.split, row=found.row))
-        tools = _trusted(tools, job)
-        gathered = _gather(task, job, tools, clock=clock)
+        engine_mismatch.record(
+            job, EngineMismatch(engine=comparing.engine_of(encoder), split=task.split, row=found.row)
+        )
+        encoder = _trusted(encoder, job)
+        gathered = _gather(task, job, encoder, clock=clock)
     memory.give_back()
     reservation.require_own(job)
     with clock.stage("write"):
@@ -87,7 +89,7 @@ def write(
         split=task.split,
         index=task.index,
         shards=made,
-        engine=comparing.engine_of(tools),
+        engine=comparing.engine_of(encoder),
         rows_checked=gathered.rows_checked,
         first_rejected=tuple(rejects.first),
     )
@@ -102,9 +104,9 @@ def generator(job: Job, task: ShardTask, *, length: int | None = None) -> np.ran
     """What decides the order of a shard's rows, which have `length` tokens, None where all shards' have the same; None
     where they stay as they are.
     """
-    family = () if length is None else (length,)
+    length_seed = () if length is None else (length,)
     return (
-        np.random.default_rng([job.spec.seed, split_seed(task.split), task.index, *family])
+        np.random.default_rng([job.spec.seed, split_seed(task.split), task.index, *length_seed])
         if job.spec.shuffle
         else None
     )
@@ -147,23 +149,23 @@ class _Batch:
     source: pa.RecordBatch | None
 
 
-def _trusted(tools: Tools, job: Job) -> Tools:
-    """The tools, or those of the reference if a worker of this job has mismatch a faster engine."""
-    return tools if tools.reference is None or engine_mismatch.read(job) is None else tools.reference
+def _trusted(encoder: BatchEncoder, job: Job) -> BatchEncoder:
+    """Return the encoder, or its reference if a worker of this job found wrong tokens of a faster engine."""
+    return encoder if encoder.reference is None or engine_mismatch.read(job) is None else encoder.reference
 
 
-def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Gathered:
+def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, clock: Stopwatch) -> _Gathered:
     """Reads, tokenizes and collects the task's rows, rejecting those that cannot be used."""
-    gathered = _Gathered(builder=tools.builder(), rejects=Rejects(task.segments))
+    gathered = _Gathered(builder=encoder.builder(), rejects=Rejects(task.row_ranges))
 
     def encode(batch: _Batch) -> tuple[_Batch, Encoded]:
         with clock.stage("tokenize"):
-            return batch, unencodable.encode(tools, batch.rows, split=task.split, numbers=batch.numbers)
+            return batch, unencodable.encode(encoder, batch.rows, split=task.split, numbers=batch.numbers)
 
-    threads = len(os.sched_getaffinity(0)) if tools.concurrent else 1
+    threads = len(os.sched_getaffinity(0)) if encoder.concurrent else 1
     with _gathering, concurrent.futures.ThreadPoolExecutor(1) as beside:
-        checks = CrossCheck(tools, pool=beside)
-        usable = _usable(task, job, tools, gathered, clock=clock)
+        checks = CrossCheck(encoder, pool=beside)
+        usable = _usable(task, job, encoder, gathered, clock=clock)
         for batch, encoded in ordered_map(encode, usable, threads=threads):
             with clock.stage("check"):
                 checks.add_some(batch.rows, encoded, numbers=batch.numbers, seed=job.spec.seed)
@@ -177,15 +179,17 @@ def _gather(task: ShardTask, job: Job, tools: Tools, *, clock: Stopwatch) -> _Ga
     return gathered
 
 
-def _usable(task: ShardTask, job: Job, tools: Tools, gathered: _Gathered, *, clock: Stopwatch) -> Iterator[_Batch]:
-    num_bytes = _BATCH_BYTES if tools.reference is None else _FAST_BATCH_BYTES
+def _usable(
+    task: ShardTask, job: Job, encoder: BatchEncoder, gathered: _Gathered, *, clock: Stopwatch
+) -> Iterator[_Batch]:
+    num_bytes = _BATCH_BYTES if encoder.reference is None else _FAST_BATCH_BYTES
     for first, batch in clock.waiting("read", batches(job, task.split, task.found, num_bytes=num_bytes)):
         gathered.rows_in += batch.num_rows
         rows, reasons = extract(batch, job.spec.columns, first=first)
         gathered.rejects.add(batch, reasons, np.arange(first, first + batch.num_rows))
         _require_usable(task, job, gathered.rejects)
         unused = np.flatnonzero(reasons == "")
-        source = _rows_of(batch, unused) if tools.may_reject else None
+        source = _rows_of(batch, unused) if encoder.may_reject else None
         progress.add(rows=batch.num_rows - len(unused))
         yield _Batch(rows=rows, numbers=first + unused, source=source)
 
@@ -219,7 +223,7 @@ def _write_files(
     """A file for each family of records. What an earlier try may have left of families that are empty goes away; what
     was not there when it was `seen`, and is now, is another job's.
     """
-    found = families(gathered.builder)
+    found = length_groups(gathered.builder)
     if expected is not None and (lengths := [shard.length for shard in expected]) != [each.length for each in found]:
         raise OutputError(
             f"{job.shard_name(task)}: made again it has rows of the lengths {[each.length for each in found]}, "
@@ -229,35 +233,35 @@ def _write_files(
     rows_in = _rows_in(gathered, found)
     _check_total(rows_in, task, gathered.rejects, place=job.shard_name(task))
     made = []
-    for at, family in enumerate(found):
+    for at, group in enumerate(found):
         file = ShardFile(
-            name=job.shard_name(task, length=family.length),
-            length=family.length,
-            task=None if family.length is None else task.index,
+            name=job.shard_name(task, length=group.length),
+            length=group.length,
+            task=None if group.length is None else task.index,
         )
         made.append(
             shard_files.write(
                 file,
                 job,
-                family.builder,
-                generator(job, task, length=family.length),
+                group.builder,
+                generator(job, task, length=group.length),
                 rows_in=rows_in[at],
                 rejected=gathered.rejects.by_reason if at == 0 else {},
                 seen=seen,
                 expected=None if expected is None else expected[at],
             )
         )
-    for length in set(job.spec.layout.buckets) - {family.length for family in found}:
+    for length in set(job.spec.layout.buckets) - {group.length for group in found}:
         shard_files.delete(job, job.shard_name(task, length=length), seen=seen)
     return tuple(made)
 
 
-def _rows_in(gathered: _Gathered, found: Sequence[Family]) -> list[int]:
+def _rows_in(gathered: _Gathered, found: Sequence[LengthGroup]) -> list[int]:
     """The rows that each file accounts for: those that went into its family, and in the first one the rejected too."""
     if found[0].rows is None:
         return [gathered.rows_in]
     rejected = sum(gathered.rejects.by_reason.values())
-    return [rejected * (at == 0) + len(family.rows) for at, family in enumerate(found) if family.rows is not None]
+    return [rejected * (at == 0) + len(group.rows) for at, group in enumerate(found) if group.rows is not None]
 
 
 def _check_total(rows_in: Sequence[int], task: ShardTask, rejects: Rejects, *, place: str) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pipelines.prepare.options.config import Side
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io._kernels import jit
 from tfrecord_io.errors import SchemaError
 
@@ -20,7 +20,7 @@ __all__ = ["cut", "filled", "join", "marked", "pad"]
 
 
 def pad(
-    rows: TokenRuns,
+    rows: RaggedTokens,
     types: np.ndarray | None,
     *,
     length: int,
@@ -38,13 +38,13 @@ def pad(
     ids = filled(rows, length=length, value=pad_id, side=side, dtype=np.int32, order=order)
     laid_out = {"input_ids": ids, "attention_mask": marked(rows, length=length, side=side, order=order)}
     if types is not None:
-        runs = TokenRuns(types, rows.offsets)
+        runs = RaggedTokens(types, rows.offsets)
         laid_out["token_type_ids"] = filled(runs, length=length, value=pad_type, side=side, dtype=np.uint8, order=order)
     return laid_out
 
 
 def filled(
-    runs: TokenRuns, *, length: int, value: int, side: Side, dtype: DTypeLike, order: np.ndarray | None = None
+    runs: RaggedTokens, *, length: int, value: int, side: Side, dtype: DTypeLike, order: np.ndarray | None = None
 ) -> np.ndarray:
     """dtype [N, length]: the runs with the indices `order` (all of them, without it), filled up with `value` on `side`.
 
@@ -56,7 +56,7 @@ def filled(
     return out
 
 
-def marked(runs: TokenRuns, *, length: int, side: Side, order: np.ndarray | None = None) -> np.ndarray:
+def marked(runs: RaggedTokens, *, length: int, side: Side, order: np.ndarray | None = None) -> np.ndarray:
     """int8 [N, length]: 1 where `filled` puts a run, else 0. Raises: as `filled`."""
     chosen = _chosen(runs, order, length=length)
     out = np.empty((len(chosen), length), np.int8)
@@ -64,7 +64,7 @@ def marked(runs: TokenRuns, *, length: int, side: Side, order: np.ndarray | None
     return out
 
 
-def join(documents: TokenRuns, *, separator: int, bos: int | None, order: np.ndarray | None = None) -> np.ndarray:
+def join(documents: RaggedTokens, *, separator: int, bos: int | None, order: np.ndarray | None = None) -> np.ndarray:
     """The documents with the indices `order` (all of them, without it) as one int32 vector, each followed by
     `separator` and, if `bos` is given, led by it.
     """
@@ -90,7 +90,7 @@ def cut(tokens: np.ndarray, *, length: int, pad_id: int) -> dict[str, np.ndarray
     return {"input_ids": ids.reshape(count, length), "num_tokens": num_tokens}
 
 
-def _chosen(runs: TokenRuns, order: np.ndarray | None, *, length: int) -> np.ndarray:
+def _chosen(runs: RaggedTokens, order: np.ndarray | None, *, length: int) -> np.ndarray:
     chosen = np.arange(len(runs)) if order is None else order
     longest = int((runs.offsets[chosen + 1] - runs.offsets[chosen]).max(initial=0))
     if longest > length:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare.tokenize.engines import BATTERY, HuggingFaceEngine, copy_backend, open_reference
-from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
+from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from pipelines.prepare.tokenize.text_rows import require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
 
@@ -39,7 +39,7 @@ class EncodedWindows:
     others. `full_lengths` int64 [N] are the tokens of a row as one.
     """
 
-    ids: TokenRuns
+    ids: RaggedTokens
     owners: np.ndarray
     types: np.ndarray | None
     starts: np.ndarray
@@ -173,7 +173,7 @@ def _characters(windows: Sequence[Any], *, num_tokens: int) -> np.ndarray:
     return np.ascontiguousarray(both.reshape(num_tokens, 2).T)
 
 
-def _inside(ids: TokenRuns, first: np.ndarray, count: np.ndarray) -> np.ndarray:
+def _inside(ids: RaggedTokens, first: np.ndarray, count: np.ndarray) -> np.ndarray:
     """Bool [T]: tokens from `first` to `first + count` of their window."""
     lengths = ids.lengths
     place = np.arange(len(ids.ids)) - np.repeat(ids.offsets[:-1], lengths)

@@ -17,9 +17,9 @@ import numpy as np
 from tfrecord_io._kernels import jit
 
 __all__ = [
-    "GrowingRuns",
+    "GrowingRagged",
     "GrowingVector",
-    "TokenRuns",
+    "RaggedTokens",
     "concatenated",
     "exchanged",
     "from_lists",
@@ -33,7 +33,7 @@ _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MA
 
 
 @dataclasses.dataclass(frozen=True)
-class TokenRuns:
+class RaggedTokens:
     """N runs: `ids` of any unsigned or signed integer dtype [T], `offsets` int64 [N + 1] from 0 to T."""
 
     ids: np.ndarray
@@ -47,21 +47,21 @@ class TokenRuns:
         """Tokens in each run, int64 [N]."""
         return np.diff(self.offsets)
 
-    def take(self, order: np.ndarray) -> TokenRuns:
+    def take(self, order: np.ndarray) -> RaggedTokens:
         """The runs with the given indices, in that order."""
         offsets = offsets_of(self.lengths[order])
         ids = np.empty(int(offsets[-1]), self.ids.dtype)
         _gather(self.ids, self.offsets, order, offsets, ids)
-        return TokenRuns(ids, offsets)
+        return RaggedTokens(ids, offsets)
 
 
-def concatenated(parts: Sequence[TokenRuns]) -> TokenRuns:
+def concatenated(parts: Sequence[RaggedTokens]) -> RaggedTokens:
     """The runs of all parts, one after the other."""
     lengths = np.concatenate([part.lengths for part in parts])
-    return TokenRuns(np.concatenate([part.ids for part in parts]), offsets_of(lengths))
+    return RaggedTokens(np.concatenate([part.ids for part in parts]), offsets_of(lengths))
 
 
-def exchanged(runs: TokenRuns, places: np.ndarray, others: TokenRuns) -> TokenRuns:
+def exchanged(runs: RaggedTokens, places: np.ndarray, others: RaggedTokens) -> RaggedTokens:
     """The runs, those with the indices `places` exchanged for `others`."""
     order = np.arange(len(runs))
     order[places] = len(runs) + np.arange(len(others))
@@ -80,7 +80,7 @@ def id_dtype(vocab_size: int) -> np.dtype:
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
 
 
-def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> TokenRuns:
+def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedTokens:
     """Runs from Python lists of ids.
 
     Raises: OverflowError if an id is negative or too large for `dtype`.
@@ -93,7 +93,7 @@ def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> TokenRuns:
     # NumPy would let it wrap.
     if len(ids) and int(ids.max()) > np.iinfo(dtype).max:
         raise OverflowError(f"token id {ids.max()}, expected at most {np.iinfo(dtype).max}")
-    return TokenRuns(ids.astype(dtype), offsets)
+    return RaggedTokens(ids.astype(dtype), offsets)
 
 
 class GrowingVector:
@@ -154,21 +154,21 @@ def _grown(memory: mmap.mmap, num_bytes: int) -> mmap.mmap:
     return memory
 
 
-class GrowingRuns:
+class GrowingRagged:
     """Runs that are gathered batch by batch."""
 
     def __init__(self, dtype: np.dtype) -> None:
         self._ids = GrowingVector(dtype)
         self._lengths = GrowingVector(np.dtype(np.int64))
 
-    def append(self, runs: TokenRuns) -> None:
+    def append(self, runs: RaggedTokens) -> None:
         """Adds runs at the end."""
         self._ids.append(runs.ids)
         self._lengths.append(runs.lengths)
 
-    def take_all(self) -> TokenRuns:
+    def take_all(self) -> RaggedTokens:
         """All runs; nothing is left here afterwards."""
-        return TokenRuns(self._ids.take_all(), offsets_of(self._lengths.take_all()))
+        return RaggedTokens(self._ids.take_all(), offsets_of(self._lengths.take_all()))
 
 
 @jit

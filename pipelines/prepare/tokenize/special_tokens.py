@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare.options.config import Side, Truncation
-from pipelines.prepare.tokenize.ragged import TokenRuns, offsets_of
+from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
 from tfrecord_io._kernels import jit
 
 __all__ = ["Template", "assemble", "kept_lengths", "probe"]
@@ -129,8 +129,8 @@ def _halve(first: np.ndarray, second: np.ndarray, room: int) -> list[np.ndarray]
 
 
 def assemble(
-    texts: Sequence[TokenRuns], kept: Sequence[np.ndarray], template: Template, *, side: Side
-) -> tuple[TokenRuns, np.ndarray]:
+    texts: Sequence[RaggedTokens], kept: Sequence[np.ndarray], template: Template, *, side: Side
+) -> tuple[RaggedTokens, np.ndarray]:
     """Whole rows without padding, and their type ids uint8 [T]. `side` is where texts lose what is not kept."""
     offsets = offsets_of(np.sum(kept, axis=0) + template.num_special)
     ids = np.empty(int(offsets[-1]), texts[0].ids.dtype)
@@ -142,7 +142,7 @@ def assemble(
         _write_constant(ids, types, at, *_piece(template.middle, template.middle_types, ids.dtype))
         _write_text(ids, types, at, texts[1].ids, texts[1].offsets, kept[1], side == "left", template.second_type)
     _write_constant(ids, types, at, *_piece(template.suffix, template.suffix_types, ids.dtype))
-    return TokenRuns(ids, offsets), types
+    return RaggedTokens(ids, offsets), types
 
 
 def _piece(ids: tuple[int, ...], types: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pipelines.prepare.options.config import Truncation
 from pipelines.prepare.tokenize import arrays
 from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, open_reference
-from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
+from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from pipelines.prepare.tokenize.special_tokens import Template, assemble, kept_lengths, probe
 from tfrecord_io.errors import ConfigError
 
@@ -55,7 +55,7 @@ class EncodedRows:
     that cannot be cut to size as asked; they are to be left out.
     """
 
-    ids: TokenRuns
+    ids: RaggedTokens
     types: np.ndarray | None
     full_lengths: np.ndarray
     impossible: np.ndarray

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from pipelines.prepare.options.config import EngineName, Truncation
 from pipelines.prepare.sources.columns.labels import list_lengths
 from pipelines.prepare.tokenize.engines import BATTERY, Engine, HuggingFaceEngine, SlowEngine, choose, open_reference
-from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists, offsets_of
+from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_of
 from pipelines.prepare.tokenize.special_tokens import Template, assemble, kept_lengths, probe
 from pipelines.prepare.tokenize.text_rows import EncodedRows, Templated, Transformers, require_room
 from tfrecord_io.errors import ConfigError, TokenizerError
@@ -70,9 +70,9 @@ class TemplateWords(Templated):
     def encode(self, lists: pa.Array) -> EncodedWords:
         """Rows of lists of words, without nulls."""
         tokens, edges = self._tokens(lists.flatten()), offsets_of(list_lengths(lists))
-        rows = TokenRuns(tokens.ids, tokens.offsets[edges])
+        rows = RaggedTokens(tokens.ids, tokens.offsets[edges])
         place = np.arange(len(tokens), dtype=np.int32) - np.repeat(edges[:-1], np.diff(edges)).astype(np.int32)
-        words = TokenRuns(np.repeat(place, tokens.lengths), rows.offsets)
+        words = RaggedTokens(np.repeat(place, tokens.lengths), rows.offsets)
         kept, impossible = kept_lengths([rows.lengths], room=self._room, truncation=self._truncation)
         ids, types = assemble([rows], kept, self._template, side=self._side)
         placed, _ = assemble([words], kept, self._no_words, side=self._side)
@@ -82,7 +82,7 @@ class TemplateWords(Templated):
         )
         return EncodedWords(rows=encoded, words=placed.ids)
 
-    def _tokens(self, words: pa.Array) -> TokenRuns:
+    def _tokens(self, words: pa.Array) -> RaggedTokens:
         """The tokens of each word. Words come again and again: each is tokenized once in a batch."""
         distinct = pc.dictionary_encode(words)
         return self.engine.encode(distinct.dictionary).take(distinct.indices.to_numpy(zero_copy_only=False))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.prepare.layouts import Tools
+from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
 from tests import building
@@ -90,9 +90,9 @@ def test_the_engine_of_the_manifest_makes_it_again(
     remove(root, "*-train-00001-*")
     used = []
 
-    def note(task: ShardTask, job: object, tools: Tools, **options: object) -> object:
-        used.append(tools.engine)
-        return written(task, job, tools, **options)  # type: ignore[arg-type]
+    def note(task: ShardTask, job: object, encoder: BatchEncoder, **options: object) -> object:
+        used.append(encoder.engine)
+        return written(task, job, encoder, **options)  # type: ignore[arg-type]
 
     written = shard_writer.write
     monkeypatch.setattr(shard_writer, "write", note)

@@ -338,7 +338,7 @@ def test_without_googles_libraries_the_error_says_what_to_install(
 @pytest.fixture(scope="module")
 def resolved() -> Iterator[Resolved]:
     """The reviews: what travels does not depend on where the rows are."""
-    begun = resolving.begin(
+    request = resolving.open_request(
         PrepareConfig(
             source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
             tokenizer=TokenizerConfig(name=str(building.tokenizer())),
@@ -346,7 +346,7 @@ def resolved() -> Iterator[Resolved]:
             layout=LayoutConfig(max_length=32),
         )
     )
-    with ingesting.resolved_for_looking(begun) as found:
+    with ingesting.resolved_for_looking(request) as found:
         yield found
 
 

@@ -178,10 +178,10 @@ def test_tools_that_serve_one_thread_only_are_not_shared(tmp_path: Path, monkeyp
     users: dict[int, set[str]] = {}
     opened = []
 
-    def note(task: ShardTask, job: Any, tools: Any, **options: Any) -> Any:
-        opened.append(tools)  # none is let go of, so that no two have one id
-        users.setdefault(id(tools), set()).add(threading.current_thread().name)
-        return written(task, job, tools, **options)
+    def note(task: ShardTask, job: Any, encoder: Any, **options: Any) -> Any:
+        opened.append(encoder)  # none is let go of, so that no two have one id
+        users.setdefault(id(encoder), set()).add(threading.current_thread().name)
+        return written(task, job, encoder, **options)
 
     written = shard_writer.write
     monkeypatch.setattr(shard_writer, "write", note)

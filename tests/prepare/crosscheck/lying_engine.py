@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.tokenize.engines import HuggingFaceEngine
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 
 __all__ = ["LIES", "LyingEngine", "open_lying"]
 
@@ -21,7 +21,7 @@ class LyingEngine(HuggingFaceEngine):
 
     name = "wordpiece"
 
-    def encode(self, texts: pa.Array) -> TokenRuns:
+    def encode(self, texts: pa.Array) -> RaggedTokens:
         runs = super().encode(texts)
         for index, text in enumerate(texts.to_pylist()):
             if text in LIES:

@@ -17,7 +17,7 @@ import pytest
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import plan_files, plan_parts, reservation
-from pipelines.prepare.plan.planning import SplitPlan, segments_of
+from pipelines.prepare.plan.planning import SplitPlan, row_ranges_of
 from pipelines.prepare.sources.formats.groups import Groups, StoredFile
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 
@@ -92,16 +92,16 @@ def keys_of(job: Any) -> list[plan_files.TaskKey]:
 
 
 def test_a_task_is_found_by_its_key(planned: Any) -> None:
-    for key, segments in zip(keys_of(planned), SHARDS, strict=True):
+    for key, row_ranges in zip(keys_of(planned), SHARDS, strict=True):
         task = plan_files.task_of(planned, pickle.loads(pickle.dumps(key)))
         assert (task.split, task.index, task.count) == key
-        assert task.segments == tuple(segments)
-        assert task.num_rows == sum(stop - start for start, stop in segments)
+        assert task.row_ranges == tuple(row_ranges)
+        assert task.num_rows == sum(stop - start for start, stop in row_ranges)
 
 
 def test_pieces_say_where_rows_are(planned: Any) -> None:
-    for key, segments in zip(keys_of(planned), SHARDS, strict=True):
-        found, wanted = plan_files.pieces_of(planned, key), GROUPS.pieces(segments)
+    for key, row_ranges in zip(keys_of(planned), SHARDS, strict=True):
+        found, wanted = plan_files.pieces_of(planned, key), GROUPS.pieces(row_ranges)
         for name in ("starts", "counts", "skips", "at", "length"):
             np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
         assert [found.files[at] for at in found.file] == [wanted.files[at] for at in wanted.file]
@@ -130,7 +130,7 @@ def test_a_part_is_of_64_shards_and_a_worker_reads_one(tmp_path: Path, monkeypat
     read = storage.read_bytes
     monkeypatch.setattr(storage, "read_bytes", noted(read, reads))
     for index in range(64, 128):
-        assert plan_files.task_of(job, ("train", index, 150)).segments == ((2 * index, 2 * index + 2),)
+        assert plan_files.task_of(job, ("train", index, 150)).row_ranges == ((2 * index, 2 * index + 2),)
     assert [path for path in reads if "tasks-" in path] == [str(part_of(job, 1))]
 
 
@@ -154,19 +154,19 @@ def test_parts_of_shards_of_very_many_pieces_are_of_fewer_shards(
     shards = [[(row, row + 1) for row in range(at, 1000, 10)] for at in range(10)]
     header = plan_files.write(job, plan_of(shards, rows=1000), groups_of([100] * 10))
     assert (header.part_shards, len(header.parts)) == (1, 10)
-    assert plan_files.task_of(job, ("train", 7, 10)).segments == tuple(shards[7])
+    assert plan_files.task_of(job, ("train", 7, 10)).row_ranges == tuple(shards[7])
 
 
 def test_a_new_plan_of_the_same_job_takes_the_place_of_the_old_one(planned: Any) -> None:
-    assert plan_files.task_of(planned, ("train", 1, 3)).segments == ((10, 20),)
+    assert plan_files.task_of(planned, ("train", 1, 3)).row_ranges == ((10, 20),)
     plan_files.write(planned, plan_of([SHARDS[2], SHARDS[0], SHARDS[1]], rows=100), GROUPS)
-    assert plan_files.task_of(planned, ("train", 1, 3)).segments == tuple(SHARDS[0])
+    assert plan_files.task_of(planned, ("train", 1, 3)).row_ranges == tuple(SHARDS[0])
 
 
 def test_jobs_of_one_process_do_not_disturb_each_other(planned: Any, tmp_path: Path) -> None:
     other = job_in(tmp_path / "other")
     plan_files.write(other, plan_of([SHARDS[2], SHARDS[1], SHARDS[0]], rows=100), GROUPS)
-    found = [plan_files.task_of(job, ("train", 2, 3)).segments for job in (planned, other, planned)]
+    found = [plan_files.task_of(job, ("train", 2, 3)).row_ranges for job in (planned, other, planned)]
     assert found == [tuple(SHARDS[2]), tuple(SHARDS[0]), tuple(SHARDS[2])]
 
 
@@ -302,9 +302,9 @@ def test_no_damaged_byte_is_taken_for_another_plan(planned: Any) -> None:
             part = plan_parts.decode(bytes(harmed), first=0, rows=ROWS.tolist())
         except plan_parts.DAMAGED:
             continue
-        taken.append(segments_of(part.shard(0)))
+        taken.append(row_ranges_of(part.shard(0)))
     # Of the rest the digest knows: the rows may be others, but never more than there are.
-    assert all(sum(stop - start for start, stop in segments) == 60 for segments in taken)
+    assert all(sum(stop - start for start, stop in row_ranges) == 60 for row_ranges in taken)
 
 
 def test_a_part_that_unpacks_to_very_much_is_refused(planned: Any, monkeypatch: pytest.MonkeyPatch) -> None:

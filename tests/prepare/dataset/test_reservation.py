@@ -264,7 +264,7 @@ def test_a_worker_whose_job_was_cleared_away_while_it_tokenized_leaves_no_shard(
     pieces = resolved.source.splits["train"].groups.pieces([(0, 10)])
     task = ShardTask(split="train", index=0, count=1, num_rows=10, pieces=pieces)
     with pytest.raises(OutputError, match="the files of this job are gone: another job has started over"):
-        shard_writer.write(task, resolved.job, resolved.tools)
+        shard_writer.write(task, resolved.job, resolved.encoder)
     assert without_rows(tmp_path / "out") == {}
 
 
@@ -288,7 +288,7 @@ def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path:
     job, folder = resolved.job, tmp_path / "out" / ".prep" / resolved.job.fingerprint / "tokenizer"
     MEDDLED[meddled](folder)
     got = bytes_digest(building.files(folder))
-    for use in (job.open_tools, lambda: tokenizer_files(job)):
+    for use in (job.open_encoder, lambda: tokenizer_files(job)):
         with pytest.raises(FormatError) as caught:
             use()
         assert caught.value.cause == (

@@ -294,7 +294,7 @@ def test_a_file_of_an_empty_family_that_an_earlier_try_left_goes_away(sparse: Pa
     before = building.files(sparse)
     (sparse / stale).write_bytes(b"by an engine that is not trusted any more")
     (sparse / record_index.file_name(stale)).write_bytes(b"its index")
-    shard_writer.write(opened.task("train", task.index), opened.job, opened.job.open_tools())
+    shard_writer.write(opened.task("train", task.index), opened.job, opened.job.open_encoder())
     assert changed_by(sparse, before) == set()
 
 
@@ -417,7 +417,7 @@ def request(output: Path, **layout: Any) -> PrepareConfig:
 def test_the_lengths_that_are_chosen_waste_least_of_all(tmp_path: Path, max_length: int | None) -> None:
     found = building.resolved(request(tmp_path, bucket_lengths="auto:3", max_length=max_length))
     plain = building.resolved(request(tmp_path, max_length=max_length))
-    tokens, _ = sampling.row_lengths(plain.job.spec, plain.tools, plain.source.splits)
+    tokens, _ = sampling.row_lengths(plain.job.spec, plain.encoder, plain.source.splits)
     assert len(tokens) == len(ROWS["train"]), "so small a split is sampled as a whole"
     chosen = found.job.spec.layout.buckets
     assert chosen[-1] == found.job.spec.length == (max_length or -(-int(tokens.max()) // 8) * 8)

@@ -57,8 +57,8 @@ def documents(root: Path) -> list[list[int]]:
 
 def shard_order(root: Path, index: int, *, usable: set[int], shuffled: bool) -> list[int]:
     """The rows of a shard in the order in which they are packed, as docs/format.md says."""
-    segments = reopened_dataset.reopen(str(root), read_manifest(root)).task("train", index).segments
-    rows = np.array([row for start, stop in segments for row in range(start, stop) if row in usable])
+    row_ranges = reopened_dataset.reopen(str(root), read_manifest(root)).task("train", index).row_ranges
+    rows = np.array([row for start, stop in row_ranges for row in range(start, stop) if row in usable])
     if shuffled:
         np.random.default_rng([0, zlib.crc32(b"train"), index]).shuffle(rows)
     return [int(row) for row in rows]

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pipelines.prepare.audit import reopened_dataset, verify
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Tracer
-from pipelines.prepare.layouts import Opening, Tools, layout_of
+from pipelines.prepare.layouts import BatchEncoder, LayoutContext, layout_of
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize import tokenization
@@ -49,12 +49,12 @@ def _tokenizer(zoo: Zoo, kind: str) -> Any:
 
 
 @functools.cache
-def _tools(
+def _encoder(
     zoo: Zoo, kind: str, *, pair: bool = True, stride: int | None = STRIDE, length: int = LENGTH, engine: Any = "auto"
-) -> Tools:
+) -> BatchEncoder:
     tokenizer = _tokenizer(zoo, kind)
     layout = LayoutConfig(name="qa" if pair else "pad", max_length=length, stride=stride)
-    opening = Opening(
+    context = LayoutContext(
         tokenizer=tokenizer,
         facts=tokenization.facts(tokenizer, name=kind, files={}),
         layout=layout,
@@ -62,7 +62,7 @@ def _tools(
         columns=ColumnPlan(texts=("question", "context") if pair else ("text",)),
         engine=engine,
     )
-    return layout_of(layout).open_tools(opening)
+    return layout_of(layout).open_encoder(context)
 
 
 def _answers(answers: Sequence[tuple[str, int] | None]) -> pa.Array:
@@ -82,9 +82,9 @@ def _rows(*columns: list[str], answers: Sequence[tuple[str, int] | None] | None 
     )
 
 
-def _laid_out(tools: Tools, rows: Rows) -> dict[str, np.ndarray]:
-    builder = tools.builder()
-    builder.add(tools.encode(rows))
+def _laid_out(encoder: BatchEncoder, rows: Rows) -> dict[str, np.ndarray]:
+    builder = encoder.builder()
+    builder.add(encoder.encode(rows))
     chunks = list(builder.chunks(None))
     assert builder.tokens_cut == 0
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
@@ -110,7 +110,7 @@ def _expected(tokenizer: Any, *columns: list[str]) -> Any:
 def test_windows_are_those_of_the_tokenizer(zoo: Zoo, kind: str, pair: bool) -> None:
     columns = [["what is it ?"] * len(SOME_TEXTS), SOME_TEXTS] if pair else [SOME_TEXTS]
     rows = _rows(*columns, answers=[None] * len(SOME_TEXTS) if pair else None, first=100)
-    got = _laid_out(_tools(zoo, kind, pair=pair), rows)
+    got = _laid_out(_encoder(zoo, kind, pair=pair), rows)
     expected = _expected(_tokenizer(zoo, kind), *columns)
     owners = expected["overflow_to_sample_mapping"]
     for name in ("input_ids", "attention_mask", "token_type_ids"):
@@ -131,8 +131,8 @@ def test_windows_are_those_of_the_tokenizer(zoo: Zoo, kind: str, pair: bool) -> 
 def test_windows_cover_every_token_and_neighbours_share_the_stride(
     zoo: Zoo, kind: str, words: list[str], stride: int
 ) -> None:
-    tokenizer, tools = _tokenizer(zoo, kind), _tools(zoo, kind, pair=False, stride=stride, length=12)
-    encoded = tools.encode(_rows([" ".join(words)]))
+    tokenizer, encoder = _tokenizer(zoo, kind), _encoder(zoo, kind, pair=False, stride=stride, length=12)
+    encoded = encoder.encode(_rows([" ".join(words)]))
     whole = tokenizer(" ".join(words), add_special_tokens=False)["input_ids"]
     special = tokenizer.num_special_tokens_to_add()
     runs = encoded.runs["input_ids"]
@@ -152,7 +152,7 @@ def test_windows_cover_every_token_and_neighbours_share_the_stride(
 
 
 def test_a_text_without_tokens_has_one_window(zoo: Zoo) -> None:
-    encoded = _tools(zoo, "wordpiece_cased", pair=False).encode(_rows(["", "one"]))
+    encoded = _encoder(zoo, "wordpiece_cased", pair=False).encode(_rows(["", "one"]))
     assert encoded.num_runs.tolist() == [1, 1]
 
 
@@ -183,7 +183,7 @@ def test_positions_are_those_of_the_usual_preprocessing(zoo: Zoo, kind: str, wor
     stop = data.draw(st.integers(begin + 1, len(words)))
     context = " ".join(words)
     answer = (" ".join(words[begin:stop]), len(" ".join(words[:begin])) + (begin > 0))
-    got = _laid_out(_tools(zoo, kind), _rows(["a house ?"], [context], answers=[answer]))
+    got = _laid_out(_encoder(zoo, kind), _rows(["a house ?"], [context], answers=[answer]))
     expected = _expected(_tokenizer(zoo, kind), ["a house ?"], [context])
     positions = list(zip(got["start_positions"].tolist(), got["end_positions"].tolist(), strict=True))
     assert positions == [_as_in_guides(expected, window, answer) for window in range(len(positions))]
@@ -196,7 +196,7 @@ def test_the_span_of_an_answer_is_its_text(zoo: Zoo, kind: str) -> None:
         (row["answers"]["text"][0], row["answers"]["answer_start"][0]) if row["answers"]["text"] else None
         for row in ROWS
     ]
-    got = _laid_out(_tools(zoo, kind), _rows(["who ?"] * len(ROWS), contexts, answers=answers))
+    got = _laid_out(_encoder(zoo, kind), _rows(["who ?"] * len(ROWS), contexts, answers=answers))
     found: dict[int, bool] = {}
     for window, row in enumerate(got["source_row"].tolist()):
         first, last = int(got["start_positions"][window]), int(got["end_positions"][window])
@@ -216,7 +216,7 @@ def test_the_span_of_an_answer_is_its_text(zoo: Zoo, kind: str) -> None:
 
 def test_an_answer_that_no_window_has_whole_is_nowhere(zoo: Zoo) -> None:
     context = " ".join(["house"] * 60)
-    got = _laid_out(_tools(zoo, "wordpiece_cased"), _rows(["a ?"], [context], answers=[(context, 0)]))
+    got = _laid_out(_encoder(zoo, "wordpiece_cased"), _rows(["a ?"], [context], answers=[(context, 0)]))
     assert len(got["start_positions"]) > 3
     assert not got["start_positions"].any()
     assert not got["end_positions"].any()
@@ -224,7 +224,7 @@ def test_an_answer_that_no_window_has_whole_is_nowhere(zoo: Zoo) -> None:
 
 def test_of_characters_with_several_tokens_the_answer_has_all(zoo: Zoo) -> None:
     context, tokenizer = "a 中 house", _tokenizer(zoo, "byte_bpe")
-    got = _laid_out(_tools(zoo, "byte_bpe"), _rows(["a ?"], [context], answers=[("中", 2)]))
+    got = _laid_out(_encoder(zoo, "byte_bpe"), _rows(["a ?"], [context], answers=[("中", 2)]))
     first, last = int(got["start_positions"][0]), int(got["end_positions"][0])
     assert first < last
     assert tokenizer.decode(got["input_ids"][0, first : last + 1]).strip() == "中"
@@ -245,14 +245,14 @@ def test_rows_that_cannot_be_used_are_named(zoo: Zoo) -> None:
         ("a ?", "", None, ""),
         ("", "the house", None, ""),
     ]
-    tools = _tools(zoo, "wordpiece_cased")
+    encoder = _encoder(zoo, "wordpiece_cased")
     questions, contexts, answers, reasons = (list(column) for column in zip(*rows, strict=True))
     made = _rows(questions, contexts, answers=answers)
-    encoded = tools.encode(made)
+    encoded = encoder.encode(made)
     assert encoded.reasons.tolist() == reasons
-    assert tools.may_reject
+    assert encoder.may_reject
     usable = [row for row, reason in enumerate(reasons) if not reason]
-    assert sorted(set(_laid_out(tools, made)["source_row"].tolist())) == usable
+    assert sorted(set(_laid_out(encoder, made)["source_row"].tolist())) == usable
 
 
 def test_lists_of_answers_of_two_lengths_do_not_match(zoo: Zoo) -> None:
@@ -264,7 +264,7 @@ def test_lists_of_answers_of_two_lengths_do_not_match(zoo: Zoo) -> None:
         nested={"answers": answers},
         numbers=np.arange(2),
     )
-    assert _tools(zoo, "wordpiece_cased").encode(rows).reasons.tolist() == ["answer_mismatch", ""]
+    assert _encoder(zoo, "wordpiece_cased").encode(rows).reasons.tolist() == ["answer_mismatch", ""]
 
 
 # --- refused at the start -------------------------------------------------------------------------------------------
@@ -273,19 +273,19 @@ def test_lists_of_answers_of_two_lengths_do_not_match(zoo: Zoo) -> None:
 @pytest.mark.parametrize("pair", [False, True])
 def test_an_engine_without_characters_is_refused(zoo: Zoo, pair: bool) -> None:
     with pytest.raises(ConfigError, match="--engine wordpiece where characters of tokens are asked for"):
-        _tools(zoo, "wordpiece_cased", pair=pair, engine="wordpiece")
+        _encoder(zoo, "wordpiece_cased", pair=pair, engine="wordpiece")
 
 
 @pytest.mark.parametrize(("pair", "stride", "most"), [(False, 18, 17), (True, 17, 16)])
 def test_windows_that_would_not_get_on_are_refused(zoo: Zoo, pair: bool, stride: int, most: int) -> None:
     with pytest.raises(ConfigError, match=rf"--stride {stride} with --max-length 20.*give at most {most}"):
-        _tools(zoo, "wordpiece_cased", pair=pair, stride=stride)
-    assert _tools(zoo, "wordpiece_cased", pair=pair, stride=most).engine == "hf"
+        _encoder(zoo, "wordpiece_cased", pair=pair, stride=stride)
+    assert _encoder(zoo, "wordpiece_cased", pair=pair, stride=most).engine == "hf"
 
 
 def test_a_tokenizer_in_python_is_refused(zoo: Zoo) -> None:
     with pytest.raises(TokenizerError, match="windows need the characters that a token stands for"):
-        _tools(zoo, "slow_byt5", pair=False)
+        _encoder(zoo, "slow_byt5", pair=False)
 
 
 @pytest.mark.parametrize(

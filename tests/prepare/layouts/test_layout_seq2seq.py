@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from pipelines.prepare.audit.verify import check_columns
 from pipelines.prepare.crosscheck.comparing import CrossCheck, TokensDiffer
-from pipelines.prepare.layouts import LAYOUTS, Opening, Tools, rows_builder
+from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext, rows_builder
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize import tokenization
@@ -44,9 +44,9 @@ PAIRS = st.lists(st.tuples(WORDS, WORDS), max_size=12)
 CUTS = st.lists(st.integers(0, 100), max_size=4)
 
 
-def _opening(tokenizer: Any, *, pair: bool = False, engine: Any = "auto", **options: Any) -> Opening:
+def _context(tokenizer: Any, *, pair: bool = False, engine: Any = "auto", **options: Any) -> LayoutContext:
     texts_of = ("text", "other") if pair else ("text",)
-    return Opening(
+    return LayoutContext(
         tokenizer=tokenizer,
         facts=tokenization.facts(tokenizer, name="any", files={}),
         layout=LayoutConfig(name="seq2seq", max_length=L, **{"target_length": T, **options}),
@@ -56,13 +56,13 @@ def _opening(tokenizer: Any, *, pair: bool = False, engine: Any = "auto", **opti
     )
 
 
-def _tools(tokenizer: Any, **options: Any) -> Tools:
-    return LAYOUTS["seq2seq"].open_tools(_opening(tokenizer, **options))
+def _encoder(tokenizer: Any, **options: Any) -> BatchEncoder:
+    return LAYOUTS["seq2seq"].open_encoder(_context(tokenizer, **options))
 
 
 @functools.cache
-def _zoo_tools(zoo: Zoo, kind: str) -> Tools:
-    return _tools(zoo.tokenizer(kind))
+def _zoo_encoder(zoo: Zoo, kind: str) -> BatchEncoder:
+    return _encoder(zoo.tokenizer(kind))
 
 
 def _rows(columns: Sequence[list[str]], targets: list[str], *, first: int = 0) -> Rows:
@@ -74,14 +74,19 @@ def _rows(columns: Sequence[list[str]], targets: list[str], *, first: int = 0) -
 
 
 def _built(
-    tools: Tools, columns: Sequence[list[str]], targets: list[str], *, cuts: Sequence[int] = (), seed: int | None = None
+    encoder: BatchEncoder,
+    columns: Sequence[list[str]],
+    targets: list[str],
+    *,
+    cuts: Sequence[int] = (),
+    seed: int | None = None,
 ) -> dict[str, np.ndarray]:
     """All records, the rows given in as many batches as `cuts` make."""
-    builder = tools.builder()
+    builder = encoder.builder()
     edges = sorted([0, *(cut % (len(targets) + 1) for cut in cuts), len(targets)])
     for start, stop in itertools.pairwise(edges):
         rows = _rows([column[start:stop] for column in columns], targets[start:stop], first=start)
-        builder.add(tools.encode(rows))
+        builder.add(encoder.encode(rows))
     chunks = list(builder.chunks(None if seed is None else np.random.default_rng(seed)))
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in (chunks[0] if chunks else {})}
 
@@ -114,7 +119,7 @@ def _lists(built: dict[str, np.ndarray]) -> dict[str, Any]:
     ],
 )
 def test_inputs_and_targets_are_those_of_transformers(zoo: Zoo, kind: str) -> None:
-    built = _built(_zoo_tools(zoo, kind), [SOURCES], TARGETS, cuts=[3, 9])
+    built = _built(_zoo_encoder(zoo, kind), [SOURCES], TARGETS, cuts=[3, 9])
     assert _lists(built) == _expected(zoo.tokenizer(kind), [SOURCES], TARGETS)
 
 
@@ -122,30 +127,30 @@ def test_inputs_and_targets_are_those_of_transformers(zoo: Zoo, kind: str) -> No
 def test_an_input_may_be_a_pair_of_texts(zoo: Zoo) -> None:
     tokenizer = zoo.tokenizer("wordpiece_cased")
     columns = [SOURCES, SOURCES[::-1]]
-    built = _built(_tools(tokenizer, pair=True), columns, TARGETS)
+    built = _built(_encoder(tokenizer, pair=True), columns, TARGETS)
     assert _lists(built) == _expected(tokenizer, columns, TARGETS)
 
 
 @pytest.mark.parametrize("kind", ["unigram", "byte_bpe_bos", "slow_byt5"])
 def test_the_prefix_is_part_of_each_text_and_of_no_target(zoo: Zoo, kind: str) -> None:
     tokenizer, prefix = zoo.tokenizer(kind), "to ΣΊ: "
-    built = _built(_tools(tokenizer, input_prefix=prefix), [SOURCES], TARGETS)
+    built = _built(_encoder(tokenizer, input_prefix=prefix), [SOURCES], TARGETS)
     assert _lists(built) == _expected(tokenizer, [[prefix + text for text in SOURCES]], TARGETS)
 
 
 @pytest.mark.parametrize("type_", [pa.string(), pa.large_string()])
 def test_texts_of_either_width_take_a_prefix_also_where_they_are_slices(zoo: Zoo, type_: pa.DataType) -> None:
-    tools = _tools(zoo.tokenizer("unigram"), input_prefix="x ")
+    encoder = _encoder(zoo.tokenizer("unigram"), input_prefix="x ")
     whole = pa.array(["no", "a house", "a river", "no"], type_)
     rows = Rows(texts=(whole.slice(1, 2),), nested={"target": whole.slice(1, 2)}, arrays={})
-    plain = _zoo_tools(zoo, "unigram").encode(_rows([["x a house", "x a river"]], ["a house", "a river"]))
-    encoded = tools.encode(rows)
+    plain = _zoo_encoder(zoo, "unigram").encode(_rows([["x a house", "x a river"]], ["a house", "a river"]))
+    encoded = encoder.encode(rows)
     for name, runs in plain.runs.items():
         np.testing.assert_array_equal(encoded.runs[name].ids, runs.ids)
 
 
 def test_targets_are_padded_on_the_right_where_inputs_are_on_the_left(zoo: Zoo) -> None:
-    built = _built(_zoo_tools(zoo, "byte_bpe_bos"), [["a"]], ["a"])
+    built = _built(_zoo_encoder(zoo, "byte_bpe_bos"), [["a"]], ["a"])
     assert built["attention_mask"][0, [0, -1]].tolist() == [0, 1]
     assert built["target_mask"][0, [0, -1]].tolist() == [1, 0]
 
@@ -153,12 +158,12 @@ def test_targets_are_padded_on_the_right_where_inputs_are_on_the_left(zoo: Zoo) 
 def test_a_target_is_as_long_as_an_input_unless_it_is_given_a_length_of_its_own(zoo: Zoo) -> None:
     tokenizer = zoo.tokenizer("unigram")
     for given_length, expected in ((None, L), (5, 5)):
-        opening = _opening(tokenizer, target_length=given_length)
-        tools = LAYOUTS["seq2seq"].open_tools(opening)
-        shapes = {feature.name: feature.shape for feature in LAYOUTS["seq2seq"].features(opening, tools)}
+        context = _context(tokenizer, target_length=given_length)
+        encoder = LAYOUTS["seq2seq"].open_encoder(context)
+        shapes = {feature.name: feature.shape for feature in LAYOUTS["seq2seq"].features(context, encoder)}
         assert shapes["target_ids"] == shapes["target_mask"] == (expected,)
         assert shapes["input_ids"] == (L,)
-        assert _built(tools, [["a house"]], ["a river"])["target_ids"].shape == (1, expected)
+        assert _built(encoder, [["a house"]], ["a river"])["target_ids"].shape == (1, expected)
 
 
 # --- tokenizers with a mode of their own for targets ----------------------------------------------------------------
@@ -190,7 +195,7 @@ def _load(folder: Path) -> Any:
 
 def test_targets_of_a_tokenizer_with_a_target_mode_get_the_code_of_their_language(bilingual: Path) -> None:
     tokenizer = _load(bilingual)
-    built = _built(_tools(tokenizer), [SOURCES], TARGETS, cuts=[4])
+    built = _built(_encoder(tokenizer), [SOURCES], TARGETS, cuts=[4])
     assert _lists(built) == _expected(tokenizer, [SOURCES], TARGETS)
     source, target = tokenizer.convert_tokens_to_ids(["eng_Latn", "deu_Latn"])
     assert set(built["input_ids"][:, 0]) == {source}
@@ -199,10 +204,10 @@ def test_targets_of_a_tokenizer_with_a_target_mode_get_the_code_of_their_languag
 
 def test_one_thread_at_a_time_uses_such_a_tokenizer(bilingual: Path) -> None:
     # The mode is the tokenizer's own: two threads would change it for one another.
-    assert not _tools(_load(bilingual)).concurrent
+    assert not _encoder(_load(bilingual)).concurrent
     same = _load(bilingual)
     same.tgt_lang = same.src_lang
-    assert _tools(same).concurrent
+    assert _encoder(same).concurrent
 
 
 @pytest.mark.slow
@@ -223,12 +228,12 @@ def test_a_build_with_such_a_tokenizer_is_repaired_to_the_byte(bilingual: Path, 
 def test_records_are_the_same_through_any_batches_and_chunks(
     zoo: Zoo, pairs: list[tuple[str, str]], cuts: list[int], chunk: int, seed: int | None
 ) -> None:
-    tools = _zoo_tools(zoo, "wordpiece_cased")
+    encoder = _zoo_encoder(zoo, "wordpiece_cased")
     sources, targets = [text for text, _ in pairs], [target for _, target in pairs]
-    whole = _built(tools, [sources], targets, seed=seed)
+    whole = _built(encoder, [sources], targets, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows_builder, "_ROWS_PER_CHUNK", chunk)
-        parts = _built(tools, [sources], targets, cuts=cuts, seed=seed)
+        parts = _built(encoder, [sources], targets, cuts=cuts, seed=seed)
     assert {name: values.tolist() for name, values in parts.items()} == {
         name: values.tolist() for name, values in whole.items()
     }
@@ -237,9 +242,9 @@ def test_records_are_the_same_through_any_batches_and_chunks(
 @settings(deadline=None, max_examples=25)
 @given(pairs=PAIRS.filter(len), seed=st.integers(0, 99))
 def test_a_permuted_target_stays_beside_its_input(zoo: Zoo, pairs: list[tuple[str, str]], seed: int) -> None:
-    tools = _zoo_tools(zoo, "unigram")
+    encoder = _zoo_encoder(zoo, "unigram")
     sources, targets = [text for text, _ in pairs], [target for _, target in pairs]
-    in_order, permuted = (_built(tools, [sources], targets, seed=each) for each in (None, seed))
+    in_order, permuted = (_built(encoder, [sources], targets, seed=each) for each in (None, seed))
     for name, values in permuted.items():
         np.testing.assert_array_equal(values, in_order[name][permuted["row"]])
 
@@ -247,9 +252,9 @@ def test_a_permuted_target_stays_beside_its_input(zoo: Zoo, pairs: list[tuple[st
 @settings(deadline=None, max_examples=25)
 @given(pairs=PAIRS.filter(len))
 def test_every_token_of_a_row_is_in_its_record_or_counted_as_cut(zoo: Zoo, pairs: list[tuple[str, str]]) -> None:
-    tools, tokenizer = _zoo_tools(zoo, "unigram"), zoo.tokenizer("unigram")
+    encoder, tokenizer = _zoo_encoder(zoo, "unigram"), zoo.tokenizer("unigram")
     sources, targets = [text for text, _ in pairs], [target for _, target in pairs]
-    encoded = tools.encode(_rows([sources], targets))
+    encoded = encoder.encode(_rows([sources], targets))
     whole = [
         len(one) + len(two)
         for one, two in zip(tokenizer(sources)["input_ids"], tokenizer(text_target=targets)["input_ids"], strict=True)
@@ -262,38 +267,38 @@ def test_every_token_of_a_row_is_in_its_record_or_counted_as_cut(zoo: Zoo, pairs
 
 
 def test_a_row_that_may_not_be_cut_is_rejected_by_what_is_too_long_in_it(zoo: Zoo) -> None:
-    tools = _tools(zoo.tokenizer("unigram"), truncation="do_not_truncate")
+    encoder = _encoder(zoo.tokenizer("unigram"), truncation="do_not_truncate")
     long = "the house " * 20
-    encoded = tools.encode(_rows([["a", long, "a", long]], ["b", "b", long, long]))
+    encoded = encoder.encode(_rows([["a", long, "a", long]], ["b", "b", long, long]))
     assert encoded.reasons.tolist() == ["", "too_long", "target_too_long", "too_long"]
-    assert tools.may_reject
+    assert encoder.may_reject
     assert encoded.tokens_cut == 0
 
 
 def test_a_target_is_cut_where_only_the_first_text_of_an_input_may_give_way(zoo: Zoo) -> None:
     tokenizer = zoo.tokenizer("unigram")
-    tools = _tools(tokenizer, pair=True, truncation="only_first")
+    encoder = _encoder(tokenizer, pair=True, truncation="only_first")
     long = "the house " * 20
-    encoded = tools.encode(_rows([["a", "a"], ["b", long]], [long, long]))
+    encoded = encoder.encode(_rows([["a", "a"], ["b", long]], [long, long]))
     assert encoded.reasons.tolist() == ["", "cannot_truncate"]
     expected = tokenizer(text_target=[long], truncation=True, max_length=T)["input_ids"][0]
     assert encoded.runs["target_ids"].ids[:T].tolist() == expected
 
 
 def test_tokens_of_rows_that_are_rejected_for_their_input_do_not_count_as_cut_from_the_target(zoo: Zoo) -> None:
-    tools = _tools(zoo.tokenizer("unigram"), pair=True, truncation="only_first")
+    encoder = _encoder(zoo.tokenizer("unigram"), pair=True, truncation="only_first")
     long = "the house " * 20
-    assert tools.encode(_rows([["a"], [long]], [long])).tokens_cut == 0
+    assert encoder.encode(_rows([["a"], [long]], [long])).tokens_cut == 0
 
 
 @pytest.mark.parametrize("name", ["input_ids", "target_ids"])
 def test_a_wrong_token_in_either_run_disproves_the_engine(zoo: Zoo, name: str) -> None:
-    tools = _tools(zoo.tokenizer("wordpiece_uncased"), engine="wordpiece")
-    assert tools.engine == "wordpiece"
-    assert tools.reference is not None
+    encoder = _encoder(zoo.tokenizer("wordpiece_uncased"), engine="wordpiece")
+    assert encoder.engine == "wordpiece"
+    assert encoder.reference is not None
     rows = _rows([["a house", "a river"]], ["every house", "every river"])
     for wrong in (False, True):
-        encoded, checks = tools.encode(rows), CrossCheck(tools)
+        encoded, checks = encoder.encode(rows), CrossCheck(encoder)
         if wrong:
             encoded.runs[name].ids[-2] += 1
         checks.add(rows, encoded, numbers=np.array([70, 71]), which=np.arange(2))
@@ -334,7 +339,7 @@ def test_what_cannot_be_served_is_refused_with_its_cause(
 
 def test_a_prefix_that_is_not_utf8_is_refused(zoo: Zoo) -> None:
     with pytest.raises(ConfigError, match="is not UTF-8"):
-        _tools(zoo.tokenizer("unigram"), input_prefix="\udcff")
+        _encoder(zoo.tokenizer("unigram"), input_prefix="\udcff")
 
 
 # --- whole builds ---------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from transformers import AutoTokenizer
 from pipelines.prepare.audit import reopened_dataset, verify
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Tracer
-from pipelines.prepare.layouts import LAYOUTS, Opening, Tools
+from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows, extract
 from pipelines.prepare.sources.columns.labels import LabelPlan
@@ -75,16 +75,16 @@ KINDS = [*FAST_KINDS, "byte_bpe_prefixed", "unigram_left+left", "byte_bpe_robert
 
 
 @functools.cache
-def _tools(zoo: Zoo, kind: str, *, every: bool = False, length: int = LENGTH, **options: Any) -> Tools:
+def _encoder(zoo: Zoo, kind: str, *, every: bool = False, length: int = LENGTH, **options: Any) -> BatchEncoder:
     tokenizer = _tokenizer(zoo, kind)
-    opening = Opening(
+    context = LayoutContext(
         tokenizer=tokenizer,
         facts=tokenization.facts(tokenizer, name=kind, files={}),
         layout=LayoutConfig(name="tokens", max_length=length, label_all_tokens=every, **options),
         length=length,
         columns=ColumnPlan(texts=(), nested={"words": "tokens", "tags": "tags"}, tags=INTS),
     )
-    return LAYOUTS["tokens"].open_tools(opening)
+    return LAYOUTS["tokens"].open_encoder(context)
 
 
 def _rows(lists: Sequence[Sequence[str]]) -> Rows:
@@ -98,9 +98,9 @@ def _rows(lists: Sequence[Sequence[str]]) -> Rows:
     return Rows(texts=(), arrays={}, nested=nested)
 
 
-def _laid_out(tools: Tools, rows: Rows) -> dict[str, np.ndarray]:
-    builder = tools.builder()
-    builder.add(tools.encode(rows))
+def _laid_out(encoder: BatchEncoder, rows: Rows) -> dict[str, np.ndarray]:
+    builder = encoder.builder()
+    builder.add(encoder.encode(rows))
     (columns,) = builder.chunks(None)
     return columns
 
@@ -140,7 +140,7 @@ def _as_lists(columns: dict[str, np.ndarray]) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_and_labels_are_those_of_the_tokenizer_with_its_word_ids(zoo: Zoo, kind: str, every: bool) -> None:
     rows = _rows(HOSTILE_ROWS)
-    got = _as_lists(_laid_out(_tools(zoo, kind, every=every), rows))
+    got = _as_lists(_laid_out(_encoder(zoo, kind, every=every), rows))
     tags = rows.nested["tags"].to_pylist()
     assert got == _expected(_tokenizer(zoo, kind), HOSTILE_ROWS, tags, every=every)
 
@@ -153,7 +153,7 @@ def test_any_lists_of_words_come_out_as_those_of_the_tokenizer(
     zoo: Zoo, kind: str, lists: list[list[str]], every: bool
 ) -> None:
     rows = _rows(lists)
-    got = _as_lists(_laid_out(_tools(zoo, kind, every=every), rows))
+    got = _as_lists(_laid_out(_encoder(zoo, kind, every=every), rows))
     assert got == _expected(_tokenizer(zoo, kind), lists, rows.nested["tags"].to_pylist(), every=every)
 
 
@@ -161,7 +161,7 @@ def test_any_lists_of_words_come_out_as_those_of_the_tokenizer(
 @given(lists=LISTS)
 def test_a_label_stands_on_the_first_token_of_its_own_word_once(zoo: Zoo, lists: list[list[str]]) -> None:
     tokenizer, length = _tokenizer(zoo, "wordpiece_uncased"), 128
-    laid_out = _laid_out(_tools(zoo, "wordpiece_uncased", length=length), _rows(lists))
+    laid_out = _laid_out(_encoder(zoo, "wordpiece_uncased", length=length), _rows(lists))
     words = [word for row in lists for word in row]
     for ids, tags, mask in zip(laid_out["input_ids"], laid_out["tags"], laid_out["tag_mask"], strict=True):
         at = np.flatnonzero(mask)
@@ -199,14 +199,14 @@ def test_a_tokenizer_whose_words_depend_on_one_another_is_left_to_transformers(
 
 
 def test_rows_that_may_not_be_cut_are_refused(zoo: Zoo) -> None:
-    tools = _tools(zoo, "wordpiece_cased", truncation="do_not_truncate")
-    encoded = tools.encode(_rows([["house"], ["house"] * 30, []]))
+    encoder = _encoder(zoo, "wordpiece_cased", truncation="do_not_truncate")
+    encoded = encoder.encode(_rows([["house"], ["house"] * 30, []]))
     assert encoded.reasons.tolist() == ["", "too_long", ""]
-    assert tools.may_reject
+    assert encoder.may_reject
 
 
 def test_what_is_cut_is_counted(zoo: Zoo) -> None:
-    encoded = _tools(zoo, "wordpiece_cased").encode(_rows(HOSTILE_ROWS))
+    encoded = _encoder(zoo, "wordpiece_cased").encode(_rows(HOSTILE_ROWS))
     tokenizer = _tokenizer(zoo, "wordpiece_cased")
     whole = [len(ids) for ids in tokenizer(HOSTILE_ROWS, is_split_into_words=True)["input_ids"]]
     assert encoded.full_lengths.tolist() == whole
@@ -237,7 +237,7 @@ def test_a_tokenizer_that_refuses_words_is_an_error_with_the_way_out(zoo: Zoo) -
 
 def test_there_is_no_second_text_to_cut(zoo: Zoo) -> None:
     with pytest.raises(ConfigError, match="--truncation only_second with --layout tokens"):
-        _tools(zoo, "wordpiece_cased", truncation="only_second")
+        _encoder(zoo, "wordpiece_cased", truncation="only_second")
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.layouts import LAYOUTS, Opening, Tools, base, rows_builder
+from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext, base, rows_builder
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize import tokenization
@@ -36,9 +36,9 @@ class Opened:
     """A tokenizer, its tools for one layout, and what they were opened with."""
 
     tokenizer: Any
-    tools: Tools
+    encoder: BatchEncoder
     layout: LayoutConfig
-    opening: Opening
+    context: LayoutContext
 
 
 @functools.cache
@@ -46,8 +46,8 @@ def _opened(zoo: Zoo, kind: str, layout: LayoutConfig, pair: bool) -> Opened:
     tokenizer = zoo.tokenizer(kind)
     facts = tokenization.facts(tokenizer, name=kind, files={})
     columns = ColumnPlan(texts=("text", "other") if pair else ("text",))
-    opening = Opening(tokenizer=tokenizer, facts=facts, layout=layout, length=LENGTH, columns=columns)
-    return Opened(tokenizer, LAYOUTS[layout.name].open_tools(opening), layout, opening)
+    context = LayoutContext(tokenizer=tokenizer, facts=facts, layout=layout, length=LENGTH, columns=columns)
+    return Opened(tokenizer, LAYOUTS[layout.name].open_encoder(context), layout, context)
 
 
 def _pad(zoo: Zoo, kind: str = "wordpiece_cased", *, pair: bool = False, **options: Any) -> Opened:
@@ -76,9 +76,9 @@ def _build(
     opened: Opened, columns: Sequence[list[str]], *, cuts: list[int], chunk: int, seed: int | None = None
 ) -> dict[str, np.ndarray]:
     """All chunks of a builder joined, with at most `chunk` rows (or about as many tokens) in each."""
-    builder = opened.tools.builder()
+    builder = opened.encoder.builder()
     for rows in _batches(columns, cuts):
-        builder.add(opened.tools.encode(rows))
+        builder.add(opened.encoder.encode(rows))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rows_builder, "_ROWS_PER_CHUNK", chunk)
         patch.setattr(base, "_TOKENS_PER_CHUNK", chunk)
@@ -133,24 +133,24 @@ def test_another_seed_gives_another_order(zoo: Zoo) -> None:
 def test_rows_that_cannot_be_made_are_given_a_reason_and_left_out(zoo: Zoo, truncation: Any, reason: str) -> None:
     opened = _pad(zoo, pair=True, truncation=truncation)
     columns = [["a", "a", "the small house", ""], ["b", "x " * 30, "b", "x " * 30]]
-    encoded = opened.tools.encode(_rows(columns))
+    encoded = opened.encoder.encode(_rows(columns))
     assert encoded.reasons.tolist() == ["", reason, "", reason]
-    assert opened.tools.may_reject
+    assert opened.encoder.may_reject
     assert _build(opened, columns, cuts=[2], chunk=3)["row"].tolist() == [0, 2]
 
 
 def test_longest_first_can_make_every_row(zoo: Zoo) -> None:
     opened = _pad(zoo, pair=True)
-    assert not opened.tools.may_reject
-    assert set(opened.tools.encode(_rows([SOME_TEXTS, SOME_TEXTS[::-1]])).reasons) == {""}
+    assert not opened.encoder.may_reject
+    assert set(opened.encoder.encode(_rows([SOME_TEXTS, SOME_TEXTS[::-1]])).reasons) == {""}
 
 
 def test_tokens_cut_and_full_lengths_are_those_of_the_whole_rows(zoo: Zoo) -> None:
     opened = _pad(zoo)
-    builder = opened.tools.builder()
+    builder = opened.encoder.builder()
     whole = [len(ids) for ids in opened.tokenizer(SOME_TEXTS)["input_ids"]]
     for rows in _batches([SOME_TEXTS], [5]):
-        encoded = opened.tools.encode(rows)
+        encoded = opened.encoder.encode(rows)
         assert encoded.full_lengths.tolist() == [whole[row] for row in rows.arrays["row"]]
         assert encoded.num_tokens == np.minimum(encoded.full_lengths, LENGTH).sum()
         builder.add(encoded)
@@ -164,9 +164,9 @@ def test_every_token_of_a_row_is_in_its_record_or_counted_as_cut(
     zoo: Zoo, kind: str, texts: list[str], cuts: list[int], seed: int | None
 ) -> None:
     opened = _pad(zoo, kind)
-    builder = opened.tools.builder()
+    builder = opened.encoder.builder()
     for rows in _batches([texts], cuts):
-        builder.add(opened.tools.encode(rows))
+        builder.add(opened.encoder.encode(rows))
     expected = opened.tokenizer(texts, truncation=True, max_length=LENGTH)["input_ids"]
     placed = 0
     for chunk in builder.chunks(None if seed is None else np.random.default_rng(seed)):
@@ -179,21 +179,21 @@ def test_every_token_of_a_row_is_in_its_record_or_counted_as_cut(
 
 def test_tokens_of_rows_that_are_left_out_do_not_count_as_cut(zoo: Zoo) -> None:
     opened = _pad(zoo, truncation="do_not_truncate")
-    builder = opened.tools.builder()
-    builder.add(opened.tools.encode(_rows([SOME_TEXTS])))
+    builder = opened.encoder.builder()
+    builder.add(opened.encoder.encode(_rows([SOME_TEXTS])))
     assert builder.tokens_cut == 0
 
 
 @pytest.mark.parametrize("layout", ["pad", "concat"])
 def test_a_builder_is_empty_before_anything_is_added_and_after_its_chunks_were_taken(zoo: Zoo, layout: str) -> None:
-    tools = (_pad(zoo) if layout == "pad" else _concat(zoo)).tools
-    builder = tools.builder()
+    encoder = (_pad(zoo) if layout == "pad" else _concat(zoo)).encoder
+    builder = encoder.builder()
     assert list(builder.chunks(None)) == []
-    builder.add(tools.encode(_rows([["a river", "a house"]])))
+    builder.add(encoder.encode(_rows([["a river", "a house"]])))
     first = list(builder.chunks(None))
     assert len(first) == 1
     assert list(builder.chunks(None)) == []
-    builder.add(tools.encode(_rows([["a river", "a house"]])))
+    builder.add(encoder.encode(_rows([["a river", "a house"]])))
     assert _same(next(builder.chunks(None)), first[0])
 
 
@@ -213,7 +213,7 @@ def test_a_type_id_is_said_to_be_constant_only_where_it_is(
     zoo: Zoo, kind: str, pair: bool, constant: int | None
 ) -> None:
     opened = _pad(zoo, kind, pair=pair)
-    assert opened.tools.constant_type == constant
+    assert opened.encoder.constant_type == constant
     if constant is not None:
         built = _build(opened, [SOME_TEXTS] * (1 + pair), cuts=[], chunk=9)
         assert set(built["token_type_ids"].ravel()) == {constant}
@@ -279,8 +279,8 @@ def test_another_seed_joins_documents_in_another_order(zoo: Zoo) -> None:
 @given(texts=TEXTS, chunk=st.integers(1, 40))
 def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str], chunk: int) -> None:
     opened = _concat(zoo, remainder="drop")
-    builder = opened.tools.builder()
-    builder.add(opened.tools.encode(_rows([texts])))
+    builder = opened.encoder.builder()
+    builder.add(opened.encoder.encode(_rows([texts])))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(base, "_TOKENS_PER_CHUNK", chunk)
         blocks = list(builder.chunks(None))
@@ -312,8 +312,8 @@ def test_dropping_the_remainder_takes_the_last_block_and_changes_no_other(
 
 
 def test_a_padded_remainder_cuts_nothing(zoo: Zoo) -> None:
-    builder = _concat(zoo).tools.builder()
-    builder.add(_concat(zoo).tools.encode(_rows([["a small house", "x"]])))
+    builder = _concat(zoo).encoder.builder()
+    builder.add(_concat(zoo).encoder.encode(_rows([["a small house", "x"]])))
     blocks = list(builder.chunks(None))
     assert blocks[-1]["num_tokens"][-1] < LENGTH
     assert builder.tokens_cut == 0
@@ -322,14 +322,14 @@ def test_a_padded_remainder_cuts_nothing(zoo: Zoo) -> None:
 @pytest.mark.parametrize("add_bos", [False, True])
 def test_full_lengths_of_documents_count_what_is_put_around_them(zoo: Zoo, add_bos: bool) -> None:
     opened = _concat(zoo, "byte_bpe_roberta", add_bos=add_bos)
-    encoded = opened.tools.encode(_rows([SOME_TEXTS]))
+    encoded = opened.encoder.encode(_rows([SOME_TEXTS]))
     assert encoded.full_lengths.tolist() == [len(document) for document in _documents(opened, SOME_TEXTS)]
 
 
 def test_concat_rejects_no_row(zoo: Zoo) -> None:
-    tools = _concat(zoo).tools
-    assert not tools.may_reject
-    assert set(tools.encode(_rows([SOME_TEXTS])).reasons) == {""}
+    encoder = _concat(zoo).encoder
+    assert not encoder.may_reject
+    assert set(encoder.encode(_rows([SOME_TEXTS])).reasons) == {""}
 
 
 # --- features and refusals ------------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def test_concat_rejects_no_row(zoo: Zoo) -> None:
 @pytest.mark.parametrize("layout", ["pad", "concat"])
 def test_chunks_have_the_features_that_the_schema_gets(zoo: Zoo, kind: str, layout: str) -> None:
     opened = _pad(zoo, kind) if layout == "pad" else _concat(zoo, kind)
-    features = LAYOUTS[opened.layout.name].features(opened.opening, opened.tools)
+    features = LAYOUTS[opened.layout.name].features(opened.context, opened.encoder)
     built = _build(opened, [SOME_TEXTS], cuts=[], chunk=10**6)
     built.pop("row", None)
     assert {feature.name: feature.shape for feature in features} == {

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.prepare.layouts.packing import Packing, lay_out, pack
-from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
+from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tests.prepare.layouts import slow_packing
 
 INT32 = np.dtype(np.int32)
@@ -25,7 +25,7 @@ ROW_LENGTHS = st.sampled_from([1, 2, 3, 7, 8, 16, 63, 64, 65, 4095, 4096, 4097, 
 class Case(NamedTuple):
     """Documents, with L, and what is put around them."""
 
-    documents: TokenRuns
+    documents: RaggedTokens
     length: int
     bos: int | None
     separator: int | None

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from pipelines.prepare.plan.planning import (
     Blocks,
-    Segments,
+    RowRanges,
     SplitPlan,
     block_rows,
     cut_rows,
     plan_split,
     require_partition,
-    segments_of,
+    row_ranges_of,
     split_seed,
 )
 from pipelines.prepare.sources.formats.groups import Groups, StoredFile
@@ -46,12 +46,12 @@ def _plan(blocks: Blocks, **options: Any) -> SplitPlan:
     )
 
 
-def _shards(plan: SplitPlan) -> list[Segments]:
-    return [plan.segments(index) for index in range(plan.num_shards)]
+def _shards(plan: SplitPlan) -> list[RowRanges]:
+    return [plan.row_ranges(index) for index in range(plan.num_shards)]
 
 
-def _rows(segments: Segments) -> list[int]:
-    return [row for start, stop in segments for row in range(start, stop)]
+def _rows(row_ranges: RowRanges) -> list[int]:
+    return [row for start, stop in row_ranges for row in range(start, stop)]
 
 
 def _predicted(plan: SplitPlan, blocks: Blocks) -> list[float]:
@@ -195,8 +195,8 @@ def test_the_pieces_of_a_shard_give_its_segments_back() -> None:
         stored_bytes=sizes,
     )
     plan = _plan(_blocks([10] * 100, [1.0] * 100), shard_bytes=10)
-    for segments in _shards(plan):
-        assert segments_of(groups.pieces(segments)) == segments
+    for row_ranges in _shards(plan):
+        assert row_ranges_of(groups.pieces(row_ranges)) == row_ranges
 
 
 # Blocks

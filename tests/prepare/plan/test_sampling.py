@@ -298,7 +298,7 @@ def test_lengths_of_rows_are_chosen_by_long_rows_too(tmp_path: Path, zoo: Zoo) -
     words = _two_kinds(np.random.default_rng(0))
     made = ["x " * int(count) for count in words]
     work = _work(tmp_path, zoo, made)
-    row_tokens, weights = sampling.row_lengths(work.job.spec, work.tools, work.splits)
+    row_tokens, weights = sampling.row_lengths(work.job.spec, work.encoder, work.splits)
     assert weights.sum() == pytest.approx(len(words))
     assert np.average(row_tokens, weights=weights) == pytest.approx(words.mean(), rel=0.03)
 

@@ -104,10 +104,10 @@ def store(folder: Path, *, group_rows: int = 100, **splits: pa.Table | Sequence[
 
 
 def rows_of(
-    split: SplitSource, columns: Sequence[str], segments: Sequence[tuple[int, int]] = ()
+    split: SplitSource, columns: Sequence[str], row_ranges: Sequence[tuple[int, int]] = ()
 ) -> list[pa.RecordBatch]:
     """The batches of some rows, or of all. Fails unless they have the numbers asked for."""
-    asked = segments or split.ranges
+    asked = row_ranges or split.ranges
     found = list(split.read(asked, columns))
     numbers = [first + index for first, batch in found for index in range(batch.num_rows)]
     assert numbers == [number for span in asked for number in range(*span)]

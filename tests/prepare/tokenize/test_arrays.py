@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.prepare.options.config import Side
 from pipelines.prepare.tokenize import arrays
-from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
+from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tfrecord_io.errors import SchemaError
 
 UINT16, INT32 = np.dtype(np.uint16), np.dtype(np.int32)
@@ -24,7 +24,7 @@ DOCUMENTS = st.lists(st.lists(IDS, max_size=20), max_size=10)
 BOTH_SIDES = pytest.mark.parametrize("side", ["left", "right"])
 
 
-def _runs(lists: list[list[int]]) -> TokenRuns:
+def _runs(lists: list[list[int]]) -> RaggedTokens:
     return from_lists(lists, dtype=INT32)
 
 

@@ -9,13 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.tokenize.ragged import GrowingRuns, GrowingVector, TokenRuns, from_lists, id_dtype, offsets_of
+from pipelines.prepare.tokenize.ragged import (
+    GrowingRagged,
+    GrowingVector,
+    RaggedTokens,
+    from_lists,
+    id_dtype,
+    offsets_of,
+)
 
 UINT16, INT32 = np.dtype(np.uint16), np.dtype(np.int32)
 LISTS = st.lists(st.lists(st.integers(0, 2**16 - 1), max_size=9), max_size=12)
 
 
-def _to_lists(runs: TokenRuns) -> list[list[int]]:
+def _to_lists(runs: RaggedTokens) -> list[list[int]]:
     return [runs.ids[start:stop].tolist() for start, stop in zip(runs.offsets, runs.offsets[1:], strict=False)]
 
 
@@ -44,8 +51,8 @@ def test_take_picks_runs_in_any_order_and_any_number_of_times(lists: list[list[i
     assert taken.ids.dtype == UINT16
 
 
-def _gathered(parts: list[TokenRuns], dtype: np.dtype) -> GrowingRuns:
-    growing = GrowingRuns(dtype)
+def _gathered(parts: list[RaggedTokens], dtype: np.dtype) -> GrowingRagged:
+    growing = GrowingRagged(dtype)
     for part in parts:
         growing.append(part)
     return growing

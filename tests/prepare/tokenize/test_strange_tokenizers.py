@@ -14,7 +14,7 @@ import pytest
 
 from pipelines.prepare.tokenize.engines import HuggingFaceEngine, gigatoken_engine
 from pipelines.prepare.tokenize.engines.choice import Choice
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 from scripts.qualifying import fuzzing, running, strange, strange_texts
 
 TOKENIZERS = 64
@@ -26,7 +26,7 @@ class Erring(HuggingFaceEngine):
 
     name = "wordpiece"
 
-    def encode(self, texts: pa.Array) -> TokenRuns:
+    def encode(self, texts: pa.Array) -> RaggedTokens:
         return super().encode(pa.array([text.replace("x", "") for text in texts.to_pylist()], pa.string()))
 
 
@@ -35,7 +35,7 @@ class Failing(HuggingFaceEngine):
 
     name = "wordpiece"
 
-    def encode(self, texts: pa.Array) -> TokenRuns:
+    def encode(self, texts: pa.Array) -> RaggedTokens:
         if any("x" in text for text in texts.to_pylist()):
             raise ValueError("an x")
         return super().encode(texts)

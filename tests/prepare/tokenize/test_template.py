@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from pipelines.prepare.options.config import Side, Truncation
-from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
+from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from pipelines.prepare.tokenize.special_tokens import Template, assemble, kept_lengths, probe
 from tests.support.tokenizers_zoo import FAST_KINDS, Zoo
 
@@ -170,10 +170,10 @@ def test_the_lengths_given_are_left_as_they_were() -> None:
 def _assemble(kept: list[list[int]], side: Side) -> tuple[list[list[int]], list[list[int]]]:
     texts = [from_lists([[10, 11, 12], []], dtype=UINT16), from_lists([[20, 21], [30]], dtype=UINT16)]
     rows, types = assemble(texts, [np.array(length) for length in kept], BERT, side=side)
-    return _split(rows), _split(TokenRuns(types, rows.offsets))
+    return _split(rows), _split(RaggedTokens(types, rows.offsets))
 
 
-def _split(runs: TokenRuns) -> list[list[int]]:
+def _split(runs: RaggedTokens) -> list[list[int]]:
     return [part.tolist() for part in np.split(runs.ids, runs.offsets[1:-1])]
 
 

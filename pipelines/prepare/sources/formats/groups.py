@@ -138,12 +138,12 @@ class Groups:
         """Rows of the split."""
         return int(self.ends[-1]) if len(self) else 0
 
-    def pieces(self, segments: Sequence[tuple[int, int]] | np.ndarray) -> Pieces:
+    def pieces(self, row_ranges: Sequence[tuple[int, int]] | np.ndarray) -> Pieces:
         """The [start, stop) row ranges, in their order, cut where groups end.
 
         Raises: SourceError if a row is not there.
         """
-        spans = _spans(segments)
+        spans = _spans(row_ranges)
         if len(spans) and (spans.min() < 0 or spans[:, 1].max() > self.total_rows):
             raise SourceError(
                 f"rows up to {spans[:, 1].max()} were planned, but the source has {self.total_rows}",

@@ -55,13 +55,13 @@ class RowsOnDemand:
         """Rows of the split."""
         return int(self._rows.sum())
 
-    def pieces(self, segments: Sequence[tuple[int, int]]) -> Pieces:
+    def pieces(self, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
         """Where these rows are now. Raises: SourceError if they cannot be read; OutputError if they cannot be kept."""
-        for slot in np.unique(cover(self._ends, segments).groups).tolist():
+        for slot in np.unique(cover(self._ends, row_ranges).groups).tolist():
             if slot not in self._groups:
                 self._groups[slot] = self._open(slot)
         every = [self._groups.get(slot) or _unseen(int(rows)) for slot, rows in enumerate(self._rows)]
-        return Groups.joined(every).pieces(segments)
+        return Groups.joined(every).pieces(row_ranges)
 
     def locate(self, row: int) -> tuple[DataFile, int]:
         """The source's file that a row of the split is in, and its number there, from 0."""

@@ -168,9 +168,11 @@ class SplitSource:
         """Rows in all ranges."""
         return sum(stop - start for start, stop in self.ranges)
 
-    def read(self, segments: Sequence[tuple[int, int]], columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def read(
+        self, row_ranges: Sequence[tuple[int, int]], columns: Sequence[str]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yields (number of the first row, record batch) for the [start, stop) row ranges, in their order."""
-        return self.reader.read(self.groups.pieces(segments), columns)
+        return self.reader.read(self.groups.pieces(row_ranges), columns)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ from tokenizers import pre_tokenizers
 from pipelines.prepare.tokenize.chat.spaces import SPACES, after_spaces
 from pipelines.prepare.tokenize.chat.texts import Texts
 from pipelines.prepare.tokenize.engines import copy_backend
-from pipelines.prepare.tokenize.ragged import TokenRuns, exchanged, from_lists
+from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_lists
 from tfrecord_io._kernels import jit, load
 
 __all__ = ["Aligner"]
@@ -45,7 +45,7 @@ class Aligner:
         self._dtype = dtype
         self._pieces, self._edges, self._kinds = _table(self._backend)
 
-    def align(self, runs: TokenRuns, texts: Texts) -> tuple[TokenRuns, np.ndarray]:
+    def align(self, runs: RaggedTokens, texts: Texts) -> tuple[RaggedTokens, np.ndarray]:
         """The tokens of each text, and which of them are to be learned, uint8 [T]. The tokens are `runs`, but for texts
         that only the Rust tokenizer can place.
         """
@@ -61,14 +61,14 @@ class Aligner:
         return self._with_reported(runs, mask, texts, np.flatnonzero(placed == 0))
 
     def _with_reported(
-        self, runs: TokenRuns, mask: np.ndarray, texts: Texts, rows: np.ndarray
-    ) -> tuple[TokenRuns, np.ndarray]:
+        self, runs: RaggedTokens, mask: np.ndarray, texts: Texts, rows: np.ndarray
+    ) -> tuple[RaggedTokens, np.ndarray]:
         encodings = self._backend.encode_batch([texts.text(row) for row in rows], add_special_tokens=False)
         known = from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
         learned = map(texts.learned_letters, rows)
         known_mask = [_reported(encoding, letters) for encoding, letters in zip(encodings, learned, strict=True)]
-        masks = TokenRuns(np.concatenate(known_mask), known.offsets)
-        return exchanged(runs, rows, known), exchanged(TokenRuns(mask, runs.offsets), rows, masks).ids
+        masks = RaggedTokens(np.concatenate(known_mask), known.offsets)
+        return exchanged(runs, rows, known), exchanged(RaggedTokens(mask, runs.offsets), rows, masks).ids
 
 
 def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:

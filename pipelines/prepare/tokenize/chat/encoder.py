@@ -19,7 +19,7 @@ from pipelines.prepare.tokenize.chat.messages import Conversations, Rejected
 from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering
 from pipelines.prepare.tokenize.chat.texts import Texts
 from pipelines.prepare.tokenize.engines import Engine
-from pipelines.prepare.tokenize.ragged import TokenRuns, exchanged
+from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged
 
 __all__ = ["ChatEncoder", "EncodedChats"]
 
@@ -34,7 +34,7 @@ class EncodedChats:
     used, '' where it can, and `details` (by row) what the template had to say of it.
     """
 
-    ids: TokenRuns
+    ids: RaggedTokens
     learned: np.ndarray
     full_lengths: np.ndarray
     reasons: np.ndarray
@@ -85,7 +85,7 @@ class ChatEncoder:
         runs, learned = self._aligner.align(self._engine.encode(texts.strings), texts)
         ids, mask = runs, learned
         if (np.diff(order) < 0).any():
-            ids, mask = runs.take(order), TokenRuns(learned, runs.offsets).take(order).ids
+            ids, mask = runs.take(order), RaggedTokens(learned, runs.offsets).take(order).ids
         encoded = EncodedChats(ids=ids, learned=mask, full_lengths=ids.lengths, reasons=reasons, details=details)
         return encoded, texts.sizes[order]
 
@@ -122,8 +122,8 @@ class ChatEncoder:
         long = conversations.keep(every, rows=rows)
         rank = ranks(long, side=self._side)
         search = Search(rank, long, sizes=_sizes(long, sizes[rows]), room=self._room(whole, rows, sizes))
-        ids = TokenRuns(np.empty(0, whole.ids.ids.dtype), np.zeros(len(rows) + 1, np.int64))
-        learned = TokenRuns(np.empty(0, np.uint8), ids.offsets)
+        ids = RaggedTokens(np.empty(0, whole.ids.ids.dtype), np.zeros(len(rows) + 1, np.int64))
+        learned = RaggedTokens(np.empty(0, np.uint8), ids.offsets)
         while len(tried := search.rows):
             wanted = search.next()
             limits = np.zeros(len(rows), np.int64)
@@ -133,11 +133,11 @@ class ChatEncoder:
             search.tell(wanted, fits)
             chosen = np.flatnonzero(fits)
             ids = exchanged(ids, tried[chosen], part.ids.take(chosen))
-            learned = exchanged(learned, tried[chosen], TokenRuns(part.learned, part.ids.offsets).take(chosen))
+            learned = exchanged(learned, tried[chosen], RaggedTokens(part.learned, part.ids.offsets).take(chosen))
         reasons = whole.reasons.copy()
         has_answer = np.diff(np.concatenate([[0], np.cumsum(learned.ids)])[learned.offsets]) > 0
         reasons[rows[~has_answer]] = "too_long"
-        masks = exchanged(TokenRuns(whole.learned, whole.ids.offsets), rows, learned)
+        masks = exchanged(RaggedTokens(whole.learned, whole.ids.offsets), rows, learned)
         return dataclasses.replace(whole, ids=exchanged(whole.ids, rows, ids), learned=masks.ids, reasons=reasons)
 
     def _room(self, whole: EncodedChats, rows: np.ndarray, sizes: np.ndarray) -> np.ndarray:

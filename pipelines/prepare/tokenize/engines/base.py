@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 
 __all__ = ["BATTERY", "Engine", "is_reference", "utf8_of"]
 
@@ -47,7 +47,7 @@ class Engine(Protocol):
     version: str
     concurrent: bool
 
-    def encode(self, texts: pa.Array) -> TokenRuns:
+    def encode(self, texts: pa.Array) -> RaggedTokens:
         """The tokens of each text: those of `tokenizer(text, add_special_tokens=False)`.
 
         Args:

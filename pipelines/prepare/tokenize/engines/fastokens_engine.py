@@ -38,7 +38,7 @@ from pipelines.prepare.tokenize.engines.qualified import (
     require_release,
     rust_tokenizer,
 )
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io._kernels import frozen, jit
 
 __all__ = ["FastokensEngine", "make_fastokens", "open_fastokens"]
@@ -173,7 +173,7 @@ class FastokensEngine:
         self._dtype = dtype
         self._split_special_tokens = split_special_tokens
 
-    def encode(self, texts: pa.Array) -> TokenRuns:
+    def encode(self, texts: pa.Array) -> RaggedTokens:
         """The tokens of each text."""
         strings = texts.to_pylist()
         try:
@@ -193,11 +193,13 @@ class FastokensEngine:
                 asked |= np.asarray(pc.match_substring(texts, content))
         return self._reference.put_into(runs, texts, np.flatnonzero(asked)) if asked.any() else runs
 
-    def _encode(self, strings: list[str]) -> TokenRuns:
+    def _encode(self, strings: list[str]) -> RaggedTokens:
         ids, offsets = self._backend.encode_batch_flat(
             strings, add_special_tokens=False, split_special_tokens=self._split_special_tokens
         )
-        return TokenRuns(np.frombuffer(ids, "<u4").astype(self._dtype), np.frombuffer(offsets, "<u8").astype(np.int64))
+        return RaggedTokens(
+            np.frombuffer(ids, "<u4").astype(self._dtype), np.frombuffer(offsets, "<u8").astype(np.int64)
+        )
 
 
 def _may_hold(data: np.ndarray, content: bytes) -> bool:

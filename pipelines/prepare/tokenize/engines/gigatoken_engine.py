@@ -31,7 +31,7 @@ from pipelines.prepare.tokenize.engines.qualified import (
     require_release,
     rust_tokenizer,
 )
-from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
+from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 
 __all__ = ["GigatokenEngine", "make_gigatoken", "open_gigatoken"]
 
@@ -119,7 +119,7 @@ class GigatokenEngine:
         self._reference = reference
         self._dtype = dtype
 
-    def encode(self, texts: pa.Array) -> TokenRuns:
+    def encode(self, texts: pa.Array) -> RaggedTokens:
         """The tokens of each text."""
         if not len(texts):
             return from_lists([], dtype=self._dtype)
@@ -131,11 +131,11 @@ class GigatokenEngine:
             _log.debug("gigatoken fails on one of %d texts, which are left to the reference", len(texts), exc_info=True)
             return self._reference.encode(texts)
 
-    def _encode(self, texts: pa.Array) -> TokenRuns:
+    def _encode(self, texts: pa.Array) -> RaggedTokens:
         rows = self._backend.encode_batch(_strings(texts)).layout.to_ListOffsetArray64(True)
         offsets = np.asarray(rows.offsets.data)
         ids = np.asarray(rows.content.data)[: offsets[-1]]
-        return TokenRuns(ids.astype(self._dtype), offsets.astype(np.int64))
+        return RaggedTokens(ids.astype(self._dtype), offsets.astype(np.int64))
 
 
 def _strings(texts: pa.Array) -> Any:

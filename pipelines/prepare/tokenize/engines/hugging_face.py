@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.tokenize import library_failures
-from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists, offsets_of
+from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_of
 
 __all__ = ["HuggingFaceEngine", "SlowEngine", "copy_backend"]
 
@@ -40,7 +40,7 @@ class HuggingFaceEngine:
         parts: dict[str, Any] = json.loads(self.backend.to_str())
         return parts
 
-    def encode(self, texts: pa.Array) -> TokenRuns:
+    def encode(self, texts: pa.Array) -> RaggedTokens:
         """The tokens of each text. Empty texts and texts of any length are fine.
 
         Raises: TextsNotEncoded if the library fails on one of them.
@@ -56,10 +56,10 @@ class HuggingFaceEngine:
             ) from error
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
 
-    def put_into(self, runs: TokenRuns, texts: pa.Array, indices: np.ndarray) -> TokenRuns:
+    def put_into(self, runs: RaggedTokens, texts: pa.Array, indices: np.ndarray) -> RaggedTokens:
         """`runs` of all `texts`, those with the given indices exchanged for the tokens that this engine gives."""
         known = self.encode(texts.take(pa.array(indices)))
-        both = TokenRuns(
+        both = RaggedTokens(
             np.concatenate([runs.ids, known.ids]), offsets_of(np.concatenate([runs.lengths, known.lengths]))
         )
         order = np.arange(len(runs))
@@ -78,7 +78,7 @@ class SlowEngine:
         self._tokenizer = tokenizer
         self._dtype = dtype
 
-    def encode(self, texts: pa.Array) -> TokenRuns:
+    def encode(self, texts: pa.Array) -> RaggedTokens:
         """The tokens of each text.
 
         Raises: TextsNotEncoded if the tokenizer fails on one of them.

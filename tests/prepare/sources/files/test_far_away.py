@@ -96,10 +96,10 @@ def on_web(server: _Server, name: str = "a.parquet", *, version: str = '"first"'
     return DataFile(path=address, name=name, kind="parquet", size=len(server.content), version=version)
 
 
-def texts(file: DataFile, segments: list[tuple[int, int]]) -> list[str]:
+def texts(file: DataFile, row_ranges: list[tuple[int, int]]) -> list[str]:
     found = in_place(file)
     known = {stored_file.path: file.path for stored_file in found.files}
-    read = stored_rows.read(found.pieces(segments), ["text"], types=TABLE.schema, addresses=known)
+    read = stored_rows.read(found.pieces(row_ranges), ["text"], types=TABLE.schema, addresses=known)
     return [text for _, batch in read for text in batch.column(0).to_pylist()]
 
 

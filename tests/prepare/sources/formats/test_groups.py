@@ -25,7 +25,7 @@ def groups(*counts: int, name: str = "a") -> Groups:
     )
 
 
-def segments(total: int) -> st.SearchStrategy[list[tuple[int, int]]]:
+def row_ranges(total: int) -> st.SearchStrategy[list[tuple[int, int]]]:
     bound = st.integers(0, total)
     return st.lists(st.tuples(bound, bound).map(lambda pair: (min(pair), max(pair))), max_size=8)
 
@@ -36,7 +36,7 @@ def test_pieces_are_the_rows_of_the_segments_in_their_order(data: st.DataObject)
     joined = Groups.joined([groups(*some, name=str(index)) for index, some in enumerate(counts)])
     # Each row by the file, the group and its number in there.
     lies = [(file, at, row) for file, some in enumerate(counts) for at, many in enumerate(some) for row in range(many)]
-    wanted = data.draw(segments(len(lies)))
+    wanted = data.draw(row_ranges(len(lies)))
     pieces = joined.pieces(wanted)
     fields = zip(*(getattr(pieces, name).tolist() for name in ("starts", "counts", "skips", "file", "at")), strict=True)
     found = [(start + row, (file, at, skip + row)) for start, count, skip, file, at in fields for row in range(count)]

@@ -40,9 +40,9 @@ TYPES = PLAIN.schema
 
 
 def read(
-    groups: Groups, segments: Sequence[tuple[int, int]], columns: Sequence[str], *, types: pa.Schema = TYPES
+    groups: Groups, row_ranges: Sequence[tuple[int, int]], columns: Sequence[str], *, types: pa.Schema = TYPES
 ) -> list[tuple[int, pa.RecordBatch]]:
-    return list(stored_rows.read(groups.pieces(segments), columns, types=types, addresses={}))
+    return list(stored_rows.read(groups.pieces(row_ranges), columns, types=types, addresses={}))
 
 
 def joined(found: Sequence[tuple[int, pa.RecordBatch]], columns: Sequence[str]) -> pa.Table:
@@ -69,16 +69,16 @@ COLUMNS = st.lists(st.sampled_from(TYPES.names), min_size=1, unique=True)
 
 
 @settings(max_examples=60, deadline=None)
-@given(segments=SEGMENTS, columns=COLUMNS)
+@given(row_ranges=SEGMENTS, columns=COLUMNS)
 def test_any_segments_give_the_rows_of_the_table(
-    segments: list[tuple[int, int]], columns: list[str], groups: Groups
+    row_ranges: list[tuple[int, int]], columns: list[str], groups: Groups
 ) -> None:
-    found = read(groups, segments, columns)
+    found = read(groups, row_ranges, columns)
     expected = pa.concat_tables(
-        [PLAIN.select(columns).slice(start, stop - start) for start, stop in segments or [(0, 0)]]
+        [PLAIN.select(columns).slice(start, stop - start) for start, stop in row_ranges or [(0, 0)]]
     )
     assert joined(found, columns).equals(expected)
-    pieces = groups.pieces(segments)
+    pieces = groups.pieces(row_ranges)
     assert [(first, batch.num_rows) for first, batch in found] == list(
         zip(pieces.starts.tolist(), pieces.counts.tolist(), strict=True)
     )
@@ -253,9 +253,9 @@ def test_a_name_with_dots_is_read_as_a_name(tmp_path: Path) -> None:
 # Files that are not, or not any more, what was planned.
 
 
-def refused(groups: Groups, segments: Sequence[tuple[int, int]] = ((0, COUNT),)) -> str:
+def refused(groups: Groups, row_ranges: Sequence[tuple[int, int]] = ((0, COUNT),)) -> str:
     with pytest.raises(SourceError) as caught:
-        read(groups, segments, ["text"])
+        read(groups, row_ranges, ["text"])
     assert caught.value.remedy
     assert "\n" not in str(caught.value)
     return str(caught.value)

@@ -16,7 +16,7 @@ from transformers import AutoTokenizer
 from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.rendering import Rendering, joined_spans
 from pipelines.prepare.tokenize.chat.texts import Texts
-from pipelines.prepare.tokenize.ragged import TokenRuns, from_lists
+from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tests.prepare.tokenize.chat.chat_templates import chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
 
@@ -75,7 +75,7 @@ def test_the_mask_is_that_of_the_places_that_the_tokenizer_reports(
 aligners = functools.cache(opened)
 
 
-def aligned(zoo: Zoo, kind: str, ids: list[int], rendering: Rendering) -> tuple[TokenRuns, list[int]]:
+def aligned(zoo: Zoo, kind: str, ids: list[int], rendering: Rendering) -> tuple[RaggedTokens, list[int]]:
     runs, mask = aligners(zoo, kind)[0].align(from_lists([ids], dtype=DTYPE), Texts.of([rendering]))
     return runs, mask.tolist()
 

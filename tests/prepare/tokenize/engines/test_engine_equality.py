@@ -20,7 +20,7 @@ from pipelines.prepare.tokenize.engines import HuggingFaceEngine, qualified
 from pipelines.prepare.tokenize.engines.fastokens_engine import open_fastokens
 from pipelines.prepare.tokenize.engines.gigatoken_engine import open_gigatoken
 from pipelines.prepare.tokenize.engines.qualified import NotQualified
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 from scripts.qualifying import comparing, kinds, strings
 from scripts.qualifying.comparing import ENGINES, INT32, Effort
 
@@ -59,7 +59,7 @@ def _opened(name: str, kind: str) -> Any:
     return ENGINES[name](tokenizer(kind), True)
 
 
-def _lists(runs: TokenRuns) -> list[list[int]]:
+def _lists(runs: RaggedTokens) -> list[list[int]]:
     return [part.tolist() for part in np.split(runs.ids, runs.offsets[1:-1])]
 
 
@@ -146,7 +146,7 @@ def test_an_engine_that_errs_is_found_out() -> None:
     right = HuggingFaceEngine(tokenizer("gpt2"), dtype=INT32)
 
     class Erring(HuggingFaceEngine):
-        def encode(self, texts: pa.Array) -> TokenRuns:
+        def encode(self, texts: pa.Array) -> RaggedTokens:
             return super().encode(pa.array([text.replace("\u180e", "") for text in texts.to_pylist()]))
 
     wrong = Erring(tokenizer("gpt2"), dtype=INT32)

@@ -17,7 +17,7 @@ from tokenizers import AddedToken
 from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine, SlowEngine
 from pipelines.prepare.tokenize.engines.unigram.encoder import UnigramEngine
 from pipelines.prepare.tokenize.engines.unigram.kernels import MEMORY_WORDS
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 from scripts.qualifying.unigram_kinds import ADDED, NORMALIZERS, metaspace, white_split
 from tests.prepare.tokenize.engines.unigram_engines import INT32, altered_kind, assert_same, check, opened, state_of
 from tests.support import texts
@@ -75,7 +75,7 @@ def _left_to_the_reference(engine: UnigramEngine, given_texts: list[str], monkey
     left: list[str] = []
     put_into = HuggingFaceEngine.put_into
 
-    def watched(self: HuggingFaceEngine, runs: TokenRuns, column: pa.Array, indices: np.ndarray) -> TokenRuns:
+    def watched(self: HuggingFaceEngine, runs: RaggedTokens, column: pa.Array, indices: np.ndarray) -> RaggedTokens:
         left.extend(column.take(pa.array(indices)).to_pylist())
         return put_into(self, runs, column, indices)
 

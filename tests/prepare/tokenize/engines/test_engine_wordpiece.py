@@ -18,7 +18,7 @@ from transformers import PreTrainedTokenizerFast
 from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine, SlowEngine
 from pipelines.prepare.tokenize.engines.wordpiece.encoder import WordPieceEngine, open_wordpiece
 from pipelines.prepare.tokenize.engines.wordpiece.kernels import MEMORY_WORDS
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tests.support import texts
 from tests.support.tokenizers_zoo import Zoo
 
@@ -57,7 +57,7 @@ def _opened(tokenizer: Any, *, dtype: np.dtype = INT32) -> WordPieceEngine:
     return engine
 
 
-def _assert_same(got: TokenRuns, expected: TokenRuns, given_texts: list[str]) -> None:
+def _assert_same(got: RaggedTokens, expected: RaggedTokens, given_texts: list[str]) -> None:
     if np.array_equal(got.offsets, expected.offsets) and np.array_equal(got.ids, expected.ids):
         return
     for index, text in enumerate(given_texts):

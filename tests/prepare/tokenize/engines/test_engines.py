@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.prepare.tokenize.engines import HuggingFaceEngine, SlowEngine, open_reference
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tests.support import texts
 from tests.support.tokenizers_zoo import FAST_KINDS, KINDS, Zoo
 
@@ -24,7 +24,7 @@ def _column(texts: list[str]) -> pa.Array:
     return pa.array(texts, pa.string())
 
 
-def _to_lists(runs: TokenRuns) -> list[list[int]]:
+def _to_lists(runs: RaggedTokens) -> list[list[int]]:
     return [runs.ids[start:stop].tolist() for start, stop in zip(runs.offsets, runs.offsets[1:], strict=False)]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.tokenize.engines.unigram.encoder import UnigramEngine, open_unigram
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 from scripts.qualifying.unigram_kinds import NORMALIZERS, altered
 from tests.support.tokenizers_zoo import Zoo
 
@@ -38,7 +38,7 @@ def opened(tokenizer: Any, *, dtype: np.dtype = INT32) -> UnigramEngine:
     return engine
 
 
-def assert_same(got: TokenRuns, expected: TokenRuns, given_texts: list[str]) -> None:
+def assert_same(got: RaggedTokens, expected: RaggedTokens, given_texts: list[str]) -> None:
     if np.array_equal(got.offsets, expected.offsets) and np.array_equal(got.ids, expected.ids):
         return
     for index, text in enumerate(given_texts):

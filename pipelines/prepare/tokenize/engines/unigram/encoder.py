@@ -42,7 +42,7 @@ from pipelines.prepare.tokenize.engines.unigram import kernels as kernels
 from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, Scratch
 from pipelines.prepare.tokenize.engines.unigram.points import Reader
 from pipelines.prepare.tokenize.engines.unigram.steps import MARK, Steps, charsmap_units, steps_of
-from pipelines.prepare.tokenize.ragged import TokenRuns
+from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io._kernels import frozen
 
 __all__ = ["UnigramEngine", "make_unigram", "open_unigram"]
@@ -144,14 +144,14 @@ class UnigramEngine:
         """Whether a space ends a word."""
         return self._pages.kind(ord(" ")) == SPACE
 
-    def encode(self, texts: pa.Array) -> TokenRuns:
+    def encode(self, texts: pa.Array) -> RaggedTokens:
         """The tokens of each text."""
         data, edges = utf8_of(texts)
         asked = np.zeros(len(texts), np.uint8)
         runs = self._encode_bytes(frozen(data), edges, asked)
         return self._reference.put_into(runs, texts, np.flatnonzero(asked)) if asked.any() else runs
 
-    def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray) -> TokenRuns:
+    def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray) -> RaggedTokens:
         """The tokens of the texts, none for those that it sets `asked` for."""
         out = np.empty(int(edges[-1] - edges[0]) // 2 + 1_024, np.int32)  # what is not written to is never resident
         offsets, progress = np.zeros(len(edges), np.int64), np.zeros(2, np.int64)
@@ -164,7 +164,7 @@ class UnigramEngine:
             else:
                 out = np.concatenate([out[: progress[1]], np.empty(2 * len(out) - progress[1], np.int32)])
         self._memories.append(memory)
-        return TokenRuns(out[: offsets[-1]].astype(self._dtype), offsets)
+        return RaggedTokens(out[: offsets[-1]].astype(self._dtype), offsets)
 
     def _take_memory(self) -> np.ndarray:
         try:

@@ -40,7 +40,7 @@ from pipelines.prepare.tokenize.engines.qualified import (
 from pipelines.prepare.tokenize.engines.text_kernels import ISOLATED, MISSING_PAGE, SPACE, find_pages
 from pipelines.prepare.tokenize.engines.wordpiece import kernels as kernels
 from pipelines.prepare.tokenize.engines.wordpiece.points import Reader
-from pipelines.prepare.tokenize.ragged import TokenRuns, offsets_of
+from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
 from tfrecord_io._kernels import frozen
 
 __all__ = ["WordPieceEngine", "make_wordpiece", "open_wordpiece"]
@@ -122,7 +122,7 @@ class WordPieceEngine:
         spelled = b"".join(self._pages.spelling(letter) or b"?" for letter in _LETTERS)
         return spelled == folded and self._pages.kind(ord(" ")) == SPACE
 
-    def encode(self, texts: pa.Array) -> TokenRuns:
+    def encode(self, texts: pa.Array) -> RaggedTokens:
         """The tokens of each text."""
         data, edges = utf8_of(texts)
         asked = np.zeros(len(texts), np.uint8)
@@ -131,7 +131,7 @@ class WordPieceEngine:
         runs = self._encode_bytes(frozen(data), edges, asked)
         return self._reference.put_into(runs, texts, np.flatnonzero(asked)) if asked.any() else runs
 
-    def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray) -> TokenRuns:
+    def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray) -> RaggedTokens:
         """The tokens of the texts that are not `asked`, no tokens for the others; sets `asked` for more of them."""
         num_bytes, longest = int(edges[-1] - edges[0]), int(np.diff(edges).max(initial=0))
         out = np.empty(num_bytes + 4, np.int32)  # most of it is never touched, so never resident
@@ -141,7 +141,7 @@ class WordPieceEngine:
         while kernels.encode(data, edges, asked, out, offsets[1:], memory, word, self._tables) == MISSING_PAGE:
             self._ask_for_pages(data, edges)
         self._memories.append(memory)
-        return TokenRuns(out[: offsets[-1]].astype(self._dtype), offsets)
+        return RaggedTokens(out[: offsets[-1]].astype(self._dtype), offsets)
 
     def _take_memory(self) -> np.ndarray:
         try:
