@@ -171,8 +171,8 @@ class Buckets:
         return dict(zip(self.lengths, counts.tolist(), strict=True))
 
     def dataset(self, *, start_step: SupportsIndex = 0) -> tf.data.Dataset:
-        """For Keras `fit` and `evaluate` in one process: the batches of the schedule, one after the other. In their
-        shapes the number of rows (with `tokens_per_batch`) and their length are None.
+        """Return the dataset for Keras `fit` and `evaluate` in one process: the batches of the schedule, one after the
+        other. In their shapes the number of rows (with `tokens_per_batch`) and their length are None.
 
         Raises: ReaderError if there is more than one host.
         """
@@ -218,7 +218,7 @@ class Buckets:
 
     @functools.cached_property
     def _evaluation_steps(self) -> list[int]:
-        """Of each length."""
+        """Return the evaluation steps of each row length."""
         return [
             data.evaluation_steps(self.split, global_batch_size=self.batch_rows[length], num_hosts=self.hosts)
             for length, data in self.parts.items()
@@ -226,7 +226,7 @@ class Buckets:
 
     @property
     def _shuffle(self) -> Shuffle:
-        """As many open shards in all as for one dataset."""
+        """Return shuffle settings that keep as many shards open in all as for one dataset."""
         return self.shuffle or Shuffle().shared(len(self.parts))
 
     def _part(self, length: int) -> Data:

@@ -161,7 +161,7 @@ def source_seed(seed: int, name: str) -> int:
 
 
 def _plain(value: object) -> object:
-    """As JSON has it: a number of NumPy is written as one of Python."""
+    """Return the value as JSON has it: a NumPy number becomes a Python number."""
     if isinstance(value, Mapping):
         return {name: float(weight) for name, weight in value.items()}
     return float(value)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""From a manifest to input functions of pure `tf.data`: what a trainer reads.
+"""Opens a dataset: input functions of pure `tf.data` from its manifest.
 
     data = reader.open("gs://bucket/imdb")                        one small read, one listing
     data.input_fn("train", global_batch_size=1024, seed=0)        for strategy.distribute_datasets_from_function

@@ -1,4 +1,4 @@
-"""Is this `tf.data` fit for a TPU? Asked of any dataset before anything starts, and answered with place and remedy.
+"""Checks, before anything starts, whether a `tf.data` pipeline is fit for a TPU; each finding has a place and a remedy.
 
     readiness.check(dataset, tpu="node")                                   anybody's tf.data.Dataset
     readiness.check_data(data, "train", global_batch_size=1024, tpu="vm")  what a trainer reads of a Data or Mixture
@@ -101,7 +101,7 @@ def check_data(
 
 
 def describe(findings: Iterable[Finding]) -> str:
-    """For people: a line for each finding, fatal ones first, and what to do about it below."""
+    """Format findings for people: a line for each, fatal ones first, and what to do about it below."""
     ordered = sorted(findings, key=lambda finding: not finding.fatal)
     if not ordered:
         return "ok   nothing in the input is bound to this machine, and every shape is static"

@@ -179,7 +179,7 @@ class Schema:
         raise SchemaError(f"no feature {name!r}, expected one of {list(self.names)}")
 
     def with_row_length(self, length: int) -> Schema:
-        """The same features of rows of `length` tokens."""
+        """Return these features for rows of `length` tokens."""
         return Schema(
             tuple(
                 dataclasses.replace(feature, shape=(length,)) if feature.role in OF_TOKENS else feature

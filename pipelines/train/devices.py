@@ -51,7 +51,7 @@ class Target:
 
 
 def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Target:
-    """Which accelerator `--tpu` means. `chips_here`: whether this machine has a TPU, see `has_tpu_chips`.
+    """Return the accelerator that `--tpu` means. `chips_here`: whether this machine has a TPU, see `has_tpu_chips`.
 
     Raises: ConfigError if it is no name, no address and no word of the list above.
     """
@@ -90,7 +90,7 @@ def place(target: Target, strategy: tf.distribute.Strategy) -> str:
 
 
 def _hardware(strategy: tf.distribute.Strategy) -> str:
-    """Of a host."""
+    """Describe the hardware of a host."""
     devices, count = strategy.extended.worker_devices, strategy.num_replicas_in_sync
     if tf.DeviceSpec.from_string(devices[0]).device_type == "CPU":
         return "the CPU"

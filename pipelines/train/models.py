@@ -60,7 +60,7 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> keras.Mod
 
 
 def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the features, those that the model takes. With `masked_positions` its logits are [B, P, V], else [B, L, V]."""
+    """Select the features that the model takes. With `masked_positions` its logits are [B, P, V], else [B, L, V]."""
     try:
         names = model.input
     except (AttributeError, ValueError):  # a subclassed model, which takes any

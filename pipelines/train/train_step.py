@@ -74,7 +74,7 @@ class ReplicaStep:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step."""
+        """Learning rate of the next step."""
         return float(self.optimizer.learning_rate(self._step))
 
     @property
@@ -171,7 +171,7 @@ def _traced(function: Callable[..., Any], specs: Any, *, jit: bool) -> Callable[
 
 
 def _assign(strategy: tf.distribute.Strategy, variables: list[Any], values: list[Any]) -> None:
-    """In the context of all replicas: each copy of a variable gets its replica's value; they are equal."""
+    """Assign each replica's value to its copy of a variable, in the context of all replicas; the values are equal."""
     for variable, value in zip(variables, values, strict=True):
         strategy.extended.update(
             variable, lambda own, new: own.assign(new, read_value=False), args=(value,), group=False

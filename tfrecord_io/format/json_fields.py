@@ -113,7 +113,7 @@ def optional(read: Any, value: Any, **arguments: Any) -> Any:
 
 
 def object_of(kind: type, document: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Those of the fields `names` that are there, of the types that the dataclass `kind` has for them. Lists become
+    """Return the fields `names` that are present, checked against the types of the dataclass `kind`; lists become
     tuples.
     """
     hints = get_type_hints(kind)

@@ -1,4 +1,4 @@
-"""Does a manifest contradict itself? What `manifest.parse` asks of one whose fields have the right types."""
+"""Checks that a manifest, whose fields have the right types, does not contradict itself."""
 
 from __future__ import annotations
 

@@ -67,7 +67,8 @@ class InputFunctions(abc.ABC):
         deterministic: bool = True,
         start_step: SupportsIndex = 0,
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
-        """For `strategy.distribute_datasets_from_function`: an element is one replica's part of the global batch.
+        """Return an input function for `strategy.distribute_datasets_from_function`: an element is one replica's part
+        of the global batch.
 
         Args:
             split: one of `splits`.
@@ -110,7 +111,9 @@ class InputFunctions(abc.ABC):
         deterministic: bool = True,
         start_step: SupportsIndex = 0,
     ) -> tf.data.Dataset:
-        """For Keras `fit` and `evaluate` in one process: an element is a global batch. Arguments as in `input_fn`."""
+        """Return the dataset for Keras `fit` and `evaluate` in one process: an element is a global batch. Arguments as
+        in `input_fn`.
+        """
         request = self._request(
             split,
             global_batch_size=global_batch_size,

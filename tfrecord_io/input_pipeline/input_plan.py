@@ -1,4 +1,4 @@
-"""Which host reads which records, and in how many steps: the reader's arithmetic, from the manifest alone (no TF).
+"""Arithmetic of reading: which host reads which records, and in how many steps, from the manifest alone (no TF).
 
     global batch (G rows)  =  one step of all hosts  =  num_hosts * elements_per_step elements of `rows` rows
 

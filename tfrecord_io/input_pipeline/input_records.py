@@ -1,4 +1,4 @@
-"""Which record comes when: from a split's shards to batches of serialized records, from any record on.
+"""The order of records: from a split's shards to batches of serialized records, from any record on.
 
     training (endless)                                              evaluation (every example once)
     epoch ─► shards in this epoch's order ─► interleave             shards in order
@@ -174,7 +174,7 @@ class Training:
         return on_client(lambda: self._count_epochs(first_row))
 
     def _count_epochs(self, first_row: int) -> tuple[int, int]:
-        """As `_locate`, where epochs have to be dealt to know how many rows they have: 0.1 ms each."""
+        """Do what `_locate` does where epochs must be dealt to learn how many rows they have (0.1 ms each)."""
         epoch = 0
         sizes = tf.data.Dataset.counter().map(self._epoch_rows, num_parallel_calls=tf.data.AUTOTUNE).batch(64)
         for rows in sizes.as_numpy_iterator():
@@ -201,7 +201,7 @@ def on_client(compute: Callable[[], Any]) -> Any:
 
 
 def _without_first(batches: tf.data.Dataset, num_rows: int) -> tf.data.Dataset:
-    """Without the first rows of the first batch, which has more."""
+    """Drop the first rows of the first batch, which has more than these."""
     if not num_rows:
         return batches
     # Not `index == 0`, which compares identities while a graph is built outside of functions.

@@ -38,12 +38,12 @@ class SpanCounts:
 
     @property
     def input_length(self) -> int:
-        """Of the longest text with one sentinel for each span, and EOS."""
+        """Input length of the longest text, with a sentinel for each span and EOS."""
         return int((np.arange(self.row_length + 1) - self.noise + self.spans).max()) + 1
 
     @property
     def target_length(self) -> int:
-        """Of the most spans, each behind a sentinel, and EOS."""
+        """Target length for the most spans, a sentinel before each, and EOS."""
         return int((self.noise + self.spans).max()) + 1
 
 

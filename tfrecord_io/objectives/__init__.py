@@ -1,4 +1,4 @@
-"""From a batch of features to what a model is trained on: (inputs, labels, weights), in the graph.
+"""Objectives turn a batch of features into what a model is trained on: (inputs, labels, weights), in the graph.
 
 An objective is configuration; `bind` checks it against a manifest and gives the function that the reader applies to
 each batch. That function is deterministic: all its choices come from the stateless seed that it is given. Both have

@@ -34,7 +34,8 @@ def causal_lm() -> Objective:
 
 
 def segment_attention_mask(segment_ids_BL: tf.Tensor, *, causal: bool) -> tf.Tensor:
-    """Which tokens of packed rows see each other: those of the same segment, and with `causal` none that comes later.
+    """Return which tokens of packed rows attend to each other: those of the same segment, and with `causal` none that
+    comes later.
 
         segment_ids  1 1 2 0      causal=True   1 0 0 0      row: the token that looks,
                                                 1 1 0 0      column: the one that it sees;

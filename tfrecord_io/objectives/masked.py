@@ -37,8 +37,8 @@ def masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_shar
 
 
 def gathered_masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, random_share: float = 0.1) -> Objective:
-    """As `masked_lm`, for models that compute logits at P positions of each row instead of at all L: with a vocabulary
-    of 30,000 that is most of the memory, and much of the time.
+    """Masked language modelling as in `masked_lm`, for models that compute logits at P positions of each row instead of
+    at all L: with a vocabulary of 30,000 that is most of the memory, and much of the time.
 
     Not each token by itself is chosen, but so many of a row: of n that can be, floor(probability * n + u), u uniform in
     [0, 1). That is probability * n in the mean, and at most P = ceil(probability * L), so that none is ever dropped.

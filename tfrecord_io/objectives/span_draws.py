@@ -1,4 +1,4 @@
-"""Which tokens of a text become spans: how many follows from its length, where they lie is left to chance.
+"""Draws the tokens of a text that become spans: their number follows from its length, their positions are random.
 
     noise(n) = round(density * n), at least 1 and at most n - 1             halves are rounded to even, as in T5's code
     spans(n) = round(noise(n) / mean_span), at least 1 and at most n - noise(n) + 1

@@ -163,7 +163,7 @@ class _Corruption:
         return tf.fill([num_rows, width + 1], self.pad_id)
 
     def _ended(self, rows_BW: tf.Tensor, length_B: tf.Tensor) -> _Padded:
-        """With EOS behind the tokens of each row, and without the place too much."""
+        """Append EOS to the tokens of each row, and cut the one column too many."""
         place_W = tf.range(rows_BW.shape[1] - 1)
         ids_BW = tf.where(place_W == length_B[:, tf.newaxis], self.eos_id, rows_BW[:, :-1])
         return _Padded(ids=ids_BW, length_B=length_B + 1)

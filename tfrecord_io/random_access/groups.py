@@ -1,4 +1,4 @@
-"""From row numbers to bytes of shards: which groups of records to read, and where in them each row is.
+"""Maps row numbers to bytes of shards: which groups of records to read, and where in them each row is.
 
 An index has the byte of every `stride`-th record, so what can be read by itself is a group of that many records:
 
@@ -61,7 +61,7 @@ class Shards:
 
     @functools.cached_property
     def ends_S(self) -> np.ndarray:
-        """The same as int64 [S]."""
+        """Rows up to the end of each shard, int64 [S]."""
         return np.array(self.ends, np.int64)
 
     def locate(self, row: int) -> tuple[int, int]:
@@ -70,7 +70,7 @@ class Shards:
         return shard, row - (self.ends[shard - 1] if shard else 0)
 
     def locate_all(self, rows_N: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The same of int64 [N]."""
+        """Locate many rows: `locate` for row numbers int64 [N]."""
         shards_N = np.searchsorted(self.ends_S, rows_N, side="right")
         firsts_N = np.where(shards_N > 0, self.ends_S[shards_N - 1], 0)
         return shards_N, rows_N - firsts_N

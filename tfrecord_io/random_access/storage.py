@@ -63,7 +63,7 @@ class PerProcess(Generic[_Value]):
         self._made: tuple[int, _Value] | None = None
 
     def get(self) -> _Value:
-        """This process's value."""
+        """Return the value that belongs to this process."""
         made = self._made
         if made is None or made[0] != os.getpid():
             made = self._made = (os.getpid(), self._make())
@@ -111,7 +111,7 @@ class Storage(abc.ABC):
     def read_ranges(
         self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray, *, read_spans: ReadSpans | None = None
     ) -> tuple[np.ndarray, int]:
-        """The same of several files, one range behind the other, and how many ranges were read to their end: reading
+        """Read ranges of several files, one behind the other, and count how many ranges were read to their end: reading
         stops at a file that is too short. The bytes are good until this thread reads again.
 
         read_spans: a compiled loop over local files, if there is one. Raises: OSError.

@@ -1,4 +1,6 @@
-"""Is each component of an element fit for a TPU? A static shape, a dtype that the chip has, rows for every replica."""
+"""Checks whether each component of an element is fit for a TPU: a static shape, a dtype that the chip has, rows for
+every replica.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def largest(
     limit_bytes: int,
     may_go_on: Callable[[], bool],
 ) -> LargestBatch:
-    """Asks `memory_of` for the bytes that batches need, None where they do not fit, until the two are neighbours.
+    """Search for the largest batch that fits, by asking `memory_of` for the bytes of a batch (None: does not fit).
 
     Args:
         known: what is known already: batch to bytes, or None.

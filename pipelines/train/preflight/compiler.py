@@ -1,4 +1,4 @@
-"""Asks the TPU compiler, in a process of its own: what it writes, and how it may end, stays there.
+"""Runs the TPU compiler in a process of its own, so that its output and its crashes stay there.
 
 The other process gets an environment in which nothing of this machine's own accelerators or of the network is found
 (TPU_SKIP_MDS_QUERY: no metadata server), in which several may run side by side (ALLOW_MULTIPLE_LIBTPU_LOAD: libtpu
@@ -66,7 +66,7 @@ def require() -> None:
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """For the other process, see above."""
+    """Environment variables of the compiler's process."""
     kept = {name: value for name, value in given.items() if not name.startswith(_FOREIGN)}
     packages = str(Path(pipelines.__path__[0]).parent)
     return {
