@@ -57,7 +57,7 @@ def custom(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, *, batch
 
 
 def fit(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, *, batches: Any, span: TrainingSpan) -> None:
-    """Run the same steps as `custom`, by Keras `fit`. The steps that are left must be a multiple of `steps_per_call`."""
+    """Run the steps of `custom` by Keras `fit`. The steps that are left must be a multiple of `steps_per_call`."""
     start = replica_step.step
     if start >= span.until:
         return

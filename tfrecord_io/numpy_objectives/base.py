@@ -51,7 +51,7 @@ class BoundObjective(abc.ABC):
         return inputs, labels, weights
 
     def with_rng(self, features: Mapping[str, np.ndarray], rng: np.random.Generator) -> Result:
-        """Return the transformation for `grain.MapDataset.random_map`, which passes the generator as second argument."""
+        """Return the transformation for `grain.MapDataset.random_map`, which passes a generator."""
         return self(features, rng=rng)
 
     @abc.abstractmethod

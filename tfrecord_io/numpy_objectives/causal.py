@@ -19,7 +19,7 @@ def causal_lm() -> Objective:
 
 
 def segment_attention_mask(segment_ids_BL: np.ndarray, *, causal: bool) -> np.ndarray:
-    """Return which tokens of packed rows attend to each other, bool [B, L, L]: see `objectives.segment_attention_mask`."""
+    """Return which tokens of packed rows attend to each other, bool [B, L, L], as `objectives` does."""
     seen_BLL = segment_ids_BL[:, :, np.newaxis] == segment_ids_BL[:, np.newaxis, :]
     mask_BLL: np.ndarray = seen_BLL & (segment_ids_BL > 0)[:, np.newaxis, :]
     return np.tril(mask_BLL) if causal else mask_BLL
