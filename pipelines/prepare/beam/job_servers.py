@@ -43,13 +43,10 @@ def running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]
 
 def _start(runner: PortableRunner, options: PipelineOptions) -> Any:
     on_interrupt = signal.getsignal(signal.SIGINT)
-    server: Any = None
     try:
         server = runner.default_job_server(options)
         server.start()  # once: the runner's own call finds it at work
     except Exception as error:
-        with contextlib.suppress(Exception):
-            server._job_server.stop()  # its folder; Beam's outer one has nothing to stop before it is at work
         name = options.view_as(StandardOptions).runner
         raise PrepError(
             f"the job server for --runner={name} did not start: {error or type(error).__name__}",

@@ -7,10 +7,8 @@ import os
 import subprocess
 import sys
 import tarfile
-import zipfile
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import pytest
 from apache_beam.options.pipeline_options import PipelineOptions, SetupOptions
@@ -112,7 +110,8 @@ def test_an_sdist_that_cannot_be_made_is_an_error_that_says_why(
     folder.mkdir()
     for package in packaging._PACKAGES:
         (checkout / package).mkdir(parents=True)
-    (checkout / "setup.py").write_text("raise ModuleNotFoundError(\"No module named 'setuptools'\")")
+    raising = "raise ModuleNotFoundError(\"No module named 'setuptools'\")"
+    (checkout / "setup.py").write_text(f'{raising}  # name="prep-tfrecords"')
     with pytest.raises(ConfigError, match="No module named 'setuptools'") as caught:
         packaging._sdist(checkout, folder)
     assert "pip install setuptools" in caught.value.remedy
@@ -129,37 +128,36 @@ SHIP = (
 
 
 @pytest.mark.slow
-def test_an_installed_wheel_is_put_together_again(sdist: Path, tmp_path: Path) -> None:
-    """Installed, sent, installed once more: the same files, metadata and command."""
-    first, second = tmp_path / "first", tmp_path / "second"
-    pip("install", "--no-deps", "--no-index", "--no-build-isolation", "--target", first, sdist)
+def test_an_installed_package_is_sent_with_its_modules_and_requirements(sdist: Path, tmp_path: Path) -> None:
+    installed = tmp_path / "installed"
+    pip("install", "--no-deps", "--no-index", "--no-build-isolation", "--target", installed, sdist)
     command = [sys.executable, "-c", SHIP, str(tmp_path)]
     ended = subprocess.run(
-        command, cwd=tmp_path, env={**building.environment(), "PYTHONPATH": str(first)}, capture_output=True, timeout=60
+        command,
+        cwd=tmp_path,
+        env={**building.environment(), "PYTHONPATH": str(installed)},
+        capture_output=True,
+        timeout=60,
     )
     assert ended.returncode == 0, ended.stderr.decode()
-    code, wheel = json.loads(ended.stdout.splitlines()[-1])
-    assert Path(code).is_relative_to(first)
-    version = packaging.versions()["prep-tfrecords"]
-    assert Path(wheel).name == f"prep_tfrecords-{version}-py3-none-any.whl"
-    with zipfile.ZipFile(wheel) as packed:
-        assert modules() <= set(packed.namelist())
-        assert not [name for name in packed.namelist() if name.endswith((".pyc", "direct_url.json"))]
-    pip("install", "--no-deps", "--no-index", "--target", second, wheel)
-    assert installed(second) == installed(first)
+    code, sent = json.loads(ended.stdout.splitlines()[-1])
+    assert Path(code).is_relative_to(installed)
+    again = tmp_path / "again"
+    pip("install", "--no-deps", "--no-index", "--no-build-isolation", "--target", again, sent)
+    assert described(again) == described(installed)
+    assert modules() <= {str(path.relative_to(again)) for path in again.rglob("*.py")}
 
 
-def installed(folder: Path) -> dict[str, Any]:
-    """Files of packages and their metadata, without those that every installation writes for itself."""
-    own = {"RECORD", "direct_url.json", "REQUESTED", "INSTALLER"}
-    files = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.name not in own}
+def described(folder: Path) -> tuple[str, set[str]]:
+    """Version and base requirements of the only distribution in a folder."""
+    (found,) = metadata.distributions(path=[str(folder)])
+    return found.version, {each for each in found.requires or () if "extra ==" not in each}
 
 
 def test_what_is_neither_a_checkout_nor_installed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packaging, "_is_checkout", lambda folder: False)
-    monkeypatch.setattr(packaging, "_installed_files", dict)
-    with pytest.raises(ConfigError, match="not installed from a wheel"):
+    monkeypatch.setattr(packaging, "_DISTRIBUTION", "not-installed-at-all")
+    with pytest.raises(ConfigError, match="is not installed, nor is there a checkout"):
         shipped(tmp_path)
 
 
