@@ -86,7 +86,7 @@ def _own_process() -> None:
         from tfrecord_io import _kernels
 
         _kernels.leave_out_extensions()
-        memory.own_process()
+        memory.use_system_allocator()
 
 
 @main.command(cls=WithBeam)

@@ -155,7 +155,7 @@ def _ingest_here(tasks: Sequence[IngestTask], request: OpenedRequest) -> None:
     _tell(tasks)
     ingest.ingest_all(tasks, threads=request.config.workers or _cores(), addresses=request.found.addresses)
     # What the readers needed is of no more use, and shards will want the room.
-    memory.give_back()
+    memory.release_freed()
 
 
 def _tell(tasks: Sequence[IngestTask]) -> None:

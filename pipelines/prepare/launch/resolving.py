@@ -119,8 +119,8 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
     # `datasets`, where it is needed, asks whether transformers is there, and takes one half imported for whole.
     tokenization.import_libraries()
     # Reading footers and digests leaves the interpreter to others most of the time, loading a tokenizer does not.
-    finding = threads.begun(lambda: _find(config, functions))
-    loading = threads.begun(lambda: tokenization.resolve(config.tokenizer))
+    finding = threads.in_background(lambda: _find(config, functions))
+    loading = threads.in_background(lambda: tokenization.resolve(config.tokenizer))
     threads.wait_for(finding, loading)
     found, columns = finding.result()
     tokenizer, files = loading.result()
