@@ -66,7 +66,7 @@ def _kept_at(config: PrepareConfig) -> str | None:
     if keep is None or "://" in keep:
         return keep
     folder = os.path.abspath(keep)
-    for dataset in map(os.path.abspath, (config.source.dataset, *config.source.more)):
+    for dataset in map(os.path.abspath, (config.source.dataset, *config.source.more_paths)):
         if os.path.isdir(dataset) and os.path.commonpath([dataset, folder]) == dataset:
             raise ConfigError(
                 f"--keep-ingested {keep}: in the dataset's folder, expected one outside of it",
