@@ -15,9 +15,9 @@ from typing import Any
 import click
 
 import tfrecord_io
-from pipelines.cli.request import config_of, steps_of, takes_consent, takes_making, takes_request
+from pipelines.cli.request import config_of, functions_of, takes_consent, takes_making, takes_request
 from pipelines.terminal import stages, tensorflow_start
-from pipelines.terminal.console import Program, WithBeam, WithSteps, common, errors, quiet, say
+from pipelines.terminal.console import Program, WithBeam, WithFunctions, common, errors, quiet, say
 
 __all__ = ["main"]
 
@@ -86,7 +86,7 @@ def _own_process() -> None:
         from tfrecord_io import _kernels
 
         _kernels.leave_out_extensions()
-        memory.own_process()
+        memory.use_system_allocator()
 
 
 @main.command(cls=WithBeam)
@@ -140,13 +140,13 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, ver
             click.echo(json.dumps([dataclasses.asdict(row) for row in decoded]))
 
 
-@main.command(cls=WithSteps)
+@main.command(cls=WithFunctions)
 @_dataset
 @click.option("--repair", is_flag=True, help="Make again what is damaged or missing, from the plan and the source.")
 @takes_consent
 @common
 def verify(
-    dataset: str, repair: bool, source: str | None, steps: Any, run_stored: bool, as_json: bool, verbose: bool
+    dataset: str, repair: bool, source: str | None, functions: Any, run_stored: bool, as_json: bool, verbose: bool
 ) -> None:
     """Reread all of a finished DATASET folder: crcs, digests, counts, shapes, id ranges. Exit status 1 if it is
     damaged. The options on the source and its steps are for --repair.
@@ -157,7 +157,7 @@ def verify(
         from pipelines.prepare.storage import locking
 
         manifest = _open(dataset)
-        consent = Consent(source=source, steps=steps_of(steps), run_stored=run_stored)
+        consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
         with locking.held(dataset, work_folder=".prep") if repair else contextlib.nullcontext():
             damaged = _verified(dataset, manifest)
             if damaged and repair:
@@ -196,7 +196,7 @@ def _refuse(dataset: str, damaged: list[Any]) -> None:
     )
 
 
-@main.command(cls=WithSteps)
+@main.command(cls=WithFunctions)
 @_dataset
 @click.option("--split", required=True, help="Of the record.")
 @click.option("--shard", required=True, type=click.IntRange(min=0), metavar="I", help="Number in the split, from 0.")
@@ -209,7 +209,7 @@ def trace(
     shard: int,
     record: int,
     source: str | None,
-    steps: Any,
+    functions: Any,
     run_stored: bool,
     as_json: bool,
     verbose: bool,
@@ -220,7 +220,7 @@ def trace(
         from pipelines.prepare.audit import reopened_dataset, trace
         from pipelines.prepare.audit.consent import Consent
 
-        consent = Consent(source=source, steps=steps_of(steps), run_stored=run_stored)
+        consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
         with quiet(verbose=verbose):
             opened = reopened_dataset.reopen(dataset, _open(dataset), consent=consent)
             found = trace.Tracer(opened).trace(split=split, shard=shard, record=record)

@@ -98,7 +98,7 @@ def _polling(show: Callable[[str, int], None], *, out: Console, seconds: float) 
     done = threading.Event()
 
     def say() -> None:
-        for note in progress.told():
+        for note in progress.drain_notes():
             out.print(without_secrets(note), soft_wrap=True)
 
     def poll() -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
-__all__ = ["config_of", "steps_of", "takes_consent", "takes_making", "takes_request"]
+__all__ = ["config_of", "functions_of", "takes_consent", "takes_making", "takes_request"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -179,11 +179,11 @@ def takes_consent(command: Command) -> Command:
     return command
 
 
-def steps_of(steps: Sequence[tuple[str, str]]) -> tuple[Any, ...]:
-    """The StepConfigs of --map and --filter as `WithSteps` gives them. Raises: ConfigError."""
+def functions_of(pairs: Sequence[tuple[str, str]]) -> tuple[Any, ...]:
+    """Turn the --map and --filter values of `WithFunctions` into FunctionOptions. Raises: ConfigError."""
     from pipelines.prepare.options import config
 
-    return tuple(config.StepConfig(kind=cast(Any, kind), spec=spec) for kind, spec in steps)
+    return tuple(config.FunctionOption(kind=cast(Any, kind), spec=spec) for kind, spec in pairs)
 
 
 def takes_request(command: Command) -> Command:
@@ -201,7 +201,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
     found = config.PrepareConfig(
         source=config.SourceConfig(
             dataset=dataset,
-            more=tuple(more),
+            more_paths=tuple(more),
             config=request["config_name"],
             revision=request["revision"],
             splits=request["splits"],
@@ -210,7 +210,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
             keep_columns=request["keep_columns"],
             limit=request["limit"],
             hold_out=request["hold_out"],
-            steps=steps_of(request["steps"]),
+            functions=functions_of(request["functions"]),
             **{name: request[name] for name in config.LAYOUT_COLUMNS},
         ),
         tokenizer=config.TokenizerConfig(
@@ -240,6 +240,6 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
         keep_ingested=request.get("keep_ingested"),
     )
     # Before anything large is imported.
-    paths.require(dataset, *more)
+    paths.require_dataset(dataset, *more)
     paths.require_tokenizer(request["tokenizer"])
     return found

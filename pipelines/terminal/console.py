@@ -21,7 +21,7 @@ from pipelines.terminal.stages import STAGES
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import visible, visible_line, without_secrets
 
-__all__ = ["Program", "WithBeam", "WithSteps", "common", "errors", "fail", "quiet", "say", "unexpected"]
+__all__ = ["Program", "WithBeam", "WithFunctions", "common", "errors", "fail", "quiet", "say", "unexpected"]
 
 # Of an error's text: libraries quote whole requests and schemas.
 _MOST_LETTERS = 500
@@ -37,7 +37,7 @@ def common(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")(command)
 
 
-class WithSteps(click.Command):
+class WithFunctions(click.Command):
     """A command with --map and --filter. It gets both as one parameter, `steps`: pairs of the option's name and its
     value in the order of the command line, which click itself keeps within one option only.
     """
@@ -48,11 +48,11 @@ class WithSteps(click.Command):
         rest = super().parse_args(ctx, args)
         values = {name: iter(ctx.params.pop(name) or ()) for name in ("map", "filter")}
         given = [str(parameter.name) for parameter in order if parameter.name in values]
-        ctx.params["steps"] = tuple((name, value) for name in given for value in itertools.islice(values[name], 1))
+        ctx.params["functions"] = tuple((name, value) for name in given for value in itertools.islice(values[name], 1))
         return rest
 
 
-class WithBeam(WithSteps):
+class WithBeam(WithFunctions):
     """Such a command that hands on to Beam what stands behind a `--`, as its parameter `beam_args`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

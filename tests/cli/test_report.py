@@ -314,7 +314,7 @@ def test_estimates_are_shown_whatever_their_names_are(split: str, step: str) -> 
 def test_what_is_said_by_the_way_is_shown_whatever_it_is(note: str) -> None:
     def watch() -> None:
         with report.watch(TASKS):
-            progress.tell(note)
+            progress.post_note(note)
 
     assert_shown(note, printed(watch))
 
@@ -340,6 +340,6 @@ def test_a_long_list_of_messages_is_shortened_and_null_is_null() -> None:
 def test_a_secret_in_what_is_said_by_the_way_is_not_shown() -> None:
     def watch() -> None:
         with report.watch(TASKS):
-            progress.tell("putting rows to ftp://me:hush@host/out")
+            progress.post_note("putting rows to ftp://me:hush@host/out")
 
     assert "to ftp://...@host/out" in printed(watch)

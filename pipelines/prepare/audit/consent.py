@@ -19,7 +19,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from pipelines.prepare.options import paths
-from pipelines.prepare.options.config import StepConfig
+from pipelines.prepare.options.config import FunctionOption
 from pipelines.prepare.sources.rows import user_functions
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import ConfigError, SourceError
@@ -35,7 +35,7 @@ class Consent:
     """What the user has named in this command: the source, its steps, or that stored functions may run."""
 
     source: str | None = None
-    steps: tuple[StepConfig, ...] = ()
+    steps: tuple[FunctionOption, ...] = ()
     run_stored: bool = False
 
 

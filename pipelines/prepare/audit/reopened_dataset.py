@@ -105,7 +105,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     asked = _asked(root, manifest)
     source = SourceConfig(
         dataset=source_to_open(place["dataset"], consent, root=root),
-        more=() if consent.source else tuple(source_to_open(path, consent, root=root) for path in place["more"]),
+        more_paths=() if consent.source else tuple(source_to_open(path, consent, root=root) for path in place["more"]),
         config=place.get("config"),
         revision=place.get("revision"),
         **asked.columns,
@@ -160,7 +160,7 @@ def _asked(root: str, manifest: Manifest) -> _Asked:
             max_length=manifest.row_length,
             **object_of(LayoutConfig, options, LAYOUT_OPTIONS),
         )
-        if manifest.layout != {"name": layout.name, "max_length": layout.max_length, **layout.given()}:
+        if manifest.layout != {"name": layout.name, "max_length": layout.max_length, **layout.non_default_options()}:
             raise ValueError("the layout is another one than the options ask for")
         columns = {name: options[name] for name in ("text_columns", "label_column", "keep_columns")}
         found = items(options.get("steps", []))

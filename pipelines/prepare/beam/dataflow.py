@@ -121,7 +121,7 @@ class Monitor:
     def started(self, result: Any) -> Any:
         """Takes Beam's result, says where the job is shown, and counts along from now on. Returns the result."""
         self._job_id = result.job_id()
-        progress.tell(
+        progress.post_note(
             f"Dataflow job {self._job_id}: https://console.cloud.google.com/dataflow/jobs/{self._region}/"
             f"{self._job_id}?project={self._project}"
         )

@@ -20,7 +20,7 @@ from concurrent import futures
 from typing import Any
 
 from pipelines.prepare.beam.failures import AGAIN
-from pipelines.prepare.process.threads import POLL_SECONDS, begun
+from pipelines.prepare.process.threads import POLL_SECONDS, in_background
 from tfrecord_io.errors import PrepError
 from tfrecord_io.shown import visible, without_secrets
 
@@ -42,7 +42,7 @@ def until_done(start: Callable[[], Any], *, has_begun: Callable[[], bool] | None
     """
     # A thread that nobody has to wait for: Beam would turn an interrupt into an error of the step where it struck, or
     # go on until every thread has made all of its shards.
-    job = begun(lambda: _check_state(start()))
+    job = in_background(lambda: _check_state(start()))
     started = time.monotonic()
     # The system may hand a signal to another thread, which wakes nobody: this one has to look for itself.
     while not job.done():

@@ -47,7 +47,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         name=job.name,
         fingerprint=job.fingerprint,
         schema=job.spec.schema,
-        layout={"name": job.spec.layout.name, "max_length": job.spec.length, **job.spec.layout.given()},
+        layout={"name": job.spec.layout.name, "max_length": job.spec.length, **job.spec.layout.non_default_options()},
         tokenizer=job.spec.facts,
         splits={**(before.splits if before else {}), **splits},
         label_names=job.spec.columns.label_names,

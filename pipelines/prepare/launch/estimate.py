@@ -78,7 +78,7 @@ def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, ro
         seconds=sample.seconds * share,
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
         layouts=_compared(sample, resolved, shard_bytes=config.output.shard_bytes, rows=usable),
-        steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.steps),
+        steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.functions),
         engine=engine_of(resolved.encoder),
     )
 

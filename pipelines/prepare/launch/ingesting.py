@@ -66,7 +66,7 @@ def _kept_at(config: PrepareConfig) -> str | None:
     if keep is None or "://" in keep:
         return keep
     folder = os.path.abspath(keep)
-    for dataset in map(os.path.abspath, (config.source.dataset, *config.source.more)):
+    for dataset in map(os.path.abspath, (config.source.dataset, *config.source.more_paths)):
         if os.path.isdir(dataset) and os.path.commonpath([dataset, folder]) == dataset:
             raise ConfigError(
                 f"--keep-ingested {keep}: in the dataset's folder, expected one outside of it",
@@ -155,7 +155,7 @@ def _ingest_here(tasks: Sequence[IngestTask], request: OpenedRequest) -> None:
     _tell(tasks)
     ingest.ingest_all(tasks, threads=request.config.workers or _cores(), addresses=request.found.addresses)
     # What the readers needed is of no more use, and shards will want the room.
-    memory.give_back()
+    memory.release_freed()
 
 
 def _tell(tasks: Sequence[IngestTask]) -> None:

@@ -83,7 +83,7 @@ class OpenedRequest:
 
     def items(self) -> dict[str, Any] | None:
         """What the fingerprint covers; None while some of it depends on rows."""
-        depends = bucket_lengths.automatic(self.config.layout.bucket_lengths) or self.config.source.hold_out
+        depends = bucket_lengths.automatic_count(self.config.layout.bucket_lengths) or self.config.source.hold_out
         return None if depends else _fingerprint_items(self)
 
 
@@ -115,12 +115,12 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
 
     Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written.
     """
-    functions = user_functions.find(config.source.steps)
+    functions = user_functions.find(config.source.functions)
     # `datasets`, where it is needed, asks whether transformers is there, and takes one half imported for whole.
     tokenization.import_libraries()
     # Reading footers and digests leaves the interpreter to others most of the time, loading a tokenizer does not.
-    finding = threads.begun(lambda: _find(config, functions))
-    loading = threads.begun(lambda: tokenization.resolve(config.tokenizer))
+    finding = threads.in_background(lambda: _find(config, functions))
+    loading = threads.in_background(lambda: tokenization.resolve(config.tokenizer))
     threads.wait_for(finding, loading)
     found, columns = finding.result()
     tokenizer, files = loading.result()
@@ -146,7 +146,7 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
 
 def columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
     """The columns of the source that a build reads; None for all, which the user's functions may look at."""
-    if config.source.steps:
+    if config.source.functions:
         return None
     source = config.source
     names = (*layouts.layout_of(config.layout).inputs(source).names, source.label_column, *source.keep_columns)
@@ -169,7 +169,7 @@ def finish(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
     source, columns, held = _source_of(request, groups)
     encoder = request.encoder if columns == request.columns else None
     encoder = encoder or _open_encoder(request, columns)
-    if bucket_lengths.automatic(request.config.layout.bucket_lengths):
+    if bucket_lengths.automatic_count(request.config.layout.bucket_lengths):
         request = _with_lengths(request, columns, encoder, source=source)
         encoder = _open_encoder(request, columns)
     items = _fingerprint_items(request, held)
@@ -233,8 +233,8 @@ def source_place(config: SourceConfig, found: Found, functions: Sequence[UserFun
         "config": config.config,
         "revision": identity.get("revision"),
     }
-    if config.more:
-        place["more"] = [_address(path, identity) for path in config.more]
+    if config.more_paths:
+        place["more"] = [_address(path, identity) for path in config.more_paths]
     return {**place, "steps": [step.to_json() for step in functions]} if functions else place
 
 
@@ -305,7 +305,7 @@ def _with_lengths(
     row_tokens, weights = sampling.row_lengths(job.spec, encoder, source.splits)
     chosen = bucket_lengths.choose(
         row_tokens,
-        count=bucket_lengths.automatic(config.layout.bucket_lengths) or 1,
+        count=bucket_lengths.automatic_count(config.layout.bucket_lengths) or 1,
         longest=request.length,
         fixed=config.layout.max_length is not None,
         weights=weights,
@@ -323,7 +323,7 @@ def _address(dataset: str, identity: Mapping[str, Any]) -> str:
 def _fingerprint_items(request: OpenedRequest, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
     libraries = {name: metadata.version(name) for name in ("tokenizers", "transformers")}
     return {
-        **request.config.deciding(),
+        **request.config.fingerprint_options(),
         **({"steps": [step.identity() for step in request.functions]} if request.functions else {}),
         **({"hold_out": [each.to_json() for each in held]} if held else {}),
         "max_length": request.length,

@@ -1,1 +1,1 @@
-"""What the user asked for, checked before anything is opened."""
+"""The options of a build, validated before anything is opened."""

@@ -1,4 +1,4 @@
-"""The largest numbers that a request may have: above them is a slip of the finger, and no machine's memory."""
+"""Upper limits of numeric options. A larger value is a typing mistake; no machine has the memory for it."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ MOST_TOKENS = 1 << 22
 MOST_SHARD_BYTES = 10**11
 MOST_WORKERS = 1024
 
-# How many values a record has for each of its L positions, at the least; each takes one byte or more.
+# The least number of values that a record stores for each token position; a value takes at least one byte.
 _VALUES = {"concat": 1, "pad": 2, "seq2seq": 2, "chat": 3, "pack": 3, "qa": 4, "tokens": 4}
 
 
 def require_at_most(option: str, value: int, most: int, *, remedy: str) -> None:
-    """Raises: ConfigError if `value` is over `most`."""
+    """Raise ConfigError if `value` is over `most`."""
     if value > most:
         shown = str(value) if value < 10**18 else "of 10^18 or more"
         raise ConfigError(f"{option} {shown}, expected at most {most}", remedy=remedy)
 
 
 def require_room_for_record(layout: str, *, length: int, shard_bytes: int) -> None:
-    """Raises: ConfigError if one record of `length` tokens is larger than a shard is to be."""
+    """Raise ConfigError if one record of `length` tokens needs more than `shard_bytes`."""
     least = _VALUES[layout] * length
     if least > shard_bytes:
         raise ConfigError(

@@ -1,5 +1,6 @@
-"""What DATASET and --tokenizer name, as far as a look at the disk tells: with the standard library alone, so that a
-misspelt path is answered before anything large is imported.
+"""Early checks of the paths in DATASET and --tokenizer.
+
+They need the standard library only, so that a misspelt path is reported before anything large is imported.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Sequence
 from tfrecord_io.errors import SourceError, TokenizerError
 from tfrecord_io.shown import without_access
 
-__all__ = ["KINDS", "common_folder", "is_files", "kind_of", "require", "require_tokenizer"]
+__all__ = ["KINDS", "common_folder", "kind_of", "names_files", "require_dataset", "require_tokenizer"]
 
-# The kind of a data file by its suffix.
+# Kinds of data files by suffix.
 KINDS = {
     ".parquet": "parquet",
     ".arrow": "arrow",
@@ -26,10 +27,22 @@ KINDS = {
     ".tsv": "tsv",
     ".txt": "text",
 }
-_PACKED = (".gz", ".bz2", ".xz", ".zst")
-# Of files that people have, and that a hub id never ends with.
-_OTHER_SUFFIXES = (*_PACKED, ".xlsx", ".xls", ".zip", ".tar", ".tgz", ".tfrecord", ".pkl", ".feather", ".avro", ".db")
-# The readers that `load_dataset` knows by name: each reads the current folder if it is told no files.
+_COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+# Further suffixes by which a name is that of a file, not a hub id.
+_OTHER_SUFFIXES = (
+    *_COMPRESSED,
+    ".xlsx",
+    ".xls",
+    ".zip",
+    ".tar",
+    ".tgz",
+    ".tfrecord",
+    ".pkl",
+    ".feather",
+    ".avro",
+    ".db",
+)
+# Names under which `load_dataset` knows readers; given no files, each would read the current folder.
 _READERS = frozenset(
     {"arrow", "audiofolder", "csv", "hdf5", "imagefolder", "json", "lance", "pandas", "parquet", "pdffolder", "sql",
      "text", "videofolder", "webdataset", "xml"}
@@ -37,13 +50,13 @@ _READERS = frozenset(
 
 
 def kind_of(path: str) -> str | None:
-    """The kind of data file that a path's suffix says, or None. A web address may have a query behind the name."""
+    """Return the kind of a data file by its suffix, ignoring the query of an address; None if it is unknown."""
     stem, suffix = posixpath.splitext(without_access(path).lower())
-    return KINDS.get(posixpath.splitext(stem)[1] if suffix in _PACKED else suffix)
+    return KINDS.get(posixpath.splitext(stem)[1] if suffix in _COMPRESSED else suffix)
 
 
-def is_files(dataset: str) -> bool:
-    """Whether this names files or a folder, be they there or not, rather than a dataset on the hub."""
+def names_files(dataset: str) -> bool:
+    """Whether this names files or a folder, existing or not, rather than a dataset on the hub."""
     return (
         os.path.exists(dataset)
         or "://" in dataset
@@ -57,42 +70,42 @@ def is_files(dataset: str) -> bool:
     )
 
 
-def require(dataset: str, *more: str) -> None:
-    """Looks at what is named. Addresses and hub ids are somebody else's to look at.
+def require_dataset(dataset: str, *more: str) -> None:
+    """Check that local paths and globs exist; addresses and hub ids are checked later.
 
-    Raises: SourceError for a path or glob without any file, or the name of a reader instead of a dataset.
+    Raises: SourceError for a path or glob that matches nothing, or the name of a reader instead of a dataset.
     """
     for name in map(os.path.expanduser, (dataset, *more)):
         if name in _READERS and not os.path.exists(name):
             raise SourceError(
-                f"{name!r} is a reader of `datasets`, expected the files that it is to read",
+                f"{name!r} is the name of a reader of `datasets`, expected the files to read",
                 remedy=f"name them by path or glob, such as 'data/*.{_suffix_of(name)}'",
             )
         if "://" in name or os.path.exists(name) or (glob.has_magic(name) and glob.glob(name, recursive=True)):
             continue
-        if is_files(name) or _nearest(name):
+        if names_files(name) or _nearest(name):
             raise SourceError(f"{name}: no such file or folder", remedy=_remedy(name))
         if more:
             raise SourceError(
-                f"{name}: no such file, expected only files where several are named",
-                remedy="check the path; a dataset of the hub is named alone",
+                f"{name}: no such file; only files can be named together",
+                remedy="check the path; name a dataset of the hub alone",
             )
 
 
 def require_tokenizer(name: str) -> None:
-    """Looks at what is to be the tokenizer. Hub ids are somebody else's to look at.
+    """Check that a local tokenizer is a folder with a tokenizer's files; hub ids are checked later.
 
-    Raises: TokenizerError for a path where there is none, a file, or a folder without any file that tokenizers have.
+    Raises: TokenizerError if a path does not exist, is a file, or is a folder without any file of a tokenizer.
     """
     path = os.path.expanduser(name)
     if os.path.isfile(path):
         raise TokenizerError(
             f"tokenizer {name!r} is a file, expected a folder that save_pretrained wrote, or a hub id",
-            remedy=f"name its folder, {os.path.dirname(path) or '.'}" if _is_of_tokenizer(path) else "name a folder",
+            remedy=f"name its folder, {os.path.dirname(path) or '.'}" if _is_tokenizer_file(path) else "name a folder",
         )
     if os.path.isdir(path):
         names = sorted(os.listdir(path))
-        if not any(map(_is_of_tokenizer, names)):
+        if not any(map(_is_tokenizer_file, names)):
             held = ", ".join(names[:3]) + (" …" if len(names) > 3 else "") if names else "nothing"
             raise TokenizerError(
                 f"tokenizer {name!r}: the folder holds {held}, expected tokenizer.json or the files of a vocabulary",
@@ -107,8 +120,8 @@ def require_tokenizer(name: str) -> None:
         )
 
 
-def _is_of_tokenizer(path: str) -> bool:
-    """By the names that `transformers` gives the files of tokenizers, of whatever age."""
+def _is_tokenizer_file(path: str) -> bool:
+    """Whether `transformers`, old or new, gives such a name to a file of a tokenizer."""
     name = os.path.basename(path).lower()
     words = ("token", "vocab", "merges", "sentencepiece", "spiece", "bpe", ".model", "config.json")
     return any(word in name for word in words)
@@ -120,7 +133,7 @@ def _suffix_of(reader: str) -> str:
 
 def _remedy(path: str) -> str:
     if near := _nearest(path):
-        elsewhere = "" if is_files(path) else " (for a dataset of the hub, run this in another folder)"
+        elsewhere = "" if names_files(path) else " (for a dataset of the hub, run this in another folder)"
         return f"did you mean {near}?{elsewhere}"
     if glob.has_magic(path):
         return "check the path: the glob matches nothing"
@@ -128,10 +141,10 @@ def _remedy(path: str) -> str:
 
 
 def _nearest(path: str) -> str | None:
-    """What lies in the same folder and has nearly the same name."""
+    """Return the path in the same folder with the most similar name, if there is one."""
     folder, name = os.path.split(path.rstrip("/"))
     if not folder and "." not in name:
-        return None  # the name of something on the hub is like many a folder's
+        return None  # a hub id may resemble any folder's name
     try:
         near = difflib.get_close_matches(name, os.listdir(folder or "."), n=1, cutoff=0.75)
     except OSError:
@@ -140,7 +153,7 @@ def _nearest(path: str) -> str | None:
 
 
 def common_folder(paths: Sequence[str]) -> str:
-    """The deepest folder that all paths or addresses are below."""
+    """Return the deepest folder that all paths or addresses are below."""
     split = [posixpath.dirname(path).split("/") for path in paths]
     shared = 0
     while all(len(parts) > shared and parts[shared] == split[0][shared] for parts in split):

@@ -1,11 +1,11 @@
-"""What `--split` and `--hold-out` ask for, as the user wrote it.
+"""The options `--split` and `--hold-out`, parsed.
 
 --split train                       a split of the source
 --split 'train[:10%]+train[90%:]'   slices of one split
---split validation='train[:1%]'     the same under a name of its own
+--split validation='train[:1%]'     a slice, under a name of its own
 --hold-out validation=1%            about 1 % of the rows of `train`, or of the only split, chosen by their text
---hold-out validation=1000          about 1,000 of its rows
---hold-out test=extra:1%            of split `extra`
+--hold-out validation=1000          about 1,000 rows of it
+--hold-out test=extra:1%            about 1 % of the rows of split `extra`
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfrecord_io.errors import ConfigError
 
 __all__ = ["SPLIT_NAME", "HoldOutOption", "SplitOption"]
 
-# Split names become file names.
+# Split names become parts of file names.
 SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\Z")
 
 _AMOUNT = re.compile(r"(?:(?P<split>.+):)?(?P<number>[0-9_]+(?:\.[0-9]+)?)(?P<percent>%)?\Z")
@@ -27,16 +27,14 @@ _HOLD_OUT_REMEDY = "write for example --hold-out validation=1%, validation=1000 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitOption:
-    """One `--split`: `spec` is a split of the source or slices of one, and `name` what it is to be called, None where
-    it keeps its name.
-    """
+    """One `--split`: `spec` is a split of the source or slices of one; `name` is its new name, None to keep the old."""
 
     name: str | None
     spec: str
 
     @classmethod
     def parse(cls, text: str) -> SplitOption:
-        """Raises: ConfigError if the name could not be that of a file, or nothing follows it."""
+        """Parse the value of `--split`. Raises: ConfigError if the name cannot be a file name, or no split follows."""
         name, has_name, spec = text.partition("=")
         if not has_name:
             return cls(name=None, spec=text.strip())
@@ -51,8 +49,9 @@ class SplitOption:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldOutOption:
-    """One `--hold-out`: the split `name` is to have a `share` of the rows of `split` (None: `train`, or the only one),
-    over 0 and below 1, or about a number of `rows`. One of both is None.
+    """One `--hold-out`: the new split `name` gets rows of `split` (None: `train`, or the only split).
+
+    Either `share` is the fraction of them, above 0 and below 1, or `rows` about how many; the other is None.
     """
 
     name: str
@@ -62,22 +61,22 @@ class HoldOutOption:
 
     @property
     def amount(self) -> str:
-        """As on the command line."""
+        """The amount as on the command line."""
         return str(self.rows) if self.share is None else f"{float(100 * self.share):g}%"
 
     @property
     def text(self) -> str:
-        """As on the command line."""
+        """The option as on the command line."""
         return f"--hold-out {self.name}={f'{self.split}:' if self.split else ''}{self.amount}"
 
     @classmethod
     def parse(cls, text: str) -> HoldOutOption:
-        """Raises: ConfigError if it is no name with an amount of rows."""
+        """Parse the value of `--hold-out`. Raises: ConfigError unless it is a name and an amount of rows."""
         name, _, amount = text.partition("=")
         match = _AMOUNT.match(amount.strip())
         if not SPLIT_NAME.match(name.strip()) or match is None or ("." in match["number"] and not match["percent"]):
             raise ConfigError(
-                f"--hold-out {text!r}, expected NAME=PERCENT% or NAME=ROWS, with the name of a split that is to be",
+                f"--hold-out {text!r}, expected NAME=PERCENT% or NAME=ROWS, where NAME is that of the new split",
                 remedy=_HOLD_OUT_REMEDY,
             )
         number = Fraction(match["number"].replace("_", ""))

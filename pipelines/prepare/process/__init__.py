@@ -1,1 +1,1 @@
-"""The process that we work in: its threads, imports and memory, and what is done so far."""
+"""This process: its threads, imports and memory, and counters of its progress."""

@@ -1,8 +1,8 @@
-"""Large libraries are imported by one thread at a time: `with imports.one_at_a_time: import …`.
+"""A lock for importing large libraries: `with imports.one_at_a_time: import …`.
 
-Two threads that import libraries which import parts of each other would each wait for the other's lock. Python resolves
-that by giving one of them a module of which only a half is there (`module 'requests' has no attribute 'exceptions'`).
-Importing holds the interpreter anyway, so that nothing is lost by waiting.
+Two threads that import libraries with parts in common can each wait for the other's import lock. Python resolves that
+deadlock by handing one thread a half-initialized module (`module 'requests' has no attribute 'exceptions'`). Taking
+turns costs nothing, since an import holds the interpreter anyway.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What is done so far, counted where the work is done, for whoever wants to watch.
+"""Counters of a build's progress, and notes for whoever watches it.
 
-Workers that are threads of the launcher add to the process's own counters, which the launcher reads. Workers
-elsewhere count into their process, where nobody looks; where a service tells of them, the launcher adds what it hears
-(see `dataflow`). What is to be said by the way, such as where the service shows the job, is left here too.
+Workers that are threads of the launcher add to the counters of its process, which the launcher reads. Workers on other
+machines count in processes of their own; if a service reports their progress, the launcher adds it (see `dataflow`).
+Notes are lines to print once, such as the page on which a service shows the job.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import dataclasses
 import threading
 
-__all__ = ["Counts", "add", "read", "reset", "tell", "told"]
+__all__ = ["Counts", "add", "drain_notes", "post_note", "read", "reset"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Counts:
-    """Rows and tokens made so far, bytes written, shards finished."""
+    """Rows and tokens processed so far, bytes written, shards finished."""
 
     rows: int = 0
     tokens: int = 0
@@ -29,7 +29,7 @@ _notes: list[str] = []
 
 
 def add(*, rows: int = 0, tokens: int = 0, num_bytes: int = 0, shards: int = 0) -> None:
-    """Adds to the process's counters."""
+    """Add to the process's counters."""
     global _counts
     with _lock:
         _counts = Counts(
@@ -41,27 +41,27 @@ def add(*, rows: int = 0, tokens: int = 0, num_bytes: int = 0, shards: int = 0) 
 
 
 def read() -> Counts:
-    """The process's counters."""
+    """Return the process's counters."""
     with _lock:
         return _counts
 
 
 def reset() -> None:
-    """Back to zero, before a job begins."""
+    """Set the counters to zero and drop all notes, before a job begins."""
     global _counts
     with _lock:
         _counts = Counts()
         _notes.clear()
 
 
-def tell(note: str) -> None:
-    """Leaves a line for whoever watches."""
+def post_note(note: str) -> None:
+    """Add a line for whoever watches the build."""
     with _lock:
         _notes.append(note)
 
 
-def told() -> list[str]:
-    """The lines that were left since the last call."""
+def drain_notes() -> list[str]:
+    """Return the notes posted since the last call."""
     with _lock:
         notes = list(_notes)
         _notes.clear()

@@ -1,4 +1,4 @@
-"""How long the stages of a task take, for whoever looks for the slow one."""
+"""A stopwatch for the stages of a task."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ Item = TypeVar("Item")
 
 
 class Stopwatch:
-    """Seconds in each stage of one task, in the order in which they were first begun. Those of several threads add
-    up.
+    """Seconds spent in each stage of a task, in the order in which the stages first began.
+
+    Threads may share a stopwatch; their seconds are added up.
     """
 
     def __init__(self) -> None:
@@ -24,7 +25,7 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Counts the time inside for a stage."""
+        """Add the time spent inside the context to stage `name`."""
         began = time.perf_counter()
         try:
             yield
@@ -34,7 +35,7 @@ class Stopwatch:
                 self.seconds[name] = self.seconds.get(name, 0.0) + passed
 
     def waiting(self, name: str, items: Iterable[Item]) -> Iterator[Item]:
-        """`items`, with the time that each takes to come counted for a stage."""
+        """Yield `items`, adding the time spent waiting for each to stage `name`."""
         iterator = iter(items)
         while True:
             with self.stage(name):

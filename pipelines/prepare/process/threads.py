@@ -1,14 +1,14 @@
-"""Doing things beside each other: a function beside its caller, and the next items of a map while one is taken."""
+"""Threads: a function in the background, an ordered map that works ahead, and tasks that stop at the first error."""
 
 from __future__ import annotations
 
 import collections
 import concurrent.futures
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-__all__ = ["POLL_SECONDS", "begun", "ordered_map", "wait_for"]
+__all__ = ["POLL_SECONDS", "in_background", "ordered_map", "run_all", "wait_for"]
 
 POLL_SECONDS = 0.25
 
@@ -16,8 +16,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def begun(function: Callable[[], Result]) -> concurrent.futures.Future[Result]:
-    """What `function` will give, on a thread that nobody has to wait for, not even the end of the process."""
+def in_background(function: Callable[[], Result]) -> concurrent.futures.Future[Result]:
+    """Run `function` on a daemon thread, which the end of the process does not wait for; return its future result."""
     done: concurrent.futures.Future[Result] = concurrent.futures.Future()
 
     def work() -> None:
@@ -28,16 +28,16 @@ def begun(function: Callable[[], Result]) -> concurrent.futures.Future[Result]:
         else:
             done.set_result(result)
 
-    threading.Thread(target=work, name=begun.__name__, daemon=True).start()
+    threading.Thread(target=work, name=in_background.__name__, daemon=True).start()
     return done
 
 
-def wait_for(*begun: concurrent.futures.Future[Any]) -> None:
-    """Waits until all are done, or one has failed, and raises its error then: nobody waits for the others.
+def wait_for(*results: concurrent.futures.Future[Any]) -> None:
+    """Wait until all results are there, or one has failed; raise its error without waiting for the others.
 
-    The system may hand an interrupt to another thread, which wakes nobody: this one looks for itself.
+    The system may deliver an interrupt to another thread, which does not wake this one, so it polls.
     """
-    waiting: set[concurrent.futures.Future[Any]] = {*begun}
+    waiting: set[concurrent.futures.Future[Any]] = {*results}
     while waiting:
         done, waiting = concurrent.futures.wait(
             waiting, timeout=POLL_SECONDS, return_when=concurrent.futures.FIRST_EXCEPTION
@@ -47,9 +47,9 @@ def wait_for(*begun: concurrent.futures.Future[Any]) -> None:
 
 
 def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, threads: int) -> Iterator[Result]:
-    """`map(function, items)` on `threads` threads, results in order, at most `threads` items ahead.
+    """Yield `map(function, items)` from `threads` threads, in order, working at most `threads` items ahead.
 
-    With one thread it is `map` itself. An error ends the iteration; what is under way is waited for.
+    With one thread this is `map` itself. An error ends the iteration, after waiting for calls under way.
     """
     if threads <= 1:
         yield from map(function, items)
@@ -62,3 +62,23 @@ def ordered_map(function: Callable[[Item], Result], items: Iterable[Item], *, th
                 yield ahead.popleft().result()
         while ahead:
             yield ahead.popleft().result()
+
+
+def run_all(
+    function: Callable[[Item, threading.Event], Result], items: Sequence[Item], *, threads: int
+) -> list[Result]:
+    """Call `function(item, stop)` for every item on at most `threads` threads; return the results in order.
+
+    The first error, or an interrupt, cancels calls that have not begun and sets `stop`, at which running calls should
+    raise. It is raised when these have ended.
+    """
+    stop = threading.Event()
+    with concurrent.futures.ThreadPoolExecutor(max(1, min(threads, len(items)))) as pool:
+        results = [pool.submit(function, item, stop) for item in items]
+        try:
+            for finished in concurrent.futures.as_completed(results):
+                finished.result()
+        finally:
+            stop.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+    return [result.result() for result in results]

@@ -77,7 +77,7 @@ def write(
         )
         encoder = _trusted(encoder, job)
         gathered = _gather(task, job, encoder, clock=clock)
-    memory.give_back()
+    memory.release_freed()
     reservation.require_own(job)
     with clock.stage("write"):
         made = _write_files(task, job, gathered, seen=seen, expected=expected)

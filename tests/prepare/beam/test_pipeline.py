@@ -248,7 +248,7 @@ def test_options_that_beam_does_not_take_are_an_error_before_any_work(
 
 def test_a_stray_argument_without_dashes_is_an_error_too(tmp_path: Path) -> None:
     outcome = building.command("build", REVIEWS, "stray", *building.options(tmp_path / "out"))
-    assert (outcome.status, outcome.error[0]) == (1, "stray: no such file, expected only files where several are named")
+    assert (outcome.status, outcome.error[0]) == (1, "stray: no such file; only files can be named together")
 
 
 def test_runners_of_other_systems_get_options_that_beam_does_not_know() -> None:

@@ -260,7 +260,7 @@ def test_a_worker_whose_job_was_cleared_away_while_it_tokenized_leaves_no_shard(
 ) -> None:
     resolved = building.resolved(request(tmp_path / "out", seed=0))
     resolved.reserve(overwrite=False)
-    monkeypatch.setattr(memory, "give_back", lambda: reservation.clear(resolved.job.root))
+    monkeypatch.setattr(memory, "release_freed", lambda: reservation.clear(resolved.job.root))
     pieces = resolved.source.splits["train"].groups.pieces([(0, 10)])
     task = ShardTask(split="train", index=0, count=1, num_rows=10, pieces=pieces)
     with pytest.raises(OutputError, match="the files of this job are gone: another job has started over"):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.options.bucket_lengths import automatic, bucket_of, choose, parse
+from pipelines.prepare.options.bucket_lengths import automatic_count, bucket_of, choose, parse
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from tfrecord_io.errors import ConfigError
 
@@ -77,7 +77,7 @@ def test_lengths_come_as_text_or_as_numbers(given_lengths: Any) -> None:
             (",".join("123456789"), "1 to 8"),
         ),
         *(("auto:0", "auto:1 to auto:8"), ("auto:9", "auto:8"), ("auto:", "auto:8"), ("auto:x", "auto:8")),
-        ("8,16", "--max-length 32, expected the largest to be 32"),
+        ("8,16", "--max-length 32, expected the largest length to be 32"),
     ],
 )
 def test_what_are_no_lengths_says_how_to_write_them(given_lengths: str, message: str) -> None:
@@ -88,14 +88,14 @@ def test_what_are_no_lengths_says_how_to_write_them(given_lengths: str, message:
 def test_the_largest_length_is_the_maximal_one() -> None:
     layout = LayoutConfig(bucket_lengths="8,16,40")
     assert (layout.max_length, layout.buckets) == (40, (8, 16, 40))
-    assert layout.given() == {"bucket_lengths": [8, 16, 40]}
-    assert LayoutConfig().given() == {}
+    assert layout.non_default_options() == {"bucket_lengths": [8, 16, 40]}
+    assert LayoutConfig().non_default_options() == {}
 
 
 def test_auto_stays_until_the_rows_are_known() -> None:
     layout = LayoutConfig(bucket_lengths="auto:3")
     assert (layout.bucket_lengths, layout.buckets, layout.max_length) == ("auto:3", (), None)
-    assert (automatic("auto:3"), automatic((8, 16)), automatic(None)) == (3, None, None)
+    assert (automatic_count("auto:3"), automatic_count((8, 16)), automatic_count(None)) == (3, None, None)
 
 
 def test_other_layouts_and_windows_have_one_length() -> None:

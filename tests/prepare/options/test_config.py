@@ -149,7 +149,7 @@ def test_a_request_cannot_be_changed_and_travels() -> None:
 
 def test_these_options_decide_the_bytes() -> None:
     # An option that is added here, or renamed, makes every unfinished and finished output another one.
-    assert _request().deciding() == {
+    assert _request().fingerprint_options() == {
         "text_columns": ["text"],
         "label_column": None,
         "keep_columns": [],
@@ -179,7 +179,7 @@ def test_these_options_decide_the_bytes() -> None:
     ],
 )
 def test_what_does_not_decide_them_leaves_them_alone(options: dict[str, Any]) -> None:
-    assert _request(**options).deciding() == _request().deciding()
+    assert _request(**options).fingerprint_options() == _request().fingerprint_options()
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_what_does_not_decide_them_leaves_them_alone(options: dict[str, Any]) ->
     ],
 )
 def test_what_decides_them_shows(options: dict[str, Any]) -> None:
-    assert _request(**options).deciding() != _request().deciding()
+    assert _request(**options).fingerprint_options() != _request().fingerprint_options()
 
 
 @pytest.mark.parametrize(

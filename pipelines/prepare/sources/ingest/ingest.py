@@ -12,13 +12,12 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent import futures
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
 from pipelines.prepare import storage
 from pipelines.prepare.options.suggestions import to_utf8
+from pipelines.prepare.process.threads import run_all
 from pipelines.prepare.sources.files import byte_ranges
 from pipelines.prepare.sources.formats import json_lines, plain_tables, text_readers
 from pipelines.prepare.sources.formats.casting import MisfitError
@@ -57,17 +56,9 @@ def ingest_all(
     Raises: what `run` raises.
     """
     found = ingest_receipts.find_receipts(tasks)
-    missing = [number for number, receipt in enumerate(found) if receipt is None]
-    stop = threading.Event()
-    with ThreadPoolExecutor(max(1, min(threads, len(missing)))) as pool:
-        made = {pool.submit(run, tasks[number], addresses=addresses, stop=stop): number for number in missing}
-        try:
-            for done in futures.as_completed(made):
-                found[made[done]] = done.result()
-        finally:
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
-    return [receipt for receipt in found if receipt is not None]
+    missing = [task for task, receipt in zip(tasks, found, strict=True) if receipt is None]
+    made = iter(run_all(lambda task, stop: run(task, addresses=addresses, stop=stop), missing, threads=threads))
+    return [receipt or next(made) for receipt in found]
 
 
 def _until(stop: threading.Event | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

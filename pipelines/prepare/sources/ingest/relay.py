@@ -12,10 +12,9 @@ import posixpath
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent import futures
-from concurrent.futures import ThreadPoolExecutor
 
 from pipelines.prepare import storage
+from pipelines.prepare.process.threads import run_all
 from pipelines.prepare.sources.files import byte_ranges
 from pipelines.prepare.sources.files.data_files import DataFile
 from pipelines.prepare.storage.storage_errors import bucket_of
@@ -53,20 +52,12 @@ def relay(
     copies = {file.path: _copy(file, number, target) for number, file in enumerate(files)}
     there = storage.sizes(target)
     missing = [file for file in files if there.get(posixpath.basename(copies[file.path].path)) != file.size]
-    stop = threading.Event()
 
-    def send(file: DataFile) -> None:
+    def send(file: DataFile, stop: threading.Event) -> None:
         chunks = _chunks(file, stop, addresses=addresses)
         storage.write_atomic(copies[file.path].path, chunks, inside=inside)
 
-    with ThreadPoolExecutor(_SENDERS) as senders:
-        sent = [senders.submit(send, file) for file in missing]
-        try:
-            for each in futures.as_completed(sent):
-                each.result()
-        finally:
-            stop.set()
-            senders.shutdown(wait=False, cancel_futures=True)
+    run_all(send, missing, threads=_SENDERS)
     return copies
 
 

@@ -15,11 +15,11 @@ import itertools
 import logging
 from collections.abc import Mapping, Sequence
 
+from pipelines.prepare.options import split_slices
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.split_options import SplitOption
 from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.formats.groups import Groups
-from pipelines.prepare.sources.rows import slices
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from tfrecord_io.errors import SourceError, SplitNotFoundError
 
@@ -104,7 +104,9 @@ def _with_rows(lengths: Mapping[str, int], *, dataset: str) -> tuple[str, ...]:
 def _selected(option: SplitOption, lengths: Mapping[str, int]) -> Selected:
     origin = _origin(option.spec, tuple(lengths))
     try:
-        ranges = [(0, lengths[origin])] if option.spec == origin else slices.ranges_of(option.spec, lengths[origin])
+        ranges = (
+            [(0, lengths[origin])] if option.spec == origin else split_slices.ranges_of(option.spec, lengths[origin])
+        )
     except ValueError as error:
         raise SplitNotFoundError(
             f"--split {option.spec!r}: {error}", remedy=_remedy(option.spec, tuple(lengths))
@@ -121,7 +123,7 @@ def _origin(spec: str, names: Sequence[str]) -> str:
     if spec in names:  # a split may have a name that no slice can be written of, such as `my-split`
         return spec
     try:
-        origins = slices.splits_of(spec)
+        origins = split_slices.splits_of(spec)
     except ValueError as error:
         raise SplitNotFoundError(f"--split {spec!r}: {error}", remedy=_remedy(spec, names)) from error
     if len(origins) > 1:

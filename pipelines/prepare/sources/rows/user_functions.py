@@ -34,7 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.options.config import StepConfig, StepKind
+from pipelines.prepare.options.config import FunctionKind, FunctionOption
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
 from tfrecord_io.format.json_fields import mapping, text
 
@@ -50,7 +50,7 @@ _modules: dict[str, types.ModuleType] = {}
 class UserFunction:
     """A function and the text of the module that defines it; `path` is where that was found, for messages only."""
 
-    kind: StepKind
+    kind: FunctionKind
     spec: str
     source: str
     path: str = dataclasses.field(compare=False)
@@ -74,7 +74,7 @@ class _Module(NamedTuple):
     path: str
 
 
-def find(wanted: Sequence[StepConfig]) -> tuple[UserFunction, ...]:
+def find(wanted: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
     """The functions, each with its module's text as it is now: of a file below the current directory, or else of
     wherever Python finds the module.
 
@@ -87,7 +87,7 @@ def find(wanted: Sequence[StepConfig]) -> tuple[UserFunction, ...]:
     return found
 
 
-def locate(wanted: Sequence[StepConfig]) -> tuple[UserFunction, ...]:
+def locate(wanted: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
     """As `find`, without executing the modules. Raises: ConfigError if there is no such module, or it has no source."""
     found: dict[str, _Module] = {}
     functions = []
@@ -303,7 +303,7 @@ def _kind_of(value: Any) -> str:
 def _restored(entry: Any) -> UserFunction:
     """Raises: TypeError, ValueError or ConfigError if it is none that `to_json` could give."""
     function = UserFunction(**{name: text(value) for name, value in mapping(entry).items()})  # type: ignore[arg-type]
-    StepConfig(kind=function.kind, spec=function.spec)
+    FunctionOption(kind=function.kind, spec=function.spec)
     return function
 
 

@@ -50,12 +50,12 @@ def resolve(config: SourceConfig) -> Listing:
 
     Raises: SourceError if there is none, it cannot be listed, or `datasets` would read something else.
     """
-    paths.require(config.dataset, *config.more)
-    if config.more:
+    paths.require_dataset(config.dataset, *config.more_paths)
+    if config.more_paths:
         return _of_files(config)
     if config.dataset.startswith(_HUB):
         return _of_hub_address(config)
-    if not paths.is_files(config.dataset):
+    if not paths.names_files(config.dataset):
         return _of_hub(config)
     if (place := _folder(config.dataset)) is None:
         return _of_files(config)
@@ -83,7 +83,7 @@ def _of_folder(place: Place, config: SourceConfig, *, needs_token: bool = False)
 def _of_files(config: SourceConfig) -> Listing:
     """Files from any number of places, each once."""
     _refuse_options(config)
-    named = [each for name in (config.dataset, *config.more) for each in _named(name)]
+    named = [each for name in (config.dataset, *config.more_paths) for each in _named(name)]
     files = sorted({each.path: each for each in named}.values(), key=lambda each: each.path)
     return _by_names(folder_listing.without_doubles(files), place=without_access(config.dataset))
 

@@ -128,7 +128,11 @@ def test_a_host_without_an_address_is_named() -> None:
 def test_two_addresses_of_one_name_are_refused(server: str) -> None:
     """What tells them apart would be in the query alone, which is never shown."""
     with pytest.raises(SourceError, match=r"/train\.jsonl: named twice, with other queries"):
-        resolve(SourceConfig(dataset=f"{server}/train.jsonl?{SIGNATURE}", more=(f"{server}/train.jsonl?{SIGNATURE}1",)))
+        resolve(
+            SourceConfig(
+                dataset=f"{server}/train.jsonl?{SIGNATURE}", more_paths=(f"{server}/train.jsonl?{SIGNATURE}1",)
+            )
+        )
 
 
 @pytest.mark.parametrize("status", [429, 503])

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.options.config import StepKind
+from pipelines.prepare.options.config import FunctionKind
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
 from pipelines.prepare.sources.formats.features import Columns
 from pipelines.prepare.sources.rows import function_check
@@ -187,7 +187,7 @@ class TestClasses:
 
 
 ROWS = [{"text": f"row {index % 70}", "n": index, "x": None if index % 5 else float("nan")} for index in range(200)]
-DEPENDENT: dict[str, tuple[StepKind, str]] = {
+DEPENDENT: dict[str, tuple[FunctionKind, str]] = {
     "a mean": ("map", "return t.set_column(1, 'n', pc.subtract(t['n'], pc.mean(t['n'])))"),
     "a number in the batch": ("map", "return t.append_column('i', pa.array(np.arange(len(t))))"),
     "random numbers": ("map", "return t.append_column('r', pa.array(np.random.default_rng().random(len(t))))"),

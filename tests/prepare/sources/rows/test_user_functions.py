@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.options.config import StepConfig, StepKind
+from pipelines.prepare.options.config import FunctionKind, FunctionOption
 from pipelines.prepare.sources.rows import user_functions
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tests import building
@@ -25,7 +25,7 @@ HEAD = "import numpy as np\nimport pyarrow as pa\nimport pyarrow.compute as pc\n
 UPPER = HEAD + "def upper(t): return t.set_column(0, 'text', pc.utf8_upper(t['text']))\n"
 LONG = HEAD + "def long(t): return pc.greater(pc.utf8_length(t['text']), 2)\n"
 TABLE = pa.table({"text": ["a", "bbb", None, "cccc"], "n": [1, 2, 3, 4]})
-KINDS: tuple[StepKind, ...] = ("map", "filter")
+KINDS: tuple[FunctionKind, ...] = ("map", "filter")
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +43,11 @@ def write(text: str, name: str = "clean") -> Path:
     return path
 
 
-def find(*wanted: tuple[StepKind, str]) -> tuple[UserFunction, ...]:
-    return user_functions.find([StepConfig(kind=kind, spec=spec) for kind, spec in wanted])
+def find(*wanted: tuple[FunctionKind, str]) -> tuple[UserFunction, ...]:
+    return user_functions.find([FunctionOption(kind=kind, spec=spec) for kind, spec in wanted])
 
 
-def one(kind: StepKind, body: str) -> UserFunction:
+def one(kind: FunctionKind, body: str) -> UserFunction:
     """A function of a module with one function `f(t)`."""
     write(f"{HEAD}def f(t):\n    {body}\n")
     return find((kind, "clean:f"))[0]
@@ -98,9 +98,9 @@ class TestFinding:
     @pytest.mark.parametrize(
         "spec", ["clean", "clean:", ":f", "a b:f", "clean.py:f:g", "./clean:f", "clean:a.b", "1:f"]
     )
-    def test_a_spec_is_module_and_function(self, kind: StepKind, spec: str) -> None:
+    def test_a_spec_is_module_and_function(self, kind: FunctionKind, spec: str) -> None:
         with refused(ConfigError, f"--{kind}", repr(spec), "package.module:function"):
-            StepConfig(kind=kind, spec=spec)
+            FunctionOption(kind=kind, spec=spec)
 
     @pytest.mark.parametrize("name", ["nowhere", "nowhere.at.all", "os.nothing", "__main__", "folder"])
     def test_a_module_that_is_not_there(self, name: str, folder: Path) -> None:
@@ -253,7 +253,7 @@ class TestCalling:
             ("filter", "return np.ones(3, bool)", "gave 3 values for rows 0 to 3 of split 'train', expected 4"),
         ],
     )
-    def test_something_else_is_refused(self, kind: StepKind, body: str, said: str) -> None:
+    def test_something_else_is_refused(self, kind: FunctionKind, body: str, said: str) -> None:
         with refused(SourceError, f"--{kind} clean:f", said):
             run(one(kind, body))
 
@@ -263,7 +263,7 @@ class TestCalling:
         assert "--filter" in caught.value.remedy
 
     @pytest.mark.parametrize("kind", KINDS)
-    def test_what_a_function_raises_is_said_with_the_rows_and_the_line(self, kind: StepKind) -> None:
+    def test_what_a_function_raises_is_said_with_the_rows_and_the_line(self, kind: FunctionKind) -> None:
         function = one(kind, "return t['nothing']")
         with refused(
             SourceError, f"--{kind} clean:f raised KeyError", "nothing", "rows 0 to 3", "(line 5 of clean.py)"

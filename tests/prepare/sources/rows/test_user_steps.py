@@ -22,7 +22,7 @@ from pipelines.prepare.audit.consent import Consent
 from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.beam import pipeline
 from pipelines.prepare.launch.resolving import Resolved
-from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, StepConfig, TokenizerConfig
+from pipelines.prepare.options.config import FunctionOption, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.rows.left_out import staying
 from tests import building
@@ -273,7 +273,7 @@ def resolved(
             dataset=str(dataset or data(folder)),
             label_column=label_column,
             keep_columns=("n",),
-            steps=tuple(StepConfig(kind=kind, spec=spec) for kind, spec in chosen),
+            functions=tuple(FunctionOption(kind=kind, spec=spec) for kind, spec in chosen),
         ),
         tokenizer=TokenizerConfig(name=str(building.tokenizer())),
         output=OutputConfig(root=str(folder / "out"), name="x"),

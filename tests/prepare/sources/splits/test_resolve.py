@@ -31,7 +31,7 @@ ROW = b'{"text": "a"}\n'
 
 
 def _resolve(dataset: Path | str, *more: Path | str, **options: Any) -> Listing:
-    return resolve(SourceConfig(dataset=str(dataset), more=tuple(map(str, more)), **options))
+    return resolve(SourceConfig(dataset=str(dataset), more_paths=tuple(map(str, more)), **options))
 
 
 def _paths(listing: Listing, folder: Path | None = None) -> dict[str, list[str]]:
@@ -237,7 +237,9 @@ def test_several_paths_are_one_dataset(tmp_path: Path) -> None:
 def test_the_name_of_a_reader_is_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
     """`datasets` would read whatever is in the current folder."""
     monkeypatch.chdir(_write(tmp_path, "train.jsonl"))
-    with pytest.raises(SourceError, match=f"'{reader}' is a reader of `datasets`, expected the files") as caught:
+    with pytest.raises(
+        SourceError, match=f"'{reader}' is the name of a reader of `datasets`, expected the files"
+    ) as caught:
         _resolve(reader)
     assert "data/*." in caught.value.remedy
     _write(tmp_path, f"{reader}/a.jsonl")
@@ -252,7 +254,7 @@ def test_a_misspelt_path_is_answered_with_the_nearest_one(tmp_path: Path) -> Non
 
 
 def test_several_names_are_files(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="imdb: no such file, expected only files where several are named"):
+    with pytest.raises(SourceError, match="imdb: no such file; only files can be named together"):
         _resolve(_write(tmp_path, "a.jsonl") / "a.jsonl", "imdb")
     with pytest.raises(SourceError, match="an address of the hub among others"):
         _resolve(tmp_path / "a.jsonl", "hf://datasets/me/data/a.jsonl")

@@ -1,9 +1,9 @@
-"""Slices of a split, with the arithmetic of `datasets.ReadInstruction`, without importing `datasets`.
+"""Slices of a split, computed as `datasets.ReadInstruction` does, without importing `datasets`.
 
     train                          every row
     train[100:200]                 rows 100 to 199; negative numbers count from the end
-    train[:10%]+train[90%:]        percents are rounded to the closest row, halves to the even one
-    train[:1%](pct1_dropremainder) percents are multiples of the whole rows in 1 %
+    train[:10%]+train[90%:]        percents are rounded to the closest row, halves to the even row
+    train[:1%](pct1_dropremainder) 1 % is rounded down to whole rows first, and N % is N times as many
 
 (Source: https://huggingface.co/docs/datasets/loading#slice-splits)
 """
@@ -24,13 +24,14 @@ _ROUNDINGS = ("closest", "pct1_dropremainder")
 
 
 def splits_of(spec: str) -> list[str]:
-    """The splits that a specification takes rows of, by name, each once. Raises: ValueError if it is none."""
+    """Return the sorted names of the splits in a specification such as `train[:1%]`. Raises: ValueError."""
     return sorted({match["split"] for match in _parts(spec)})
 
 
 def ranges_of(spec: str, num_rows: int) -> list[tuple[int, int]]:
-    """The [start, stop) row ranges of a specification such as `train[:1%]` of one split with so many rows, without
-    those that have no rows. Raises: ValueError if it is none.
+    """Return the non-empty [start, stop) row ranges of a specification such as `train[:1%]` of one split.
+
+    Raises: ValueError if it cannot be parsed, or does not fit a split of `num_rows` rows.
     """
     ranges = [_range(match, num_rows) for match in _parts(spec)]
     return [(start, stop) for start, stop in ranges if start < stop]
@@ -41,12 +42,12 @@ def _parts(spec: str) -> list[re.Match[str]]:
     for part in _JOINED.split(spec):
         match = _SLICE.fullmatch(part)
         if match is None:
-            raise ValueError(f"{part!r} is no split or slice of one")
+            raise ValueError(f"{part!r} is not a split or a slice of one")
         _check_rounding(match)
         found.append(match)
     first, *others = found
     if _is_percent(first) and any(_is_percent(each) and _rounding(each) != _rounding(first) for each in others):
-        raise ValueError("percents are rounded in two ways, expected one")
+        raise ValueError("percents with different roundings, expected the same for all")
     return found
 
 
@@ -56,11 +57,11 @@ def _check_rounding(match: re.Match[str]) -> None:
     if match["rounding"] not in _ROUNDINGS:
         raise ValueError(f"rounding {match['rounding']!r}, expected {' or '.join(_ROUNDINGS)}")
     if not _is_percent(match):
-        raise ValueError(f"rounding {match['rounding']!r} without percents, which alone are rounded")
+        raise ValueError(f"rounding {match['rounding']!r} without percents, expected it with percents only")
 
 
 def _is_percent(match: re.Match[str]) -> bool:
-    # As in `datasets`, a percent sign at one end holds for both.
+    # As in `datasets`, a percent sign at one end counts for both.
     return bool(match["first_percent"] or match["last_percent"])
 
 
@@ -85,7 +86,7 @@ def _row(match: re.Match[str], end: str, num_rows: int) -> int | None:
     if _rounding(match) == "closest":
         return round(number * num_rows / 100.0)
     if num_rows < 100:
-        raise ValueError(f"1 % of {num_rows} rows is less than one, and pct1_dropremainder would leave none")
+        raise ValueError(f"1 % of {num_rows} rows is less than one row, which pct1_dropremainder would round to none")
     return number * int(num_rows / 100.0)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.sources.rows import slices
+from pipelines.prepare.options import split_slices
 
 NUMBER = st.one_of(st.integers(-120, 120), st.integers(-(10**7), 10**7)).map(str)
 BOUND = st.one_of(
@@ -32,7 +32,7 @@ def by_datasets(spec: str, num_rows: int) -> list[tuple[int, int]] | None:
 
 def ours(spec: str, num_rows: int) -> list[tuple[int, int]] | None:
     try:
-        return slices.ranges_of(spec, num_rows)
+        return split_slices.ranges_of(spec, num_rows)
     except ValueError:
         return None
 
@@ -71,14 +71,14 @@ def test_halves_go_to_the_even_row_as_by_datasets() -> None:
         ("train[:5](closest)", "without percents"),
         ("train[:5%](up)", "rounding 'up', expected closest or pct1_dropremainder"),
         ("train[:1%](pct1_dropremainder)", "1 % of 99 rows"),
-        ("train[5]", r"'train\[5\]' is no split or slice of one"),
-        ("train[:1%](closest)+train[2%:3%](pct1_dropremainder)", "rounded in two ways"),
+        ("train[5]", r"'train\[5\]' is not a split or a slice of one"),
+        ("train[:1%](closest)+train[2%:3%](pct1_dropremainder)", "different roundings"),
     ],
 )
 def test_what_is_refused_says_why(spec: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        slices.ranges_of(spec, 99)
+        split_slices.ranges_of(spec, 99)
 
 
 def test_the_splits_of_a_specification() -> None:
-    assert slices.splits_of("train[:1%] + test+ train[5:]") == ["test", "train"]
+    assert split_slices.splits_of("train[:1%] + test+ train[5:]") == ["test", "train"]

@@ -1,0 +1,79 @@
+"""Options that say where the dataset goes, and the name, size and compression of its files."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Literal
+
+from pipelines.prepare.options import limits, paths
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.shown import without_access
+
+__all__ = ["DEFAULT_SHARD_BYTES", "Compression", "OutputConfig", "default_name", "parse_size"]
+
+Compression = Literal["none", "gzip"]
+
+DEFAULT_SHARD_BYTES = 10**8
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\Z")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OutputConfig:
+    """Where to write. An empty `name` is replaced by PrepareConfig with one from the dataset (`default_name`)."""
+
+    root: str
+    name: str = ""
+    shard_bytes: int = DEFAULT_SHARD_BYTES
+    compression: Compression = "none"
+
+    def __post_init__(self) -> None:
+        if not self.root:
+            raise ConfigError("--output is empty, expected a folder or a gs:// address", remedy="give --output OUT")
+        if self.name and not _NAME.match(self.name):
+            raise ConfigError(
+                f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', not beginning with a dot",
+                remedy="choose another --name",
+            )
+        if self.shard_bytes < 1:
+            raise ConfigError(
+                f"--shard-size {self.shard_bytes}, expected at least 1 byte",
+                remedy="give for example --shard-size 100MB",
+            )
+        limits.require_at_most(
+            "--shard-size",
+            self.shard_bytes,
+            limits.MOST_SHARD_BYTES,
+            remedy="give for example --shard-size 100MB: a shard is made in memory",
+        )
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes in a size such as `100MB` (10^8), `64MiB` (2^26) or `5000`.
+
+    Raises: ConfigError if it is not a positive number with a known unit.
+    """
+    match = _SIZE.match(text)
+    unit = _UNITS.get(match.group(2).upper()) if match else None
+    if match is None or unit is None or float(match.group(1)) <= 0:
+        raise ConfigError(
+            f"size {text!r}, expected a positive number with one of the units B, KB, MB, GB, KiB, MiB, GiB",
+            remedy="write for example --shard-size 100MB",
+        )
+    # Hundreds of digits overflow to infinity, which `round` cannot convert.
+    return max(1, round(min(float(match.group(1)) * unit, 10.0**18)))
+
+
+def default_name(dataset: str, *more: str) -> str:
+    """Derive the shards' name from the last part of the dataset's path or id that is not a glob.
+
+    Several paths are named after the folder that they share.
+    """
+    if more:
+        dataset = paths.common_folder((dataset, *more))
+    parts = [part for part in re.split(r"[/\\]", without_access(dataset)) if part and not re.search(r"[*?\[]", part)]
+    stem = parts[-1].partition(".")[0] if parts else ""
+    return re.sub(r"[^A-Za-z0-9_+\-]", "_", stem) or "dataset"

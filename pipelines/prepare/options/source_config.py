@@ -1,0 +1,99 @@
+"""Options that say which rows to read: dataset, splits, columns and the user's own functions."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Literal, get_args
+
+from pipelines.prepare.options.layout_config import LAYOUT_COLUMNS
+from pipelines.prepare.options.split_options import HoldOutOption, SplitOption
+from tfrecord_io.errors import ConfigError
+
+__all__ = ["FunctionKind", "FunctionOption", "SourceConfig"]
+
+FunctionKind = Literal["map", "filter"]
+
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FunctionOption:
+    """One `--map` or `--filter`: a function of the user's, named by `spec` as `package.module:function`."""
+
+    kind: FunctionKind
+    spec: str
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(FunctionKind) or not _FUNCTION.match(self.spec):
+            raise ConfigError(
+                f"--{self.kind} {self.spec!r}, expected package.module:function",
+                remedy=f"write for example --{self.kind} clean:{self.kind}_rows for a function in ./clean.py",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SourceConfig:
+    """Which rows to read.
+
+    `dataset` is a hub id, a path, a glob or a folder; `more_paths` are further files of the same dataset. `splits` are
+    those to make, empty for all of them. `hold_out` defines new splits with rows of another, such as `validation=1%`
+    (see `split_options`); no row is in two of them. A column that only some layouts take is None for the layout's own
+    default. `functions` are applied in this order.
+    """
+
+    dataset: str
+    more_paths: tuple[str, ...] = ()
+    config: str | None = None
+    revision: str | None = None
+    splits: tuple[str, ...] = ()
+    text_columns: tuple[str, ...] = ("text",)
+    label_column: str | None = None
+    keep_columns: tuple[str, ...] = ()
+    limit: int | None = None
+    hold_out: str | tuple[str, ...] = ()
+    functions: tuple[FunctionOption, ...] = ()
+    target_column: str | None = None
+    messages_column: str | None = None
+    tools_column: str | None = None
+    words_column: str | None = None
+    tags_column: str | None = None
+    answers_column: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.dataset:
+            raise ConfigError("DATASET is empty, expected a hub id, a path or a glob", remedy="name the dataset")
+        if not 1 <= len(self.text_columns) <= 2:
+            raise ConfigError(
+                f"{len(self.text_columns)} text columns, expected one, or two for pairs",
+                remedy="give --text-column once or twice",
+            )
+        if self.limit is not None and self.limit < 1:
+            raise ConfigError(f"--limit {self.limit}, expected at least 1", remedy="leave --limit out to use every row")
+        self._check_splits()
+        single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
+        # Layouts with these columns read no text column, so they may use the name that is its default.
+        texts = () if self.messages_column or self.words_column else self.text_columns
+        used = [*texts, *filter(None, single), *self.keep_columns]
+        if repeated := sorted({name for name in used if used.count(name) > 1}):
+            raise ConfigError(
+                f"columns {repeated} are used more than once, expected each column in one option",
+                remedy="name each column once",
+            )
+
+    def _check_splits(self) -> None:
+        if isinstance(self.hold_out, str):
+            object.__setattr__(self, "hold_out", (self.hold_out,))
+        for text in self.splits:
+            SplitOption.parse(text)
+        names = [option.name for option in self.hold_outs]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            raise ConfigError(
+                f"--hold-out names the new split {repeated[0]!r} twice, expected each new split once",
+                remedy="give it one share of the rows, or choose another name",
+            )
+
+    @property
+    def hold_outs(self) -> tuple[HoldOutOption, ...]:
+        """The parsed `hold_out` options."""
+        return tuple(map(HoldOutOption.parse, self.hold_out))
