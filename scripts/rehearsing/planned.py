@@ -90,7 +90,7 @@ def planned(job: Job, source: SplitSource, *, shards: int) -> SplitPlan:
 def _sample(job: Job, source: SplitSource) -> Sample:
     """What a sample of the groups that would be read might show."""
     choice = next(sample_choice.choices(job.spec, source))
-    numbers = np.concatenate([np.arange(*span) for span in choice.spans.tolist()])
+    numbers = np.concatenate([np.arange(*span) for span in choice.read_ranges.tolist()])
     means = (source.groups.num_bytes / source.groups.num_rows)[numbers // ROWS]
     text_bytes = (np.random.default_rng(1).lognormal(-(_SPREAD**2) / 2, _SPREAD, len(numbers)) * means).astype(np.int64)
     read = ReadRows(

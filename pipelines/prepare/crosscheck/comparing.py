@@ -152,18 +152,18 @@ class _Sampled:
         """Bool [N]."""
         ours = self.encoded
         differ = (ours.full_lengths != expected.full_lengths) | (ours.reasons != expected.reasons)
-        differ |= ours.num_runs != expected.num_runs
-        if not np.array_equal(ours.row_of_run, expected.row_of_run):
+        differ |= ours.num_sequences != expected.num_sequences
+        if not np.array_equal(ours.row_of_sequence, expected.row_of_sequence):
             return differ  # there is a row with more or fewer runs
-        for name, runs in ours.runs.items():
-            differ[ours.row_of_run[_runs_differ(runs, expected.runs[name])]] = True
+        for name, ragged in ours.ragged.items():
+            differ[ours.row_of_sequence[_sequences_differ(ragged, expected.ragged[name])]] = True
         return differ
 
 
-def _runs_differ(one: RaggedTokens, other: RaggedTokens) -> np.ndarray:
+def _sequences_differ(one: RaggedTokens, other: RaggedTokens) -> np.ndarray:
     """Bool [N]."""
     differ = one.lengths != other.lengths
     for index in np.flatnonzero(~differ):
-        ours, theirs = (runs.ids[runs.offsets[index] : runs.offsets[index + 1]] for runs in (one, other))
+        ours, theirs = (ragged.ids[ragged.offsets[index] : ragged.offsets[index + 1]] for ragged in (one, other))
         differ[index] = not np.array_equal(ours, theirs)
     return differ

@@ -93,7 +93,7 @@ class PlanHeader:
             header = cls(
                 split=text(fields["split"], NAME),
                 origin=text(fields["origin"]),
-                ranges=_segments(fields["ranges"]),
+                ranges=_row_ranges(fields["ranges"]),
                 predicted_bytes=count(fields["predicted_bytes"]),
                 rows=tuple(map(count, items(fields["rows"]))),
                 part_shards=count(fields["part_shards"]),
@@ -314,7 +314,7 @@ def _read_part(path: str, digest: str, first: int, rows: tuple[int, ...]) -> Par
 _cached_part = functools.lru_cache(maxsize=_PARTS_HELD)(_read_part)
 
 
-def _segments(value: Any) -> RowRanges:
+def _row_ranges(value: Any) -> RowRanges:
     row_ranges = tuple((count(start), count(stop)) for start, stop in map(items, items(value)))
     if not row_ranges or any(stop <= start for start, stop in row_ranges):
         raise ValueError("row ranges, expected [start, stop) with 0 <= start < stop")

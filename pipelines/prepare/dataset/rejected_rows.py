@@ -32,7 +32,7 @@ class Rejects:
     def __init__(self, row_ranges: RowRanges) -> None:
         self.by_reason: dict[str, int] = {}
         self.first: list[RejectedRow] = []
-        self._segments = row_ranges
+        self._row_ranges = row_ranges
         self._lines: list[bytes] = []
 
     @property
@@ -64,7 +64,7 @@ class Rejects:
             self._lines.append(_line(content, row=number, block=self._block_of(number), reason=reason, detail=detail))
 
     def _block_of(self, row: int) -> list[int]:
-        return next([start, stop] for start, stop in self._segments if start <= row < stop)
+        return next([start, stop] for start, stop in self._row_ranges if start <= row < stop)
 
     def write(self, path: str, *, inside: str | None = None, replacing: int | None = None) -> None:
         """Writes JSON lines to `path`, or removes what an earlier run left there. `inside` and `replacing` as in

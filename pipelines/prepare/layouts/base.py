@@ -45,14 +45,14 @@ _TOKENS = ("input_ids", "target_ids")
 class Encoded:
     """A batch of N rows after tokenizing.
 
-    `runs` are ragged values by feature name, one run for each row, or for each of `owners` (int64, the index of the
+    `ragged` are ragged values by feature name, one run for each row, or for each of `owners` (int64, the index of the
     run's row, ascending) where a row gives several or none. `reasons` (object [N]) says why a row cannot be used, ''
     where it can; the runs of other rows are to be left out. `full_lengths` int64 [N] counts a row's tokens, special
     ones and those that do not fit included; `tokens_cut` are those of usable rows that do not. `details` say more than
     the reason does, by row.
     """
 
-    runs: Mapping[str, RaggedTokens]
+    ragged: Mapping[str, RaggedTokens]
     arrays: Mapping[str, np.ndarray]
     reasons: np.ndarray
     full_lengths: np.ndarray
@@ -63,31 +63,31 @@ class Encoded:
     @property
     def num_tokens(self) -> int:
         """Tokens in the batch."""
-        return sum(len(runs.ids) for name, runs in self.runs.items() if name in _TOKENS)
+        return sum(len(ragged.ids) for name, ragged in self.ragged.items() if name in _TOKENS)
 
     @property
-    def row_of_run(self) -> np.ndarray:
+    def row_of_sequence(self) -> np.ndarray:
         """The index of each run's row, int64, ascending."""
         return np.arange(len(self.reasons)) if self.owners is None else self.owners
 
     @property
-    def num_runs(self) -> np.ndarray:
+    def num_sequences(self) -> np.ndarray:
         """How many runs each row has, int64 [N]."""
-        return np.bincount(self.row_of_run, minlength=len(self.reasons))
+        return np.bincount(self.row_of_sequence, minlength=len(self.reasons))
 
     @property
     def usable(self) -> np.ndarray:
         """Bool, for each run: whether its row can be used."""
-        return np.asarray((self.reasons == "")[self.row_of_run])
+        return np.asarray((self.reasons == "")[self.row_of_sequence])
 
     def take(self, which: np.ndarray) -> Encoded:
         """The rows with the indices `which` (ascending), without `arrays`."""
         place = np.full(len(self.reasons), -1)
         place[which] = np.arange(len(which))
-        owners = place[self.row_of_run]
+        owners = place[self.row_of_sequence]
         chosen = np.flatnonzero(owners >= 0)
         return Encoded(
-            runs={name: runs.take(chosen) for name, runs in self.runs.items()},
+            ragged={name: ragged.take(chosen) for name, ragged in self.ragged.items()},
             arrays={},
             reasons=self.reasons[which],
             full_lengths=self.full_lengths[which],
@@ -99,13 +99,13 @@ class Encoded:
         """The rows of several batches as one, without `arrays`."""
         firsts = np.cumsum([0, *(len(part.reasons) for part in parts)])
         return cls(
-            runs={name: concatenated([part.runs[name] for part in parts]) for name in parts[0].runs},
+            ragged={name: concatenated([part.ragged[name] for part in parts]) for name in parts[0].ragged},
             arrays={},
             reasons=np.concatenate([part.reasons for part in parts]),
             full_lengths=np.concatenate([part.full_lengths for part in parts]),
             owners=None
             if parts[0].owners is None
-            else np.concatenate([part.row_of_run + first for part, first in zip(parts, firsts[:-1], strict=True)]),
+            else np.concatenate([part.row_of_sequence + first for part, first in zip(parts, firsts[:-1], strict=True)]),
         )
 
 

@@ -68,7 +68,7 @@ class BucketsBuilder:
     def add(self, encoded: Encoded) -> None:
         """Takes the usable rows of a batch."""
         usable = np.flatnonzero(encoded.reasons == "")
-        row_tokens = encoded.runs["input_ids"].lengths
+        row_tokens = encoded.ragged["input_ids"].lengths
         cut = encoded.full_lengths - row_tokens
         bucket = bucket_of(self._lengths, row_tokens[usable])
         for at, builder in enumerate(self._builders):

@@ -112,7 +112,7 @@ class _ChatBatchEncoder:
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._encoder.encode(Conversations.of(rows.nested["messages"], rows.nested.get("tools")))
         return Encoded(
-            runs={"input_ids": encoded.ids, "loss_mask": RaggedTokens(encoded.learned, encoded.ids.offsets)},
+            ragged={"input_ids": encoded.ids, "loss_mask": RaggedTokens(encoded.learned, encoded.ids.offsets)},
             arrays=rows.arrays,
             reasons=encoded.reasons,
             full_lengths=encoded.full_lengths,

@@ -72,7 +72,7 @@ class _ConcatBatchEncoder:
     def encode(self, rows: Rows) -> Encoded:
         documents = self._engine.encode(rows.texts[0])
         return Encoded(
-            runs={"input_ids": documents},
+            ragged={"input_ids": documents},
             arrays={},
             reasons=np.full(len(rows), "", dtype=object),
             full_lengths=documents.lengths + (1 if self._bos is None else 2),
@@ -100,13 +100,13 @@ class _ConcatBuilder:
         self._bos = bos
         self._pad_id = pad_id
         self._drop = drop
-        self._runs = GrowingRagged(dtype)
+        self._documents = GrowingRagged(dtype)
 
     def add(self, encoded: Encoded) -> None:
-        self._runs.append(encoded.runs["input_ids"])
+        self._documents.append(encoded.ragged["input_ids"])
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        documents = self._runs.take_all()
+        documents = self._documents.take_all()
         order = permuted(len(documents), rng)
         left = np.empty(0, np.int32)
         for chosen in by_tokens(order, documents.lengths):
@@ -123,7 +123,7 @@ class _ConcatBuilder:
             yield arrays.cut(left, length=self._length, pad_id=self._pad_id)
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        lengths = self._runs.take_all().lengths + (1 if self._bos is None else 2)
+        lengths = self._documents.take_all().lengths + (1 if self._bos is None else 2)
         order = permuted(len(lengths), rng)
         stops = np.cumsum(lengths[order])
         starts = stops - lengths[order]

@@ -79,7 +79,7 @@ class PackBuilder:
         self._pad_id = pad_id
         self._separator = separator
         self._bos = bos
-        self._runs = GrowingRagged(dtype)
+        self._documents = GrowingRagged(dtype)
         self._loss_mask = GrowingVector(np.dtype(np.uint8)) if loss_mask else None
 
     def add(self, encoded: Encoded) -> None:
@@ -87,13 +87,13 @@ class PackBuilder:
         self.tokens_cut += encoded.tokens_cut
         usable = encoded.usable
         chosen = None if usable.all() else np.flatnonzero(usable)
-        self._runs.append(_taken(encoded.runs["input_ids"], chosen))
+        self._documents.append(_taken(encoded.ragged["input_ids"], chosen))
         if self._loss_mask is not None:
-            self._loss_mask.append(_taken(encoded.runs["loss_mask"], chosen).ids)
+            self._loss_mask.append(_taken(encoded.ragged["loss_mask"], chosen).ids)
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
         """Columns by feature name, about half a million tokens at a time."""
-        documents = self._runs.take_all()
+        documents = self._documents.take_all()
         loss_mask = None if self._loss_mask is None else self._loss_mask.take_all()
         packed = self._packed(documents, rng)
         step = max(1, _TOKENS_PER_CHUNK // self._length)
@@ -112,7 +112,7 @@ class PackBuilder:
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
         """The documents of a record, or parts of them, in order."""
-        packed = self._packed(self._runs.take_all(), rng)
+        packed = self._packed(self._documents.take_all(), rng)
         return lambda record: [Piece(*part) for part in packed.parts(record)]
 
     def _packed(self, documents: RaggedTokens, rng: np.random.Generator | None) -> packing.Packing:
@@ -154,8 +154,8 @@ class _PackBatchEncoder:
         )
 
 
-def _taken(runs: RaggedTokens, chosen: np.ndarray | None) -> RaggedTokens:
-    return runs if chosen is None else runs.take(chosen)
+def _taken(ragged: RaggedTokens, chosen: np.ndarray | None) -> RaggedTokens:
+    return ragged if chosen is None else ragged.take(chosen)
 
 
 def _open_encoder(context: LayoutContext) -> BatchEncoder:

@@ -119,11 +119,11 @@ class _PadBatchEncoder:
 
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._encoder.encode(rows.texts)
-        runs = {"input_ids": encoded.ids}
+        ragged = {"input_ids": encoded.ids}
         if encoded.types is not None:
-            runs["token_type_ids"] = RaggedTokens(encoded.types, encoded.ids.offsets)
+            ragged["token_type_ids"] = RaggedTokens(encoded.types, encoded.ids.offsets)
         return Encoded(
-            runs=runs,
+            ragged=ragged,
             arrays=rows.arrays,
             reasons=np.where(encoded.impossible, self._impossible, "").astype(object),
             full_lengths=encoded.full_lengths,

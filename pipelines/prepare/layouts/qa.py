@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from pipelines.prepare.layouts.base import BatchEncoder, Builder, Encoded, Layout, LayoutContext
 from pipelines.prepare.layouts.rows_builder import Field, RowsBuilder
-from pipelines.prepare.layouts.windows import open_window_encoder, window_features, window_fields, window_runs
+from pipelines.prepare.layouts.windows import open_window_encoder, window_features, window_fields, window_values
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths
@@ -83,13 +83,13 @@ class _QaBatchEncoder:
         reasons = np.full(len(rows), "", dtype=object)
         reasons[encoded.impossible] = "question_too_long"
         reasons[mismatched] = "answer_mismatch"
-        runs = window_runs(encoded)
+        ragged = window_values(encoded)
         for name, positions in zip(
             ("start_positions", "end_positions"), self._positions(encoded, answers), strict=True
         ):
-            runs[name] = RaggedTokens(positions, np.arange(len(positions) + 1))
+            ragged[name] = RaggedTokens(positions, np.arange(len(positions) + 1))
         return Encoded(
-            runs=runs,
+            ragged=ragged,
             arrays={**rows.arrays, "source_row": rows.numbers},
             reasons=reasons,
             full_lengths=encoded.full_lengths,

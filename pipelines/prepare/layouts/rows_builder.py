@@ -52,7 +52,7 @@ class RowsBuilder:
         self.tokens_cut = 0
         self._fields = tuple(fields)
         self._constants = dict(constants or {})
-        self._runs = {field.name: GrowingRagged(field.held) for field in fields}
+        self._ragged = {field.name: GrowingRagged(field.held) for field in fields}
         self._arrays: list[dict[str, np.ndarray]] = []
         self._usable: list[np.ndarray] = []
         self._rows: list[np.ndarray] = []
@@ -61,9 +61,9 @@ class RowsBuilder:
     def add(self, encoded: Encoded) -> None:
         """Takes the usable rows of a batch."""
         self.tokens_cut += encoded.tokens_cut
-        for name, runs in self._runs.items():
-            runs.append(encoded.runs[name])
-        usable, owners = np.flatnonzero(encoded.usable), encoded.row_of_run
+        for name, ragged in self._ragged.items():
+            ragged.append(encoded.ragged[name])
+        usable, owners = np.flatnonzero(encoded.usable), encoded.row_of_sequence
         # Rows are counted without those that cannot be used: these are named in rejected/.
         number = np.cumsum(encoded.reasons == "") - 1 + self._num_rows
         self._rows.append(number[owners[usable]])
@@ -74,7 +74,7 @@ class RowsBuilder:
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
         """Columns by feature name, a thousand records at a time, or fewer long ones."""
-        runs = {name: growing.take_all() for name, growing in self._runs.items()}
+        ragged = {name: growing.take_all() for name, growing in self._ragged.items()}
         beside = joined(self._arrays)
         usable, rows = self._take()
         order = permuted(len(usable), rng)
@@ -86,14 +86,14 @@ class RowsBuilder:
             laid_out[rows[chosen]] = True
             self.rows_used = int(np.count_nonzero(laid_out))
             yield {
-                **self._laid_out(runs, usable[chosen]),
+                **self._laid_out(ragged, usable[chosen]),
                 **{name: np.repeat(value[np.newaxis], len(chosen), axis=0) for name, value in self._constants.items()},
                 **{name: values[chosen] for name, values in beside.items()},
             }
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
         """Where each record comes from: as a whole from one row."""
-        lengths = self._runs[self._fields[0].name].take_all().lengths
+        lengths = self._ragged[self._fields[0].name].take_all().lengths
         usable, rows = self._take()
         order = permuted(len(usable), rng)
 
@@ -111,10 +111,10 @@ class RowsBuilder:
         self._num_runs = self._num_rows = 0
         return usable, rows
 
-    def _laid_out(self, runs: Mapping[str, RaggedTokens], order: np.ndarray) -> dict[str, np.ndarray]:
+    def _laid_out(self, ragged: Mapping[str, RaggedTokens], order: np.ndarray) -> dict[str, np.ndarray]:
         out = {}
         for field in self._fields:
-            values = runs[field.name]
+            values = ragged[field.name]
             if field.length is None:
                 out[field.name] = values.ids[order].astype(field.laid_out)
                 continue

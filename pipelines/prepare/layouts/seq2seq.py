@@ -154,9 +154,9 @@ class _Seq2SeqBatchEncoder:
         reasons = inputs.reasons.copy()
         reasons[(reasons == "") & (targets.reasons == "too_long")] = "target_too_long"
         full_lengths = inputs.full_lengths + targets.full_lengths
-        kept = inputs.runs["input_ids"].lengths + targets.runs["input_ids"].lengths
+        kept = inputs.ragged["input_ids"].lengths + targets.ragged["input_ids"].lengths
         return Encoded(
-            runs={**inputs.runs, "target_ids": targets.runs["input_ids"]},
+            ragged={**inputs.ragged, "target_ids": targets.ragged["input_ids"]},
             arrays=rows.arrays,
             reasons=reasons,
             full_lengths=full_lengths,

@@ -109,7 +109,7 @@ class _TokensBatchEncoder:
         )
         values = {"tags": tags, "tag_mask": mask, **({} if types is None else {"token_type_ids": types})}
         return Encoded(
-            runs={"input_ids": ids, **{name: RaggedTokens(each, ids.offsets) for name, each in values.items()}},
+            ragged={"input_ids": ids, **{name: RaggedTokens(each, ids.offsets) for name, each in values.items()}},
             arrays=rows.arrays,
             reasons=np.where(encoded.rows.impossible, "too_long", "").astype(object),
             full_lengths=encoded.rows.full_lengths,

@@ -23,7 +23,7 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import Feature, Role
 
-__all__ = ["WINDOWS", "open_window_encoder", "window_features", "window_fields", "window_runs"]
+__all__ = ["WINDOWS", "open_window_encoder", "window_features", "window_fields", "window_values"]
 
 
 def open_window_encoder(context: LayoutContext, *, stride: int, pair: bool) -> WindowEncoder:
@@ -72,7 +72,7 @@ def window_fields(context: LayoutContext) -> list[Field]:
     return [*fields, *places]
 
 
-def window_runs(encoded: EncodedWindows) -> dict[str, RaggedTokens]:
+def window_values(encoded: EncodedWindows) -> dict[str, RaggedTokens]:
     """The values of windows by feature."""
     values = {"char_starts": encoded.starts, "char_ends": encoded.ends}
     if encoded.types is not None:
@@ -100,7 +100,7 @@ class _WindowBatchEncoder:
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._encoder.encode([rows.texts[0].to_pylist()])
         return Encoded(
-            runs=window_runs(encoded),
+            ragged=window_values(encoded),
             arrays={**rows.arrays, "source_row": rows.numbers},
             reasons=np.full(len(rows), "", dtype=object),
             full_lengths=encoded.full_lengths,

@@ -1,7 +1,7 @@
-"""The blocks of a split, with the bytes that they will give.
+"""The blocks of a split, with their predicted bytes of output.
 
-    all rows were read for the sample     blocks of neighbouring rows, by the length of each
-    else                                  parts of groups, by the bytes of the group; rows of one are taken for equal
+    the sample read all rows     blocks of neighbouring rows, predicted from the length of each
+    it did not                   parts of row groups, predicted from the bytes of the group, as if its rows were equal
 
 No row is read for this. Ten million groups take some seconds.
 """
@@ -25,20 +25,20 @@ __all__ = ["Forecast", "forecast"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """A split's blocks, and the bytes of its text, exact if all rows were read."""
+    """A split's blocks and its bytes of text; these are exact if the sample read all rows."""
 
     blocks: Blocks
     text_bytes: int
 
 
 def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows: int) -> Forecast:
-    """Cuts the split into blocks of about `block_rows` rows, or fewer."""
+    """Cut the split into blocks of about `block_rows` rows or fewer."""
     curve, read = sample.curve, sample.read
     if read.whole:
         predicted = np.where(read.usable, curve(read.text_bytes, np.arange(len(read.numbers))), 0.0)
         blocks = cut_rows(read.numbers, predicted, rows=block_rows, row_bytes=curve.row_bytes)
         return Forecast(blocks=blocks, text_bytes=int(read.text_bytes.sum()))
-    rows, along = _of_groups(spec, split, sample)
+    rows, along = _estimate_groups(spec, split, sample)
     found = cover(split.groups.ends, split.ranges)
     usable, row_bytes = found.counts * rows.share[found.groups], rows.row_bytes[found.groups]
     predicted = usable * along(row_bytes, found.ends - found.counts / 2)
@@ -47,8 +47,8 @@ def forecast(spec: ShardSpec, split: SplitSource, sample: Sample, *, block_rows:
     return Forecast(blocks=blocks, text_bytes=round(text_bytes))
 
 
-def _of_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tuple[GroupRows, GroupCurve]:
-    """What the rows that were read say of all groups."""
+def _estimate_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tuple[GroupRows, GroupCurve]:
+    """Return the rows of all groups, and a curve for their output, both estimated from the rows that were read."""
     read, says = sample.read, null_counts.count_says(split)
     null_rows = null_counts.rows_with(split.groups, spec.columns) if says else np.zeros(len(split.groups), np.int64)
     rows = GroupRows.of(split.groups, nulls=null_rows)
@@ -65,9 +65,9 @@ def _of_groups(spec: ShardSpec, split: SplitSource, sample: Sample) -> tuple[Gro
 
 
 def _cut(found: Cover, predicted: np.ndarray, *, rows: int, row_bytes: float) -> Blocks:
-    """Parts of groups as blocks; what has the rows of several blocks, or their bytes, as so many equal ones.
+    """Return parts of groups as blocks: a group with the rows or bytes of n blocks is cut into n equal ones.
 
-    A group that is a little larger than a block stays whole: it would be decoded twice.
+    A group slightly larger than a block stays whole, since a cut group is decoded twice.
     """
     by_bytes = np.ceil(predicted / max(ROOM * rows * row_bytes, 1.0)).astype(np.int64)
     times = np.minimum(np.maximum((2 * found.counts + rows) // (2 * rows), by_bytes), found.counts)

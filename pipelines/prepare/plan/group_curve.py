@@ -1,13 +1,13 @@
-"""How many bytes of output the rows of a group will give, from the bytes of the group alone.
+"""Predicting the bytes of output of a row group's rows from the bytes of the group alone.
 
-    bytes of a row as the source counts them ──► bytes of its text ──► bytes of output, of rows about so long
+    bytes of a row as the source counts them ──► bytes of its text ──► bytes of output of rows about that long
 
-What a source counts is not quite the text: there are the other columns, and of a dictionary only its entries. How the
-two go together is known of the groups that the sample has read, all of them.
+What the source counts is not quite the text: other columns count too, and a dictionary counts only its entries. The
+groups that the sample has read show the relation between the two.
 
-Rows of a group differ in length, so that the output of a row of mean length is not the mean output (`pad` cuts the long
-ones). How they differ from the mean of their group is taken from the same groups, so that rows in no order differ by
-much, and rows sorted by length by little:
+Rows of a group differ in length, so the output of a row of mean length is not the mean output (`pad` cuts long rows).
+How rows spread around the mean of their group is taken from the same groups: widely in unordered data, little in data
+sorted by length:
 
     rows of the sample, each by the mean of its group       0.3  0.5  0.8  1.0  1.9  ...
     a group of 400 bytes a row                              120  200  320  400  760  ...  ──► mean of the curve there
@@ -24,8 +24,8 @@ from pipelines.prepare.sources.formats.groups import Groups
 
 __all__ = ["GroupCurve", "GroupRows", "fit"]
 
-# The relation between the bytes of groups and of texts is followed through so many points, of so many rows each; beyond
-# them it is taken for a proportion.
+# The relation between the bytes of groups and of texts goes through at most this many points, each of this many rows;
+# beyond them it is proportional.
 _MOST_POINTS = 8
 _BEYOND = 1e6
 _POINT_ROWS = 1000
@@ -35,30 +35,27 @@ _LENGTHS = 256
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GroupRows:
-    """The rows of N groups: what `share` [N] of them can be used, and the bytes of the group for each of these,
-    `row_bytes` [N]; float64.
-    """
+    """The rows of N groups: the usable `share` of them, and the group's bytes for each usable row (float64 [N])."""
 
     share: np.ndarray
     row_bytes: np.ndarray
 
     @classmethod
     def of(cls, groups: Groups, *, nulls: np.ndarray) -> GroupRows:
-        """All rows can be used but as many as have `nulls` [N], which take no bytes."""
+        """Count every row as usable except `nulls` [N] of each group, which take no bytes."""
         rows = np.maximum(groups.num_rows, 1)
         usable = np.maximum(rows - nulls, 0)
         return cls(share=usable / rows, row_bytes=groups.num_bytes / np.maximum(usable, 1))
 
     def with_share(self, share: float) -> GroupRows:
-        """The same, if only a `share` of these rows can be used."""
+        """Return the same with only a `share` of these rows usable."""
         return dataclasses.replace(self, share=self.share * share)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class GroupCurve:
-    """Of groups with `row_bytes` (increasing) a row, the mean bytes of their `texts`. Of groups whose rows have
-    `lengths` (increasing) bytes of text in the mean, the bytes of output, `output_bytes`. A factor along the split is
-    that of the `curve` of single rows.
+    """Two curves through points, both increasing: from a group's `row_bytes` to the mean bytes of its `texts`, and from
+    mean `lengths` of texts to `output_bytes`. The factor along the split is that of `curve`, the one of single rows.
     """
 
     row_bytes: np.ndarray
@@ -68,18 +65,19 @@ class GroupCurve:
     curve: Curve
 
     def text_bytes(self, row_bytes: np.ndarray) -> np.ndarray:
-        """Bytes of text of a row in groups with so many bytes a row, float64 [N]."""
+        """Return the mean bytes of text of rows in groups with `row_bytes` a row, float64 [N]."""
         return np.interp(row_bytes, self.row_bytes, self.texts)
 
-    def __call__(self, row_bytes: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Bytes of output of a row in groups with so many bytes a row, at `places` of the split, float64 [N]."""
+    def __call__(self, row_bytes: np.ndarray, row_indices: np.ndarray) -> np.ndarray:
+        """Return the mean bytes of output of rows in groups with `row_bytes` a row, at `row_indices`, float64 [N]."""
         along = np.interp(self.text_bytes(row_bytes), self.lengths, self.output_bytes)
-        return np.asarray(along * self.curve.factor(places))
+        return np.asarray(along * self.curve.factor(row_indices))
 
 
 def fit(curve: Curve, *, text_bytes: np.ndarray, groups: np.ndarray, row_bytes: np.ndarray, exact: bool) -> GroupCurve:
-    """The curve for groups of `row_bytes` [G] a row, from K usable rows: their `text_bytes` [K], and the `groups` [K]
-    that they are of. `exact` if these are all rows of their groups.
+    """Fit the curve for groups of `row_bytes` [G] a row from K usable rows, their `text_bytes` [K] and `groups` [K].
+
+    `exact`: these are all rows of their groups.
     """
     read, owner = np.unique(groups, return_inverse=True)
     rows = np.bincount(owner)
@@ -95,7 +93,7 @@ def fit(curve: Curve, *, text_bytes: np.ndarray, groups: np.ndarray, row_bytes: 
 
 
 def _texts(row_bytes: np.ndarray, means: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Through groups of similar bytes a row: these bytes, increasing, and the mean bytes of text."""
+    """Return points through groups of similar bytes a row: these bytes, increasing, and the mean bytes of text."""
     count = max(1, min(_MOST_POINTS, len(rows) // 2, int(rows.sum()) // _POINT_ROWS))
     parts = np.array_split(np.argsort(row_bytes, kind="stable"), count)
     centres = np.array([row_bytes[part].mean() for part in parts])
@@ -105,7 +103,7 @@ def _texts(row_bytes: np.ndarray, means: np.ndarray, rows: np.ndarray) -> tuple[
 
 
 def _quantiles(values: np.ndarray, *, weights: np.ndarray) -> np.ndarray:
-    """Values that have the same distribution, and the same mean, as many weighted ones."""
+    """Return `_QUANTILES` values with the distribution and mean of many weighted ones."""
     order = np.argsort(values, kind="stable")
     along = np.concatenate([[0.0], np.cumsum(weights[order])])
     total = np.concatenate([[0.0], np.cumsum((values * weights)[order])])

@@ -1,4 +1,4 @@
-"""Rows that cannot be used because a column is null, told from how many nulls each group has of each column."""
+"""Rows that cannot be used because a column is null, counted from each row group's nulls without reading rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["by_column", "count_says", "reasons_of", "rows_with"]
 
 
 def reasons_of(columns: ColumnPlan) -> dict[str, str]:
-    """The columns that must not be null, each with the reason for which a row is rejected (see `columns`)."""
+    """Return the columns that must not be null, each with its reason for rejecting a row (see `columns.extraction`)."""
     nested = {name: f"{purpose}_null" for purpose, name in columns.nested.items() if purpose != "tools"}
     label = {columns.label.column: "label_null"} if columns.label else {}
     return {
@@ -24,17 +24,17 @@ def reasons_of(columns: ColumnPlan) -> dict[str, str]:
 
 
 def count_says(split: SplitSource) -> bool:
-    """Whether nulls in the source say something about rows: a user's function may fill them in, or leave them out."""
+    """Whether nulls in the source tell which rows are rejected: user functions may fill them in or drop the rows."""
     return split.reader.changes is None and split.reader.side is None
 
 
 def by_column(groups: Groups, columns: ColumnPlan) -> dict[str, np.ndarray]:
-    """How many values are null in each group, int64 [N], of the columns that must not be and where that is known."""
+    """Return the nulls of each group, int64 [N], for each column that must not be null and whose nulls are known."""
     return {name: groups.nulls[name] for name in reasons_of(columns) if name in groups.nulls}
 
 
 def rows_with(groups: Groups, columns: ColumnPlan) -> np.ndarray:
-    """Rows of each group with a null where none may be, int64 [N], at the least: several may be in the same row."""
+    """Return a lower bound of each group's rows with a forbidden null, int64 [N]: one row may have several."""
     rows = np.zeros(len(groups), np.int64)
     for counts in by_column(groups, columns).values():
         rows = np.maximum(rows, counts)

@@ -1,4 +1,4 @@
-"""Says so before a dataset is made that would be nearly all padding."""
+"""A warning before making a dataset that would be nearly all padding."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def warn(samples: Collection[tuple[Sample, int]], config: PrepareConfig, *, length: int) -> None:
-    """Warns, once for all splits (their samples and numbers of rows), if over 90 % of their records is padding."""
+    """Warn once if more than 90 % of all splits' positions are padding; `samples` pairs each sample with its rows."""
     padded = [(sample, rows) for sample, rows in samples if sample.padding is not None]
     if not padded:
         return
@@ -37,7 +37,7 @@ def warn(samples: Collection[tuple[Sample, int]], config: PrepareConfig, *, leng
 
 
 def advice(config: PrepareConfig) -> str:
-    """What a request can do about padding."""
+    """Return what to type for less padding."""
     layout, source = config.layout, config.source
     beside = source.label_column or source.keep_columns
     if layout.bucket_lengths is not None:

@@ -1,7 +1,7 @@
-"""Which groups of a split are read for its sample, and which rows of them are tokenized.
+"""The choice of a split's sample: which row groups are read, and which of their rows are tokenized.
 
-It follows from the groups, the ranges and the seed alone, so that it is the same wherever the rows are: a launcher far
-from them is to receive a small share of their bytes.
+It follows from the groups, the ranges and the seed alone, so it is the same wherever the rows are stored. A launcher
+far from them should receive only a small share of their bytes.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ __all__ = ["ROWS", "Choice", "choices", "in_ranges"]
 
 ROWS = 4096
 _RUN_ROWS = 16
-# A compressed row is smaller behind others like it: rows that stay in their order are measured in longer runs.
+# A compressed row is smaller behind similar rows, so unshuffled rows are measured in longer runs of neighbours.
 _MOST_RUN_ROWS = 64
-# How much larger a sample may become because of filters, and becomes each time that not one row of it is left.
+# The most that filters may enlarge a sample, and the factor for each time that they leave no row of it.
 _MOST_TIMES = 16
-# Bytes as they are fetched. With workers elsewhere the launcher is to receive less than 2 % of a source of 400 MB.
+# Bytes as fetched: with workers elsewhere, the launcher receives less than 2 % of a source of 400 MB.
 _MOST_GROUPS = 256
 _MOST_BYTES = 3 << 20
 _SHARE = 0.005
@@ -34,29 +34,32 @@ _SHARE = 0.005
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """What is read and tokenized, as [start, stop) ranges of places, ascending: `spans` int64 [S, 2] are read, and in
-    them the `runs` int64 [R, 2] tokenized, which belong to `clusters` int64 [R]. `whole` if every row is read, and
-    `in_whole_groups` if every row of the groups that are touched.
+    """Rows to read and rows to tokenize, as ascending [start, stop) ranges of row indices within the split.
+
+    `read_ranges` int64 [S, 2]: rows to read.
+    `tokenized_ranges` int64 [R, 2]: rows among them to tokenize, each range short and in one cluster (`clusters` int64
+        [R]).
+    `whole`: every row of the split is read. `in_whole_groups`: every row of each touched group is read.
     """
 
-    spans: np.ndarray
-    runs: np.ndarray
+    read_ranges: np.ndarray
+    tokenized_ranges: np.ndarray
     clusters: np.ndarray
     whole: bool = False
     in_whole_groups: bool = True
 
     @property
     def num_sampled(self) -> int:
-        """Rows of the runs."""
-        return int((self.runs[:, 1] - self.runs[:, 0]).sum())
+        """Number of rows in `tokenized_ranges`."""
+        return int((self.tokenized_ranges[:, 1] - self.tokenized_ranges[:, 0]).sum())
 
-    def run_of(self, place: int) -> int:
-        """The first run that ends behind a place."""
-        return int(np.searchsorted(self.runs[:, 1], place, "right"))
+    def tokenized_range_at(self, row_index: int) -> int:
+        """Return the index of the first tokenized range that ends after a row index."""
+        return int(np.searchsorted(self.tokenized_ranges[:, 1], row_index, "right"))
 
 
 def choices(spec: ShardSpec, split: SplitSource) -> Iterator[Choice]:
-    """What to read; and, as long as no row of that is left by filters, what to read instead."""
+    """Yield what to read; and, as long as filters leave no row of it, a larger choice to read instead."""
     share = split.reader.share
     times, larger = min(_MOST_TIMES, math.ceil(1 / share)), 1
     found = cover(split.groups.ends, split.ranges)
@@ -68,7 +71,7 @@ def choices(spec: ShardSpec, split: SplitSource) -> Iterator[Choice]:
 
 
 def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Places among the rows of `ranges`, as row numbers."""
+    """Translate a span of indices among the rows of `ranges` into ranges of row numbers."""
     found = []
     first = 0
     for start, stop in ranges:
@@ -81,7 +84,7 @@ def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tu
 
 
 def _choose(spec: ShardSpec, split: SplitSource, found: Cover, *, times: int, larger: int) -> Choice:
-    """`times` as many runs as of rows that are all left, of `larger` groups."""
+    """Choose `times` as many rows as without filters, from `larger` times as many groups."""
     rng = np.random.default_rng([spec.seed, split_seed(split.name), 1])
     rows, most = _RUN_ROWS, ROWS
     if spec.compression == "gzip" and not spec.shuffle:
@@ -89,45 +92,53 @@ def _choose(spec: ShardSpec, split: SplitSource, found: Cover, *, times: int, la
         rows = min(max(split.num_rows * _MOST_RUN_ROWS // most, rows), _MOST_RUN_ROWS)
     most *= times
     every = np.array([[0, split.num_rows]])
-    # Of an ingested file a batch is fetched with all its columns.
+    # A batch of an ingested file is fetched with all its columns.
     stored = np.maximum(split.groups.stored_bytes, split.groups.length)[found.groups]
     limit = larger * max(_MOST_BYTES, _SHARE * float(stored.sum()))
     if len(found) <= larger * _MOST_GROUPS and stored.sum() <= larger * _MOST_BYTES:
-        runs = _runs(every, most, rows=rows, all_of_it=times > 1 and most >= split.num_rows, rng=rng)
-        return Choice(spans=every, runs=runs, clusters=runs[:, 0], whole=True)
+        tokenized_ranges = _ranges_of(every, most, rows=rows, all_of_it=times > 1 and most >= split.num_rows, rng=rng)
+        return Choice(read_ranges=every, tokenized_ranges=tokenized_ranges, clusters=tokenized_ranges[:, 0], whole=True)
     chosen = _groups(found, stored, limit=limit, most=larger * _MOST_GROUPS, seed=(spec.seed, split_seed(split.name)))
     stops = found.ends[chosen]
-    spans = np.stack([stops - found.counts[chosen], stops], axis=1)
-    runs = _runs(spans, max(1, round(most / len(spans) / rows)) * rows, rows=rows, all_of_it=False, rng=rng)
-    clusters = spans[np.searchsorted(spans[:, 1], runs[:, 0], "right"), 0]
-    # Of what the user's functions would have to go over, no more than is needed.
+    read_ranges = np.stack([stops - found.counts[chosen], stops], axis=1)
+    tokenized_ranges = _ranges_of(
+        read_ranges, max(1, round(most / len(read_ranges) / rows)) * rows, rows=rows, all_of_it=False, rng=rng
+    )
+    clusters = read_ranges[np.searchsorted(read_ranges[:, 1], tokenized_ranges[:, 0], "right"), 0]
+    # The user's functions run on every row that is read: read no more than is tokenized.
     if split.reader.changes is not None:
-        return Choice(spans=runs, runs=runs, clusters=clusters, in_whole_groups=False)
-    return Choice(spans=spans, runs=runs, clusters=clusters)
+        return Choice(
+            read_ranges=tokenized_ranges, tokenized_ranges=tokenized_ranges, clusters=clusters, in_whole_groups=False
+        )
+    return Choice(read_ranges=read_ranges, tokenized_ranges=tokenized_ranges, clusters=clusters)
 
 
 def _groups(found: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
-    """Parts of the cover, ascending: each as likely as it has rows, one from each of equal stretches of the split, and
-    as many as have at most `limit` bytes together, but at least one.
+    """Choose parts of the cover (ascending indices), one from each of equal stretches of the split.
+
+    A part is as likely as it has rows. Together they have at most `limit` bytes, but there is at least one.
     """
     ends = found.ends
     count = min(most, len(found))
     while True:
         edges = np.linspace(0, ends[-1], count + 1).astype(np.int64)
-        places = np.random.default_rng([*seed, 3]).integers(edges[:-1], np.maximum(edges[1:], edges[:-1] + 1))
-        chosen = np.unique(np.searchsorted(ends, places, "right"))
+        row_indices = np.random.default_rng([*seed, 3]).integers(edges[:-1], np.maximum(edges[1:], edges[:-1] + 1))
+        chosen = np.unique(np.searchsorted(ends, row_indices, "right"))
         num_bytes = float(stored[chosen].sum())
         if num_bytes <= limit or count == 1:
             return chosen
         count = max(1, min(count - 1, int(count * limit / num_bytes)))
 
 
-def _runs(spans: np.ndarray, most: int, *, rows: int, all_of_it: bool, rng: np.random.Generator) -> np.ndarray:
-    """Short runs of places in each span, one at a seeded place in each of its equal parts, for about `most` rows a
-    span; or `all_of_it`.
+def _ranges_of(
+    read_ranges: np.ndarray, most: int, *, rows: int, all_of_it: bool, rng: np.random.Generator
+) -> np.ndarray:
+    """Return short ranges of `rows` rows in each read range, one at a random position in each of its equal parts.
+
+    They have about `most` rows for each read range, or cover `all_of_it`.
     """
     found = []
-    for first, last in spans.tolist():
+    for first, last in read_ranges.tolist():
         if all_of_it:
             found += [(start, min(start + rows, last)) for start in range(first, last, rows)]
             continue

@@ -1,18 +1,18 @@
-"""The rows of a sample: those of a few groups are read, and short runs of neighbours among them are tokenized.
+"""The rows of a sample: a few row groups are read, and short runs of neighbouring rows in them are tokenized.
 
-    split     |.......|.......|.......|.......|  groups from all along it: at most 256, of 0.5 % of its bytes or 3 MB
-    read         |===|      |===|   |===|        each of them as a whole, since it is decoded as a whole
-    sample        = =        = =     = =         a few neighbouring rows, at seeded places
+    split     |.......|.......|.......|.......|  at most 256 groups from all along it: 0.5 % of its bytes or 3 MB
+    read         |===|      |===|   |===|        each group as a whole, since it is decoded as a whole
+    sample        = =        = =     = =         a few neighbouring rows, at random positions
 
-Every row that is read is weighed, by the bytes of its text. Of a split of no more than 3 MB all rows are read, so that
-nothing has to be guessed from groups. Where the user's functions would have to go over all that is read, only the runs
-are, and where filters leave few rows, there are more runs, so that about as many rows are measured.
+Every row that is read is weighed: the bytes of its text are counted. A split of up to 3 MB is read completely, so that
+nothing has to be estimated from groups. With user functions, which would run on every row that is read, only the runs
+are read; and where filters leave few rows there are more runs, so that about as many rows are measured.
 
-Every fourth run is tokenized first, and the others only if the rows are not so long that those are enough. Tokenizing
-every long row would take too long, but without them all rows would seem short. So each usable row of a run counts: one
-that is not tokenized is weighed.
+Every fourth run is tokenized first, and the others only if those hold too little text. Tokenizing every long row would
+take too long, but without long rows all rows would seem short. So each usable row of a run counts: a row that is not
+tokenized is weighed.
 
-    a run       |== ==== =====|=========== ==      tokenized as far as its room goes, the rest is weighed
+    a run       |== ==== =====|=========== ==      tokenized up to a limit of bytes, the rest is weighed
 """
 
 from __future__ import annotations
@@ -39,26 +39,28 @@ from pipelines.prepare.sources.rows.reading import SplitSource
 __all__ = ["ReadRows", "SampledRows", "TokenizedRows", "read", "reasons"]
 
 _ROW_BYTES = 1 << 10
-# The first row of a run may be longer than its room. All of them together are to have at most so many bytes for each
-# run, so that of rows of twice as many only every second is tokenized, and so on.
+# The first row of a run may exceed the run's limit of bytes. On average such rows get at most this many bytes a run: of
+# rows twice as long every second one is tokenized, and so on.
 _LONG_ROW_BYTES = 1 << 15
 _FIRST = 4
-# What the first runs may hold of text and of positions in records for the others to be tokenized too, and how many
-# positions they may have at all.
+# The other runs are tokenized only if the first ones have at most this much text and this many positions in records.
 _ENOUGH_BYTES = 2 << 20
 _ENOUGH_POSITIONS = 16 << 20
+# The first runs have at most this many positions in records.
 _MOST_POSITIONS = 64 << 20
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizedRows:
-    """N rows in reading order: their clusters, their places among the rows to be read, the bytes of their text, all
-    their tokens, and the records that can be made of them where each row has its own (int64 [N] each). A cluster is a
-    run, or all runs of one group, where these come from few groups.
+    """N tokenized rows in reading order; every field is int64 [N].
+
+    `clusters`: the row's run, or its group where the runs come from few groups. `row_indices`: its index among the
+    split's rows. `tokens`: all its tokens, cut ones included. `records`: how many it makes, with a layout that does not
+    join rows.
     """
 
     clusters: np.ndarray
-    places: np.ndarray
+    row_indices: np.ndarray
     text_bytes: np.ndarray
     tokens: np.ndarray
     records: np.ndarray
@@ -66,10 +68,12 @@ class TokenizedRows:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReadRows:
-    """K rows that were read, tokenized or not, in reading order: their numbers in the split and the bytes of their
-    text, int64 [K], and why they cannot be used ('' where they can, see `columns`), object [K]. `whole` if these are
-    all rows, `in_whole_groups` if they are all rows of their groups that are in the ranges. `refused` are rows that
-    turned out when they were tokenized to be of no use, such as too long ones.
+    """K rows that were read, tokenized or not, in reading order.
+
+    `numbers` and `text_bytes` int64 [K]: their row numbers in the split and the bytes of their text. `reasons` object
+    [K]: why a row cannot be used, '' if it can (see `columns.extraction`). `whole`: these are all rows of the split.
+    `in_whole_groups`: they are all selected rows of their groups. `refused`: rows that only tokenizing showed to be
+    unusable, such as too long ones.
     """
 
     numbers: np.ndarray
@@ -81,28 +85,30 @@ class ReadRows:
 
     @property
     def usable(self) -> np.ndarray:
-        """Whether each can be used, bool [K]."""
+        """Whether each row can be used, bool [K]."""
         return np.asarray(self.reasons == "", bool)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SampledRows:
-    """A split's sample: N tokenized rows with what became of them, M rows of the runs that were only weighed: their
-    places, and the bytes of their text, int64 [M] each; all rows that were read; and the seconds that tokenizing took.
+    """A split's sample: N tokenized rows and M rows of the runs that were only weighed.
+
+    `encoded` are the tokenized rows' tokens, in batches. `weighed_indices` and `weighed_bytes` int64 [M]: row indices
+    and bytes of text. `read` are all rows that were read; `seconds` is how long tokenizing took.
     """
 
     tokenized: TokenizedRows
     encoded: Sequence[Encoded]
-    weighed_places: np.ndarray
+    weighed_indices: np.ndarray
     weighed_bytes: np.ndarray
     read: ReadRows
     seconds: float
 
 
 def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledRows | None:
-    """The split's sample; None if no row of it can be used.
+    """Read and tokenize the split's sample; None if no row of it can be used.
 
-    Raises: TokensDiffer if the engine gives other tokens for one of the rows than the reference.
+    Raises: TokensDiffer if the engine gives other tokens for a row than the reference tokenizer.
     """
     for choice in sample_choice.choices(spec, split):
         if (found := _read_chosen(spec, encoder, split, choice)) is not None:
@@ -111,7 +117,7 @@ def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledR
 
 
 def reasons(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> dict[str, int]:
-    """Why the first rows of the split cannot be used: how many for each reason."""
+    """Count the reasons for which the first rows of the split cannot be used."""
     counted: collections.Counter[str] = collections.Counter()
     first = sample_choice.in_ranges((0, min(sample_choice.ROWS, split.num_rows)), split.ranges)
     for row, batch in split.read(first, spec.columns.names):
@@ -125,10 +131,10 @@ def reasons(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> dict[
 
 def _read_chosen(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, choice: Choice) -> SampledRows | None:
     positions = choice.num_sampled * spec.length
-    step = _FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))
-    reading = _Reading(spec, encoder, split, choice, step=step)
-    # The first runs come from all along the split, and are what an engine has to get right before it makes a shard:
-    # comparing all of them would take longer than the rest of a small spec.
+    stride = _FIRST * max(1, positions // (_FIRST * _MOST_POSITIONS))
+    reading = _Reading(spec, encoder, split, choice, stride=stride)
+    # An engine has to get the first runs, from all along the split, right before it makes a shard. Comparing all runs
+    # with the reference would take longer than the rest of a small job.
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         checks = CrossCheck(encoder, pool=beside)
         reading.read(checks)
@@ -140,40 +146,42 @@ def _read_chosen(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, cho
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Run:
-    """Rows of a run from `place` on, which is number `first` of the split, with the bytes of their text, int64 [n]."""
+    """Part of run `index`: n rows from `row_index` on, with `text_bytes` int64 [n]; `first` is the first row's number.
+    """
 
     index: int
-    place: int
+    row_index: int
     first: int
     rows: pa.RecordBatch
     text_bytes: np.ndarray
 
     def part(self, start: int, stop: int) -> _Run:
-        """Some of the rows."""
+        """Return the rows from `start` up to `stop`."""
         return dataclasses.replace(
             self,
-            place=self.place + start,
+            row_index=self.row_index + start,
             first=self.first + start,
             rows=self.rows.slice(start, stop - start),
             text_bytes=self.text_bytes[start:stop],
         )
 
     def copied(self) -> _Run:
-        """The same, without the batch that they are a part of."""
+        """Return a copy, which does not keep the batch that the rows are a part of in memory."""
         return dataclasses.replace(self, rows=self.rows.take(pa.array(np.arange(len(self.text_bytes)))))
 
 
 class _Reading:
-    """Reads what was chosen of a split. Every `step`-th run is tokenized at once; `text_bytes` are those of the rows
-    that were tokenized.
+    """Reads the chosen rows of a split. Every `stride`-th run is tokenized at once.
+
+    `text_bytes` counts the text of the rows that were tokenized.
     """
 
     def __init__(
-        self, spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, choice: Choice, *, step: int
+        self, spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, choice: Choice, *, stride: int
     ) -> None:
         self.text_bytes = 0
         self._spec, self._encoder, self._split = spec, encoder, split
-        self._choice, self._step = choice, step
+        self._choice, self._stride = choice, stride
         self._seconds = 0.0
         self._waiting: list[_Run] = []
         self._parts: list[tuple[TokenizedRows, Encoded]] = []
@@ -182,17 +190,17 @@ class _Reading:
         self._refused: list[RejectedRow] = []
 
     def read(self, checks: CrossCheck) -> None:
-        """Reads and weighs all rows, and tokenizes the first runs as far as there is room, for `checks` to compare."""
-        for place, first, batch in self._batches():
+        """Read and weigh all rows; tokenize the first runs up to their limit and pass them to `checks`."""
+        for row_index, first, batch in self._batches():
             text_bytes = sizes_of(batch, self._spec.columns.content)
             numbers = np.arange(first, first + batch.num_rows)
             self._read.append((numbers, text_bytes, validate(batch, self._spec.columns)))
-            every = _Run(index=-1, place=place, first=first, rows=batch, text_bytes=text_bytes)
+            every = _Run(index=-1, row_index=row_index, first=first, rows=batch, text_bytes=text_bytes)
             for run in self._runs(every):
                 self._take(run, checks)
 
     def end(self, *, tokenize: bool) -> None:
-        """Tokenizes what has waited for it, or weighs it."""
+        """Tokenize the runs that were put off, or weigh them."""
         for run in self._waiting:
             if tokenize:
                 self._tokenize(run)
@@ -200,32 +208,34 @@ class _Reading:
                 self._weigh(run)
 
     def require_one(self) -> None:
-        """Tokenizes the shortest row that was weighed, if there are no others: nothing could be told from none."""
-        places, text_bytes = (np.concatenate(each) for each in zip(*self._weighed, strict=True))
-        if self._parts or not len(places):
+        """Tokenize the shortest weighed row if no row is tokenized yet: an estimate needs at least one."""
+        row_indices, text_bytes = (np.concatenate(each) for each in zip(*self._weighed, strict=True))
+        if self._parts or not len(row_indices):
             return
         shortest = int(text_bytes.argmin())
-        place = int(places[shortest])
-        self._weighed = [(np.delete(places, shortest), np.delete(text_bytes, shortest))]
-        row_ranges = sample_choice.in_ranges((place, place + 1), self._split.ranges)
+        row_index = int(row_indices[shortest])
+        self._weighed = [(np.delete(row_indices, shortest), np.delete(text_bytes, shortest))]
+        row_ranges = sample_choice.in_ranges((row_index, row_index + 1), self._split.ranges)
         for row, batch in self._split.read(row_ranges, self._spec.columns.names):
-            index = self._choice.run_of(place)
-            self._tokenize(_Run(index=index, place=place, first=row, rows=batch, text_bytes=text_bytes[[shortest]]))
+            index = self._choice.tokenized_range_at(row_index)
+            self._tokenize(
+                _Run(index=index, row_index=row_index, first=row, rows=batch, text_bytes=text_bytes[[shortest]])
+            )
 
     def found(self) -> SampledRows | None:
-        """What was read; None if no record can be made of it."""
+        """Return the sample; None if no record can be made of it."""
         if not any(rows.records.any() for rows, _ in self._parts):
             return None
-        parts = sorted(self._parts, key=lambda part: int(part[0].places[0]))
+        parts = sorted(self._parts, key=lambda part: int(part[0].row_indices[0]))
         names = [field.name for field in dataclasses.fields(TokenizedRows)]
-        places, text_bytes = (np.concatenate(each) for each in zip(*self._weighed, strict=True))
+        row_indices, text_bytes = (np.concatenate(each) for each in zip(*self._weighed, strict=True))
         numbers, sizes, why = (np.concatenate(each) for each in zip(*self._read, strict=True))
         return SampledRows(
             tokenized=TokenizedRows(
                 **{name: np.concatenate([getattr(rows, name) for rows, _ in parts]) for name in names}
             ),
             encoded=[encoded for _, encoded in parts],
-            weighed_places=places,
+            weighed_indices=row_indices,
             weighed_bytes=text_bytes,
             read=ReadRows(
                 numbers=numbers,
@@ -239,8 +249,8 @@ class _Reading:
         )
 
     def _batches(self) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-        """(place, number in the split, rows) of successive rows."""
-        spans = self._choice.spans
+        """Yield (row index, row number in the split, rows) of successive rows."""
+        spans = self._choice.read_ranges
         row_ranges = [part for span in spans.tolist() for part in sample_choice.in_ranges(span, self._split.ranges)]
         ends = np.cumsum(spans[:, 1] - spans[:, 0])
         done = 0
@@ -253,17 +263,20 @@ class _Reading:
                 start, done = start + count, done + count
 
     def _runs(self, every: _Run) -> Iterator[_Run]:
-        """The parts of runs among some rows."""
-        runs, stop = self._choice.runs, every.place + len(every.text_bytes)
-        for index in range(self._choice.run_of(every.place), len(runs)):
-            low, high = max(int(runs[index, 0]), every.place), min(int(runs[index, 1]), stop)
+        """Yield the parts of runs among some rows."""
+        tokenized_ranges, stop = self._choice.tokenized_ranges, every.row_index + len(every.text_bytes)
+        for index in range(self._choice.tokenized_range_at(every.row_index), len(tokenized_ranges)):
+            low, high = (
+                max(int(tokenized_ranges[index, 0]), every.row_index),
+                min(int(tokenized_ranges[index, 1]), stop),
+            )
             if low >= high:
                 return
-            yield dataclasses.replace(every.part(low - every.place, high - every.place), index=index)
+            yield dataclasses.replace(every.part(low - every.row_index, high - every.row_index), index=index)
 
     def _take(self, run: _Run, checks: CrossCheck) -> None:
         within = self._within(run)
-        if within and run.index % self._step == 0:
+        if within and run.index % self._stride == 0:
             self._tokenize(run.part(0, within), checks=checks)
         elif within:
             self._waiting.append(run.part(0, within).copied())
@@ -271,10 +284,10 @@ class _Reading:
             self._weigh(run.part(within, len(run.text_bytes)))
 
     def _within(self, run: _Run) -> int:
-        """How many rows of a run are tokenized."""
-        start, stop = self._choice.runs[0].tolist()
+        """Return how many rows of a run are tokenized."""
+        start, stop = self._choice.tokenized_ranges[0].tolist()
         fit = int((np.cumsum(run.text_bytes) <= (stop - start) * _ROW_BYTES).sum())
-        if fit or run.place != self._choice.runs[run.index, 0]:
+        if fit or run.row_index != self._choice.tokenized_ranges[run.index, 0]:
             return fit
         return int(run.index % -(-int(run.text_bytes[0]) // _LONG_ROW_BYTES) == 0)
 
@@ -294,14 +307,14 @@ class _Reading:
         ]
         tokenized = TokenizedRows(
             clusters=np.full(len(usable), self._choice.clusters[run.index]),
-            places=run.place + usable,
+            row_indices=run.row_index + usable,
             text_bytes=run.text_bytes[usable],
             tokens=encoded.full_lengths,
-            records=encoded.num_runs * (encoded.reasons == ""),
+            records=encoded.num_sequences * (encoded.reasons == ""),
         )
         self._parts.append((tokenized, encoded))
         self.text_bytes += int(tokenized.text_bytes.sum())
 
     def _weigh(self, run: _Run) -> None:
         usable = np.flatnonzero(validate(run.rows, self._spec.columns) == "")
-        self._weighed.append((run.place + usable, run.text_bytes[usable]))
+        self._weighed.append((run.row_index + usable, run.text_bytes[usable]))

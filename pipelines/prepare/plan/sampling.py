@@ -1,7 +1,7 @@
-"""Measuring a few thousand rows before the job: how many bytes a row will give, how long rows are, how fast it goes.
+"""Measuring a few thousand rows before the job: bytes of output per row, tokens per row, seconds of tokenizing.
 
-Which rows those are, `sample_rows` tells. Of rows that were only weighed, the bytes of their texts foretell the tokens
-and the records, by a curve through the rows that were tokenized.
+`sample_rows` chooses them. For rows that were only weighed, a curve through the tokenized rows predicts tokens and
+records from the bytes of their text.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ _TOKENS: tuple[Role, ...] = ("token_ids", "target_ids")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sample:
-    """What a split's sample showed. `row_tokens` int64 [N] are tokens of each row, special and cut ones included;
-    `num_tokens` are those of them that records hold, which take `output_bytes`. `text_bytes` were tokenized within
-    `seconds`; `token_bytes` is what an id takes as a varint. `padding` is the share of positions that hold no token,
-    None where rows are joined.
-    `length_shares` are what each length of rows has of the bytes, which go into shards of their own. `read` are all
-    rows that were read, most of which are just weighed.
-    `mismatch` is there if the engine gave other tokens than the reference; the sample is the reference's then.
+    """What a split's sample showed.
+
+    `curve` predicts a row's bytes of output; `row_bytes` and `record_bytes` are the means of a row and of a record.
+    `row_tokens` int64 [N]: each row's tokens, special and cut ones included. `num_tokens` of them are in records, which
+    take `output_bytes`. `padding`: the share of positions without a token, None with a layout that joins rows.
+    `text_bytes` of text were tokenized in `seconds`. `token_bytes`: mean bytes of an id as a varint.
+    `read`: all rows that were read, most of which were only weighed.
+    `mismatch`: set if the engine gave other tokens than the reference tokenizer, which then made the sample.
+    `length_shares`: the share of the bytes that records of each length have, which go into shards of their own.
     """
 
     curve: Curve
@@ -62,8 +64,9 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Records:
-    """The records that rows make, in order: framed bytes, tokens that are not padding, and positions, int64 [R] each;
-    and, where they are to be compressed, the bytes themselves.
+    """R records in order: `sizes` in framed bytes, `tokens` without padding, `positions`; int64 [R] each.
+
+    `framed` are the bytes themselves if shards are compressed, else empty.
     """
 
     sizes: np.ndarray
@@ -76,15 +79,15 @@ class _Records:
 def row_lengths(
     spec: ShardSpec, encoder: BatchEncoder, splits: Mapping[str, SplitSource]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of sampled rows of all `splits`, int64 [N], and how many rows each of them stands for, float64 [N].
+    """Return the tokens of the sampled rows of all splits, int64 [N], and how many rows each stands for, float64 [N].
 
-    Raises: RowsRejectedError if no row of the sample can be used.
+    Raises: RowsRejectedError if no sampled row can be used.
     """
     found = [_lengths_of_split(spec, encoder, split) for split in splits.values()]
     lengths, weights = (np.concatenate(each) for each in zip(*found, strict=True))
     if not weights.any():
         raise RowsRejectedError(
-            "none of the sampled rows can be used, by which --bucket-lengths auto is to choose",
+            "--bucket-lengths auto chooses by sampled rows, but none of them can be used",
             remedy="check --text-column and what a --filter leaves, or give the lengths",
         )
     return lengths[weights > 0], weights[weights > 0]
@@ -98,12 +101,12 @@ def _lengths_of_split(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource
         sampled = sample_rows.read(spec, encoder.reference, split)
     if sampled is None:
         return np.zeros(0, np.int64), np.zeros(0)
-    usable = _of_every(sampled, (sampled.tokenized.records > 0).astype(np.float64), rising=False)
+    usable = _with_predicted(sampled, (sampled.tokenized.records > 0).astype(np.float64), rising=False)
     return _row_tokens(sampled), usable * (split.num_rows / len(usable))
 
 
 def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sample | None:
-    """Tokenizes, lays out and encodes a sample of the split; None if no row of it can be used."""
+    """Tokenize, lay out and encode a sample of the split; None if no row of it can be used."""
     try:
         return _measure(spec, encoder, split)
     except TokensDiffer as found:
@@ -115,93 +118,95 @@ def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sampl
 
 def _measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sample | None:
     sampled = sample_rows.read(spec, encoder, split)
-    return _told(spec, encoder, sampled) if sampled else None
+    return _summarize(spec, encoder, sampled) if sampled else None
 
 
-def _told(spec: ShardSpec, encoder: BatchEncoder, sampled: SampledRows) -> Sample:
-    """What a sample shows, once it is laid out and encoded."""
+def _summarize(spec: ShardSpec, encoder: BatchEncoder, sampled: SampledRows) -> Sample:
+    """Lay out and encode the sampled rows, and fit the curve."""
     began = time.perf_counter()
     rows = sampled.tokenized
-    made = _lay_out(spec, encoder, sampled.encoded, tokens=int(rows.tokens.sum()))
-    stored = _stored(spec, made)
+    sampled_records = _lay_out(spec, encoder, sampled.encoded, tokens=int(rows.tokens.sum()))
+    stored_bytes = _stored_bytes(spec, sampled_records)
     layout = layout_of(spec.layout)
-    along, inside, total = (_of_joined if layout.joins_rows else _of_rows)(spec, rows, made, stored)
+    along, inside, total = (_bytes_of_joined_rows if layout.joins_rows else _bytes_of_rows)(
+        spec, rows, sampled_records, stored_bytes
+    )
     curve = size_curve.fit(rows.text_bytes, along, total=total, rising=not layout.one_record)
     curve = size_curve.localize(
-        curve, clusters=rows.clusters, places=rows.places, text_bytes=rows.text_bytes, output_bytes=inside
+        curve, clusters=rows.clusters, row_indices=rows.row_indices, text_bytes=rows.text_bytes, output_bytes=inside
     )
-    num_tokens, padding = _tokens_held(spec, sampled, made)
-    weighed = curve(sampled.weighed_bytes, sampled.weighed_places)
+    num_tokens, padding = _tokens_held(spec, sampled, sampled_records)
+    weighed = curve(sampled.weighed_bytes, sampled.weighed_indices)
     return Sample(
         curve=curve,
-        row_bytes=total / len(rows.places),
-        record_bytes=stored / len(made.sizes),
+        row_bytes=total / len(rows.row_indices),
+        record_bytes=stored_bytes / len(sampled_records.sizes),
         row_tokens=_row_tokens(sampled),
         num_tokens=num_tokens,
-        output_bytes=float(curve(rows.text_bytes, rows.places).sum() + weighed.sum()),
+        output_bytes=float(curve(rows.text_bytes, rows.row_indices).sum() + weighed.sum()),
         padding=padding,
         text_bytes=int(rows.text_bytes.sum()),
         token_bytes=_varint_bytes(sampled.encoded),
         seconds=sampled.seconds + time.perf_counter() - began,
         read=sampled.read,
-        length_shares=made.length_shares,
+        length_shares=sampled_records.length_shares,
     )
 
 
-def _of_every(sampled: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:
-    """`values` float64 [N] of the tokenized rows, and behind them what the weighed ones are likely to have [N + M];
-    `rising` in proportion where these are longer than all others.
+def _with_predicted(sampled: SampledRows, values: np.ndarray, *, rising: bool) -> np.ndarray:
+    """Return `values` of the N tokenized rows followed by predicted ones of the M weighed rows: float64 [N + M].
+
+    `rising`: for rows longer than all tokenized ones, values grow in proportion to the text.
     """
     rows = sampled.tokenized
-    if not len(sampled.weighed_places):
+    if not len(sampled.weighed_indices):
         return values
-    # What lies beyond the longest rows rests on these alone: a few of them would be too much by chance.
+    # Predictions beyond the longest rows rest on those alone, so they are averaged over many rows.
     total = float(values.sum())
     curve = size_curve.fit(rows.text_bytes, values, total=total, rising=rising, last_rows=_LAST_ROWS)
     curve = size_curve.localize(
-        curve, clusters=rows.clusters, places=rows.places, text_bytes=rows.text_bytes, output_bytes=values
+        curve, clusters=rows.clusters, row_indices=rows.row_indices, text_bytes=rows.text_bytes, output_bytes=values
     )
-    return np.concatenate([values, curve(sampled.weighed_bytes, sampled.weighed_places)])
+    return np.concatenate([values, curve(sampled.weighed_bytes, sampled.weighed_indices)])
 
 
 def _row_tokens(sampled: SampledRows) -> np.ndarray:
-    every = _of_every(sampled, sampled.tokenized.tokens.astype(np.float64), rising=True)
+    every = _with_predicted(sampled, sampled.tokenized.tokens.astype(np.float64), rising=True)
     return np.rint(every).astype(np.int64)
 
 
-def _tokens_held(spec: ShardSpec, sampled: SampledRows, made: _Records) -> tuple[float, float | None]:
-    """The tokens of all sampled rows that records hold; and the share of positions without one, None where rows are
-    joined.
+def _tokens_held(spec: ShardSpec, sampled: SampledRows, sampled_records: _Records) -> tuple[float, float | None]:
+    """Return the tokens that the records of all sampled rows hold, and the share of positions that is padding.
+
+    The share is None with a layout that joins rows.
     """
     layout, rows = layout_of(spec.layout), sampled.tokenized
     if layout.joins_rows:
-        # A row may be in the sample's records several times, and the last of them may have been dropped.
-        held = min(1.0, made.tokens.sum() / max(rows.tokens.sum(), 1))
-        return float(_of_every(sampled, rows.tokens * held, rising=True).sum()), None
+        # A row may be in the sample's records several times, and the last record may have been dropped.
+        held = min(1.0, sampled_records.tokens.sum() / max(rows.tokens.sum(), 1))
+        return float(_with_predicted(sampled, rows.tokens * held, rising=True).sum()), None
     first, rising = np.cumsum(rows.records) - rows.records, not layout.one_record
     tokens, positions = (
-        _of_every(sampled, _sums(values, first, rows.records).astype(np.float64), rising=rising).sum()
-        for values in (made.tokens, made.positions)
+        _with_predicted(sampled, _sums(values, first, rows.records).astype(np.float64), rising=rising).sum()
+        for values in (sampled_records.tokens, sampled_records.positions)
     )
     return float(tokens), 1 - float(tokens) / max(float(positions), 1.0)
 
 
 def _sums(values: np.ndarray, first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Of each row's records, `count` from `first` on."""
+    """Return the sum of `values` over each row's records: `count` of them from index `first` on."""
     total = np.concatenate([[0], np.cumsum(values)])
     return np.asarray(total[first + count] - total[first])
 
 
 def _varint_bytes(parts: Sequence[Encoded]) -> float:
-    """Of an id in the mean."""
-    ids = np.concatenate([part.runs["input_ids"].ids for part in parts])
+    """Mean encoded bytes per token id."""
+    ids = np.concatenate([part.ragged["input_ids"].ids for part in parts])
     return float(1 + (ids >= 1 << 7).mean() + (ids >= 1 << 14).mean()) if len(ids) else 1.0
 
 
 def _lay_out(spec: ShardSpec, encoder: BatchEncoder, parts: Sequence[Encoded], *, tokens: int) -> _Records:
-    """The records of all parts. Where rows are joined, and the sample is too short for one record, it is taken several
-    times.
-    """
+    """Make the records of all parts. If rows are joined and the sample is too short for one record, repeat it."""
     times = max(1, -(-spec.length // max(tokens, 1))) if layout_of(spec.layout).joins_rows else 1
     builder = encoder.builder()
     for encoded in itertools.chain.from_iterable(itertools.repeat(parts, times)):
@@ -213,7 +218,7 @@ def _lay_out(spec: ShardSpec, encoder: BatchEncoder, parts: Sequence[Encoded], *
     positions = np.concatenate([part.positions for part in laid_out])
     framed = tuple(itertools.chain.from_iterable(part.framed for part in laid_out))
     if (rows := [length_group.rows for length_group in every if length_group.rows is not None]) and len(sizes):
-        # Back into the order of the rows, each of which has one record.
+        # Each row has one record: put the records back into the order of the rows.
         order = np.argsort(np.concatenate(rows))
         sizes, counts, positions = sizes[order], counts[order], positions[order]
         framed = tuple(framed[at] for at in order) if framed else ()
@@ -241,69 +246,71 @@ def _records_of_length(spec: ShardSpec, length_group: LengthGroup) -> _Records:
 
 
 def _num_positions(schema: Schema) -> int:
-    """Places for tokens in one record."""
+    """Return the number of token positions in one record."""
     return sum(feature.num_values for role in _TOKENS if (feature := schema.with_role(role)) is not None)
 
 
-def _of_rows(
-    spec: ShardSpec, rows: TokenizedRows, made: _Records, stored: float
+def _bytes_of_rows(
+    spec: ShardSpec, rows: TokenizedRows, sampled_records: _Records, stored_bytes: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Stored bytes of each row as its length tells, as its cluster tells, and of all."""
+    """Return stored bytes: of each row by its length, of each row by its cluster, and of all rows."""
     first = np.cumsum(rows.records) - rows.records
-    along = _sums(made.sizes, first, rows.records).astype(np.float64)
+    along = _sums(sampled_records.sizes, first, rows.records).astype(np.float64)
     if spec.compression == "none":
-        return along, along, stored
-    inside = np.zeros(len(rows.places))
+        return along, along, stored_bytes
+    inside = np.zeros(len(rows.row_indices))
     cluster_edges = np.flatnonzero(np.diff(rows.clusters)) + 1
     for values, groups in (
         (along, size_curve.groups_of_similar(rows.text_bytes)),
         (inside, np.split(np.arange(len(first)), cluster_edges)),
     ):
-        packed = _packed(made.framed, [_own_records(first[group], rows.records[group]) for group in groups])
+        packed = _packed(sampled_records.framed, [_own_records(first[group], rows.records[group]) for group in groups])
         for group, size in zip(groups, packed, strict=True):
             values[group] = size / len(group)
-    return along, inside, stored
+    return along, inside, stored_bytes
 
 
 def _own_records(first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """The numbers of the records of rows that have `count` each, from `first` on."""
+    """Return the indices of the records of some rows: `count` each, from index `first` on."""
     spans = zip(first.tolist(), (first + count).tolist(), strict=True)
     return np.concatenate([np.zeros(0, np.int64), *(np.arange(*span) for span in spans)])
 
 
-def _of_joined(
-    spec: ShardSpec, rows: TokenizedRows, made: _Records, stored: float
+def _bytes_of_joined_rows(
+    spec: ShardSpec, rows: TokenizedRows, sampled_records: _Records, stored_bytes: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """The same for rows that are joined: a row has its share of the records that its tokens are in."""
-    sizes = made.sizes.astype(np.float64)
+    """Return the same as `_bytes_of_rows` for joined rows: each has its share of the records that its tokens are in."""
+    sizes = sampled_records.sizes.astype(np.float64)
     if spec.compression == "gzip":
         groups = np.array_split(np.arange(len(sizes)), max(1, len(sizes) // _RECORDS_PER_FLUSH))
-        packed = _packed(made.framed, groups)
+        packed = _packed(sampled_records.framed, groups)
         sizes = np.repeat(np.array(packed) / [len(group) for group in groups], [len(group) for group in groups])
-    full = made.tokens == spec.length
+    full = sampled_records.tokens == spec.length
     counted = full if full.any() else np.ones(len(sizes), bool)
-    per_token = sizes[counted].sum() / made.tokens[counted].sum()
+    per_token = sizes[counted].sum() / sampled_records.tokens[counted].sum()
     ends = np.cumsum(rows.tokens)
-    # Beyond the last record, where a remainder was dropped, a token weighs what it does elsewhere.
-    token_edges = np.concatenate([[0], np.cumsum(made.tokens), [max(ends[-1], made.tokens.sum()) + 1]])
+    # Past the last record (a remainder may be dropped), a token has the mean bytes of the others.
+    token_edges = np.concatenate(
+        [[0], np.cumsum(sampled_records.tokens), [max(ends[-1], sampled_records.tokens.sum()) + 1]]
+    )
     byte_edges = np.concatenate([[0.0], np.cumsum(sizes)])
     byte_edges = np.append(byte_edges, byte_edges[-1] + (token_edges[-1] - token_edges[-2]) * per_token)
     share = np.diff(np.interp(ends, token_edges, byte_edges), prepend=0.0)
-    return share, share, float(per_token * ends[-1] * (stored / sizes.sum()))
+    return share, share, float(per_token * ends[-1] * (stored_bytes / sizes.sum()))
 
 
-def _stored(spec: ShardSpec, made: _Records) -> float:
-    """Bytes of all records as a shard would hold them."""
+def _stored_bytes(spec: ShardSpec, sampled_records: _Records) -> float:
+    """Return the bytes of all records as a shard would hold them."""
     if spec.compression == "none":
-        return float(made.sizes.sum())
-    order = np.arange(len(made.framed))
+        return float(sampled_records.sizes.sum())
+    order = np.arange(len(sampled_records.framed))
     if spec.shuffle:
         np.random.default_rng([spec.seed, 2]).shuffle(order)
-    return float(len(zlib.compress(b"".join(made.framed[index] for index in order))))
+    return float(len(zlib.compress(b"".join(sampled_records.framed[index] for index in order))))
 
 
 def _packed(framed: Sequence[bytes], groups: Iterable[np.ndarray]) -> list[int]:
-    """What each group of records adds to one compressed stream."""
+    """Return the bytes that each group of records adds to one compressed stream."""
     packer = zlib.compressobj()
     return [
         len(packer.compress(b"".join(framed[index] for index in group))) + len(packer.flush(zlib.Z_SYNC_FLUSH))

@@ -15,8 +15,9 @@ __all__ = ["ShardSpec"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardSpec:
-    """How rows become the records of a shard. `length` is L, the tokens of a row (of the longest, where rows have
-    several lengths); `facts` identify the tokenizer.
+    """How rows become the records of a shard.
+
+    `length` is L, the tokens of a record (of the longest, with several lengths); `facts` identify the tokenizer.
     """
 
     columns: ColumnPlan
@@ -34,5 +35,6 @@ class ShardSpec:
         return record_index.STRIDE if self.compression == "none" else None
 
     def schema_of(self, length: int | None) -> Schema:
-        """The features of a shard whose rows have `length` tokens; None stands for the only length there is."""
+        """Return the features of a shard whose records have `length` tokens; None means that all have the same length.
+        """
         return self.schema if length is None else self.schema.with_row_length(length)

@@ -22,11 +22,11 @@ class LyingEngine(HuggingFaceEngine):
     name = "wordpiece"
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        runs = super().encode(texts)
+        ragged = super().encode(texts)
         for index, text in enumerate(texts.to_pylist()):
             if text in LIES:
-                runs.ids[runs.offsets[index]] += 1
-        return runs
+                ragged.ids[ragged.offsets[index]] += 1
+        return ragged
 
 
 def open_lying(tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None) -> LyingEngine:

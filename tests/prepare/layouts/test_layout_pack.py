@@ -275,12 +275,12 @@ def test_something_in_the_padding_is_found() -> None:
 
 
 def encoded(lists: list[list[int]], masks: list[list[int]], *, reasons: list[str]) -> Encoded:
-    runs = {
+    ragged = {
         "input_ids": from_lists(lists, dtype=np.dtype(np.uint16)),
         "loss_mask": from_lists(masks, dtype=np.dtype(np.uint8)),
     }
-    lengths = runs["input_ids"].lengths
-    return Encoded(runs=runs, arrays={}, reasons=np.array(reasons, object), full_lengths=lengths)
+    lengths = ragged["input_ids"].lengths
+    return Encoded(ragged=ragged, arrays={}, reasons=np.array(reasons, object), full_lengths=lengths)
 
 
 def test_a_loss_mask_is_packed_with_its_documents_and_without_those_that_cannot_be_used() -> None:

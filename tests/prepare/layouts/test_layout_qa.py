@@ -135,10 +135,11 @@ def test_windows_cover_every_token_and_neighbours_share_the_stride(
     encoded = encoder.encode(_rows([" ".join(words)]))
     whole = tokenizer(" ".join(words), add_special_tokens=False)["input_ids"]
     special = tokenizer.num_special_tokens_to_add()
-    runs = encoded.runs["input_ids"]
+    ragged = encoded.ragged["input_ids"]
     lead = 1 if special else 0
     bodies = [
-        runs.ids[start + lead : stop - (special - lead)].tolist() for start, stop in itertools.pairwise(runs.offsets)
+        ragged.ids[start + lead : stop - (special - lead)].tolist()
+        for start, stop in itertools.pairwise(ragged.offsets)
     ]
     if tokenizer.truncation_side == "left":
         bodies.reverse()
@@ -153,7 +154,7 @@ def test_windows_cover_every_token_and_neighbours_share_the_stride(
 
 def test_a_text_without_tokens_has_one_window(zoo: Zoo) -> None:
     encoded = _encoder(zoo, "wordpiece_cased", pair=False).encode(_rows(["", "one"]))
-    assert encoded.num_runs.tolist() == [1, 1]
+    assert encoded.num_sequences.tolist() == [1, 1]
 
 
 # --- answers --------------------------------------------------------------------------------------------------------

@@ -145,8 +145,8 @@ def test_texts_of_either_width_take_a_prefix_also_where_they_are_slices(zoo: Zoo
     rows = Rows(texts=(whole.slice(1, 2),), nested={"target": whole.slice(1, 2)}, arrays={})
     plain = _zoo_encoder(zoo, "unigram").encode(_rows([["x a house", "x a river"]], ["a house", "a river"]))
     encoded = encoder.encode(rows)
-    for name, runs in plain.runs.items():
-        np.testing.assert_array_equal(encoded.runs[name].ids, runs.ids)
+    for name, ragged in plain.ragged.items():
+        np.testing.assert_array_equal(encoded.ragged[name].ids, ragged.ids)
 
 
 def test_targets_are_padded_on_the_right_where_inputs_are_on_the_left(zoo: Zoo) -> None:
@@ -282,7 +282,7 @@ def test_a_target_is_cut_where_only_the_first_text_of_an_input_may_give_way(zoo:
     encoded = encoder.encode(_rows([["a", "a"], ["b", long]], [long, long]))
     assert encoded.reasons.tolist() == ["", "cannot_truncate"]
     expected = tokenizer(text_target=[long], truncation=True, max_length=T)["input_ids"][0]
-    assert encoded.runs["target_ids"].ids[:T].tolist() == expected
+    assert encoded.ragged["target_ids"].ids[:T].tolist() == expected
 
 
 def test_tokens_of_rows_that_are_rejected_for_their_input_do_not_count_as_cut_from_the_target(zoo: Zoo) -> None:
@@ -300,7 +300,7 @@ def test_a_wrong_token_in_either_run_disproves_the_engine(zoo: Zoo, name: str) -
     for wrong in (False, True):
         encoded, checks = encoder.encode(rows), CrossCheck(encoder)
         if wrong:
-            encoded.runs[name].ids[-2] += 1
+            encoded.ragged[name].ids[-2] += 1
         checks.add(rows, encoded, numbers=np.array([70, 71]), which=np.arange(2))
         if not wrong:
             checks.finish()

@@ -69,6 +69,6 @@ def test_nothing_is_said_where_there_is_little_or_rows_are_joined(options: tuple
 def test_a_few_long_rows_at_a_time_are_laid_out() -> None:
     dtype = np.dtype(np.uint16)
     builder = RowsBuilder([Field(name="input_ids", length=1 << 22, fill=0, side="right", held=dtype)])
-    runs = {"input_ids": from_lists([[1, 2]] * 9, dtype=dtype)}
-    builder.add(Encoded(runs=runs, arrays={}, reasons=np.full(9, "", object), full_lengths=np.full(9, 2)))
+    ragged = {"input_ids": from_lists([[1, 2]] * 9, dtype=dtype)}
+    builder.add(Encoded(ragged=ragged, arrays={}, reasons=np.full(9, "", object), full_lengths=np.full(9, 2)))
     assert [len(columns["input_ids"]) for columns in builder.chunks(None)] == [4, 4, 1]

@@ -48,7 +48,7 @@ def chosen(split: Any, **options: Any) -> Choice:
 def groups_read(split: Any, choice: Choice) -> np.ndarray:
     """The groups that hold rows of the spans."""
     found = cover(split.groups.ends, split.ranges)
-    return np.unique(np.concatenate([found.groups[_overlapping(found.ends, span)] for span in choice.spans]))
+    return np.unique(np.concatenate([found.groups[_overlapping(found.ends, span)] for span in choice.read_ranges]))
 
 
 def _overlapping(ends: np.ndarray, span: np.ndarray) -> slice:
@@ -80,7 +80,7 @@ def test_of_huge_groups_one_is_read() -> None:
 def test_a_split_of_few_bytes_is_read_whole() -> None:
     choice = chosen(split_of(groups=30))
     assert choice.whole
-    assert choice.spans.tolist() == [[0, 30_000]]
+    assert choice.read_ranges.tolist() == [[0, 30_000]]
     assert choice.num_sampled == 4096
 
 
@@ -96,14 +96,16 @@ def test_runs_are_short_spread_over_their_groups_and_enough() -> None:
     split = split_of(groups=100)
     choice = chosen(split)
     assert choice.num_sampled == pytest.approx(4096, rel=0.1)
-    assert set((choice.runs[:, 1] - choice.runs[:, 0]).tolist()) == {16}
-    assert (choice.runs[1:, 0] >= choice.runs[:-1, 1]).all()
-    for span in choice.spans:
-        inside = choice.runs[(choice.runs[:, 0] >= span[0]) & (choice.runs[:, 1] <= span[1])]
-        assert len(inside) == pytest.approx(len(choice.runs) / len(choice.spans), abs=1)
+    assert set((choice.tokenized_ranges[:, 1] - choice.tokenized_ranges[:, 0]).tolist()) == {16}
+    assert (choice.tokenized_ranges[1:, 0] >= choice.tokenized_ranges[:-1, 1]).all()
+    for span in choice.read_ranges:
+        inside = choice.tokenized_ranges[
+            (choice.tokenized_ranges[:, 0] >= span[0]) & (choice.tokenized_ranges[:, 1] <= span[1])
+        ]
+        assert len(inside) == pytest.approx(len(choice.tokenized_ranges) / len(choice.read_ranges), abs=1)
         assert inside[0, 0] < span[0] + 200
         assert inside[-1, 1] > span[1] - 200
-    assert sorted(set(choice.clusters.tolist())) == choice.spans[:, 0].tolist()
+    assert sorted(set(choice.clusters.tolist())) == choice.read_ranges[:, 0].tolist()
 
 
 def test_the_choice_depends_on_seed_and_split_alone() -> None:
@@ -111,13 +113,15 @@ def test_the_choice_depends_on_seed_and_split_alone() -> None:
     other.groups = dataclasses.replace(
         other.groups, files=(StoredFile(path="gs://elsewhere", format="parquet", size=2),)
     )
-    runs = [chosen(each, seed=seed).runs.tolist() for each, seed in ((split, 0), (other, 0), (split, 1))]
-    assert runs[0] == runs[1] != runs[2]
+    tokenized_ranges = [
+        chosen(each, seed=seed).tokenized_ranges.tolist() for each, seed in ((split, 0), (other, 0), (split, 1))
+    ]
+    assert tokenized_ranges[0] == tokenized_ranges[1] != tokenized_ranges[2]
 
 
 def test_of_rows_that_functions_change_only_runs_are_read() -> None:
     choice = chosen(split_of(groups=100, changes="a map"))
-    assert choice.spans.tolist() == choice.runs.tolist()
+    assert choice.read_ranges.tolist() == choice.tokenized_ranges.tolist()
     assert not choice.in_whole_groups
 
 

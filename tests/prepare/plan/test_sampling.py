@@ -336,13 +336,13 @@ def test_the_longest_rows_are_looked_at_most_closely() -> None:
 
 def _localized(factors: np.ndarray) -> tuple[Curve, np.ndarray]:
     """A flat curve of 100 bytes and 64 clusters of 16 rows each, which lie above or below it by `factors`."""
-    places = np.arange(len(factors) * 1000).reshape(-1, 1000)[:, :16].ravel()
+    row_indices = np.arange(len(factors) * 1000).reshape(-1, 1000)[:, :16].ravel()
     curve = Curve(np.array([0.0, 1.0]), np.array([100.0, 100.0]))
     found = size_curve.localize(
         curve,
-        clusters=places // 1000,
-        places=places,
-        text_bytes=np.ones(len(places)),
+        clusters=row_indices // 1000,
+        row_indices=row_indices,
+        text_bytes=np.ones(len(row_indices)),
         output_bytes=100 * np.repeat(factors, 16),
     )
     return found, found(np.ones(len(factors)), np.arange(len(factors)) * 1000 + 8)
@@ -362,4 +362,4 @@ def test_chance_is_not_taken_for_a_change() -> None:
 
 def test_few_clusters_say_nothing_of_places() -> None:
     curve, _ = _localized(np.array([1.5, 1.5, 0.5]))
-    assert len(curve.places) == 1
+    assert len(curve.row_indices) == 1
