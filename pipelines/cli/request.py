@@ -1,7 +1,7 @@
 """The options of `build`, all of which `plan` takes too, and the config that they become; and those by which `trace`
 and `verify` may run code or fetch a source.
 
-Those that only some layouts take are in a list of their own; which layout takes which stands in `prepare.config`.
+Those that only some layouts take are in a list of their own; which layout takes which stands in `prepare.options.layout_traits`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import click
+
+from pipelines.prepare.options.engine_names import ENGINES
+from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_OPTIONS, LAYOUT_TRAITS
 
 __all__ = ["config_of", "functions_of", "takes_consent", "takes_making", "takes_request"]
 
@@ -57,7 +60,7 @@ _REQUEST: list[Callable[[Any], Any]] = [
     ),
     click.option(
         "--layout",
-        type=click.Choice(["pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"]),
+        type=click.Choice(list(LAYOUT_TRAITS)),
         default="pad",
         show_default=True,
         help="What rows of text become, see the README's table.",
@@ -85,7 +88,7 @@ _REQUEST: list[Callable[[Any], Any]] = [
     click.option("--max-error-rate", type=float, default=0.0, show_default=True, help="Share of rows that may be bad."),
     click.option(
         "--engine",
-        type=click.Choice(["auto", "hf", "wordpiece", "unigram", "fastokens", "gigatoken"]),
+        type=click.Choice(ENGINES),
         default="auto",
         show_default=True,
         help="What tokenizes: all give the same tokens, auto is the fastest for the tokenizer.",
@@ -211,7 +214,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
             limit=request["limit"],
             hold_out=request["hold_out"],
             functions=functions_of(request["functions"]),
-            **{name: request[name] for name in config.LAYOUT_COLUMNS},
+            **{name: request[name] for name in LAYOUT_COLUMNS},
         ),
         tokenizer=config.TokenizerConfig(
             name=request["tokenizer"],
@@ -228,7 +231,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
         layout=config.LayoutConfig(
             name=request["layout"],
             max_length=request["max_length"],
-            **{name: request[name] for name in config.LAYOUT_OPTIONS if name in request},
+            **{name: request[name] for name in LAYOUT_OPTIONS if name in request},
         ),
         seed=request["seed"],
         shuffle=request["shuffle"],

@@ -23,7 +23,8 @@ from pipelines.prepare.dataset.job import Job, JobSplit
 from pipelines.prepare.dataset.plan_files import PlanHeader
 from pipelines.prepare.launch import resolving
 from pipelines.prepare.layouts import BatchEncoder, layout_of
-from pipelines.prepare.options.config import LAYOUT_COLUMNS, LAYOUT_OPTIONS, EngineName, LayoutConfig, SourceConfig
+from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
+from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_OPTIONS
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.columns.column_planning import plan_types

@@ -9,29 +9,25 @@ import dataclasses
 from typing import Any, Literal
 
 from pipelines.prepare.options import limits
+from pipelines.prepare.options.engine_names import EngineName
 from pipelines.prepare.options.layout_config import (
-    LAYOUT_COLUMNS,
-    LAYOUT_OPTIONS,
     LayoutConfig,
-    LayoutName,
     LongDocuments,
     Remainder,
     Truncation,
     require_layout,
 )
+from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_TRAITS
 from pipelines.prepare.options.output_config import Compression, OutputConfig, default_name, parse_size
 from pipelines.prepare.options.source_config import FunctionKind, FunctionOption, SourceConfig
 from tfrecord_io.errors import ConfigError
 
 __all__ = [
-    "LAYOUT_COLUMNS",
-    "LAYOUT_OPTIONS",
     "Compression",
     "EngineName",
     "FunctionKind",
     "FunctionOption",
     "LayoutConfig",
-    "LayoutName",
     "LongDocuments",
     "OutputConfig",
     "PrepareConfig",
@@ -45,7 +41,6 @@ __all__ = [
 ]
 
 Side = Literal["left", "right"]
-EngineName = Literal["auto", "hf", "wordpiece", "unigram", "fastokens", "gigatoken"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -108,7 +103,7 @@ class PrepareConfig:
         for column, layouts in LAYOUT_COLUMNS.items():
             if getattr(self.source, column) is not None:
                 require_layout(self.layout.name, column, layouts)
-        if self.layout.name in ("concat", "pack"):
+        if LAYOUT_TRAITS[self.layout.name].joins_documents:
             self._check_joined()
         if self.layout.name == "chat":
             self._check_chat()

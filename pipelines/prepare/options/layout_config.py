@@ -1,55 +1,27 @@
-"""Options that say how texts become rows of tokens, and which layouts take which."""
+"""Options that say how texts become rows of tokens."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
 import re
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from pipelines.prepare.options import bucket_lengths, limits
+from pipelines.prepare.options.layout_traits import LAYOUT_OPTIONS, LAYOUT_TRAITS
 from tfrecord_io.errors import ConfigError
 
 __all__ = [
-    "LAYOUT_COLUMNS",
-    "LAYOUT_OPTIONS",
     "LayoutConfig",
-    "LayoutName",
     "LongDocuments",
     "Remainder",
     "Truncation",
     "require_layout",
 ]
 
-LayoutName = Literal["pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"]
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
 Remainder = Literal["pad", "drop"]
 LongDocuments = Literal["split", "drop"]
-
-# Fields of SourceConfig that only some layouts take.
-LAYOUT_COLUMNS: dict[str, tuple[LayoutName, ...]] = {
-    "target_column": ("seq2seq",),
-    "messages_column": ("chat",),
-    "tools_column": ("chat",),
-    "words_column": ("tokens",),
-    "tags_column": ("tokens",),
-    "answers_column": ("qa",),
-}
-# Fields of LayoutConfig that only some layouts take.
-LAYOUT_OPTIONS: dict[str, tuple[LayoutName, ...]] = {
-    "truncation": ("pad", "seq2seq", "tokens"),
-    "remainder": ("concat",),
-    "add_bos": ("concat", "pack"),
-    "long_documents": ("pack",),
-    "pack_rows": ("chat",),
-    "chat_date": ("chat",),
-    "chat_template": ("chat",),
-    "target_length": ("seq2seq",),
-    "input_prefix": ("seq2seq",),
-    "label_all_tokens": ("tokens",),
-    "stride": ("pad", "qa"),
-    "bucket_lengths": ("pad",),
-}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -60,7 +32,7 @@ class LayoutConfig:
     `max_length`. `auto:K` stays a string until the launcher has chosen K lengths.
     """
 
-    name: LayoutName = "pad"
+    name: str = "pad"
     max_length: int | None = None
     truncation: Truncation = "longest_first"
     remainder: Remainder = "pad"
@@ -76,8 +48,8 @@ class LayoutConfig:
     bucket_lengths: str | tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.name not in get_args(LayoutName):
-            raise ConfigError(f"layout {self.name!r}, expected one of {get_args(LayoutName)}")
+        if self.name not in LAYOUT_TRAITS:
+            raise ConfigError(f"layout {self.name!r}, expected one of {tuple(LAYOUT_TRAITS)}")
         for option, layouts in LAYOUT_OPTIONS.items():
             if getattr(self, option) != getattr(LayoutConfig, option):
                 require_layout(self.name, option, layouts)
@@ -140,7 +112,7 @@ def _is_date(text: str) -> bool:
     return True
 
 
-def require_layout(name: LayoutName, option: str, layouts: tuple[LayoutName, ...]) -> None:
+def require_layout(name: str, option: str, layouts: tuple[str, ...]) -> None:
     """Raise ConfigError if `option` is given with a layout that does not take it."""
     if name not in layouts:
         flag = f"--{option.replace('_', '-')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pipelines.prepare.options.layout_traits import LAYOUT_TRAITS
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["MOST_SHARD_BYTES", "MOST_TOKENS", "MOST_WORKERS", "require_at_most", "require_room_for_record"]
@@ -9,9 +10,6 @@ __all__ = ["MOST_SHARD_BYTES", "MOST_TOKENS", "MOST_WORKERS", "require_at_most",
 MOST_TOKENS = 1 << 22
 MOST_SHARD_BYTES = 10**11
 MOST_WORKERS = 1024
-
-# The least number of values that a record stores for each token position; a value takes at least one byte.
-_VALUES = {"concat": 1, "pad": 2, "seq2seq": 2, "chat": 3, "pack": 3, "qa": 4, "tokens": 4}
 
 
 def require_at_most(option: str, value: int, most: int, *, remedy: str) -> None:
@@ -23,7 +21,7 @@ def require_at_most(option: str, value: int, most: int, *, remedy: str) -> None:
 
 def require_room_for_record(layout: str, *, length: int, shard_bytes: int) -> None:
     """Raise ConfigError if one record of `length` tokens needs more than `shard_bytes`."""
-    least = _VALUES[layout] * length
+    least = LAYOUT_TRAITS[layout].values_per_token * length
     if least > shard_bytes:
         raise ConfigError(
             f"--max-length {length} with --shard-size {shard_bytes} bytes, but one record of that length takes at "

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import Literal, get_args
 
-from pipelines.prepare.options.layout_config import LAYOUT_COLUMNS
+from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS
 from pipelines.prepare.options.split_options import HoldOutOption, SplitOption
 from tfrecord_io.errors import ConfigError
 

@@ -146,8 +146,7 @@ def _read_chosen(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, cho
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Run:
-    """Part of run `index`: n rows from `row_index` on, with `text_bytes` int64 [n]; `first` is the first row's number.
-    """
+    """Part of run `index`: n rows from `row_index` on, of `text_bytes` int64 [n]; `first` is the first row's number."""
 
     index: int
     row_index: int

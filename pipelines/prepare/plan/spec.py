@@ -35,6 +35,5 @@ class ShardSpec:
         return record_index.STRIDE if self.compression == "none" else None
 
     def schema_of(self, length: int | None) -> Schema:
-        """Return the features of a shard whose records have `length` tokens; None means that all have the same length.
-        """
+        """Return the features of a shard whose records have `length` tokens; None: all have one length."""
         return self.schema if length is None else self.schema.with_row_length(length)

@@ -66,7 +66,7 @@ def test_what_is_no_size_says_how_to_write_one(text: str) -> None:
         (lambda: _source(label_column="a", keep_columns=("a",)), "used more than once"),
         (lambda: _source(keep_columns=("a", "a")), "used more than once"),
         (lambda: TokenizerConfig(name=""), "tokenizer's name is empty.*--tokenizer NAME_OR_DIR"),
-        (lambda: LayoutConfig(name="other"), "layout 'other', expected one of"),  # type: ignore[arg-type]
+        (lambda: LayoutConfig(name="other"), "layout 'other', expected one of"),
         (lambda: LayoutConfig(max_length=0), "--max-length 0, expected at least 1"),
         (lambda: LayoutConfig(max_length=-(10**9)), "--max-length -1000000000, expected at least 1"),
         (lambda: LayoutConfig(max_length=10**9), "--max-length 1000000000, expected at most 4194304.*fewer tokens"),
