@@ -1,7 +1,7 @@
 """The options of `build`, all of which `plan` takes too, and the config that they become; and those by which `trace`
 and `verify` may run code or fetch a source.
 
-Those that only some layouts take are in a list of their own; which layout takes which stands in `prepare.options.layout_traits`.
+Options that only some layouts take are in a list of their own; `prepare.options.layout_traits` says which.
 """
 
 from __future__ import annotations
