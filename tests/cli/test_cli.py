@@ -424,7 +424,7 @@ class TestBadInput:
             ({"add_bos": True}, 2, "with --layout pad", "--layout concat"),
             ({"layout": "concat", "add_bos": True}, 1, "has no BOS token", "leave --add-bos out"),
             ({"config": "plain_text"}, 1, "no configuration 'plain_text', expected default", "leave --config out"),
-            ({"revision": "main"}, 1, "--revision belongs to hub datasets", "leave it out"),
+            ({"revision": "main"}, 1, "--revision is for hub datasets", "leave --revision out"),
         ],
     )
     def test_a_wrong_option_is_named(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.files.data_files import Listing
+from pipelines.prepare.sources.files.data_files import SourceListing
 from pipelines.prepare.sources.splits.resolve import resolve
 from tests.cloud.answering import Answer, Machine, answering, refusal
 from tests.cloud.disturbed import shorten_pauses
@@ -35,7 +35,7 @@ def bucket(gcs: Gcs) -> str:
     return name
 
 
-def _resolve(address: str) -> Listing:
+def _resolve(address: str) -> SourceListing:
     return resolve(SourceConfig(dataset=address))
 
 

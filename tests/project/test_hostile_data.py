@@ -68,7 +68,7 @@ class Refused:
 
 LABEL = {"label_column": "label"}
 MEND = "mend the file or leave it out"
-GET_AGAIN = "the file is damaged, or was cut off on its way: get it again"
+GET_AGAIN = "the file is damaged or truncated: get it again"
 NO_ROWS = ("no rows, expected at least one", "check the files for their content")
 
 
@@ -377,12 +377,12 @@ CASES: dict[str, Kept | Rejected | Refused] = {
     ),
     "truncated-gzip": Refused(
         files={"train.jsonl.gz": gzip.compress(jsonl(*[{"text": "a"}] * 1000).encode())[:-10]},
-        cause="train.jsonl.gz: cannot be unpacked: it ends in the middle",
+        cause="train.jsonl.gz: cannot be decompressed: it ends in the middle",
         remedy=GET_AGAIN,
     ),
     "truncated-zst": Refused(
         files={"train.csv.zst": zstandard.compress(b"text\na\n" * 1000)[:-1]},
-        cause="train.csv.zst: cannot be unpacked: it ends in the middle",
+        cause="train.csv.zst: cannot be decompressed: it ends in the middle",
         remedy=GET_AGAIN,
     ),
     "truncated-parquet": Refused(

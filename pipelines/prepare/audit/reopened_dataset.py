@@ -36,7 +36,7 @@ from pipelines.prepare.sources.rows import opening, user_functions
 from pipelines.prepare.sources.rows.function_check import changes_of
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.on_demand import RowsOnDemand
-from pipelines.prepare.sources.rows.opening import Found
+from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource, place_of
 from pipelines.prepare.sources.rows.selection import Selected
 from pipelines.prepare.sources.rows.user_functions import UserFunction
@@ -127,7 +127,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     return ReopenedDataset(manifest=manifest, job=job, plans=headers, rows=rows)
 
 
-def _found(source: SourceConfig, consent: Consent) -> Found:
+def _found(source: SourceConfig, consent: Consent) -> OpenedSource:
     """Raises: SourceError, which says how to name another place if the user named none."""
     try:
         return opening.find(source, columns=None)
@@ -198,7 +198,7 @@ def _require_same(identity: Mapping[str, Any], manifest: Manifest, *, root: str)
         )
 
 
-def _rows(root: str, manifest: Manifest, asked: _Asked, found: Found) -> dict[str, RowsOnDemand]:
+def _rows(root: str, manifest: Manifest, asked: _Asked, found: OpenedSource) -> dict[str, RowsOnDemand]:
     """The rows of each of the source's splits that are in the dataset."""
     names = {selected.origin: name for name, selected in asked.splits.items()}
     if gone := [origin for origin in names if origin not in found.listing.splits]:
@@ -210,7 +210,7 @@ def _rows(root: str, manifest: Manifest, asked: _Asked, found: Found) -> dict[st
 
 
 def _readers(
-    found: Found, rows: Mapping[str, RowsOnDemand], functions: Sequence[UserFunction]
+    found: OpenedSource, rows: Mapping[str, RowsOnDemand], functions: Sequence[UserFunction]
 ) -> tuple[dict[str, RowReader], dict[str, Columns]]:
     """What reads the rows of the source's splits, through the user's functions, and the columns they then have."""
     readers, columns = {}, {}

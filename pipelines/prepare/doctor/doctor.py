@@ -21,7 +21,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.doctor import bucket_diagnosis
 from pipelines.prepare.doctor.diagnosis import PROBE, Check, HopelessError, tried, until_hopeless
 from pipelines.prepare.sources.files import addresses, folder_listing
-from pipelines.prepare.sources.files.folder_listing import Found
+from pipelines.prepare.sources.files.folder_listing import ListedFile
 from pipelines.prepare.storage import storage_errors
 from tfrecord_io.errors import PrepError
 
@@ -98,13 +98,13 @@ def _lock_check(probe: str) -> Check:
     return Check(name="locks", ok=True, found="supported")
 
 
-def _files(dataset: str) -> list[Found]:
+def _files(dataset: str) -> list[ListedFile]:
     """What is at a path or an address: files by name or glob, or all files of a folder."""
     path = addresses.local_path(dataset)
     if path is not None and os.path.isdir(path):
-        return list(folder_listing.local(path).files.values())
-    place = addresses.folder(dataset) if path is None else None
-    return addresses.files(dataset) if place is None else list(place.files.values())
+        return list(folder_listing.list_local(path).files.values())
+    place = addresses.list_folder(dataset) if path is None else None
+    return addresses.list_files(dataset) if place is None else list(place.files.values())
 
 
 def _dataset_check(dataset: str) -> Check:

@@ -26,7 +26,7 @@ from pipelines.prepare.sources.formats.groups import Groups
 from pipelines.prepare.sources.rows import hold_out, opening, selection, user_functions
 from pipelines.prepare.sources.rows.function_check import Changed, with_functions
 from pipelines.prepare.sources.rows.hold_out import HoldOut
-from pipelines.prepare.sources.rows.opening import Found
+from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import engines, tokenization
@@ -62,7 +62,7 @@ class OpenedRequest:
 
     config: PrepareConfig
     functions: Sequence[UserFunction]
-    found: Found
+    found: OpenedSource
     tokenizer: Any
     tokenizer_files: tokenization.Files
     facts: TokenizerFacts
@@ -201,7 +201,7 @@ def _source_of(request: OpenedRequest, groups: Mapping[str, Groups]) -> tuple[So
 
 
 def changed_readers(
-    found: Found, groups: Mapping[str, Groups], functions: Sequence[UserFunction], *, asked: Collection[str]
+    found: OpenedSource, groups: Mapping[str, Groups], functions: Sequence[UserFunction], *, asked: Collection[str]
 ) -> Changed:
     """What reads the rows of the source's splits through the user's functions, and the columns that they then have."""
     readers = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
@@ -223,7 +223,7 @@ def whole_split(name: str, groups: Groups, reader: RowReader) -> SplitSource:
     return SplitSource(name=name, origin=name, groups=groups, ranges=ranges, reader=reader)
 
 
-def source_place(config: SourceConfig, found: Found, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
+def source_place(config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
     """Where the dataset is, to open it again: an absolute path, an address without credentials, or a pinned hub id;
     and the user's functions that its rows go through, with their text.
     """
@@ -238,7 +238,7 @@ def source_place(config: SourceConfig, found: Found, functions: Sequence[UserFun
     return {**place, "steps": [step.to_json() for step in functions]} if functions else place
 
 
-def _find(config: PrepareConfig, functions: Sequence[UserFunction]) -> tuple[Found, ColumnPlan | None]:
+def _find(config: PrepareConfig, functions: Sequence[UserFunction]) -> tuple[OpenedSource, ColumnPlan | None]:
     """With its columns, so that a misspelt one is said while the tokenizer is still loading."""
     found = opening.find(config.source, columns=columns_read(config))
     if functions:

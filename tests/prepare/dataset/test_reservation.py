@@ -21,8 +21,8 @@ from pipelines.prepare.options.config import OutputConfig, PrepareConfig, Source
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import memory
 from pipelines.prepare.shards import shard_writer
-from pipelines.prepare.sources.files.data_files import Listing
-from pipelines.prepare.sources.rows.opening import Found
+from pipelines.prepare.sources.files.data_files import SourceListing
+from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
@@ -222,10 +222,10 @@ def test_where_the_source_was_is_written_down_without_credentials(tmp_path: Path
     assert place == {"dataset": "s3://host/data/*.parquet", "config": "c", "revision": None}
 
 
-def found_with(identity: dict[str, Any]) -> Found:
+def found_with(identity: dict[str, Any]) -> OpenedSource:
     """A dataset that is known by this alone."""
-    listing = Listing(kind="files", splits={}, identity=identity)
-    return Found(listing=listing, columns={}, footers={}, addresses={})
+    listing = SourceListing(kind="files", splits={}, identity=identity)
+    return OpenedSource(listing=listing, columns={}, footers={}, addresses={})
 
 
 def test_where_the_source_was_is_an_absolute_path_or_a_pinned_hub_id(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""Data files wherever they lie: names, sizes, identity, and bytes at any place."""
+"""The data files that DATASET names, local or remote: listing them, their versions, and reading their bytes."""

@@ -1,11 +1,11 @@
-"""A source file open for reading at any place: a local one, or ranges of one far away.
+"""Random access to source files, local or remote, that refuses a file other than the one of the plan.
 
-    local        size and time of the last change are those of the plan, before and after
-    gs://        every range is asked for of the generation of the plan
+    local        size and modification time are compared with the plan's, before and after reading
+    gs://        every range is requested of the plan's generation
     hf://        the address holds the commit
-    other        size and etag are compared once in a process
+    other        size and etag are compared with the plan's once in a process
 
-Nothing is mapped into memory: a file that shrinks is an error, and no signal that ends the process.
+Nothing is mapped into memory, so that a file that shrinks is an error, and not a signal that ends the process.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from pipelines.prepare.storage.persistence import persist
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-__all__ = ["Located", "is_remote", "opened"]
+__all__ = ["FileVersion", "is_remote", "opened"]
 
 AGAIN = "run the same command again"
-_KNOWN_FILES = 65_536
+_MOST_COMPARED = 65_536
 
 
-class Located(Protocol):
-    """What tells which file it is: `DataFile` and `StoredFile`."""
+class FileVersion(Protocol):
+    """A file at one version: `DataFile` and `StoredFile`."""
 
     @property
     def path(self) -> str:
@@ -49,24 +49,24 @@ class Located(Protocol):
 
     @property
     def stamp(self) -> int | None:
-        """Time of the last change of a local file, in nanoseconds."""
+        """Modification time of a local file, in nanoseconds."""
 
 
 def is_remote(path: str) -> bool:
-    """Whether each read is a request."""
+    """Whether each read is a request to a service."""
     return "://" in path and storage.local_path(path) is None
 
 
 @contextlib.contextmanager
-def opened(file: Located, addresses: Mapping[str, str]) -> Iterator[pa.NativeFile]:
-    """The file, to be read with `read_at` or handed to pyarrow.
+def opened(file: FileVersion, addresses: Mapping[str, str]) -> Iterator[pa.NativeFile]:
+    """Open a file, to be read with `read_at` or by pyarrow. `addresses`: see `RowReader`.
 
-    Raises: SourceError if it is gone, cannot be opened, or is not, or not any more, the file of the plan; while it is
-    read remotely too. What a local disk or a decoder raises passes.
+    Raises: SourceError if it is gone, cannot be opened, or has changed since the plan, also during reads of a remote
+    file. Errors of the local disk and of decoders are passed on.
     """
     address = addresses.get(file.path, file.path)
     if is_remote(address):
-        with contextlib.closing(pa.PythonFile(_Remote(file, address), mode="r")) as handle:
+        with contextlib.closing(pa.PythonFile(_RemoteFile(file, address), mode="r")) as handle:
             yield handle
         return
     local = (storage.local_path(address) or address) if "://" in address else address
@@ -75,73 +75,72 @@ def opened(file: Located, addresses: Mapping[str, str]) -> Iterator[pa.NativeFil
         with _local(local) as handle:
             yield handle
     finally:
-        # After an error too: the change is then what caused it.
+        # After an error too: a change is what caused it then.
         _require_unchanged(local, file)
 
 
 def _local(path: str) -> pa.NativeFile:
-    with _explained(path):
+    with _as_source_error(path):
         return pa.OSFile(path)
 
 
-def _require_unchanged(path: str, file: Located) -> None:
-    with _explained(path):
-        found = os.stat(path)
-    if found.st_size != file.size or (file.stamp is not None and found.st_mtime_ns != file.stamp):
-        raise _changed(path)
+def _require_unchanged(path: str, file: FileVersion) -> None:
+    with _as_source_error(path):
+        status = os.stat(path)
+    if status.st_size != file.size or (file.stamp is not None and status.st_mtime_ns != file.stamp):
+        raise _changed_error(path)
 
 
-def _changed(path: str) -> SourceError:
+def _changed_error(path: str) -> SourceError:
     return SourceError(f"{path}: was changed since the job was planned", remedy=AGAIN)
 
 
 @contextlib.contextmanager
-def _explained(path: str) -> Iterator[None]:
+def _as_source_error(path: str) -> Iterator[None]:
     try:
         with storage_errors.reading(path, SourceError):
             yield
     except FileNotFoundError as error:
-        raise _gone(path) from error
+        raise _gone_error(path) from error
 
 
-def _gone(path: str) -> SourceError:
+def _gone_error(path: str) -> SourceError:
     return SourceError(
-        f"{path}: is gone, expected a file that was there when the job was planned",
-        remedy=f"put it back as it was, and {AGAIN}",
+        f"{path}: is gone, but existed when the job was planned", remedy=f"put it back as it was, and {AGAIN}"
     )
 
 
-class _Remote(io.RawIOBase):
-    """A file whose every read is one request."""
+class _RemoteFile(io.RawIOBase):
+    """A remote file; every read is one request."""
 
-    def __init__(self, file: Located, address: str) -> None:
+    def __init__(self, file: FileVersion, address: str) -> None:
         self._file = file
         self._shown = without_access(address)
         self._address = address
         self._position = 0
         with object_storage.reading(self._shown, SourceError):
-            self._get = _getter(file, address)
+            self._get = _range_reader(file, address)
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """The place of the next read."""
+        """Return the byte offset of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """As io.IOBase has it."""
+        """Set the byte offset of the next read, as io.IOBase specifies."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size}[whence]
         self._position = base + offset
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        """As io.RawIOBase has it, but never less than there is. Raises: SourceError."""
+        """Read `size` bytes, or all that are left if these are fewer. Raises: SourceError."""
         rest = max(0, self._file.size - self._position)
         taken = rest if size is None or size < 0 else min(size, rest)
         content = self._fetch(self._position, self._position + taken) if taken else b""
@@ -153,14 +152,14 @@ class _Remote(io.RawIOBase):
             with object_storage.reading(self._shown, SourceError):
                 return object_storage.fetch(self._get, start, stop, path=self._shown)
         except FileNotFoundError as error:
-            # Of gs:// a generation is asked for, which is gone when another one comes.
+            # A request to gs:// names a generation, which no longer exists once the object is replaced.
             if storage_errors.bucket_of(self._address) and storage.exists(self._address):
-                raise _changed(self._shown) from error
-            raise _gone(self._shown) from error
+                raise _changed_error(self._shown) from error
+            raise _gone_error(self._shown) from error
 
 
-def _getter(file: Located, address: str) -> Callable[[int, int], bytes]:
-    """What asks for bytes [start, stop) in one request, and gets no other version's where that can be said."""
+def _range_reader(file: FileVersion, address: str) -> Callable[[int, int], bytes]:
+    """Return a function that requests bytes [start, stop), of the plan's version if the service can select one."""
     if address.startswith("hf://datasets/") and "@" in address:
         from pipelines.prepare.sources.files import hub
 
@@ -168,20 +167,20 @@ def _getter(file: Located, address: str) -> Callable[[int, int], bytes]:
     fs, inner = storage.file_system(address)
     if storage_errors.bucket_of(address) is not None and file.version.isdecimal():
         return lambda start, stop: bytes(fs.cat_file(inner, start=start, end=stop, generation=file.version))
-    _require_same(address, file.size, file.version)
+    _require_same_version(address, file.size, file.version)
     return lambda start, stop: bytes(fs.cat_file(inner, start=start, end=stop))
 
 
-@functools.lru_cache(maxsize=_KNOWN_FILES)
-def _require_same(address: str, size: int, version: str) -> None:
-    """Raises: SourceError if the service says that the file is another one. Asks once in a process."""
+@functools.lru_cache(maxsize=_MOST_COMPARED)
+def _require_same_version(address: str, size: int, version: str) -> None:
+    """Compare a file with the service's metadata, once in a process. Raises: SourceError if it has changed."""
     shown = without_access(address)
     fs, inner = storage.file_system(address)
     try:
         with object_storage.reading(shown, SourceError):
-            found = persist(lambda: object_storage.ask(fs, inner, path=address), path=shown)
+            info = persist(lambda: object_storage.ask(fs, inner, path=address), path=shown)
     except FileNotFoundError as error:
-        raise _gone(shown) from error
-    other = version_of(found)
-    if found.get("size") not in (None, size) or (version and other and other != version):
-        raise _changed(shown)
+        raise _gone_error(shown) from error
+    current = version_of(info)
+    if info.get("size") not in (None, size) or (version and current and current != version):
+        raise _changed_error(shown)

@@ -1,7 +1,4 @@
-"""The data files that DATASET names: what each is, and what its content is known by.
-
-Only plain values are in here, and nothing needs `datasets`.
-"""
+"""The data files of a dataset as plain values: kind, size and version of each, and the splits that they belong to."""
 
 from __future__ import annotations
 
@@ -9,10 +6,10 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-__all__ = ["DataFile", "FileKind", "Listing", "version_of"]
+__all__ = ["DataFile", "FileKind", "SourceListing", "version_of"]
 
-# What services call it: best the number that each upload gets anew.
-_VERSIONS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
+# Keys for an object's version in metadata of file systems; the number that each upload gets comes first.
+_VERSION_KEYS = ("generation", "etag", "ETag", "md5Hash", "crc32c")
 
 FileKind = Literal["parquet", "arrow", "json", "csv", "tsv", "text"]
 
@@ -21,10 +18,10 @@ FileKind = Literal["parquet", "arrow", "json", "csv", "tsv", "text"]
 class DataFile:
     """One data file.
 
-    `path` is an absolute local path or an address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`), which may
-    hold credentials and is shown by `shown.without_access` only. `name` is what the manifest calls it. `version` is
-    what its content is known by: `xxh3:...` of a local file, generation or etag of a remote one, and empty where
-    the address pins it (a commit of the hub). `stamp` is the time of the last change of a local file, in nanoseconds.
+    `path` is an absolute local path or an address (`gs://`, `hf://datasets/NAME@COMMIT/...`, `https://`); it may hold
+    credentials, so messages show it by `shown.without_access` only. `name` is the file's name in the manifest.
+    `version` identifies the content: `xxh3:...` of a local file, generation or etag of a remote one, empty if the
+    address pins it (a commit of the hub). `stamp` is the modification time of a local file, in nanoseconds.
     """
 
     path: str
@@ -36,13 +33,13 @@ class DataFile:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Listing:
+class SourceListing:
     """The splits of a dataset and the files of each, both in the order in which `datasets` reads them.
 
-    `identity` is what the fingerprint and the manifest say of the source, without paths and secrets. `features` are the
-    columns as a dataset card or `dataset_info.json` describes them (JSON, as `datasets` writes it), None where none
-    does, and `own_features` those of splits that have others. `needs_token` is true if the files can be read only with
-    the launcher's credentials for the hub.
+    `identity` describes the source in the fingerprint and the manifest, without paths and secrets. `features` are the
+    columns as a dataset card or `dataset_info.json` describes them (JSON, as `datasets` writes it), None without such a
+    description; `own_features` are those of splits that differ. `needs_token`: the files can be read only with the
+    launcher's credentials for the hub.
     """
 
     kind: Literal["files", "hub", "save_to_disk"]
@@ -53,10 +50,10 @@ class Listing:
     needs_token: bool = False
 
     def features_of(self, split: str) -> Any:
-        """The columns of a split as they are described, None if nothing does."""
+        """Return the described columns of a split, or None if they are not described."""
         return self.own_features.get(split, self.features)
 
 
 def version_of(info: Mapping[str, Any]) -> str:
-    """What `info` of a file system says that the content is known by; empty if it doesn't."""
-    return next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
+    """Return the version of the content from the `info` of a file system; empty if it has none."""
+    return next((str(info[key]) for key in _VERSION_KEYS if info.get(key)), "")

@@ -1,19 +1,20 @@
-"""What the content of data files is known by, asked for many at a time.
+"""The identity of data files: a version of their content, determined for many files at a time.
 
-    local       XXH3-128 of the whole file, as fast as the disk
-    remote      what the service says of it in the listing, or else when it is asked; if nothing, the same digest
-    hub         the commit that the address names
+    local       XXH3-128 of the whole file, computed as fast as the disk reads
+    remote      the service's digest or etag, from the listing or a request for the file; without either, XXH3-128
+    hub         the commit in the address
 
-Names are relative to the dataset, or plain file names: moving a dataset does not change what it is, nor does signing
-its address anew.
+Files are named relative to the dataset, or by file name, so that neither moving a dataset nor a new signature of its
+address changes its identity.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, BinaryIO, TypeVar, cast
+from typing import Any, BinaryIO, cast
 
 import xxhash
 
@@ -21,111 +22,106 @@ from pipelines.prepare import storage
 from pipelines.prepare.options import paths
 from pipelines.prepare.sources.files import folder_listing
 from pipelines.prepare.sources.files.data_files import DataFile, FileKind
-from pipelines.prepare.sources.files.folder_listing import Found
+from pipelines.prepare.sources.files.folder_listing import ListedFile
 from pipelines.prepare.storage import object_storage
 from pipelines.prepare.storage.persistence import persist
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-__all__ = ["known"]
+__all__ = ["identify"]
 
-Result = TypeVar("Result")
-
-# How a digest of our own is marked.
+# Prefix of our own digests.
 _DIGEST = "xxh3:"
 _CHUNK_BYTES = 4 << 20
-# Requests under way at once, and how long one may go without an answer: most libraries for storage set no limit.
-_ASKERS = 32
+# Requests at a time, and the limit of each: most storage libraries set none.
+_REQUESTS = 32
 _ANSWER_SECONDS = 300.0
-# More read a disk no faster.
+# More threads read a disk no faster.
 _READERS = 8
 
 
-def known(files: Sequence[Found], *, kind: FileKind | None = None) -> list[tuple[DataFile, dict[str, Any]]]:
-    """Each file with its version, and what the identity of a dataset says of it; all are of this `kind`, or of the one
-    that their names say.
+def identify(files: Sequence[ListedFile], *, kind: FileKind | None = None) -> list[tuple[DataFile, dict[str, Any]]]:
+    """Return each file with its version, and its entry in the dataset's identity.
 
-    Raises: SourceError if a file is gone, may not be read, changes meanwhile, or its service does not answer.
+    All files are of this `kind`, or of the kind that their names say.
+
+    Raises: SourceError if a file is gone, cannot be read, changes meanwhile, or its service does not answer.
     """
     local = [each for each in files if "://" not in each.path]
-    silent = [each for each in files if "://" in each.path and not each.pinned and not each.mark]
-    said = {
-        **dict(zip((each.path for each in local), _together(_read, local, at_once=_READERS), strict=True)),
-        **dict(
-            zip(
-                (each.path for each in silent),
-                _together(_asked, silent, at_once=_ASKERS, seconds=_ANSWER_SECONDS),
-                strict=True,
-            )
-        ),
-    }
-    return [_known(said.get(each.path, each), kind=kind) for each in files]
+    untagged = [each for each in files if "://" in each.path and not each.pinned and not each.tag]
+    tagged = [
+        *_in_parallel(_read, local, threads=_READERS),
+        *_in_parallel(_request, untagged, threads=_REQUESTS, seconds=_ANSWER_SECONDS),
+    ]
+    by_path = {each.path: each for each in tagged}
+    return [_identified(by_path.get(each.path, each), kind=kind) for each in files]
 
 
-def _known(found: Found, *, kind: FileKind | None) -> tuple[DataFile, dict[str, Any]]:
+def _identified(file: ListedFile, *, kind: FileKind | None) -> tuple[DataFile, dict[str, Any]]:
     data = DataFile(
-        path=found.path,
-        name=found.name,
-        kind=kind or cast("FileKind", paths.kind_of(found.path)),
-        size=found.size,
-        version="" if found.pinned else found.version,
-        stamp=found.stamp,
+        path=file.path,
+        name=file.name,
+        kind=kind or cast("FileKind", paths.kind_of(file.path)),
+        size=file.size,
+        version="" if file.pinned else file.version,
+        stamp=file.stamp,
     )
-    digest = found.mark.startswith(_DIGEST)
-    mark = {"xxh3": found.mark.removeprefix(_DIGEST)} if digest else {"mark": found.mark}
-    return data, {"name": found.name, "bytes": found.size, **mark}
+    is_ours = file.tag.startswith(_DIGEST)
+    tag = {"xxh3": file.tag.removeprefix(_DIGEST)} if is_ours else {"mark": file.tag}
+    return data, {"name": file.name, "bytes": file.size, **tag}
 
 
-def _together(
-    each: Callable[[Found], Found], files: Sequence[Found], *, at_once: int, seconds: float | None = None
-) -> list[Found]:
-    pool = concurrent.futures.ThreadPoolExecutor(max(1, min(at_once, len(files))))
+def _in_parallel(
+    function: Callable[[ListedFile], ListedFile],
+    files: Sequence[ListedFile],
+    *,
+    threads: int,
+    seconds: float | None = None,
+) -> list[ListedFile]:
+    """Call `function` for each file, and wait at most so many seconds for each result."""
+    pool = concurrent.futures.ThreadPoolExecutor(max(1, min(threads, len(files))))
     try:
-        asked = [(found, pool.submit(each, found)) for found in files]
-        return [_answer(found, answer, seconds=seconds) for found, answer in asked]
+        results = [(file, pool.submit(function, file)) for file in files]
+        return [_wait(result, file, seconds=seconds) for file, result in results]
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _answer(found: Found, asked: concurrent.futures.Future[Found], *, seconds: float | None) -> Found:
-    place = without_access(found.path)
+def _wait(result: concurrent.futures.Future[ListedFile], file: ListedFile, *, seconds: float | None) -> ListedFile:
+    where = without_access(file.path)
     try:
-        return asked.result(timeout=seconds)
+        return result.result(timeout=seconds)
     except FileNotFoundError as error:
         raise SourceError(
-            f"{place}: no such file, though it was listed", remedy="run the same command again; somebody deletes files"
+            f"{where}: was listed, but is gone", remedy="run the same command again; something deletes files"
         ) from error
     except concurrent.futures.TimeoutError as error:
         raise SourceError(
-            f"{place}: no answer within {seconds:.0f} s", remedy="check the network, and run the command again"
+            f"{where}: no answer within {seconds:.0f} s", remedy="check the network, and run the command again"
         ) from error
 
 
-def _read(found: Found) -> Found:
-    """A local file with its digest."""
-    with storage.source_explained(found.path), open(found.path, "rb", buffering=0) as stream:
+def _read(file: ListedFile) -> ListedFile:
+    """Return a local file with its digest."""
+    with storage.source_explained(file.path), open(file.path, "rb", buffering=0) as stream:
         digest = _xxh3(stream)
         status = os.fstat(stream.fileno())
-    if (status.st_size, status.st_mtime_ns) != (found.size, found.stamp):
-        raise SourceError(f"{found.path}: was changed while it was read", remedy="run the same command again")
-    return _with(found, mark=digest, version=digest)
+    if (status.st_size, status.st_mtime_ns) != (file.size, file.stamp):
+        raise SourceError(f"{file.path}: was changed while it was read", remedy="run the same command again")
+    return dataclasses.replace(file, tag=digest, version=digest)
 
 
-def _asked(found: Found) -> Found:
-    """A remote file with what its service says of it, or else its digest."""
-    with storage.source_explained(found.path):
-        fs, inner = storage.file_system(found.path)
-        info: Mapping[str, Any] = persist(lambda: object_storage.ask(fs, inner, path=found.path), path=found.path)
-        told = folder_listing.remote_file(found.path, info, name=found.name)
-        if told.mark:
-            return told
+def _request(file: ListedFile) -> ListedFile:
+    """Return a remote file with its service's metadata, or else with its digest."""
+    with storage.source_explained(file.path):
+        fs, inner = storage.file_system(file.path)
+        info: Mapping[str, Any] = persist(lambda: object_storage.ask(fs, inner, path=file.path), path=file.path)
+        described = folder_listing.remote_file(file.path, info, name=file.name)
+        if described.tag:
+            return described
         with fs.open(inner, "rb") as stream:
             digest = _xxh3(stream)
-    return _with(told, mark=digest, version=digest)
-
-
-def _with(found: Found, *, mark: str, version: str) -> Found:
-    return Found(path=found.path, name=found.name, size=found.size, stamp=found.stamp, mark=mark, version=version)
+    return dataclasses.replace(described, tag=digest, version=digest)
 
 
 def _xxh3(stream: BinaryIO) -> str:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.sources.files import access
-from pipelines.prepare.sources.files.access import Located
+from pipelines.prepare.sources.files.access import FileVersion
 from pipelines.prepare.sources.files.data_files import DataFile
 from pipelines.prepare.sources.formats import casting
 from pipelines.prepare.sources.formats.groups import Groups, StoredFile
@@ -120,13 +120,13 @@ def in_place_groups(file: DataFile, footer: Footer) -> Groups:
     )
 
 
-def fetched(file: Located, handle: pa.NativeFile) -> bytes:
+def fetched(file: FileVersion, handle: pa.NativeFile) -> bytes:
     """The footer of an open file as it lies there, by one or two reads of its end. Raises: SourceError."""
     with _explained(file):
         return _footer_bytes(handle, file.size)
 
 
-def parsed(file: Located, footer: bytes) -> pq.ParquetFile:
+def parsed(file: FileVersion, footer: bytes) -> pq.ParquetFile:
     """The footer of a file. Raises: SourceError."""
     with _explained(file):
         # It says where columns lie from the start of the file on, and nothing of what is there is needed.
@@ -134,7 +134,7 @@ def parsed(file: Located, footer: bytes) -> pq.ParquetFile:
 
 
 @contextlib.contextmanager
-def _explained(file: Located) -> Iterator[None]:
+def _explained(file: FileVersion) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException, ValueError) as error:

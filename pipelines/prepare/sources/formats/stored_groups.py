@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.prepare.sources.files.access import Located
+from pipelines.prepare.sources.files.access import FileVersion
 from pipelines.prepare.sources.formats import footers
 from pipelines.prepare.sources.formats.casting import is_list, require
 from tfrecord_io.shown import without_access
@@ -49,7 +49,7 @@ class Kept(Generic[Value]):
         self._sizes: collections.OrderedDict[_Key, int] = collections.OrderedDict()
         self._values: dict[_Key, concurrent.futures.Future[Value]] = {}
 
-    def get(self, file: Located, read: Callable[[], tuple[Value, int]]) -> Value:
+    def get(self, file: FileVersion, read: Callable[[], tuple[Value, int]]) -> Value:
         """The file's value; if it is not kept, the one that `read` gives with its bytes. Raises: whatever it raises."""
         key = (file.path, file.size, file.version, file.stamp)
         with self._lock:
@@ -85,7 +85,9 @@ _parsed: Kept[pq.FileMetaData] = Kept(_MOST_PARSED_BYTES)
 _schemas: Kept[bytes] = Kept(_MOST_SCHEMAS_BYTES)
 
 
-def read_group(file: Located, handle: pa.NativeFile, index: int, types: pa.Schema, *, remote: bool) -> pa.RecordBatch:
+def read_group(
+    file: FileVersion, handle: pa.NativeFile, index: int, types: pa.Schema, *, remote: bool
+) -> pa.RecordBatch:
     """The columns of `types` of a row group, as they are stored.
 
     Raises: SourceError if the file doesn't have such columns; what pyarrow raises if they are damaged.
@@ -99,7 +101,7 @@ def read_group(file: Located, handle: pa.NativeFile, index: int, types: pa.Schem
     return _one_batch(table)
 
 
-def _metadata(file: Located, handle: pa.NativeFile) -> pq.FileMetaData:
+def _metadata(file: FileVersion, handle: pa.NativeFile) -> pq.FileMetaData:
     def parse() -> tuple[pq.FileMetaData, int]:
         footer = footers.fetched(file, handle)
         return footers.parsed(file, footer).metadata, _PARSED_SHARE * len(footer)
@@ -117,7 +119,7 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 
 def read_batches(
-    file: Located, handle: pa.NativeFile, messages: Sequence[tuple[int, int]], columns: Sequence[str]
+    file: FileVersion, handle: pa.NativeFile, messages: Sequence[tuple[int, int]], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yields the `columns` of each batch; `messages` are offset and bytes of batches that lie side by side.
 
@@ -168,7 +170,7 @@ def _index(schema: pa.Schema, name: str) -> int:
     return int(index)
 
 
-def _schema_of(file: Located, handle: pa.NativeFile) -> bytes:
+def _schema_of(file: FileVersion, handle: pa.NativeFile) -> bytes:
     """The message with which the file begins, and so every stream of its batches."""
 
     def read() -> tuple[bytes, int]:

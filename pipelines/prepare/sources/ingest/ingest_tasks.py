@@ -23,8 +23,8 @@ from typing import Any
 import pyarrow as pa
 
 from pipelines.prepare import storage
-from pipelines.prepare.sources.files.byte_ranges import suffix_of
-from pipelines.prepare.sources.files.data_files import DataFile, Listing
+from pipelines.prepare.sources.files.byte_ranges import compression_suffix
+from pipelines.prepare.sources.files.data_files import DataFile, SourceListing
 from pipelines.prepare.sources.formats import json_lines, plain_tables
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
@@ -94,7 +94,7 @@ class IngestTask:
         return _digest([*source, self.part, self.parts, self.start, self.stop], self.types)
 
 
-def folder_of(root: str, listing: Listing, types: Mapping[str, pa.Schema]) -> str:
+def folder_of(root: str, listing: SourceListing, types: Mapping[str, pa.Schema]) -> str:
     """`ROOT/rows-<digest>`: where the rows of this source go, whatever tokenizer and layout they are for."""
     splits = {
         split: [[file.name, file.kind, file.size, file.version] for file in files]
@@ -168,7 +168,7 @@ def _cuts(file: DataFile, most: int, *, addresses: Mapping[str, str]) -> Iterato
 
 def _has_lines(file: DataFile, *, addresses: Mapping[str, str]) -> bool:
     """Whether the file has a row a line, so that it can be read from the middle."""
-    if suffix_of(file.path) or file.kind not in ("json", "text"):
+    if compression_suffix(file.path) or file.kind not in ("json", "text"):
         return False
     return file.kind == "text" or json_lines.begins(file, addresses=addresses)
 

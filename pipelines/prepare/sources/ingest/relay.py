@@ -74,7 +74,7 @@ def _copy(file: DataFile, number: int, folder: str) -> DataFile:
 
 
 def _chunks(file: DataFile, stop: threading.Event, *, addresses: Mapping[str, str]) -> Iterator[bytes]:
-    with byte_ranges.open_packed(file, addresses=addresses) as stream:
+    with byte_ranges.open_raw(file, addresses=addresses) as stream:
         while chunk := stream.read(_CHUNK_BYTES):
             if stop.is_set():
                 raise RuntimeError("another file could not be sent, or the launcher was interrupted")

@@ -145,7 +145,7 @@ def _clusters(groups: Groups) -> list[tuple[int, int]]:
     return found
 
 
-class _Found(NamedTuple):
+class _Examined(NamedTuple):
     """The columns after all functions, those of the source that are still what they were, and the rows left."""
 
     schema: pa.Schema
@@ -155,7 +155,7 @@ class _Found(NamedTuple):
 
 def _examine(
     functions: Sequence[UserFunction], table: pa.Table, known: Mapping[str, Column], *, place: str
-) -> _Found | None:
+) -> _Examined | None:
     """What the functions make of some rows; None if they leave none of them.
 
     Raises: SourceError as `call`, and if a function depends on the batch.
@@ -170,7 +170,7 @@ def _examine(
             table = table.filter(pa.array(result))
         if not table.num_rows:
             return None
-    return _Found(table.schema, known, table.num_rows)
+    return _Examined(table.schema, known, table.num_rows)
 
 
 def _require_same(function: UserFunction, table: pa.Table, whole: pa.Table | np.ndarray, *, place: str) -> None:

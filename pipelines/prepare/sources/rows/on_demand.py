@@ -24,7 +24,7 @@ from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest_receipts import groups_of
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
 from pipelines.prepare.sources.rows import opening
-from pipelines.prepare.sources.rows.opening import Found
+from pipelines.prepare.sources.rows.opening import OpenedSource
 from tfrecord_io.errors import FingerprintMismatchError
 
 __all__ = ["RowsOnDemand"]
@@ -36,7 +36,7 @@ class RowsOnDemand:
     Raises: FingerprintMismatchError if the source is now stored in another number of files.
     """
 
-    def __init__(self, found: Found, origin: str, stored_rows: np.ndarray) -> None:
+    def __init__(self, found: OpenedSource, origin: str, stored_rows: np.ndarray) -> None:
         self._found = found
         self._folder = tempfile.mkdtemp(prefix="prep-tfrecords-")
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
@@ -78,7 +78,7 @@ class RowsOnDemand:
         return groups_of([receipt], task.types.names)
 
 
-def _slots(found: Found, origin: str, *, folder: str) -> list[tuple[DataFile, IngestTask | None]]:
+def _slots(found: OpenedSource, origin: str, *, folder: str) -> list[tuple[DataFile, IngestTask | None]]:
     """The stored files of a split, in order: the source's own, or parts to be ingested."""
     by_number: dict[int, list[IngestTask]] = {}
     for task in opening.tasks(found, [origin], folder=folder):

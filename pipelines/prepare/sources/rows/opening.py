@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import pyarrow as pa
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.files.data_files import DataFile, Listing
+from pipelines.prepare.sources.files.data_files import DataFile, SourceListing
 from pipelines.prepare.sources.formats import features, footers, heads, plain_tables
 from pipelines.prepare.sources.formats.features import Columns
 from pipelines.prepare.sources.formats.footers import Footer
@@ -25,19 +25,19 @@ from pipelines.prepare.sources.splits import resolve
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_access
 
-__all__ = ["Found", "Ingest", "find", "locate", "tasks"]
+__all__ = ["Ingest", "OpenedSource", "find", "locate", "tasks"]
 
 # Makes the ingested files of some tasks, or raises.
 Ingest = Callable[[Sequence[IngestTask]], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Found:
+class OpenedSource:
     """A dataset before its rows are located: its files, the columns of each split, the footers of Parquet files by
     path, the addresses with credentials by those without, and copies where workers reach them, by the path of the file.
     """
 
-    listing: Listing
+    listing: SourceListing
     columns: Mapping[str, Columns]
     footers: Mapping[str, Footer]
     addresses: Mapping[str, str]
@@ -52,7 +52,7 @@ class Found:
         return file.path in self.footers and footers.is_in_place(self.footers[file.path])
 
 
-def find(config: SourceConfig, *, columns: Collection[str] | None) -> Found:
+def find(config: SourceConfig, *, columns: Collection[str] | None) -> OpenedSource:
     """Looks at the dataset. `columns` are those that will be read, None for all of them.
 
     Raises: SourceError if it is not there, or cannot be read; ColumnError for a header line that cannot be used.
@@ -75,10 +75,12 @@ def find(config: SourceConfig, *, columns: Collection[str] | None) -> Found:
         types = heads.text_types(listing.splits, kind, addresses=addresses, wanted=columns or ())
         schemas = dict.fromkeys(listing.splits, types)
     described = {name: features.described(schema, listing.features_of(name)) for name, schema in schemas.items()}
-    return Found(listing=listing, columns=described, footers=by_path, addresses=addresses)
+    return OpenedSource(listing=listing, columns=described, footers=by_path, addresses=addresses)
 
 
-def tasks(found: Found, splits: Collection[str], *, folder: str, inside: str | None = None) -> tuple[IngestTask, ...]:
+def tasks(
+    found: OpenedSource, splits: Collection[str], *, folder: str, inside: str | None = None
+) -> tuple[IngestTask, ...]:
     """What has to be ingested of some splits, whether or not that has been done."""
     wanted = [name for name in found.listing.splits if name in splits]
     in_place = {file.path for name in wanted for file in found.listing.splits[name] if found.is_in_place(file)}
@@ -98,7 +100,7 @@ def tasks(found: Found, splits: Collection[str], *, folder: str, inside: str | N
 
 
 def locate(
-    found: Found,
+    found: OpenedSource,
     splits: Collection[str],
     *,
     folder: str,
@@ -132,7 +134,7 @@ def locate(
     }
 
 
-def _require_columns(found: Found, splits: Collection[str], columns: Collection[str] | None) -> None:
+def _require_columns(found: OpenedSource, splits: Collection[str], columns: Collection[str] | None) -> None:
     """Checks every footer, so that it is the launcher that names a file with other columns. Raises: SourceError."""
     for name in splits:
         files = found.listing.splits[name]

@@ -1,4 +1,4 @@
-"""The columns of a dataset, from the short form of dataset cards to the JSON that `datasets` writes of its features.
+"""The columns of a dataset card, converted from its short form to the JSON that `datasets` writes of features.
 
 - name: label                        "label": {"names": ["no", "yes"], "_type": "ClassLabel"}
   dtype:
@@ -13,57 +13,58 @@ from typing import Any
 
 __all__ = ["as_json"]
 
-# Of features that are no plain values, by their names in cards where those are not simply in another case.
+# Names in cards of features whose class name is not the same word in camel case, and of those that have no dtype.
 _LISTS = {"large_list": "LargeList", "list": "List", "sequence": "List"}
 _OBJECTS = frozenset({"audio", "bio_sequence", "bio_structure", "image", "json", "mesh", "nifti", "pdf", "video"})
 
 
 def as_json(columns: Any) -> dict[str, Any]:
-    """The features of a list of columns. Raises: ValueError, TypeError, KeyError if it is none."""
+    """Convert a card's list of columns. Raises: ValueError, TypeError or KeyError if it is malformed."""
     if not isinstance(columns, list) or not all(isinstance(column, dict) for column in columns):
         raise TypeError("features, expected a list of columns, each with a name and a dtype")
     return {str(column["name"]): _feature({**column}) for column in columns}
 
 
-def _feature(said: dict[str, Any]) -> Any:
-    said.pop("name", None)
-    if not said:
+def _feature(entry: dict[str, Any]) -> Any:
+    entry.pop("name", None)
+    if not entry:
         return {}
-    kind = next(iter(said))
+    kind = next(iter(entry))
     if kind in _LISTS:
-        return _list(said, kind)
+        return _list(entry, kind)
     if kind == "struct":
-        return as_json(said["struct"])
+        return as_json(entry["struct"])
     if kind != "dtype":
-        return {"_type": _camel(kind), **_class_label(said, kind)[kind]}
-    if not isinstance(said["dtype"], str):
-        return _inner(said["dtype"])
-    return {"_type": _camel(said["dtype"])} if said["dtype"] in _OBJECTS else {**said, "_type": "Value"}
+        return {"_type": _camel(kind), **_options(entry, kind)}
+    if not isinstance(entry["dtype"], str):
+        return _inner(entry["dtype"])
+    return {"_type": _camel(entry["dtype"])} if entry["dtype"] in _OBJECTS else {**entry, "_type": "Value"}
 
 
-def _inner(said: Any) -> Any:
-    return as_json(said) if isinstance(said, list) else _feature({**said})
+def _inner(entry: Any) -> Any:
+    return as_json(entry) if isinstance(entry, list) else _feature({**entry})
 
 
-def _list(said: dict[str, Any], kind: str) -> Any:
-    inner = said.pop(kind)
+def _list(entry: dict[str, Any], kind: str) -> Any:
+    inner = entry.pop(kind)
     feature = _inner({"dtype": inner} if isinstance(inner, str) else inner)
-    if kind == "sequence" and isinstance(inner, list):  # a list of structs was a struct of lists once
-        return {name: {"feature": each, **said, "_type": "List"} for name, each in feature.items()}
-    return {"feature": feature, **said, "_type": _LISTS[kind]}
+    if kind == "sequence" and isinstance(inner, list):  # old releases stored a list of structs as a struct of lists
+        return {name: {"feature": each, **entry, "_type": "List"} for name, each in feature.items()}
+    return {"feature": feature, **entry, "_type": _LISTS[kind]}
 
 
-def _class_label(said: dict[str, Any], kind: str) -> dict[str, Any]:
-    held = said[kind] or {}
-    if kind == "class_label" and isinstance(held.get("names"), dict):
-        names = {int(number): name for number, name in held["names"].items()}
+def _options(entry: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return the options of a feature, with the names of a class_label as a list."""
+    options: dict[str, Any] = entry[kind] or {}
+    if kind == "class_label" and isinstance(options.get("names"), dict):
+        names = {int(number): name for number, name in options["names"].items()}
         if sorted(names) != list(range(len(names))):
             raise ValueError(f"class_label, expected a name for each of the ids 0 to {max(names)}")
-        held = {**held, "names": [names[number] for number in range(len(names))]}
-    return {kind: held}
+        return {**options, "names": [names[number] for number in range(len(names))]}
+    return options
 
 
 def _camel(name: str) -> str:
-    """As `datasets` names a class: one underscore goes, and two in a row stay."""
+    """Convert a name to camel case as `datasets` does: it drops a single underscore, and keeps two in a row."""
     words = (word for part in re.split(r"(?<!_)_(?!_)", name) for word in re.split(r"(_{2,})", part))
     return "".join(word.capitalize() for word in words)

@@ -1,11 +1,11 @@
-"""Of what kind data files are, which of them are certainly empty, and which of a folder `datasets` would read.
+"""The kind of data files, which of them are certainly empty, and which files of a folder `datasets` would read.
 
-It counts the suffixes of each split, takes the reader of the one that most files have, and leaves out what that reader
-does not know:
+`datasets` counts the suffixes in each split, chooses the reader of the most frequent one, and ignores files that this
+reader does not support:
 
-    a.jsonl b.jsonl notes.txt        the reader json, without notes.txt
-    a.jsonl.gz                       the reader json: each suffix counts
-    B.JSONL                          nobody's: suffixes are lower case
+    a.jsonl b.jsonl notes.txt        reader json, without notes.txt
+    a.jsonl.gz                       reader json: every suffix counts
+    B.JSONL                          no reader: suffixes are lower case
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TextIO, cast
 
 from pipelines.prepare.options import paths
-from pipelines.prepare.sources.files.byte_ranges import Unpacked, suffix_of
+from pipelines.prepare.sources.files.byte_ranges import DecompressedStream, compression_suffix
 from pipelines.prepare.sources.files.data_files import FileKind
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
-__all__ = ["READERS", "SEPARATORS", "first_records", "has_rows", "known", "one_of", "read_of"]
+__all__ = ["READERS", "SEPARATORS", "common_kind", "first_records", "has_reader", "has_rows", "read_by_datasets"]
 
-# Of the kinds that have a header line.
+# Field separators of the kinds that have a header line.
 SEPARATORS = {"csv": ",", "tsv": "\t"}
 _REMEDIES = {
     **dict.fromkeys((".xlsx", ".xls"), "save the sheet as CSV, or `pandas.read_excel(…).to_parquet(…)`"),
     **dict.fromkeys((".zip", ".tar", ".tgz"), "unpack it, and name the files"),
-    ".tfrecord": "this is what a build makes; name the files that it is to be made from",
+    ".tfrecord": "this is the output of a build; name the files that the dataset is to be made from",
 }
-# Enough to tell a file that has rows from one that has none.
-_HEAD_LETTERS = 1 << 16
-# By default Python's CSV reader takes fields up to 128 KB.
-_MOST_LETTERS = 1 << 30
-# Whatever has more bytes has rows.
+# A file with as much text has rows.
+_HEAD_CHARACTERS = 1 << 16
+# The field limit of Python's CSV reader, which is 128 KB by default.
+_MOST_FIELD_CHARACTERS = 1 << 30
+# A larger file has rows.
 _MOST_EMPTY_BYTES = 1 << 16
-# What a file says that cannot be unpacked, or is no CSV: opening it for its rows says it better.
+# Errors of a damaged file; opening it for its rows reports them better.
 _UNREADABLE = (SourceError, OSError, ValueError, csv.Error)
 
 
-def one_of(files: Sequence[str], *, dataset: str) -> FileKind:
-    """The one kind that all files are of. Raises: SourceError if they are of several, or of none that is known."""
+def common_kind(files: Sequence[str], *, dataset: str) -> FileKind:
+    """Return the kind of all files. Raises: SourceError if they are of several kinds, or of an unknown one."""
     kinds: dict[str, list[str]] = {}
     for path in files:
         kind = paths.kind_of(path)
@@ -62,23 +62,24 @@ def one_of(files: Sequence[str], *, dataset: str) -> FileKind:
 
 
 def has_rows(path: str, *, size: int, kind: FileKind) -> bool:
-    """False for a file that is certainly empty: tools write such parts, and the readers of `datasets` stop at them.
-    What binary files hold, their footers say.
+    """Return False for a text file that is certainly empty: tools write such files, and readers of `datasets` fail.
+
+    True for Parquet and Arrow files of any size, whose footers say how many rows they have.
     """
     if size == 0:
         return False
     if "://" in path or kind in ("parquet", "arrow") or size > _MOST_EMPTY_BYTES:
         return True
     try:
-        return _says_rows(path, kind)
+        return _text_has_rows(path, kind)
     except _UNREADABLE:
-        return True  # damaged: opening it says how
+        return True  # reported when the file is opened
 
 
-def _says_rows(path: str, kind: FileKind) -> bool:
+def _text_has_rows(path: str, kind: FileKind) -> bool:
     with _open_text(path) as stream:
-        head = stream.read(_HEAD_LETTERS)
-    if len(head) == _HEAD_LETTERS:
+        head = stream.read(_HEAD_CHARACTERS)
+    if len(head) == _HEAD_CHARACTERS:
         return True
     if kind == "json":
         return "".join(head.split()) not in ("", "[]")
@@ -88,8 +89,8 @@ def _says_rows(path: str, kind: FileKind) -> bool:
 
 
 def first_records(stream: TextIO, *, separator: str) -> list[list[str]]:
-    """The first two lines of a CSV file that are not blank, as fields. Raises: csv.Error."""
-    limit = csv.field_size_limit(_MOST_LETTERS)
+    """Return the fields of the first two lines of a CSV file that are not blank. Raises: csv.Error."""
+    limit = csv.field_size_limit(_MOST_FIELD_CHARACTERS)
     try:
         lines = csv.reader(stream, delimiter=separator)
         filled = (fields for fields in lines if "".join(fields).strip() or len(fields) > 1)
@@ -101,9 +102,11 @@ def first_records(stream: TextIO, *, separator: str) -> list[list[str]]:
 @contextlib.contextmanager
 def _open_text(path: str) -> Iterator[TextIO]:
     with open(path, "rb") as stored:
-        suffix = suffix_of(path)
-        content = io.BufferedReader(Unpacked(stored, suffix, shown=without_access(path))) if suffix else stored
-        # Letters that are not UTF-8 are somebody else's to complain of.
+        suffix = compression_suffix(path)
+        content = (
+            io.BufferedReader(DecompressedStream(stored, suffix, shown=without_access(path))) if suffix else stored
+        )
+        # Bytes that are not UTF-8 are reported when the rows are read.
         with io.TextIOWrapper(content, encoding="utf-8-sig", errors="replace", newline="") as text:
             yield text
 
@@ -113,18 +116,18 @@ def _unknown(path: str) -> SourceError:
     return SourceError(
         f"{path}: a file of an unknown kind, expected {', '.join(sorted(paths.KINDS))}, or one of these as .gz, .bz2, "
         ".xz or .zst",
-        remedy=_REMEDIES.get(suffix, "bring it into one of these kinds, or name other files by a glob"),
+        remedy=_REMEDIES.get(suffix, "convert it to one of these kinds, or name other files by a glob"),
     )
 
 
 def _glob(path: str, *, dataset: str) -> str:
-    """What names the files of one kind."""
+    """Return a glob for the files with the same suffix."""
     suffix = posixpath.basename(path).partition(".")[2]
     folder = dataset if os.path.isdir(dataset) else posixpath.dirname(path)
     return posixpath.join(folder, "**" if os.path.isdir(dataset) else "", f"*.{suffix.rpartition('.')[2]}")
 
 
-# What readers of other things know: pictures, sounds, molecules and so on.
+# Suffixes of readers that are not supported here: pictures, sounds, molecules and so on.
 _OTHERS = """
 .3g2 .3gp .afa .aiff .apng .asf .au .avi .avr .blp .bmp .bufr .bw .caf .cif .conll .conllu .cur .dcx .dds .dib
 .emf .ent .eps .eval .f4v .fa .faa .fasta .fastq .ffn .fit .fits .flac .flc .fli .flv .fna .fq .frn .ftc .ftu
@@ -134,28 +137,28 @@ _OTHERS = """
 .ras .raw .rf64 .rgb .rgba .sd2 .sds .sgi .stl .svx .tar .tga .tif .tiff .toml .tsfile .vda .voc .vortex .vst
 .w64 .wav .wavex .webm .webp .wma .wmf .wmv .wve .xbm .xi .xml .xpm
 """
-# The reader of each suffix, by the name that `datasets` has for it; those that are not ours have none.
+# The reader of each suffix by its name in `datasets`; an empty name for those that are not supported here.
 READERS = {
     ".csv": "csv", ".tsv": "tsv", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet",
     ".geoparquet": "parquet", ".gpq": "parquet", ".arrow": "arrow", ".txt": "text",
     **dict.fromkeys(_OTHERS.split(), ""),
 }  # fmt: skip
 _ALLOWED = frozenset({*READERS, ".zip", ".idx", ".manifest", ".txn"})
-# What is counted last.
+# Files that `datasets` counts only if there are no others.
 _METADATA = frozenset({"instruction.md", "latest_version_hint.json", "metadata.csv", "metadata.jsonl",
                        "metadata.parquet", "task.toml"})  # fmt: skip
-# Where as many files have one suffix as another.
+# The order of suffixes that equally many files have.
 _FAVOURITES = (".parquet", ".lance", ".vortex", ".arrow", ".jsonl", ".json", ".csv")
 
 
-def known(name: str) -> bool:
+def has_reader(name: str) -> bool:
     """Whether `datasets` has a reader for a file of this name."""
     return any(suffix in _ALLOWED for suffix in _suffixes(name))
 
 
-def read_of(splits: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The files of each split that would be read; empty if `datasets` would refuse them all: it wants one reader."""
-    seen = {split: [name for name in names if known(name)] for split, names in splits.items()}
+def read_by_datasets(splits: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the files of each split that `datasets` would read; empty if no single reader serves all splits."""
+    seen = {split: [name for name in names if has_reader(name)] for split, names in splits.items()}
     chosen = {split: _reader(names) for split, names in seen.items()}
     if len(set(chosen.values())) != 1 or None in chosen.values():
         return {}

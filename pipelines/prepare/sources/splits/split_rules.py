@@ -1,18 +1,17 @@
-"""Which split each file of a folder belongs to, by the rules of `datasets`: a dataset has the same splits here as with
-`load_dataset`.
+"""The split of each file of a folder, by the rules of `datasets`, so that splits are those of `load_dataset`.
 
-The first rule that fits any file holds for all of them:
+The first rule that fits any file is applied to all files:
 
-    1. data/NAME-00000-of-00001.*     split NAME, whatever it is
-    2. *.eval, task.toml              logs of evaluations, tasks of Harbor: nothing that is read here
+    1. data/NAME-00000-of-00001.*     split NAME, whatever NAME is
+    2. *.eval, task.toml              logs of evaluations and tasks of Harbor, which are not supported
     3. a folder named for a split     data/train/0.jsonl, my-test/a.csv
     4. a file named for a split       train.jsonl, en.valid.jsonl, part_test_0.csv
     5. everything else                split train
 
-A folder or a file is named for a split if one of the split's words stands in its name by itself, next to `-`, `.`, `_`,
-a blank, a digit, or nothing. (Source: https://huggingface.co/docs/datasets/repository_structure and
-`datasets.data_files`.) Where `datasets` would leave a data file out, read one twice or for two splits, read other files
-as well, or train on `TEST.jsonl`, it is refused here.
+A folder or file is named for a split if its name has one of the split's words, bounded by `-`, `.`, `_`, a blank, a
+digit, or the end of the name. (Source: https://huggingface.co/docs/datasets/repository_structure and
+`datasets.data_files`.) Folders for which `datasets` would leave a data file out, read one twice or for two splits, read
+other files as well, or train on `TEST.jsonl` are refused.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from tfrecord_io.errors import SourceError
 
 __all__ = ["by_split", "require_split_name"]
 
-# In the order in which `datasets` lists splits, and the files of each.
+# Words of each split; `datasets` lists splits and files in this order.
 _WORDS = {
     "train": ("train", "training"),
     "validation": ("validation", "valid", "dev", "val"),
@@ -39,43 +38,45 @@ _ELSEWHERE = {"logs": re.compile(r".*\.eval"), "test": re.compile(r"(.*/)?(task\
 _IN_FOLDER = ("(.*/)?{word}/.*", "(.*/)?{word}{apart}[^/]*/.*", "(.*/)?[^/]*{apart}{word}/.*",
               "(.*/)?[^/]*{apart}{word}{apart}[^/]*/.*")  # fmt: skip
 _IN_FILE = ("(.*/)?{word}{apart}[^/]*", "(.*/)?[^/]*{apart}{word}{apart}[^/]*")
-# Of `datasets`; split names become file names too.
+# The names that `datasets` allows; SPLIT_NAME is for names that become parts of file names.
 _SPLIT_NAME = re.compile(r"\w+(\.\w+)*")
 
 
-def by_split(names: Sequence[str], *, place: str) -> dict[str, list[str]]:
-    """The data files of each split, in the order in which `datasets` reads them. `names` are all files that it would
-    look at, as paths below the folder `place`.
+def by_split(names: Sequence[str], *, where: str) -> dict[str, list[str]]:
+    """Return the data files of each split, in the order in which `datasets` reads them.
 
-    Raises: SourceError if `datasets` would read others of them, or one of them twice.
+    `names` are the paths, below a folder, of all files that `datasets` would consider. `where` names the folder in
+    messages.
+
+    Raises: SourceError if `datasets` would read other files, or one of them twice.
     """
     names = sorted(names)
     data = [name for name in names if paths.kind_of(name)]
-    by_name = _named(data)
+    by_name = _split_by_name(data)
     found = by_name or {"train": data}
-    _require_one_split_each(data, found, place=place)
+    _require_one_split_each(data, found, where=where)
     if not by_name:
-        _refuse_capitals(data, place=place)
-    theirs = file_kinds.read_of(found if data == names else _named(names) or {"train": names})
-    # Where they are of several kinds, that is what is to be said of them.
+        _refuse_capitals(data, where=where)
+    theirs = file_kinds.read_by_datasets(found if data == names else _split_by_name(names) or {"train": names})
+    # Files of several kinds are refused later, with a better message.
     if len({paths.kind_of(name) for name in data}) == 1 and theirs and theirs != found:
-        _refuse_others(theirs, found, place=place)
+        _refuse_others(theirs, found, where=where)
     for split in found:
-        require_split_name(split, place=place)
+        require_split_name(split, where=where)
     return found
 
 
-def require_split_name(split: str, *, place: str, saved: bool = False) -> None:
-    """Raises: SourceError for a name of a split that `datasets` would refuse, or that cannot be in that of a file."""
+def require_split_name(split: str, *, where: str, saved: bool = False) -> None:
+    """Raise SourceError for a split name that `datasets` would refuse, or that cannot be part of a file name."""
     if not SPLIT_NAME.match(split) or not (saved or _SPLIT_NAME.fullmatch(split)):
         raise SourceError(
-            f"{place}: split {split!r}, expected letters, digits, '_' or '.', as in a file name",
+            f"{where}: split {split!r}, expected letters, digits, '_' or '.', as in a file name",
             remedy="rename the split in the source",
         )
 
 
-def _named(names: Sequence[str]) -> dict[str, list[str]]:
-    """By the first rule that fits any file; empty where none does. A file that fits a rule twice is there twice."""
+def _split_by_name(names: Sequence[str]) -> dict[str, list[str]]:
+    """Apply the first of rules 1 to 4 that fits any file; empty if none does. A file may be listed twice."""
     return _sharded(names) or _elsewhere(names) or _matching(names, _IN_FOLDER) or _matching(names, _IN_FILE)
 
 
@@ -96,7 +97,7 @@ def _elsewhere(names: Sequence[str]) -> dict[str, list[str]]:
 
 
 def _matching(names: Sequence[str], forms: Sequence[str]) -> dict[str, list[str]]:
-    """By the words of each split, each in every form: the order of the files follows that of the patterns."""
+    """Match every word of each split in every form; files are in the order of the patterns that they match."""
     found: dict[str, list[str]] = {}
     for split, words in _WORDS.items():
         matched: list[str] = []
@@ -109,7 +110,7 @@ def _matching(names: Sequence[str], forms: Sequence[str]) -> dict[str, list[str]
     return found
 
 
-def _require_one_split_each(names: Sequence[str], found: Mapping[str, Sequence[str]], *, place: str) -> None:
+def _require_one_split_each(names: Sequence[str], found: Mapping[str, Sequence[str]], *, where: str) -> None:
     of: dict[str, list[str]] = {name: [] for name in names}
     for split, files in found.items():
         for name in files:
@@ -117,34 +118,34 @@ def _require_one_split_each(names: Sequence[str], found: Mapping[str, Sequence[s
     for name, splits in of.items():
         if len(several := dict.fromkeys(splits)) > 1:
             raise SourceError(
-                f"{place}: {name} belongs to the splits {' and '.join(several)} by its name, expected one of them",
+                f"{where}: {name} belongs to the splits {' and '.join(several)} by its name, expected one split",
                 remedy="rename the file or its folder so that its name has the word of one split only",
             )
         if len(splits) > 1:
             raise SourceError(
-                f"{place}: {name} has the word of split {splits[0]} twice; `datasets` would read it twice",
+                f"{where}: {name} has the word of split {splits[0]} twice; `datasets` would read it twice",
                 remedy="rename the file or its folder so that its name has the word of the split once",
             )
         if not splits:
             raise SourceError(
-                f"{place}: {name} belongs to no split by its name, while other files belong to {', '.join(found)}; "
-                "`datasets` would leave it out without a word",
-                remedy="name just the files that you want, or rename this one, such as train-extra.jsonl",
+                f"{where}: {name} belongs to no split by its name, while other files belong to {', '.join(found)}; "
+                "`datasets` would silently leave it out",
+                remedy="name only the files that you want, or rename this one, such as train-extra.jsonl",
             )
 
 
-def _refuse_capitals(names: Sequence[str], *, place: str) -> None:
-    if meant := _named([name.lower() for name in names]):
+def _refuse_capitals(names: Sequence[str], *, where: str) -> None:
+    if meant := _split_by_name([name.lower() for name in names]):
         lowered = next(iter(next(iter(meant.values()))))
         name = next(name for name in names if name.lower() == lowered)
         raise SourceError(
-            f"{place}: {name} has a split's name in capitals, which `datasets` takes for none: every row would be in "
-            "split train",
+            f"{where}: {name} has a split's name in capitals, which `datasets` ignores: every row would be in split "
+            "train",
             remedy="rename files and folders to lower case, such as test.jsonl",
         )
 
 
-def _refuse_others(theirs: Mapping[str, Sequence[str]], ours: Mapping[str, Sequence[str]], *, place: str) -> None:
+def _refuse_others(theirs: Mapping[str, Sequence[str]], ours: Mapping[str, Sequence[str]], *, where: str) -> None:
     here = {name for files in ours.values() for name in files}
     there = {name for files in theirs.values() for name in files}
     if more := sorted(there - here):
@@ -152,6 +153,6 @@ def _refuse_others(theirs: Mapping[str, Sequence[str]], ours: Mapping[str, Seque
     else:
         what = f"`datasets` would leave out {sorted(here - there)[0]}" if here - there else "its splits are not clear"
     raise SourceError(
-        f"{place}: {what}",
+        f"{where}: {what}",
         remedy="move it elsewhere or rename it, or name the data files by a glob, as in '**/*.jsonl'",
     )

@@ -184,7 +184,7 @@ def test_rows_on_the_hub_take_a_request_for_each_range_and_no_other(server: _Ser
     [
         (401, "the hub refuses access (status 401); ask for access on the page of the dataset, then set HF_TOKEN"),
         (403, "the hub refuses access (status 403)"),
-        (404, "is gone, expected a file that was there"),
+        (404, "is gone, but existed when"),
     ],
 )
 @pytest.mark.slow

@@ -223,17 +223,17 @@ def test_a_hub_that_is_overloaded_is_waited_for(online: dict[str, dict[str, Any]
     [
         ("me/good@nope", "me/good: no such revision", "--revision"),
         ("me/missing", "me/missing: no such dataset", "for a private dataset set HF_TOKEN"),
-        ("me/gated", "me/gated: access to this dataset is gated", "ask for access on its page"),
+        ("me/gated", "me/gated: this dataset is gated", "ask for access on its page"),
         ("me/broken", "me/broken: the hub answered with an error (Server error '500", "try again later"),
         ("me/busy", "me/busy: the hub answered with an error (", "try again later"),
-        ("me/script", "me/script: made by a script of its own", "--revision refs/convert/parquet"),
+        ("me/script", "me/script: this dataset is made by a script", "--revision refs/convert/parquet"),
         ("me/empty", "me/empty: no data file, expected .arrow", "by a glob"),
         ("me/pickled", "me/pickled: no data file, expected .arrow", "by a glob"),
         ("me/card@fr", "me/card: no configuration 'fr', expected en, de", "--config"),
         ("me/good@en", "me/good: no configuration 'en', expected default", "leave --config out"),
         ("a/b/c", "a/b/c: no such file or folder", "a dataset of the hub has the form USER/NAME"),
         ("hf://datasets/me/card/none", "me/card: no file none", "check the path"),
-        ("hf://datasets/me", "hf://datasets/me: no dataset of the hub", "hf://datasets/USER/NAME"),
+        ("hf://datasets/me", "hf://datasets/me: not a dataset of the hub", "hf://datasets/USER/NAME"),
     ],
 )
 def test_each_failure_has_its_message_and_remedy(
@@ -287,7 +287,7 @@ def test_offline_another_revision_is_never_passed_off_as_the_one_asked_for(
 @pytest.mark.slow
 def test_offline_a_part_of_a_dataset_is_not_taken_for_all_of_it(offline: dict[str, dict[str, Any]]) -> None:
     assert "the hub cannot be reached offline" in offline["me/other"]["message"]
-    assert "whether all of its files are in the hub's cache is not known" in offline["me/plain"]["message"]
+    assert "cannot tell whether all of its files are in the hub's cache" in offline["me/plain"]["message"]
     assert "or name the folder" in offline["me/plain"]["message"]
 
 

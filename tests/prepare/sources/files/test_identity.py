@@ -14,10 +14,10 @@ import xxhash
 from fsspec.implementations.memory import MemoryFileSystem
 
 from pipelines.prepare.sources.files import folder_listing, identity
-from pipelines.prepare.sources.files.folder_listing import Found
+from pipelines.prepare.sources.files.folder_listing import ListedFile
 from tfrecord_io.errors import SourceError
 
-FILES = [Found(path=f"memory://digests/{index}", name=str(index), size=index) for index in range(40)]
+FILES = [ListedFile(path=f"memory://digests/{index}", name=str(index), size=index) for index in range(40)]
 
 
 @pytest.fixture
@@ -30,14 +30,14 @@ def remote() -> Iterator[MemoryFileSystem]:
     fs.store.clear()
 
 
-def known(files: Sequence[Found]) -> list[dict[str, Any]]:
-    return [entry for _, entry in identity.known(files, kind="text")]
+def known(files: Sequence[ListedFile]) -> list[dict[str, Any]]:
+    return [entry for _, entry in identity.identify(files, kind="text")]
 
 
 def test_a_local_file_is_known_by_all_of_its_bytes(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_bytes(b"x" * 5_000_000)
-    ((data, entry),) = identity.known([folder_listing.local_file(str(path), name="a.txt")])
+    ((data, entry),) = identity.identify([folder_listing.local_file(str(path), name="a.txt")])
     digest = xxhash.xxh3_128(path.read_bytes()).hexdigest()
     assert entry == {"name": "a.txt", "bytes": 5_000_000, "xxh3": digest}
     assert (data.version, data.size, data.kind) == (f"xxh3:{digest}", 5_000_000, "text")
@@ -64,7 +64,7 @@ def test_what_a_listing_says_is_not_asked_for_again(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(MemoryFileSystem, "info", None)
     info = {"size": 3, "md5Hash": "m==", "etag": "e", "generation": "17"}
     found = folder_listing.remote_file("memory://digests/a.txt", info, name="a.txt")
-    ((data, entry),) = identity.known([found])
+    ((data, entry),) = identity.identify([found])
     assert entry == {"name": "a.txt", "bytes": 3, "mark": "m=="}
     assert data.version == "17"
 
@@ -86,7 +86,7 @@ def test_services_are_asked_many_at_a_time(remote: MemoryFileSystem, monkeypatch
     ("error", "cause"),
     [
         (PermissionError("denied"), "cannot be read: denied"),
-        (FileNotFoundError("gone"), "no such file, though it was listed"),
+        (FileNotFoundError("gone"), "was listed, but is gone"),
     ],
 )
 def test_what_a_service_says_is_an_error_with_a_remedy(
@@ -120,4 +120,4 @@ def test_a_service_that_does_not_answer_is_an_error(remote: MemoryFileSystem, mo
 def test_a_local_file_that_may_not_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(SourceError, match="folder"):
-        known([Found(path=str(tmp_path / "folder"), name="folder", size=1, stamp=1)])
+        known([ListedFile(path=str(tmp_path / "folder"), name="folder", size=1, stamp=1)])

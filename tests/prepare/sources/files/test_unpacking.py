@@ -12,7 +12,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.prepare.sources.files.byte_ranges import Unpacked, suffix_of
+from pipelines.prepare.sources.files.byte_ranges import DecompressedStream, compression_suffix
 from tests.prepare.sources.ingest.ingesting import PACKERS
 from tfrecord_io.errors import SourceError
 
@@ -21,7 +21,7 @@ TEXT = b"".join(random.Random(1).randbytes(30).hex().encode() + b"\n" for _ in r
 
 
 def unpacked(packed: bytes, suffix: str) -> bytes:
-    with io.BufferedReader(Unpacked(io.BytesIO(packed), suffix, shown="a")) as stream:
+    with io.BufferedReader(DecompressedStream(io.BytesIO(packed), suffix, shown="a")) as stream:
         return stream.read()
 
 
@@ -46,7 +46,7 @@ def test_any_cut_is_an_error(suffix: str) -> None:
 
 @pytest.mark.parametrize("suffix", PACKED)
 def test_what_follows_a_stream_and_is_none_is_an_error(suffix: str) -> None:
-    with pytest.raises(SourceError, match=r"a: cannot be unpacked: .* at about byte "):
+    with pytest.raises(SourceError, match=r"a: cannot be decompressed: .* at about byte "):
         unpacked(PACKERS[suffix](TEXT) + b"garbage, and some more of it", suffix)
 
 
@@ -75,7 +75,7 @@ def test_a_zst_with_a_checksum_is_checked() -> None:
 @pytest.mark.parametrize("pack", [PACKERS[".gz"], PACKERS[".zst"]])
 def test_what_was_made_to_be_large_is_unpacked_piece_by_piece(pack: Callable[[bytes], bytes]) -> None:
     suffix = ".gz" if pack is PACKERS[".gz"] else ".zst"
-    stream = io.BufferedReader(Unpacked(io.BytesIO(pack(bytes(64 << 20))), suffix, shown="a"))
+    stream = io.BufferedReader(DecompressedStream(io.BytesIO(pack(bytes(64 << 20))), suffix, shown="a"))
     assert stream.read(1000) == bytes(1000)
 
 
@@ -84,4 +84,4 @@ def test_what_was_made_to_be_large_is_unpacked_piece_by_piece(pack: Callable[[by
     [("a.jsonl.gz", ".gz"), ("A.TXT.ZST", ".zst"), ("https://h/a.csv.xz?sig=1", ".xz"), ("a.jsonl", ""), ("gz", "")],
 )
 def test_the_name_says_how_a_file_is_packed(path: str, expected: str) -> None:
-    assert suffix_of(path) == expected
+    assert compression_suffix(path) == expected

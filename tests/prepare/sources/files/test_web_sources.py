@@ -127,7 +127,7 @@ def test_a_host_without_an_address_is_named() -> None:
 
 def test_two_addresses_of_one_name_are_refused(server: str) -> None:
     """What tells them apart would be in the query alone, which is never shown."""
-    with pytest.raises(SourceError, match=r"/train\.jsonl: named twice, with other queries"):
+    with pytest.raises(SourceError, match=r"/train\.jsonl: named twice, with different queries"):
         resolve(
             SourceConfig(
                 dataset=f"{server}/train.jsonl?{SIGNATURE}", more_paths=(f"{server}/train.jsonl?{SIGNATURE}1",)

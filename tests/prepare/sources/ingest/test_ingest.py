@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.sources.files.data_files import DataFile, Listing
+from pipelines.prepare.sources.files.data_files import DataFile, SourceListing
 from pipelines.prepare.sources.formats.groups import Groups
 from pipelines.prepare.sources.formats.row_files import MOST_BYTES, MOST_ROWS, even_batches
 from pipelines.prepare.sources.ingest import ingest, ingest_receipts, ingest_tasks
@@ -168,10 +168,10 @@ def test_the_first_error_ends_the_others(tmp_path: Path) -> None:
     assert not list((tmp_path / "rows").glob(".partial*"))
 
 
-def listing(**changes: object) -> Listing:
+def listing(**changes: object) -> SourceListing:
     file = DataFile(path="/a/b.jsonl", name="b.jsonl", kind="json", size=5, version="xxh3:1", stamp=7)
     splits = {"train": [dataclasses.replace(file, **changes)]}  # type: ignore[arg-type]
-    return Listing(kind="files", splits=splits, identity={"files": []})
+    return SourceListing(kind="files", splits=splits, identity={"files": []})
 
 
 def test_the_folder_is_that_of_the_content_wherever_it_lies() -> None:

@@ -94,7 +94,7 @@ def test_a_reader_of_any_kind_says_that_a_file_was_cut_off(name: str, kind: File
     path = tmp_path / f"{name}.zst"
     path.write_bytes(PACKERS[".zst"]("\n".join(lines).encode())[:-50])
     error = refused([data_file(path, kind)], tmp_path, pa.schema({"text": pa.string()}))
-    assert error.cause.startswith(f"{path}: cannot be unpacked: it ends in the middle")
+    assert error.cause.startswith(f"{path}: cannot be decompressed: it ends in the middle")
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in PACKERS if suffix])
@@ -104,7 +104,7 @@ def test_a_packed_file_that_was_cut_off_is_an_error(suffix: str, kept: float, tm
     path = tmp_path / f"a.txt{suffix}"
     path.write_bytes(packed[: int(kept * len(packed)) if kept > 0 else -1])
     error = refused([data_file(path, "text")], tmp_path, pa.schema({"text": pa.string()}))
-    assert error.cause.startswith(f"{path}: cannot be unpacked: it ends in the middle, at about byte ")
+    assert error.cause.startswith(f"{path}: cannot be decompressed: it ends in the middle, at about byte ")
 
 
 @pytest.mark.parametrize("suffix", [suffix for suffix in PACKERS if suffix])

@@ -110,7 +110,7 @@ def test_parts_of_a_remote_file_have_the_rows_of_the_whole(tmp_path: Path) -> No
 def test_a_remote_file_that_was_cut_off_is_an_error(packed: str, tmp_path: Path) -> None:
     (task,) = made(remote(in_memory(f"a.jsonl{packed}", PACKERS[packed](json_lines(*ROWS)))), tmp_path)
     short = remote(in_memory(f"b.jsonl{packed}", PACKERS[packed](json_lines(*ROWS))[:-9]))
-    with pytest.raises(SourceError, match=rf"b\.jsonl{packed}: cannot be unpacked: it ends in the middle"):
+    with pytest.raises(SourceError, match=rf"b\.jsonl{packed}: cannot be decompressed: it ends in the middle"):
         ingest.run(dataclasses.replace(task, file=short))
 
 

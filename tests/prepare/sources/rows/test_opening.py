@@ -158,8 +158,8 @@ def test_a_split_of_empty_parquet_files_is_left_out_and_said(tmp_path: Path, cap
     ("name", "content", "reason"),
     [
         ("bad.jsonl", _jsonl(TEXTS) + b'{"text": "a"\n', "row 30: no JSON object"),
-        ("bad.jsonl.gz", b"not packed", "cannot be unpacked"),
-        ("bad.jsonl.zst", b"not packed", "cannot be unpacked"),
+        ("bad.jsonl.gz", b"not packed", "cannot be decompressed"),
+        ("bad.jsonl.zst", b"not packed", "cannot be decompressed"),
         ("bad.parquet", b"PAR1 no it is not" * 10, "no Parquet file"),
         ("bad.arrow", b"ARROW1 no it is not" * 10, "cannot be read|no Arrow file"),
         ("bad.csv", b'text,0\n"a",1\n"b",2,3\n', "line 3"),

@@ -60,22 +60,22 @@ REFUSED = [
     (TWO, "fr", "no configuration 'fr', expected en, de", "choose one of them"),
     (TWO, "ed", "no configuration 'ed', expected en, de", "choose one of them"),
     ("license: mit\n", "en", "no configuration 'en', expected default", "leave --config out"),
-    ("configs: 3\n", None, "the dataset card cannot be understood: configs, expected a list", "mend it"),
-    ("configs:\n- data_files: a\n", None, "cannot be understood: configs, expected a list in which each", "mend it"),
-    ("configs: [\n", None, "README.md: the dataset card cannot be understood: while parsing", "mend it"),
-    ("- a\n", None, "README.md: the dataset card cannot be understood: list at its top", "mend it"),
-    ("configs:\n- config_name: a\n  data_files: 3\n", None, "data_files, expected a pattern", "mend it"),
+    ("configs: 3\n", None, "the dataset card cannot be understood: configs, expected a list", "correct it"),
+    ("configs:\n- data_files: a\n", None, "cannot be understood: configs, expected a list of entries", "correct it"),
+    ("configs: [\n", None, "README.md: the dataset card cannot be understood: while parsing", "correct it"),
+    ("- a\n", None, "README.md: the dataset card cannot be understood: list at the top level", "correct it"),
+    ("configs:\n- config_name: a\n  data_files: 3\n", None, "data_files, expected a pattern", "correct it"),
     (
         "configs:\n- config_name: a\n  data_files:\n  - {split: b, path: a.jsonl}\n  - {split: b, path: b.jsonl}\n",
         None,
-        "split 'b' is there twice",
-        "mend it",
+        "split 'b' is listed twice",
+        "correct it",
     ),
     (
         TWO.replace("name: en", "name: default") + "  default: true\n",
         "de",
         "default and de are both the default",
-        "mend it",
+        "correct it",
     ),
     ("configs:\n- config_name: a\n  data_files: none.jsonl\n", None, "names none.jsonl, but there is no", "glob"),
     ("configs:\n- config_name: a\n  data_files: 'x*.jsonl'\n", None, r"names x\*.jsonl, but there is no", "glob"),
@@ -132,7 +132,7 @@ def test_a_card_that_cannot_be_followed_is_refused(
 def test_a_card_names_nothing_but_what_is_below_it(tmp_path: Path, key: str, path: str) -> None:
     (tmp_path / "secret.jsonl").write_text('{"text": "secret"}\n')
     folder = _with_card(tmp_path / "folder", f"configs:\n- config_name: a\n  {key}: {path}\n")
-    with pytest.raises(SourceError, match=r"expected something below|no such data file|no data file"):
+    with pytest.raises(SourceError, match=r"expected a path below|no such data file|no data file"):
         ours(folder)
 
 

@@ -21,7 +21,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.files.data_files import Listing
+from pipelines.prepare.sources.files.data_files import SourceListing
 from pipelines.prepare.sources.splits.resolve import resolve
 from tests import building
 from tfrecord_io.errors import SourceError
@@ -30,11 +30,11 @@ TEXTS = [f"row {index} é" for index in range(30)]
 ROW = b'{"text": "a"}\n'
 
 
-def _resolve(dataset: Path | str, *more: Path | str, **options: Any) -> Listing:
+def _resolve(dataset: Path | str, *more: Path | str, **options: Any) -> SourceListing:
     return resolve(SourceConfig(dataset=str(dataset), more_paths=tuple(map(str, more)), **options))
 
 
-def _paths(listing: Listing, folder: Path | None = None) -> dict[str, list[str]]:
+def _paths(listing: SourceListing, folder: Path | None = None) -> dict[str, list[str]]:
     """Where the files of each split are, below a folder."""
     return {
         split: [os.path.relpath(file.path, folder) if folder else file.path for file in files]
@@ -101,7 +101,7 @@ def test_a_link_beside_its_file_is_not_read_again(
     (tmp_path / "data/again").symlink_to(tmp_path / "elsewhere")
     found = _resolve(tmp_path / "data" / dataset)
     assert _paths(found, tmp_path / "data") == {"train": ["b.jsonl", "c.jsonl"]}
-    assert "a.jsonl: a link to a file that is read anyway" in caplog.text
+    assert "a.jsonl: left out, a link to another file" in caplog.text
 
 
 def test_a_folder_is_searched_in_depth_without_hidden_files_and_metadata(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_manifest_alone_does_not_make_a_folder_an_output(tmp_path: Path) -> No
 def test_an_output_is_no_source_itself(tmp_path: Path) -> None:
     _write(tmp_path, "manifest.json", "features.json", "x-train-00000-of-00001.tfrecord")
     with pytest.raises(
-        SourceError, match=r"a dataset that a build made, .*; name the files that it is to be made from"
+        SourceError, match=r"the output of a build, .*; name the files that the dataset is to be made from"
     ):
         _resolve(tmp_path)
 
@@ -188,7 +188,7 @@ def test_a_path_that_is_not_there_is_a_clear_error(tmp_path: Path, name: str) ->
 
 def test_a_glob_of_folders_alone_is_an_error(tmp_path: Path) -> None:
     _write(tmp_path, "a/x.jsonl", "b/x.jsonl")
-    with pytest.raises(SourceError, match="only folders, expected files"):
+    with pytest.raises(SourceError, match="matches folders only, expected files"):
         _resolve(tmp_path / "*")
 
 
@@ -256,13 +256,13 @@ def test_a_misspelt_path_is_answered_with_the_nearest_one(tmp_path: Path) -> Non
 def test_several_names_are_files(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="imdb: no such file; only files can be named together"):
         _resolve(_write(tmp_path, "a.jsonl") / "a.jsonl", "imdb")
-    with pytest.raises(SourceError, match="an address of the hub among others"):
+    with pytest.raises(SourceError, match="an address of the hub with other paths"):
         _resolve(tmp_path / "a.jsonl", "hf://datasets/me/data/a.jsonl")
 
 
 @pytest.mark.parametrize(
     ("option", "cause"),
-    [({"config": "en"}, "no configuration 'en'|--config chooses"), ({"revision": "main"}, "--revision belongs to hub")],
+    [({"config": "en"}, "no configuration 'en'|--config chooses"), ({"revision": "main"}, "--revision is for hub")],
 )
 @pytest.mark.parametrize("named", ["folder", "saved", "file"])
 def test_options_that_choose_nothing_are_refused(
@@ -388,7 +388,7 @@ def test_one_listing_tells_all_of_a_remote_folder(memory: MemoryFileSystem, monk
     assert not [path for path in asked if path.endswith(".jsonl")]
 
 
-def _resolve_with(monkeypatch: pytest.MonkeyPatch, find: Any, info: Any) -> Listing:
+def _resolve_with(monkeypatch: pytest.MonkeyPatch, find: Any, info: Any) -> SourceListing:
     monkeypatch.setattr(MemoryFileSystem, "find", find)
     monkeypatch.setattr(MemoryFileSystem, "info", info)
     return _resolve("memory://data")

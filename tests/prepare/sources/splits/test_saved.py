@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.files.data_files import Listing
+from pipelines.prepare.sources.files.data_files import SourceListing
 from pipelines.prepare.sources.splits.resolve import resolve
 from tfrecord_io.errors import SourceError
 
@@ -25,11 +25,11 @@ def _dataset(texts: Sequence[str] = TEXTS, **options: Any) -> datasets.Dataset:
     return datasets.Dataset.from_dict({"text": list(texts)}, **options)
 
 
-def _resolve(folder: Path | str) -> Listing:
+def _resolve(folder: Path | str) -> SourceListing:
     return resolve(SourceConfig(dataset=str(folder)))
 
 
-def _texts(listing: Listing, split: str = "train") -> list[str]:
+def _texts(listing: SourceListing, split: str = "train") -> list[str]:
     tables = [pa.ipc.open_stream(pa.OSFile(file.path)).read_all() for file in listing.splits[split]]
     return [text for table in tables for text in table["text"].to_pylist()]
 
@@ -105,11 +105,11 @@ def test_a_remote_one_is_the_same(tmp_path: Path, remote: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
-        ({"_data_files": [{"filename": "../../x.arrow"}]}, "train/../../x.arrow is not there"),
-        ({"_data_files": [{"filename": "/etc/passwd"}]}, "/etc/passwd is not there"),
+        ({"_data_files": [{"filename": "../../x.arrow"}]}, "train/../../x.arrow is missing"),
+        ({"_data_files": [{"filename": "/etc/passwd"}]}, "/etc/passwd is missing"),
         ({"_data_files": [{}]}, "a data file without a name"),
         ({"_data_files": None}, "no list of data files"),
-        ({"_indices_data_files": [{"filename": "i.arrow"}]}, "in another order"),
+        ({"_indices_data_files": [{"filename": "i.arrow"}]}, "reordered by an indices file"),
     ],
 )
 def test_a_folder_that_is_not_whole_is_refused(tmp_path: Path, changes: dict[str, Any], cause: str) -> None:
@@ -133,5 +133,5 @@ def test_what_is_no_json_is_named(tmp_path: Path, name: str, content: bytes) -> 
 def test_a_split_whose_state_is_gone_is_named(tmp_path: Path) -> None:
     datasets.DatasetDict({"train": _dataset(), "test": _dataset()}).save_to_disk(tmp_path / "saved")
     os.remove(tmp_path / "saved/test/state.json")
-    with pytest.raises(SourceError, match=r"test/state\.json is not as .*: it is not there"):
+    with pytest.raises(SourceError, match=r"test/state\.json is not as .*: it is missing"):
         _resolve(tmp_path / "saved")

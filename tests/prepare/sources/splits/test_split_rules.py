@@ -164,7 +164,7 @@ def test_every_suffix_has_the_reader_that_it_has_for_datasets() -> None:
 def test_a_name_in_capitals_is_refused(tmp_path: Path, names: list[str]) -> None:
     """`datasets` takes all of them for training rows."""
     write(tmp_path, names)
-    with pytest.raises(SourceError, match="a split's name in capitals, which `datasets` takes for none") as caught:
+    with pytest.raises(SourceError, match="a split's name in capitals, which `datasets` ignores") as caught:
         ours(tmp_path)
     assert "lower case" in caught.value.remedy
     assert theirs(tmp_path) == {"train": sorted(names)}
