@@ -152,7 +152,7 @@ def _shard_size(work: Work, made: SplitPlan, index: int) -> int:
     data = [
         records.encode_framed(columns, job.spec.schema_of(group.length)).data
         for group in length_groups(builder)
-        for columns in group.builder.chunks(shard_writer.generator(job, task, length=group.length))
+        for columns in group.builder.chunks(shard_writer.shuffle_rng(job, task, length=group.length))
     ]
     return sum(_stored(job, data))
 

@@ -127,7 +127,7 @@ def _which(count: int) -> str:
 def _shard_rows(dataset: ReopenedDataset, task: ShardTask, *, ledger: Ledger, length: int | None) -> _ShardRows:
     """`ledger` counts the task's rejected rows; `length` is that of the shard's rows, where there are several."""
     usable = _usable_rows(dataset, task, ledger=ledger)
-    rng = shard_writer.generator(dataset.job, task, length=length)
+    rng = shard_writer.shuffle_rng(dataset.job, task, length=length)
     if layout_of(dataset.job.spec.layout).one_record and length is None:
         return _ShardRows(numbers=usable, lineage=_one_by_one(permuted(len(usable), rng)))
     (group,) = (each for each in length_groups(_tokenized(dataset, task)) if each.length == length)

@@ -316,5 +316,5 @@ def test_a_part_that_unpacks_to_very_much_is_refused(planned: Any, monkeypatch: 
 def test_a_plan_that_has_a_row_twice_is_refused_before_it_is_gone_on_with(tmp_path: Path) -> None:
     job = job_in(tmp_path)
     header = plan_files.write(job, plan_of([[(0, 50)], [(40, 90)]], rows=100), GROUPS)
-    with pytest.raises(FormatError, match="the shards have not the rows of the ranges, from row 40 on"):
+    with pytest.raises(FormatError, match="the shards do not have the rows of the ranges, from row 40 on"):
         plan_files.require_whole(job, header)

@@ -260,7 +260,7 @@ def test_a_block_is_small_beside_a_shard(row_bytes: float, shard_bytes: int, row
     ],
 )
 def test_shards_that_have_other_rows_than_the_ranges_are_refused(spans: Any, row: int) -> None:
-    with pytest.raises(ValueError, match=rf"the shards have not the rows of the ranges, from row {row} on"):
+    with pytest.raises(ValueError, match=rf"the shards do not have the rows of the ranges, from row {row} on"):
         require_partition(((0, 10),), np.array(spans))
 
 
