@@ -184,7 +184,7 @@ def _usable_batches(
 ) -> Iterator[_Batch]:
     """Yield the task's usable rows in batches, rejecting the others."""
     num_bytes = _BATCH_BYTES if encoder.reference is None else _FAST_BATCH_BYTES
-    for first, batch in clock.waiting("read", batches(job, task.split, task.found, num_bytes=num_bytes)):
+    for first, batch in clock.waiting("read", batches(job, task.split, task.located, num_bytes=num_bytes)):
         gathered.rows_in += batch.num_rows
         rows, reasons = extract(batch, job.spec.columns, first=first)
         gathered.rejected.add(batch, reasons, np.arange(first, first + batch.num_rows))
@@ -203,7 +203,7 @@ def _require_usable_batches(task: ShardTask, job: Job, rejected: RejectedRows) -
 
 def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
     """Return the error of a task with a row that cannot be used, where none may be rejected."""
-    pieces = task.found
+    pieces = task.located
     piece = int(np.flatnonzero((pieces.starts <= row.row) & (row.row < pieces.starts + pieces.counts))[0])
     file = pieces.files[int(pieces.file[piece])]
     inside = f" in {without_access(file.path)}" if file.format == "parquet" else ""

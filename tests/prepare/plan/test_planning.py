@@ -42,7 +42,7 @@ def _blocks(sizes: Sequence[int], weights: Sequence[float], gaps: Sequence[int] 
 def _plan(blocks: Blocks, **options: Any) -> SplitPlan:
     ranges = tuple(zip(blocks.starts.tolist(), blocks.stops.tolist(), strict=True))
     return plan_split(
-        blocks, **{"split": "train", "origin": "train", "ranges": ranges, "seed": 0, "shuffle": True, **options}
+        blocks, **{"split": "train", "source_split": "train", "ranges": ranges, "seed": 0, "shuffle": True, **options}
     )
 
 
