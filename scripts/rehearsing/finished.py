@@ -33,7 +33,7 @@ def _commit(folder: pathlib.Path, *, num_shards: int) -> dict[str, float]:
     (split,) = resolved.source.splits.values()
     plan = SplitPlan(
         split=split.name,
-        origin=split.origin,
+        source_split=split.source_split,
         ranges=split.ranges,
         predicted_bytes=num_shards,
         starts=np.arange(num_shards),

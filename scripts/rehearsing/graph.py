@@ -38,7 +38,7 @@ def graph_bytes(resolved: Resolved, *, num_tasks: int, num_files: int) -> int:
     )
     tasks = [ShardTask(split=split, index=index, count=num_tasks, num_rows=1) for index in range(num_tasks)]
     graph = beam.Pipeline(runner="FnApiRunner")
-    pipeline._add_shards(graph, resolved.job, tasks, arguments, threads=None, sign="sign")
+    pipeline._add_shards(graph, resolved.job, tasks, arguments, threads=None, started_file="sign")
     return len(graph.to_runner_api().SerializeToString())
 
 

@@ -46,7 +46,7 @@ def made_source(*, groups: int, files: int) -> SplitSource:
     file = np.arange(groups) * files // groups
     return SplitSource(
         name="train",
-        origin="train",
+        source_split="train",
         groups=Groups(
             files=tuple(
                 StoredFile(
@@ -79,7 +79,7 @@ def planned(job: Job, source: SplitSource, *, shards: int) -> SplitPlan:
     return plan_split(
         found.blocks,
         split=source.name,
-        origin=source.origin,
+        source_split=source.source_split,
         ranges=source.ranges,
         shard_bytes=shard_bytes,
         seed=job.spec.seed,
@@ -121,7 +121,7 @@ class _Job:
     def __init__(self, root: pathlib.Path, split: SplitSource) -> None:
         self.root, self.seed, self.shuffle, self.compression = str(root), 0, True, "none"
         self.columns = ColumnPlan(texts=("text",))
-        self.splits = {split.name: JobSplit(origin=split.origin, ranges=split.ranges, reader=split.reader)}
+        self.splits = {split.name: JobSplit(source_split=split.source_split, ranges=split.ranges, reader=split.reader)}
 
     def work_path(self, *parts: str) -> str:
         """A path in the job's own folder."""
@@ -151,7 +151,7 @@ def _read(folder: pathlib.Path, *, groups: int) -> dict[str, float]:
     """What a worker does first; and what the launcher does that goes on with the plan of an earlier run."""
     source = SplitSource(
         name="train",
-        origin="train",
+        source_split="train",
         groups=Groups.joined([]),
         ranges=((0, groups * ROWS),),
         reader=RowReader(split="train", types=_TYPES),
@@ -169,7 +169,7 @@ def _read(folder: pathlib.Path, *, groups: int) -> dict[str, float]:
     return {
         "task_seconds": found - started,
         "task_bytes": of_task,
-        "task_pieces": len(task.found),
+        "task_pieces": len(task.located),
         "whole_seconds": time.perf_counter() - found,
         "shards": header.num_shards,
     }

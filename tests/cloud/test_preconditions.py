@@ -224,9 +224,9 @@ class TestJobs:
     def test_a_shard_that_was_not_there_at_the_start_is_not_deleted(self, gcs: Gcs, bucket: str, job: Resolved) -> None:
         shard, before = job.job.shard_name(first_task(job)), gcs.names(bucket)
         paths = shard_files.paths(job.job, shard)
-        shard_files.delete(job.job, shard, seen=dict.fromkeys(paths, 0))
+        shard_files.delete(job.job, shard, generations=dict.fromkeys(paths, 0))
         assert gcs.names(bucket) == before
-        shard_files.delete(job.job, shard, seen=storage.generations(paths))
+        shard_files.delete(job.job, shard, generations=storage.generations(paths))
         assert len(gcs.names(bucket)) == len(before) - 2
 
     def test_a_delayed_worker_of_the_same_job_does_no_harm(

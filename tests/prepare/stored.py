@@ -63,7 +63,7 @@ def parquet(
         found.append(stored.parquet(path, part, rows=group_rows, **options))
     return SplitSource(
         name=name,
-        origin=name,
+        source_split=name,
         groups=stored.in_place(*found, columns=table.column_names),
         ranges=tuple(ranges or ((0, table.num_rows),)),
         reader=RowReader(split=name, types=table.schema),
@@ -129,7 +129,7 @@ def planned(work: Work, sample: sampling.Sample, *, shard_bytes: int, split: str
     return plan_split(
         found.blocks,
         split=split,
-        origin=source.origin,
+        source_split=source.source_split,
         ranges=source.ranges,
         shard_bytes=shard_bytes,
         seed=work.job.spec.seed,
@@ -152,7 +152,7 @@ def _shard_size(work: Work, made: SplitPlan, index: int) -> int:
     data = [
         records.encode_framed(columns, job.spec.schema_of(group.length)).data
         for group in length_groups(builder)
-        for columns in group.builder.chunks(shard_writer.generator(job, task, length=group.length))
+        for columns in group.builder.chunks(shard_writer.shuffle_rng(job, task, length=group.length))
     ]
     return sum(_stored(job, data))
 

@@ -199,7 +199,7 @@ def job_in(folder: Path) -> Any:
     """As much of a job as its plan takes, with the file that says that it is there."""
     job = SimpleNamespace(
         root=str(folder),
-        splits={"train": SimpleNamespace(ranges=RANGES, origin="train")},
+        splits={"train": SimpleNamespace(ranges=RANGES, source_split="train")},
         work_path=lambda *parts: str(folder.joinpath(".prep", "f", *parts)),
     )
     storage.write_bytes(job.work_path(reservation.JOB_FILE), b"{}")
@@ -250,7 +250,7 @@ def test_any_part_of_a_plan_is_refused_or_has_the_rows_of_its_shards(tmp_path: P
     assert [task.num_rows for task in tasks] == HEADER_DOCUMENT["rows"]
     rows = collections.Counter(row for task in tasks for row in rows_of(task.row_ranges))
     assert rows == collections.Counter(rows_of(RANGES))
-    assert all(max(task.found.file) < len(task.found.files) for task in tasks)
+    assert all(max(task.located.file) < len(task.located.files) for task in tasks)
 
 
 def rows_of(row_ranges: Any) -> Iterator[int]:

@@ -86,13 +86,13 @@ class ReopenedDataset:
 
     def pieces(self, split: str, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
         """Where rows of a split are now."""
-        return self.rows[self.job.splits[split].origin].pieces(row_ranges)
+        return self.rows[self.job.splits[split].source_split].pieces(row_ranges)
 
     def locate(self, split: str, row: int) -> tuple[str | None, int]:
         """The file with row `row` of a split, and the row's number there, from 0; for a hub dataset None and `row`."""
         if self.manifest.source["kind"] == "hub":
             return None, row
-        file, file_row = self.rows[self.job.splits[split].origin].locate(row)
+        file, file_row = self.rows[self.job.splits[split].source_split].locate(row)
         return without_access(file.path), file_row
 
 
@@ -200,13 +200,16 @@ def _require_same(identity: Mapping[str, Any], manifest: Manifest, *, root: str)
 
 def _rows(root: str, manifest: Manifest, asked: _Asked, found: OpenedSource) -> dict[str, RowsOnDemand]:
     """The rows of each of the source's splits that are in the dataset."""
-    names = {selected.origin: name for name, selected in asked.splits.items()}
-    if gone := [origin for origin in names if origin not in found.listing.splits]:
+    names = {selected.source_split: name for name, selected in asked.splits.items()}
+    if gone := [source_split for source_split in names if source_split not in found.listing.splits]:
         raise FingerprintMismatchError(
             f"{root}: the source has no split {gone[0]!r} any more", remedy="name the source with --source"
         )
-    folder = {origin: plan_files.folder(root, manifest.fingerprint, name) for origin, name in names.items()}
-    return {origin: RowsOnDemand(found, origin, plan_files.read_file_rows(folder[origin])) for origin in names}
+    folder = {source_split: plan_files.folder(root, manifest.fingerprint, name) for source_split, name in names.items()}
+    return {
+        source_split: RowsOnDemand(found, source_split, plan_files.read_file_rows(folder[source_split]))
+        for source_split in names
+    }
 
 
 def _readers(
@@ -214,18 +217,18 @@ def _readers(
 ) -> tuple[dict[str, RowReader], dict[str, Columns]]:
     """What reads the rows of the source's splits, through the user's functions, and the columns they then have."""
     readers, columns = {}, {}
-    for origin in rows:
-        reader = RowReader(split=origin, types=found.types(origin), addresses=found.addresses)
-        readers[origin], columns[origin] = reader, found.columns[origin]
+    for source_split in rows:
+        reader = RowReader(split=source_split, types=found.types(source_split), addresses=found.addresses)
+        readers[source_split], columns[source_split] = reader, found.columns[source_split]
         if functions:
-            changes, columns[origin] = changes_of(
+            changes, columns[source_split] = changes_of(
                 tuple(functions),
-                found.columns[origin],
-                _samples(reader, rows[origin]),
-                split=origin,
-                rows=rows[origin].num_rows,
+                found.columns[source_split],
+                _samples(reader, rows[source_split]),
+                split=source_split,
+                rows=rows[source_split].num_rows,
             )
-            readers[origin] = dataclasses.replace(reader, changes=changes)
+            readers[source_split] = dataclasses.replace(reader, changes=changes)
     return readers, columns
 
 
@@ -293,7 +296,11 @@ def _splits(asked: _Asked, readers: Mapping[str, RowReader], plan: ColumnPlan) -
     nowhere = Groups.joined([])
     chosen = {
         name: SplitSource(
-            name=name, origin=each.origin, groups=nowhere, ranges=each.ranges, reader=readers[each.origin]
+            name=name,
+            source_split=each.source_split,
+            groups=nowhere,
+            ranges=each.ranges,
+            reader=readers[each.source_split],
         )
         for name, each in asked.splits.items()
         if name not in held
@@ -305,12 +312,14 @@ def _splits(asked: _Asked, readers: Mapping[str, RowReader], plan: ColumnPlan) -
 def _selected(manifest: Manifest, name: str) -> Selected:
     """Raises: KeyError or ValueError if the manifest doesn't say which rows it are."""
     spans = tuple((count(start), count(stop)) for start, stop in map(items, items(manifest.source["splits"][name])))
-    return Selected(name=name, origin=manifest.source.get("origins", {}).get(name, name), ranges=spans)
+    return Selected(name=name, source_split=manifest.source.get("origins", {}).get(name, name), ranges=spans)
 
 
 def _header(root: str, manifest: Manifest, selected: Selected, split: str, *, tasks: int) -> PlanHeader:
     folder = plan_files.folder(root, manifest.fingerprint, split)
-    header = plan_files.read_header_in(folder, split=split, origin=selected.origin, ranges=selected.ranges, root=root)
+    header = plan_files.read_header_in(
+        folder, split=split, source_split=selected.source_split, ranges=selected.ranges, root=root
+    )
     if header is None:
         raise FormatError(f"{storage.join(folder, 'plan.json')}: no such file", remedy=_NO_PLAN)
     if header.num_shards != tasks:

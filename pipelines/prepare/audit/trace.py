@@ -79,7 +79,7 @@ class Tracer:
         task = made_by.task_of(shard)
         rejecting = made_by.by_task()[task][0].ledger
         rows = self._shard_rows(dataset.task(split, task), ledger=rejecting, length=entry.length)
-        origin = dataset.job.splits[split].origin
+        origin = dataset.job.splits[split].source_split
         return Traced(
             split=split,
             shard=entry.name,
@@ -127,7 +127,7 @@ def _which(count: int) -> str:
 def _shard_rows(dataset: ReopenedDataset, task: ShardTask, *, ledger: Ledger, length: int | None) -> _ShardRows:
     """`ledger` counts the task's rejected rows; `length` is that of the shard's rows, where there are several."""
     usable = _usable_rows(dataset, task, ledger=ledger)
-    rng = shard_writer.generator(dataset.job, task, length=length)
+    rng = shard_writer.shuffle_rng(dataset.job, task, length=length)
     if layout_of(dataset.job.spec.layout).one_record and length is None:
         return _ShardRows(numbers=usable, lineage=_one_by_one(permuted(len(usable), rng)))
     (group,) = (each for each in length_groups(_tokenized(dataset, task)) if each.length == length)
@@ -163,7 +163,7 @@ def _usable_rows(dataset: ReopenedDataset, task: ShardTask, *, ledger: Ledger) -
 def _rows_that_stay(dataset: ReopenedDataset, task: ShardTask, *, left_out: Mapping[str, int]) -> np.ndarray:
     """Row numbers int64 [N] of those that are not left out on purpose, which is asked again."""
     stay = [np.zeros(0, np.int64)]
-    for first, batch in shard_writer.batches(dataset.job, task.split, task.found):
+    for first, batch in shard_writer.batches(dataset.job, task.split, task.located):
         codes = codes_of(batch)
         stay.append(first + (np.arange(batch.num_rows) if codes is None else np.flatnonzero(codes == 0)))
     rows = np.concatenate(stay)
@@ -180,7 +180,7 @@ def _tokenized(dataset: ReopenedDataset, task: ShardTask) -> Builder:
     """The shard as it was before it was laid out."""
     encoder = dataset.open_encoder()
     builder = encoder.builder()
-    for first, batch in shard_writer.batches(dataset.job, task.split, task.found):
+    for first, batch in shard_writer.batches(dataset.job, task.split, task.located):
         rows, _ = extraction.extract(batch, dataset.job.spec.columns, first=first)
         builder.add(encoder.encode(rows))
     return builder

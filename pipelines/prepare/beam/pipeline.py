@@ -2,11 +2,11 @@
 
     embedded        Create([all keys]) |             WriteShards | ToList | Commit
     other runners   Create(keys)       | Reshuffle | WriteShard  | ToList | Commit
-    before that     Create(lists)      | ReadTasks | Reshuffle   | Ingest              where a source has to be ingested
+    before that     Create(lists)      | ReadTasks | Reshuffle   | Ingest              if the source must be ingested
 
 A key names a task, whose rows the worker looks up in the plan. The embedded default is Beam's in-memory mode, which
-opens no port: its one element holds every key, and threads of our own make the shards. The work releases the GIL, and
-a pool of processes would import and load everything once for each of them.
+opens no port: its one element holds every key, and our own threads make the shards. Threads suffice since the work
+releases the GIL; a pool of processes would import and load everything once for each process.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from tfrecord_io.errors import OutputError, PrepError
 
 __all__ = ["run", "run_ingest"]
 
-# The temporary file of a worker's first sign, swept away by the next run if nobody else does.
-_FIRST_SIGN = f"{storage.PARTIAL}first-sign"
+# The temporary file by which the first worker says that it has started; the next run sweeps it away if it is left.
+_STARTED_FILE = f"{storage.PARTIAL}first-sign"
 
 
 def run(
@@ -55,19 +55,20 @@ def run(
     workers: int | None,
     beam_args: Sequence[str],
 ) -> None:
-    """Makes the shards of `tasks` and commits. `encoder` is the launcher's own, for workers that are its threads.
+    """Make the shards of `tasks` and commit. `encoder` is the launcher's own, for workers that are its threads.
 
-    Raises: the PrepError of a worker as it was; PrepError for whatever else ends a job of other processes.
+    Raises: the PrepError of a worker as it was; PrepError for whatever else ends a Beam job of other processes.
     """
     options = parse(beam_args, workers=workers)
+    threads = None
     if is_embedded(options):
         share_encoder(job, encoder)
-    threads = take_threads(options) if is_embedded(options) else None
+        threads = take_threads(options)
 
-    def add(pipeline: beam.Pipeline, sign: str | None) -> None:
-        _add_shards(pipeline, job, tasks, arguments, threads=threads, sign=sign)
+    def add_steps(pipeline: beam.Pipeline, started_file: str | None) -> None:
+        _add_shards(pipeline, job, tasks, arguments, threads=threads, started_file=started_file)
 
-    _run(options, add, work=_Work(root=job.root, folder=job.work_path(), name=job.name, completes=True))
+    _run(options, add_steps, work=_Work(root=job.root, folder=job.work_path(), name=job.name, completes=True))
     if own_files.read_manifest(job.root) is None:
         raise OutputError(
             f"{job.root}: the job is done, but there is no manifest.json here",
@@ -84,29 +85,29 @@ def run_ingest(
     workers: int | None,
     beam_args: Sequence[str],
 ) -> None:
-    """Ingests on the runner's workers what `tasks` name, into `folder`; they find their tasks in lists there.
+    """Ingest `tasks` into `folder` on the runner's workers, which read their tasks from lists there.
 
     Raises: as `run`.
     """
     lists = ingest_tasks.write_lists(tasks, folder=folder)
 
-    def add(pipeline: beam.Pipeline, sign: str | None) -> None:
+    def add_steps(pipeline: beam.Pipeline, started_file: str | None) -> None:
         _ = (
             pipeline
             | "Lists" >> beam.Create(lists, reshuffle=False)
             | "ReadTasks" >> beam.FlatMap(ingest_tasks.read_list)
             | "Reshuffle" >> beam.Reshuffle()
-            | "Ingest" >> beam.ParDo(Ingest(root=root, versions=packaging.versions(), sign=sign))
+            | "Ingest" >> beam.ParDo(Ingest(root=root, versions=packaging.versions(), started_file=started_file))
         )
 
     work = _Work(root=root, folder=folder, name=f"{name}-ingest", completes=False)
-    _run(parse(beam_args, workers=workers), add, work=work)
+    _run(parse(beam_args, workers=workers), add_steps, work=work)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Work:
-    """What a Beam job works at: a folder of its own in the output `root`, and a name for people. Whether it `completes`
-    the dataset.
+    """What a Beam job works on: its own `folder` in the output `root`, a `name` for people, and whether its end
+    `completes` the dataset.
     """
 
     root: str
@@ -116,39 +117,38 @@ class _Work:
 
 
 def _run(options: PipelineOptions, add_steps: Callable[[beam.Pipeline, str | None], None], *, work: _Work) -> None:
-    """Runs a pipeline to its end; `add_steps` is told where workers are to leave a first sign, if they are to."""
+    """Run a pipeline to its end. `add_steps` gets the path of the file by which a worker says that it has started, if
+    it should.
+    """
+    # Other runners see to it themselves that workers start, and may take their time.
+    started_file = storage.join(work.folder, _STARTED_FILE) if runner_name(options) == PORTABLE else None
+    on_dataflow = dataflow.is_chosen(options)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
-        if dataflow.is_chosen(options):
+        if on_dataflow:
             dataflow.prepare(options, name=work.name, work=f"{work.root} {work.folder}", folder=folder)
-        # Runners of other systems see to it themselves that workers begin, and may take their time.
-        sign = storage.join(work.folder, _FIRST_SIGN) if runner_name(options) == PORTABLE else None
         pipeline = open_pipeline(options)
-        add_steps(pipeline, sign)
-        _run_to_end(pipeline, options, sign=sign, work=work)
-
-
-def _run_to_end(pipeline: beam.Pipeline, options: PipelineOptions, *, sign: str | None, work: _Work) -> None:
-    monitor = dataflow.Monitor(options, completes=work.completes) if dataflow.is_chosen(options) else None
-    try:
-        with (
-            waiting.held_back(),
-            job_servers.running(pipeline, options),
-            _explained(in_threads=is_embedded(options)),
-        ):
-            waiting.until_done(
-                lambda: monitor.started(pipeline.run()) if monitor else pipeline.run(),
-                has_begun=(lambda: storage.exists(sign)) if sign else None,
-            )
-    except KeyboardInterrupt:
-        if monitor and (error := monitor.interrupted()):
-            raise error from None
-        raise
-    finally:
-        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
-        if monitor:
-            monitor.close()
-        if sign:
-            storage.delete(sign, inside=work.root)
+        add_steps(pipeline, started_file)
+        monitor = dataflow.Monitor(options, completes=work.completes) if on_dataflow else None
+        try:
+            with (
+                waiting.held_back(),
+                job_servers.running(pipeline, options),
+                _as_prep_error(in_threads=is_embedded(options)),
+            ):
+                waiting.until_done(
+                    lambda: monitor.started(pipeline.run()) if monitor else pipeline.run(),
+                    has_begun=(lambda: storage.exists(started_file)) if started_file else None,
+                )
+        except KeyboardInterrupt:
+            if monitor and (error := monitor.interrupted()):
+                raise error from None
+            raise
+        finally:
+            shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
+            if monitor:
+                monitor.close()
+            if started_file:
+                storage.delete(started_file, inside=work.root)
 
 
 def _add_shards(
@@ -158,27 +158,23 @@ def _add_shards(
     arguments: CommitArguments,
     *,
     threads: int | None,
-    sign: str | None,
+    started_file: str | None,
 ) -> None:
-    """With `threads`, shards are made on so many of this process, else by the runner's workers."""
+    """Add the steps that make shards: on `threads` of this process, or on the runner's workers if that is None."""
     keys = [plan_files.key_of(task) for task in tasks]
     if threads:
-        write = WriteShards(job, threads=min(threads, len(keys)))
-        receipts = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False) | "WriteShards" >> beam.ParDo(write)
+        elements = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False)
+        receipts = elements | "WriteShards" >> beam.ParDo(WriteShards(job, threads=min(threads, len(keys))))
     else:
-        each = WriteShard(job, versions=packaging.versions(), sign=sign)
-        receipts = (
-            pipeline
-            | "Tasks" >> beam.Create(keys, reshuffle=False)
-            | "Reshuffle" >> beam.Reshuffle()
-            | "WriteShard" >> beam.ParDo(each)
-        )
+        write = WriteShard(job, versions=packaging.versions(), started_file=started_file)
+        elements = pipeline | "Tasks" >> beam.Create(keys, reshuffle=False) | "Reshuffle" >> beam.Reshuffle()
+        receipts = elements | "WriteShard" >> beam.ParDo(write)
     _ = receipts | "Collect" >> beam.combiners.ToList() | "Commit" >> beam.ParDo(Commit(job, arguments))
 
 
 @contextlib.contextmanager
-def _explained(*, in_threads: bool) -> Iterator[None]:
-    """Turns what Beam raises into the error behind it. A bug stays what it is where its traceback comes through."""
+def _as_prep_error(*, in_threads: bool) -> Iterator[None]:
+    """Raise the error behind one that Beam raises. A bug in this process keeps its own traceback."""
     with FAILURES.watched() as seen:
         try:
             yield

@@ -33,7 +33,7 @@ _encoders: dict[str, BatchEncoder] = {}
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CommitArguments:
-    """What the commit needs to know beside the job."""
+    """What the commit needs besides the job."""
 
     items: Mapping[str, Any]
     identity: Mapping[str, Any]
@@ -42,34 +42,29 @@ class CommitArguments:
 
 class WriteShard(beam.DoFn):
     """Makes one shard from its task. The job travels; the tokenizer is loaded where it is used, once for all threads
-    of a process if it can serve several at once."""
+    of a process if it can serve several at once.
+    """
 
-    def __init__(self, job: Job, *, versions: Mapping[str, str] | None = None, sign: str | None = None) -> None:
+    def __init__(self, job: Job, *, versions: Mapping[str, str] | None = None, started_file: str | None = None) -> None:
         self._job = job
         self._versions = versions or {}
-        self._sign = sign
+        self._started_file = started_file
         self._encoder: BatchEncoder | None = None
 
     def setup(self) -> None:
-        """Loads the tokenizer, once for each worker."""
+        """Load the tokenizer, once for each worker."""
         with FAILURES.remembered():
-            packaging.require_versions(self._versions)
-            if self._sign:
-                storage.write_bytes(self._sign, b"", inside=self._job.root)
+            _start_worker(self._versions, self._started_file, root=self._job.root)
             self._encoder = _shared_encoder(self._job)
 
     def process(self, key: TaskKey) -> Iterator[Receipt]:
-        """One task's key in, one receipt out."""
-        receipt, clock = self.make(key)
-        _count(receipt, clock)
-        yield receipt
-
-    def make(self, key: TaskKey) -> tuple[Receipt, Stopwatch]:
-        """The task's receipt, and how long its stages took."""
+        """Take the key of one task, yield one receipt."""
         assert self._encoder is not None, "Beam calls setup before process"
         clock = Stopwatch()
         with FAILURES.remembered():
-            return shard_writer.write(plan_files.task_of(self._job, key), self._job, self._encoder, clock=clock), clock
+            receipt = shard_writer.write(plan_files.task_of(self._job, key), self._job, self._encoder, clock=clock)
+        _count(receipt, clock)
+        yield receipt
 
 
 class WriteShards(beam.DoFn):
@@ -80,33 +75,36 @@ class WriteShards(beam.DoFn):
         self._threads = threads
 
     def process(self, keys: Sequence[TaskKey]) -> Iterator[Receipt]:
-        """The tasks' keys in, their receipts out, in the order in which they are done.
+        """Take the keys of all tasks, yield their receipts in the order in which they are done.
 
-        After an error no further task begins; those at work are waited for, so that nobody writes to the output when
+        After an error no further task begins. Tasks under way are waited for, so that nobody writes to the output once
         this returns.
         """
         own = threading.local()
 
         def make(key: TaskKey) -> tuple[Receipt, Stopwatch]:
-            if not hasattr(own, "each"):  # not every tokenizer can serve several threads
-                own.each = WriteShard(self._job)
-                own.each.setup()
-            return own.each.make(key)
+            clock = Stopwatch()
+            with FAILURES.remembered():
+                if not hasattr(own, "encoder"):  # not every tokenizer can serve several threads
+                    own.encoder = _shared_encoder(self._job)
+                return shard_writer.write(
+                    plan_files.task_of(self._job, key), self._job, own.encoder, clock=clock
+                ), clock
 
         with concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="shard") as pool:
-            making = [pool.submit(make, key) for key in keys]
+            futures = [pool.submit(make, key) for key in keys]
             try:
-                for made in concurrent.futures.as_completed(making):
-                    receipt, clock = made.result()
+                for done in concurrent.futures.as_completed(futures):
+                    receipt, clock = done.result()
                     _count(receipt, clock)  # Beam's metrics belong to the thread that it calls
                     yield receipt
             finally:
-                for each in making:
-                    each.cancel()
+                for future in futures:
+                    future.cancel()
 
 
 def _count(receipt: Receipt, clock: Stopwatch) -> None:
-    """Beam's metrics of a task: counters, and the milliseconds of each stage as distributions."""
+    """Report a task to Beam's metrics: counters, and the milliseconds of each stage as distributions."""
     for name, number in (
         ("rows", receipt.ledger.rows_in),
         ("rejected", sum(receipt.ledger.unusable.values())),
@@ -124,20 +122,18 @@ def _count(receipt: Receipt, clock: Stopwatch) -> None:
 class Ingest(beam.DoFn):
     """Makes the ingested copy of one file, or of a part of it."""
 
-    def __init__(self, *, root: str, versions: Mapping[str, str], sign: str | None = None) -> None:
+    def __init__(self, *, root: str, versions: Mapping[str, str], started_file: str | None = None) -> None:
         self._root = root
         self._versions = versions
-        self._sign = sign
+        self._started_file = started_file
 
     def setup(self) -> None:
-        """Compares versions, once for each worker."""
+        """Compare versions, once for each worker."""
         with FAILURES.remembered():
-            packaging.require_versions(self._versions)
-            if self._sign:
-                storage.write_bytes(self._sign, b"", inside=self._root)
+            _start_worker(self._versions, self._started_file, root=self._root)
 
     def process(self, task: IngestTask) -> Iterator[int]:
-        """A task in, its rows out."""
+        """Take a task, yield the number of its rows."""
         with FAILURES.remembered():
             receipt = ingest.run(task, addresses={})
         Metrics.counter(dataflow.NAMESPACE, "rows_ingested").inc(receipt.num_rows)
@@ -145,14 +141,14 @@ class Ingest(beam.DoFn):
 
 
 class Commit(beam.DoFn):
-    """Commits when every shard is made, even if the launcher is gone by then."""
+    """Commits once every shard is made, even if the launcher is gone by then."""
 
     def __init__(self, job: Job, arguments: CommitArguments) -> None:
         self._job = job
         self._arguments = arguments
 
     def process(self, receipts: list[Receipt]) -> Iterator[str]:
-        """The receipts of this run in (earlier runs' are in the job's folder), the fingerprint out."""
+        """Take the receipts of this run (those of earlier runs are in the job's folder), yield the fingerprint."""
         arguments = self._arguments
         with FAILURES.remembered():
             commit.commit(
@@ -162,6 +158,13 @@ class Commit(beam.DoFn):
                 max_error_rate=arguments.max_error_rate,
             )
         yield self._job.fingerprint
+
+
+def _start_worker(versions: Mapping[str, str], started_file: str | None, *, root: str) -> None:
+    """Compare this worker's versions with the launcher's, and write the file that says that a worker has started."""
+    packaging.require_versions(versions)
+    if started_file:
+        storage.write_bytes(started_file, b"", inside=root)
 
 
 def _shared_encoder(job: Job) -> BatchEncoder:

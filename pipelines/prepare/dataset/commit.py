@@ -170,13 +170,13 @@ def _engines(
 def _taken(job: Job, before: Manifest | None) -> dict[str, Any]:
     """Which rows each split has: ranges of the rows of its origin, which is named where it has another name."""
     known = before.source if before else {}
-    ranges, origins = dict(known.get("splits", {})), dict(known.get("origins", {}))
+    ranges, source_splits = dict(known.get("splits", {})), dict(known.get("origins", {}))
     for name, split in job.splits.items():
         ranges[name] = [list(span) for span in split.ranges]
-        origins.pop(name, None)
-        if split.origin != name:
-            origins[name] = split.origin
-    return {"splits": ranges, **({"origins": origins} if origins else {})}
+        source_splits.pop(name, None)
+        if split.source_split != name:
+            source_splits[name] = split.source_split
+    return {"splits": ranges, **({"origins": source_splits} if source_splits else {})}
 
 
 def _ledgers(splits: Mapping[str, Split]) -> dict[str, manifest.Ledger]:

@@ -29,9 +29,11 @@ _NOT_IN_NAMES = frozenset("\\\0")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class JobSplit:
-    """One split of the output: [start, stop) `ranges` of rows of the source's split `origin`, and how to read them."""
+    """One split of the output: [start, stop) `ranges` of rows of the source's split `source_split`, and how to read
+    them.
+    """
 
-    origin: str
+    source_split: str
     ranges: RowRanges
     reader: RowReader
 

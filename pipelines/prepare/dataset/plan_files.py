@@ -1,12 +1,11 @@
-"""Where plans are kept: a small file for a split, and a part for every 64 shards, of which a worker reads one.
+"""Plans on disk: one small file for a split, and a part for every 64 shards, so that a worker reads only its part.
 
-    graph     (split, index, count) of each shard: a few bytes
+    in the Beam graph                                         (split, index, count) of each shard: a few bytes
     OUT/.prep/FINGERPRINT/SPLIT/plan.json                     rows of each shard, digests of the parts; written last
-    OUT/.prep/FINGERPRINT/SPLIT/files.json                    rows of each stored file: where trace and repair look
+    OUT/.prep/FINGERPRINT/SPLIT/files.json                    rows of each stored file, for trace and repair
     OUT/.prep/FINGERPRINT/SPLIT/tasks-00000-DIGEST.arrow.zst  the pieces of shards 0 to 63, see `plan_parts`
 
-A part's name has its digest in it, so that it never changes: two jobs of one process, or one after the other, never
-take each other's.
+A part's name contains its digest, so that its content never changes, and no job takes a part of another.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.dataset.plan_parts import Part
 from pipelines.prepare.plan.planning import RowRanges, ShardTask, SplitPlan, require_partition
-from pipelines.prepare.sources.formats.groups import Groups, Pieces, StoredFile
+from pipelines.prepare.sources.formats.groups import Groups, StoredFile
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import NAME, SHA256, WRONG, count, items, mapping, text
@@ -40,7 +39,6 @@ __all__ = [
     "all_tasks",
     "folder",
     "key_of",
-    "pieces_of",
     "read_file_rows",
     "read_header",
     "read_header_in",
@@ -49,13 +47,13 @@ __all__ = [
     "write",
 ]
 
-# Split, index, count.
+# A task as plain values: split, index, count.
 TaskKey = tuple[str, int, int]
 
 _PART_SHARDS = 64
-# Where groups are tiny, and shards have very many of them, parts are of fewer shards.
+# A part has at most about this many pieces: fewer shards, if groups are tiny.
 _PART_PIECES = 1 << 18
-# A local file waits for its disk, and a remote one for its service.
+# Threads, since writing waits for the disk or the remote service.
 _WRITERS = 8
 _PARTS_HELD = 4
 
@@ -66,10 +64,10 @@ _lock = threading.Lock()
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanHeader:
-    """What plan.json says: the rows of each shard, and the SHA-256 of each part, which is of `part_shards` shards."""
+    """The content of plan.json: the rows of each shard, and the SHA-256 of each part, one for `part_shards` shards."""
 
     split: str
-    origin: str
+    source_split: str
     ranges: RowRanges
     predicted_bytes: int
     rows: tuple[int, ...]
@@ -78,21 +76,22 @@ class PlanHeader:
 
     @property
     def num_shards(self) -> int:
-        """How many shards there are."""
+        """Number of shards."""
         return len(self.rows)
 
     def to_json(self) -> dict[str, Any]:
-        """As plan.json holds it."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        """Return the JSON of plan.json."""
+        document = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {"origin": document.pop("source_split"), **document}
 
     @classmethod
     def from_json(cls, document: Any, *, place: str) -> PlanHeader:
-        """Raises: FormatError if `document` is not what `to_json` gave."""
+        """Parse what `to_json` gave. `place` names the file in errors. Raises: FormatError if it is something else."""
         try:
             fields = mapping(document)
             header = cls(
                 split=text(fields["split"], NAME),
-                origin=text(fields["origin"]),
+                source_split=text(fields["origin"]),
                 ranges=_row_ranges(fields["ranges"]),
                 predicted_bytes=count(fields["predicted_bytes"]),
                 rows=tuple(map(count, items(fields["rows"]))),
@@ -105,7 +104,7 @@ class PlanHeader:
         return header
 
     def _check(self) -> None:
-        """Raises: ValueError."""
+        """Raise ValueError if the numbers contradict each other."""
         rows = sum(stop - start for start, stop in self.ranges)
         if not self.rows or min(self.rows) < 1 or sum(self.rows) != rows:
             raise ValueError(f"shards of {sum(self.rows)} rows, expected the {rows} of the ranges")
@@ -114,17 +113,17 @@ class PlanHeader:
 
 
 def key_of(task: ShardTask) -> TaskKey:
-    """What a task is known by, as plain values."""
+    """Return the key of a task, from which `task_of` finds it again."""
     return task.split, task.index, task.count
 
 
 def write(job: Job, plan: SplitPlan, groups: Groups) -> PlanHeader:
-    """Writes the plan of a split that has none, before any of its shards.
+    """Write the plan of a split that has none, before any of its shards.
 
-    Raises: OutputError if another job has left another plan meanwhile; on a local disk the lock keeps it away.
+    Raises: OutputError if another job has written another plan meanwhile (on a local disk the lock prevents that).
     """
     rows = plan.shard_rows
-    groups = dataclasses.replace(groups, files=tuple(_below(job.root, file) for file in groups.files))
+    groups = dataclasses.replace(groups, files=tuple(_relative(job.root, file) for file in groups.files))
     part_shards = _part_shards(plan, groups)
 
     def write_part(at: int) -> str:
@@ -138,7 +137,7 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> PlanHeader:
         parts = tuple(writers.map(write_part, range(-(-plan.num_shards // part_shards))))
     header = PlanHeader(
         split=plan.split,
-        origin=plan.origin,
+        source_split=plan.source_split,
         ranges=plan.ranges,
         predicted_bytes=plan.predicted_bytes,
         rows=tuple(rows.tolist()),
@@ -154,16 +153,18 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> PlanHeader:
 
 
 def read_header(job: Job, split: str) -> PlanHeader | None:
-    """The plan that an earlier run left, or None.
+    """Return the plan that an earlier run left, or None.
 
     Raises: FingerprintMismatchError if it was made for other rows of the split; FormatError if it is damaged.
     """
     asked = job.splits[split]
-    return read_header_in(job.work_path(split), split=split, origin=asked.origin, ranges=asked.ranges, root=job.root)
+    return read_header_in(
+        job.work_path(split), split=split, source_split=asked.source_split, ranges=asked.ranges, root=job.root
+    )
 
 
-def read_header_in(folder: str, *, split: str, origin: str, ranges: RowRanges, root: str) -> PlanHeader | None:
-    """The plan in the `folder` of a split, or None, if it is of these rows. Raises: as `read_header`."""
+def read_header_in(folder: str, *, split: str, source_split: str, ranges: RowRanges, root: str) -> PlanHeader | None:
+    """Return the plan in the `folder` of a split, or None; it must be of these rows. Raises: as `read_header`."""
     path = storage.join(folder, _HEADER)
     try:
         header = _parsed(storage.read_bytes(path), path)
@@ -171,35 +172,35 @@ def read_header_in(folder: str, *, split: str, origin: str, ranges: RowRanges, r
         return None
     if header.split != split:
         raise FormatError(f"{path}: the plan of split {header.split!r}, expected {split!r}", remedy=_START_OVER)
-    if (header.origin, header.ranges) != (origin, ranges):
+    if (header.source_split, header.ranges) != (source_split, ranges):
         raise FingerprintMismatchError(
-            f"{root}: split {split!r} was planned for the rows {_shown(header.origin, header.ranges)}, "
-            f"but now the rows {_shown(origin, ranges)} are asked for",
+            f"{root}: split {split!r} was planned for the rows {_shown(header.source_split, header.ranges)}, "
+            f"but now the rows {_shown(source_split, ranges)} are asked for",
             remedy="choose another --output, or start over with --overwrite",
         )
     return header
 
 
 def read_file_rows(folder: str) -> np.ndarray:
-    """The rows of each stored file of a split whose plan is in `folder`, int64 [F]. Raises: FormatError."""
+    """Return the rows of each stored file of a split whose plan is in `folder`, int64 [F]. Raises: FormatError."""
     path = _file_rows_path(folder)
     try:
         rows = [count(each) for each in items(mapping(json_fields.load(storage.read_bytes(path)))["rows"])]
     except (FileNotFoundError, *WRONG) as error:
         raise FormatError(
-            f"{path}: not there, or damaged: it says how many rows each file has",
+            f"{path}: missing or damaged; it says how many rows each file has",
             remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
         ) from error
     return np.array(rows, np.int64)
 
 
 def folder(root: str, fingerprint: str, split: str) -> str:
-    """Where the plan of a split is."""
+    """Return the folder with the plan of a split."""
     return storage.join(root, WORK_FOLDER, fingerprint, split)
 
 
 def all_tasks(header: PlanHeader) -> list[ShardTask]:
-    """One task for each shard, without its pieces."""
+    """Return one task for each shard, without its pieces."""
     return [
         ShardTask(split=header.split, index=index, count=header.num_shards, num_rows=rows)
         for index, rows in enumerate(header.rows)
@@ -207,9 +208,9 @@ def all_tasks(header: PlanHeader) -> list[ShardTask]:
 
 
 def require_whole(job: Job, header: PlanHeader) -> None:
-    """Reads all parts, for a job that goes on with a plan that it has not made.
+    """Read and check all parts, for a job that continues with a plan that it did not make.
 
-    Raises: OutputError if one is gone; FormatError if one is damaged, or they have not every row exactly once.
+    Raises: OutputError if one is gone; FormatError if one is damaged, or if they do not have every row exactly once.
     """
     with ThreadPoolExecutor(_WRITERS) as readers:
         spans = list(readers.map(lambda at: _part(job, header, at, read=_read_part).spans, range(len(header.parts))))
@@ -221,13 +222,7 @@ def require_whole(job: Job, header: PlanHeader) -> None:
 
 
 def task_of(job: Job, key: TaskKey) -> ShardTask:
-    """The task with its pieces. Raises: as `pieces_of`."""
-    pieces = pieces_of(job, key)
-    return ShardTask(split=key[0], index=key[1], count=key[2], num_rows=pieces.num_rows, pieces=pieces)
-
-
-def pieces_of(job: Job, key: TaskKey) -> Pieces:
-    """The rows of a task, and where they are.
+    """Return the task of a key, with its pieces.
 
     Raises: OutputError if there is no plan; FormatError if it is damaged, or another one.
     """
@@ -240,20 +235,21 @@ def pieces_of(job: Job, key: TaskKey) -> Pieces:
             f"{_header_path(job, split)}: the plan has {header.num_shards} shards, expected {num_shards}",
             remedy="run the same command again; finished shards are kept",
         )
-    with _lock:  # threads that come together for one part wait for the one that reads it
+    with _lock:  # threads that need one part at the same time wait for the one that reads it
         part = _part(job, header, index // header.part_shards, read=_cached_part)
     pieces = part.shard(index)
-    return dataclasses.replace(pieces, files=tuple(_from(job.root, file) for file in pieces.files))
+    pieces = dataclasses.replace(pieces, files=tuple(_absolute(job.root, file) for file in pieces.files))
+    return ShardTask(split=split, index=index, count=num_shards, num_rows=pieces.num_rows, pieces=pieces)
 
 
-def _below(root: str, file: StoredFile) -> StoredFile:
-    """With its path from the output on, if it is in there: a plan says the same wherever the output is."""
+def _relative(root: str, file: StoredFile) -> StoredFile:
+    """Make the path relative to the output if the file is in it, so that a plan does not depend on where that is."""
     inside = storage.join(root, "")
     path = file.path.removeprefix(inside)
     return file if path == file.path else dataclasses.replace(file, path=path)
 
 
-def _from(root: str, file: StoredFile) -> StoredFile:
+def _absolute(root: str, file: StoredFile) -> StoredFile:
     is_whole = "://" in file.path or os.path.isabs(file.path)
     return file if is_whole else dataclasses.replace(file, path=storage.join(root, file.path))
 
@@ -301,7 +297,7 @@ def _part_path(job: Job, split: str, at: int, digest: str) -> str:
 
 
 def _read_part(path: str, digest: str, first: int, rows: tuple[int, ...]) -> Part:
-    """Raises: FileNotFoundError; FormatError if it is not the part that was written, or damaged; OutputError."""
+    """Read one part. Raises: FileNotFoundError; FormatError if it is damaged or another one; OutputError."""
     content = storage.read_bytes(path)
     if (got := hashlib.sha256(content).hexdigest()) != digest:
         raise FormatError(f"{path}: has the digest {got:.16}, expected {digest:.16}", remedy=_START_OVER)
@@ -321,6 +317,6 @@ def _row_ranges(value: Any) -> RowRanges:
     return row_ranges
 
 
-def _shown(origin: str, ranges: Sequence[tuple[int, int]]) -> str:
+def _shown(source_split: str, ranges: Sequence[tuple[int, int]]) -> str:
     spans = "+".join(f"[{start}:{stop}]" for start, stop in ranges[:8])
-    return f"{origin}{spans}{' …' if len(ranges) > 8 else ''}"
+    return f"{source_split}{spans}{' …' if len(ranges) > 8 else ''}"

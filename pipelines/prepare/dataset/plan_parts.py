@@ -20,12 +20,12 @@ from tfrecord_io.format.json_fields import count, items, mapping, optional, text
 
 __all__ = ["DAMAGED", "Part", "decode", "encode"]
 
-# What `decode` raises for bytes that are no part.
+# The errors that `decode` raises for bytes that are not a part.
 DAMAGED = (*json_fields.WRONG, pa.ArrowException, OSError)
 
-# A part is unpacked in memory: 64 shards of a hundred pieces have 1 MB.
+# The most that a part may unpack to in memory; 64 shards of a hundred pieces have 1 MB.
 _MOST_BYTES = 256 << 20
-# With these, sums of what a part holds are within int64.
+# Bounds within which no sum over a part overflows int64.
 _MOST_COUNT, _MOST_START = 1 << 40, 1 << 62
 
 _TYPES = pa.schema(
@@ -43,7 +43,7 @@ _TYPES = pa.schema(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Part:
-    """The pieces of successive shards: those of shard `first` + i are from offsets[i] to offsets[i + 1]."""
+    """The pieces of successive shards: shard `first` + i has those from offsets[i] up to offsets[i + 1]."""
 
     first: int
     pieces: Pieces
@@ -51,11 +51,11 @@ class Part:
 
     @property
     def spans(self) -> np.ndarray:
-        """The row ranges of all pieces, int64 [P, 2]."""
+        """Row ranges of all pieces, int64 [P, 2]."""
         return np.stack([self.pieces.starts, self.pieces.starts + self.pieces.counts], axis=1)
 
     def shard(self, index: int) -> Pieces:
-        """The pieces of one shard."""
+        """Return the pieces of one shard."""
         inside = slice(int(self.offsets[index - self.first]), int(self.offsets[index - self.first + 1]))
         every = self.pieces
         used, file = np.unique(every.file[inside], return_inverse=True)
@@ -71,8 +71,8 @@ class Part:
 
 
 def encode(pieces: Pieces, *, first: int, rows: np.ndarray) -> bytes:
-    """The part with the pieces of the shards from `first` on, which have `rows` int64 [n] each."""
-    # A piece is in the shard that its last row is in.
+    """Return the bytes of a part: the pieces of the shards from `first` on, which have `rows` int64 [n] each."""
+    # A piece belongs to the shard that contains its last row.
     shard = first + np.searchsorted(np.cumsum(rows), np.cumsum(pieces.counts) - 1, "right")
     files = {str(number): _to_json(pieces.files[number]) for number in np.unique(pieces.file).tolist()}
     schema = _TYPES.with_metadata({"files": json.dumps(files)})
@@ -86,7 +86,7 @@ def encode(pieces: Pieces, *, first: int, rows: np.ndarray) -> bytes:
 
 
 def decode(content: bytes, *, first: int, rows: Sequence[int]) -> Part:
-    """The part that `encode` gave. Raises: one of `DAMAGED` if it is none, or of other shards than these."""
+    """Return the part that `encode` gave. Raises: one of `DAMAGED` if the bytes are not one, or of other shards."""
     schema, columns = _unpacked(content)
     files = {int(number): _from_json(value) for number, value in mapping(_files_of(schema)).items()}
     numbers = np.array(sorted(files), np.int64)
@@ -119,7 +119,7 @@ def _files_of(schema: pa.Schema) -> Any:
 
 
 def _offsets(columns: Mapping[str, np.ndarray], *, first: int, rows: Sequence[int]) -> np.ndarray:
-    """Where the pieces of each shard begin, int64 [n + 1]. Raises: ValueError if they have not its rows."""
+    """Return the offsets of each shard's pieces, int64 [n + 1]. Raises: ValueError if they do not have its rows."""
     shard, counts, starts = columns["shard"], columns["counts"], columns["starts"]
     if not len(shard) or min(int(columns[name].min()) for name in _TYPES.names) < 0 or counts.min() < 1:
         raise ValueError("no pieces, or pieces of no rows")

@@ -18,7 +18,7 @@ from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, count, mapping, text
 
-__all__ = ["Rejects", "read"]
+__all__ = ["RejectedRows", "read"]
 
 _ROW_BYTES = 4096
 # Of one line: its content is JSON text in JSON, where a byte may take six, and a chat template may have much to say.
@@ -26,7 +26,7 @@ _MOST_LINE_BYTES = 1 << 20
 _REMAKE = "run `prep-tfrecords verify --repair` on the dataset, which writes it again"
 
 
-class Rejects:
+class RejectedRows:
     """The rejected rows of one task, which reads `row_ranges`."""
 
     def __init__(self, row_ranges: RowRanges) -> None:

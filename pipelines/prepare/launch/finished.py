@@ -82,6 +82,6 @@ def _rows(request: OpenedRequest, manifest: Manifest) -> dict[str, int] | None:
 def _is_same(manifest: Manifest, selected: selection.Selected) -> bool:
     """Whether the dataset has the very rows that are asked for under this name."""
     source = manifest.source
-    origin = source.get("origins", {}).get(selected.name, selected.name)
+    source_split = source.get("origins", {}).get(selected.name, selected.name)
     ranges = [list(span) for span in selected.ranges]
-    return bool(origin == selected.origin and source["splits"].get(selected.name) == ranges)
+    return bool(source_split == selected.source_split and source["splits"].get(selected.name) == ranges)

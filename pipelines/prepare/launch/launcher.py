@@ -154,7 +154,7 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     plan = plan_split(
         expected.blocks,
         split=split,
-        origin=source.origin,
+        source_split=source.source_split,
         ranges=source.ranges,
         shard_bytes=task_bytes,
         seed=config.seed,

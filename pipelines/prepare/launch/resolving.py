@@ -220,7 +220,7 @@ def divided(
 def whole_split(name: str, groups: Groups, reader: RowReader) -> SplitSource:
     """All rows of a split of the source."""
     ranges = ((0, groups.total_rows),) if groups.total_rows else ()
-    return SplitSource(name=name, origin=name, groups=groups, ranges=ranges, reader=reader)
+    return SplitSource(name=name, source_split=name, groups=groups, ranges=ranges, reader=reader)
 
 
 def source_place(config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
@@ -285,7 +285,7 @@ def _job(
 
 def job_split(split: SplitSource) -> JobSplit:
     """What travels of a split."""
-    return JobSplit(origin=split.origin, ranges=split.ranges, reader=split.reader)
+    return JobSplit(source_split=split.source_split, ranges=split.ranges, reader=split.reader)
 
 
 def _with_lengths(

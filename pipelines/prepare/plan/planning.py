@@ -76,10 +76,10 @@ class ShardTask:
     @property
     def row_ranges(self) -> RowRanges:
         """The rows as [start, stop) ranges, in reading order."""
-        return row_ranges_of(self.found)
+        return row_ranges_of(self.located)
 
     @property
-    def found(self) -> Pieces:
+    def located(self) -> Pieces:
         """The pieces of a task that `plan_files.task_of` looked up."""
         assert self.pieces is not None, "plan_files.task_of looks them up"
         return self.pieces
@@ -93,7 +93,7 @@ class SplitPlan:
     """
 
     split: str
-    origin: str
+    source_split: str
     ranges: RowRanges
     predicted_bytes: int
     starts: np.ndarray
@@ -166,7 +166,7 @@ def plan_split(
     blocks: Blocks,
     *,
     split: str,
-    origin: str,
+    source_split: str,
     ranges: Sequence[tuple[int, int]],
     shard_bytes: int,
     seed: int,
@@ -185,7 +185,7 @@ def plan_split(
     found, offsets = _shards(starts, sizes, cuts, ascending=shuffle)
     return SplitPlan(
         split=split,
-        origin=origin,
+        source_split=source_split,
         ranges=tuple((int(start), int(stop)) for start, stop in ranges),
         predicted_bytes=round(total),
         starts=found[:, 0],

@@ -62,9 +62,9 @@ def choices(spec: ShardSpec, split: SplitSource) -> Iterator[Choice]:
     """Yield what to read; and, as long as filters leave no row of it, a larger choice to read instead."""
     share = split.reader.share
     times, larger = min(_MOST_TIMES, math.ceil(1 / share)), 1
-    found = cover(split.groups.ends, split.ranges)
+    covered = cover(split.groups.ends, split.ranges)
     while True:
-        yield _choose(spec, split, found, times=times * larger, larger=larger)
+        yield _choose(spec, split, covered, times=times * larger, larger=larger)
         if share == 1.0 or times * larger * ROWS >= split.num_rows:
             return
         larger *= _MOST_TIMES
@@ -83,7 +83,7 @@ def in_ranges(span: Sequence[int], ranges: Sequence[tuple[int, int]]) -> list[tu
     return found
 
 
-def _choose(spec: ShardSpec, split: SplitSource, found: Cover, *, times: int, larger: int) -> Choice:
+def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, larger: int) -> Choice:
     """Choose `times` as many rows as without filters, from `larger` times as many groups."""
     rng = np.random.default_rng([spec.seed, split_seed(split.name), 1])
     rows, most = _RUN_ROWS, ROWS
@@ -93,14 +93,14 @@ def _choose(spec: ShardSpec, split: SplitSource, found: Cover, *, times: int, la
     most *= times
     every = np.array([[0, split.num_rows]])
     # A batch of an ingested file is fetched with all its columns.
-    stored = np.maximum(split.groups.stored_bytes, split.groups.length)[found.groups]
+    stored = np.maximum(split.groups.stored_bytes, split.groups.length)[covered.groups]
     limit = larger * max(_MOST_BYTES, _SHARE * float(stored.sum()))
-    if len(found) <= larger * _MOST_GROUPS and stored.sum() <= larger * _MOST_BYTES:
+    if len(covered) <= larger * _MOST_GROUPS and stored.sum() <= larger * _MOST_BYTES:
         tokenized_ranges = _ranges_of(every, most, rows=rows, all_of_it=times > 1 and most >= split.num_rows, rng=rng)
         return Choice(read_ranges=every, tokenized_ranges=tokenized_ranges, clusters=tokenized_ranges[:, 0], whole=True)
-    chosen = _groups(found, stored, limit=limit, most=larger * _MOST_GROUPS, seed=(spec.seed, split_seed(split.name)))
-    stops = found.ends[chosen]
-    read_ranges = np.stack([stops - found.counts[chosen], stops], axis=1)
+    chosen = _groups(covered, stored, limit=limit, most=larger * _MOST_GROUPS, seed=(spec.seed, split_seed(split.name)))
+    stops = covered.ends[chosen]
+    read_ranges = np.stack([stops - covered.counts[chosen], stops], axis=1)
     tokenized_ranges = _ranges_of(
         read_ranges, max(1, round(most / len(read_ranges) / rows)) * rows, rows=rows, all_of_it=False, rng=rng
     )
@@ -113,13 +113,13 @@ def _choose(spec: ShardSpec, split: SplitSource, found: Cover, *, times: int, la
     return Choice(read_ranges=read_ranges, tokenized_ranges=tokenized_ranges, clusters=clusters)
 
 
-def _groups(found: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
+def _groups(covered: Cover, stored: np.ndarray, *, limit: float, most: int, seed: tuple[int, int]) -> np.ndarray:
     """Choose parts of the cover (ascending indices), one from each of equal stretches of the split.
 
     A part is as likely as it has rows. Together they have at most `limit` bytes, but there is at least one.
     """
-    ends = found.ends
-    count = min(most, len(found))
+    ends = covered.ends
+    count = min(most, len(covered))
     while True:
         edges = np.linspace(0, ends[-1], count + 1).astype(np.int64)
         row_indices = np.random.default_rng([*seed, 3]).integers(edges[:-1], np.maximum(edges[1:], edges[:-1] + 1))

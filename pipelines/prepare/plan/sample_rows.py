@@ -111,8 +111,8 @@ def read(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> SampledR
     Raises: TokensDiffer if the engine gives other tokens for a row than the reference tokenizer.
     """
     for choice in sample_choice.choices(spec, split):
-        if (found := _read_chosen(spec, encoder, split, choice)) is not None:
-            return found
+        if (sample := _read_chosen(spec, encoder, split, choice)) is not None:
+            return sample
     return None
 
 
@@ -121,11 +121,11 @@ def reasons(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> dict[
     counted: collections.Counter[str] = collections.Counter()
     first = sample_choice.in_ranges((0, min(sample_choice.ROWS, split.num_rows)), split.ranges)
     for row, batch in split.read(first, spec.columns.names):
-        rows, found = extract(batch, spec.columns, first=row)
-        usable = np.flatnonzero(found == "")
+        rows, why = extract(batch, spec.columns, first=row)
+        usable = np.flatnonzero(why == "")
         if len(usable):
-            found[usable] = unencodable.encode(encoder, rows, split=split.name, numbers=row + usable).reasons
-        counted.update(found[found != ""].tolist())
+            why[usable] = unencodable.encode(encoder, rows, split=split.name, numbers=row + usable).reasons
+        counted.update(why[why != ""].tolist())
     return dict(sorted(counted.items()))
 
 
@@ -141,7 +141,7 @@ def _read_chosen(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, cho
         reading.end(tokenize=reading.text_bytes <= _ENOUGH_BYTES and positions <= _ENOUGH_POSITIONS)
         reading.require_one()
         checks.finish()
-    return reading.found()
+    return reading.sample()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -221,7 +221,7 @@ class _Reading:
                 _Run(index=index, row_index=row_index, first=row, rows=batch, text_bytes=text_bytes[[shortest]])
             )
 
-    def found(self) -> SampledRows | None:
+    def sample(self) -> SampledRows | None:
         """Return the sample; None if no record can be made of it."""
         if not any(rows.records.any() for rows, _ in self._parts):
             return None

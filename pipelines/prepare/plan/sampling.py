@@ -87,7 +87,7 @@ def row_lengths(
     lengths, weights = (np.concatenate(each) for each in zip(*found, strict=True))
     if not weights.any():
         raise RowsRejectedError(
-            "--bucket-lengths auto chooses by sampled rows, but none of them can be used",
+            "none of the sampled rows can be used, so --bucket-lengths auto has nothing to choose by",
             remedy="check --text-column and what a --filter leaves, or give the lengths",
         )
     return lengths[weights > 0], weights[weights > 0]

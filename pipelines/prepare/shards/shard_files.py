@@ -1,4 +1,4 @@
-"""One file of records: laid out, encoded, framed, and written whole or not at all, with its index beside it.
+"""One shard file: rows laid out, encoded, framed, and written whole or not at all, with its index beside it.
 
 permuted rows ──► [n, L] ──► Example bytes ──► frames ──► gzip? ──► file        counted and digested on the way
 """
@@ -22,20 +22,22 @@ from pipelines.prepare.process.threads import ordered_map
 from tfrecord_io import records
 from tfrecord_io.errors import LedgerError, OutputError
 from tfrecord_io.format import record_index
-from tfrecord_io.manifest import Compression, Ledger, Shard
+from tfrecord_io.manifest import Ledger, Shard
 from tfrecord_io.schema import Schema
 
-__all__ = ["OTHERWISE", "ShardFile", "delete", "paths", "write"]
+__all__ = ["NOT_REPRODUCED_REMEDY", "ShardFile", "delete", "paths", "write"]
 
-# Laying out, digesting and writing go one piece after the other; more threads would wait for those.
+# Laying out, digesting and writing happen one piece after the other; more threads would only wait for them.
 _MOST_THREADS = 4
 
-OTHERWISE = "install the versions of the libraries that made it (see the manifest), or build anew with --overwrite"
+NOT_REPRODUCED_REMEDY = (
+    "install the versions of the libraries that made it (see the manifest), or build anew with --overwrite"
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ShardFile:
-    """Which file: `length` and `task` as the manifest has them of a shard."""
+    """The name of a shard file, and its `length` and `task` as the manifest has them."""
 
     name: str
     length: int | None = None
@@ -50,105 +52,102 @@ def write(
     *,
     rows_in: int,
     rejected: Mapping[str, int],
-    seen: Mapping[str, int],
+    generations: Mapping[str, int],
     expected: Shard | None = None,
 ) -> Shard:
-    """Writes all that a builder has gathered. `rows_in` and `rejected` are what the file accounts for, `seen` the
-    generations of what it replaces.
+    """Write all rows that a builder has gathered, and return the shard's manifest entry.
 
-    Raises: OutputError if it cannot be written, has no record, is not as expected or was written by another job;
-        LedgerError if its rows do not add up. Then the file is as it was.
+    The shard's ledger counts `rows_in` rows, `rejected` of them by reason. `generations` are those of the files that
+    may be replaced (see `storage.generations`).
+
+    Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
+        job; LedgerError if its rows do not add up. Then the file is left as it was.
     """
     path, index_path = paths(job, file.name)
-    stored = _Tally()
+    stored = _Stored()
 
-    def ledger() -> Ledger:
-        return Ledger(
+    def shard() -> Shard:
+        ledger = Ledger(
             rows_in=rows_in, rows_used=builder.rows_used, rejected=dict(rejected), tokens_cut=builder.tokens_cut
         )
+        return stored.shard(file, ledger)
 
     def pieces() -> Iterator[memoryview | bytes]:
-        yield from stored.watch(_frames(job, job.spec.schema_of(file.length), builder, rng, stored), place=file.name)
-        # What is raised here, before the file is complete, keeps it from ever appearing.
-        _check(ledger(), place=file.name)
-        if expected is not None:
-            _check_same(stored.shard(file, ledger()), expected)
+        yield from _pieces(job, job.spec.schema_of(file.length), builder, rng, stored)
+        # An error that is raised here, before the file is complete, keeps it from appearing.
+        _check(shard(), expected)
 
-    storage.write_atomic(path, pieces(), inside=job.root, replacing=seen.get(path))
+    storage.write_atomic(path, pieces(), inside=job.root, replacing=generations.get(path))
     if job.spec.index_stride:
-        storage.write_bytes(index_path, stored.index.dump(), inside=job.root, replacing=seen.get(index_path))
-    return stored.shard(file, ledger())
+        storage.write_bytes(index_path, stored.index.dump(), inside=job.root, replacing=generations.get(index_path))
+    return shard()
 
 
-def delete(job: Job, name: str, *, seen: Mapping[str, int]) -> None:
-    """Removes a file that an earlier try may have left, and its index; `seen` says what was there at the start."""
-    path, index_path = paths(job, name)
-    if seen.get(path) != 0:
-        storage.delete(path, inside=job.root)
-    if job.spec.index_stride and seen.get(index_path) != 0:
-        storage.delete(index_path, inside=job.root)
+def delete(job: Job, name: str, *, generations: Mapping[str, int]) -> None:
+    """Delete a file that an earlier attempt may have left, and its index, but no version that came after `generations`.
+    """
+    for path in paths(job, name)[: 2 if job.spec.index_stride else 1]:
+        if generations.get(path) != 0:
+            storage.delete(path, inside=job.root)
 
 
 def paths(job: Job, name: str) -> tuple[str, str]:
-    """Where a file and its index go."""
+    """Return the paths of a shard file and of its index."""
     return storage.join(job.root, name), storage.join(job.root, record_index.file_name(name))
 
 
-def _check(ledger: Ledger, *, place: str) -> None:
-    """Each number was counted at a place of its own: read, laid out, rejected. Raises: LedgerError if they disagree."""
+def _check(shard: Shard, expected: Shard | None) -> None:
+    """Check a shard before its file appears.
+
+    Raises: OutputError if it is empty or not as expected; LedgerError if the counts of rows read, laid out and rejected
+        disagree, each of which was made independently.
+    """
+    if not shard.num_examples:
+        raise OutputError(
+            f"{shard.name}: no row of this shard gives an example, expected at least one",
+            remedy="look at why rows are rejected or too short, or choose a larger --shard-size",
+        )
+    ledger = shard.ledger
     if not ledger.balanced:
         raise LedgerError(
-            f"{place}: {ledger.rows_in} rows were read, {ledger.rows_used} used and {ledger.rows_rejected} rejected, "
-            "expected every row to be used or rejected",
+            f"{shard.name}: {ledger.rows_in} rows were read, {ledger.rows_used} used and {ledger.rows_rejected} "
+            "rejected, expected every row to be used or rejected",
             remedy="please report this with the plan in .prep/",
         )
-
-
-def _check_same(made: Shard, expected: Shard) -> None:
-    if made != expected:
+    if expected is not None and shard != expected:
         changed = [
-            f"{field.name} {getattr(made, field.name)}, expected {getattr(expected, field.name)}"
+            f"{field.name} {getattr(shard, field.name)}, expected {getattr(expected, field.name)}"
             for field in dataclasses.fields(Shard)
-            if getattr(made, field.name) != getattr(expected, field.name)
+            if getattr(shard, field.name) != getattr(expected, field.name)
         ]
         raise OutputError(
             f"{expected.name}: made again it has {'; '.join(changed)}; the shard was left as it is",
-            remedy=OTHERWISE,
+            remedy=NOT_REPRODUCED_REMEDY,
         )
 
 
-def _frames(
-    job: Job, schema: Schema, builder: Builder, rng: np.random.Generator | None, tally: _Tally
+def _pieces(
+    job: Job, schema: Schema, builder: Builder, rng: np.random.Generator | None, stored: _Stored
 ) -> Iterator[memoryview | bytes]:
-    """The shard's bytes, piece by piece; the next pieces are made while one is digested and written."""
+    """Yield the file's bytes piece by piece; the next pieces are made while one is digested and written."""
 
-    def made(columns: Mapping[str, np.ndarray]) -> tuple[records.Frames, int]:
+    def encode(columns: Mapping[str, np.ndarray]) -> tuple[records.Frames, int]:
         return records.encode_framed(columns, schema), int(count_tokens(columns, schema).sum())
 
-    def framed() -> Iterator[memoryview]:
-        threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
-        for frames, num_tokens in ordered_map(made, builder.chunks(rng), threads=threads):
-            tally.num_examples += len(frames)
-            tally.num_tokens += num_tokens
-            tally.index.add(np.diff(frames.offsets))
-            yield frames.data.data
-
-    return _compressed(framed(), job.spec.compression)
-
-
-def _compressed(pieces: Iterator[memoryview], compression: Compression) -> Iterator[memoryview | bytes]:
-    if compression == "none":
-        yield from pieces
-        return
     # wbits 31 writes a gzip header with no name and no time in it, so equal contents stay equal bytes.
-    packer = zlib.compressobj(wbits=31)
-    for piece in pieces:
-        yield packer.compress(piece)
-    yield packer.flush()
+    packer = zlib.compressobj(wbits=31) if job.spec.compression == "gzip" else None
+    threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
+    for frames, num_tokens in ordered_map(encode, builder.chunks(rng), threads=threads):
+        stored.num_examples += len(frames)
+        stored.num_tokens += num_tokens
+        stored.index.add(np.diff(frames.offsets))
+        yield stored.add(packer.compress(frames.data.data) if packer else frames.data.data)
+    if packer:
+        yield stored.add(packer.flush())
 
 
-class _Tally:
-    """Counts and digests a shard's bytes on their way into the file."""
+class _Stored:
+    """Counts and digests the bytes of one shard file."""
 
     def __init__(self) -> None:
         self.num_examples = 0
@@ -157,21 +156,15 @@ class _Tally:
         self._num_bytes = 0
         self._digest = hashlib.sha256()
 
-    def watch(self, pieces: Iterator[memoryview | bytes], *, place: str) -> Iterator[memoryview | bytes]:
-        """Passes the pieces on. Raises: OutputError at the end if there was no example in them."""
-        for piece in pieces:
-            self._digest.update(piece)
-            self._num_bytes += len(piece)
-            progress.add(num_bytes=len(piece))
-            yield piece
-        if not self.num_examples:
-            raise OutputError(
-                f"{place}: no row of this shard gives an example, expected at least one",
-                remedy="look at why rows are rejected or too short, or choose a larger --shard-size",
-            )
+    def add(self, piece: memoryview | bytes) -> memoryview | bytes:
+        """Count the next bytes of the file, and return them."""
+        self._digest.update(piece)
+        self._num_bytes += len(piece)
+        progress.add(num_bytes=len(piece))
+        return piece
 
     def shard(self, file: ShardFile, ledger: Ledger) -> Shard:
-        """The finished shard's entry."""
+        """Return the manifest entry of the finished shard."""
         return Shard(
             name=file.name,
             num_bytes=self._num_bytes,

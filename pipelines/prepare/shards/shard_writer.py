@@ -1,8 +1,8 @@
-"""One task, from rows to a finished shard (see `shard_files`; or several, of rows of several lengths), and its receipt.
+"""One task, from rows to its finished shard and receipt; with several lengths of records, to a shard for each.
 
     read batches ──► extract ──► encode (threads, in order) ──► gather ──► permute ──► Example bytes ──► frames ──► file
 
-Everything random comes from (seed, split, shard), so the bytes are the same wherever and whenever this runs.
+Everything random is seeded by (seed, split, shard), so the bytes are the same wherever and whenever this runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pipelines.prepare.crosscheck.comparing import CrossCheck, EngineMismatch, T
 from pipelines.prepare.dataset import engine_mismatch, receipts, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.receipts import Receipt
-from pipelines.prepare.dataset.rejected_rows import Rejects
+from pipelines.prepare.dataset.rejected_rows import RejectedRows
 from pipelines.prepare.layouts import BatchEncoder, Builder, Encoded, LengthGroup, length_groups
 from pipelines.prepare.plan.planning import ShardTask, split_seed
 from pipelines.prepare.process import memory, progress
@@ -38,15 +38,14 @@ from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 from tfrecord_io.manifest import Shard
 from tfrecord_io.shown import without_access
 
-__all__ = ["batches", "generator", "unusable_row", "write"]
+__all__ = ["batches", "shuffle_rng", "unusable_row", "write"]
 
-# One call of the engine takes a batch: enough rows to fill the cores and for what Python does for each batch not to
-# count, few enough that what the Rust tokenizer keeps of them, about 100 bytes for each token, stays small. The others
-# keep next to nothing.
+# Bytes of text in one call of the engine: enough to occupy all cores and to make Python's cost per batch negligible,
+# but not more, since the Rust tokenizer keeps about 100 bytes for each token. The fast engines keep next to nothing.
 _BATCH_BYTES = 1 << 19
 _FAST_BATCH_BYTES = 1 << 21
-# The threads of one task take all cores, and an engine in Python holds the GIL: gathering two shards at once would gain
-# nothing and hold two shards' tokens. While one task lays out and writes, the next one gathers.
+# The threads of one task use all cores, and an engine in Python holds the GIL: gathering two shards at once would gain
+# nothing and hold the tokens of both. While one task lays out and writes, the next one gathers.
 _gathering = threading.Lock()
 
 
@@ -58,64 +57,64 @@ def write(
     expected: tuple[Shard, ...] | None = None,
     clock: Stopwatch | None = None,
 ) -> Receipt:
-    """Makes a task's shard, or one for each length of rows, and its receipt. What does not come out as `expected` is
-    not changed. `clock` is told of the stages read, tokenize and write.
+    """Make a task's shard, or one for each length of records, and its receipt.
+
+    A shard that differs from `expected` is not written. `clock` takes the time of the stages read, tokenize, check and
+    write.
 
     Raises: OutputError if a shard cannot be written, would be empty, is not as expected or was written by another job
-        meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on some;
-        RowsRejectedError if the job is strict, and a row cannot be used.
+        meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row;
+        RowsRejectedError if the job is strict and a row cannot be used.
     """
-    seen = storage.generations(_paths(task, job))
+    generations = storage.generations(_paths(task, job))
     reservation.require_own(job)
     clock = clock or Stopwatch()
     encoder = _trusted(encoder, job)
     try:
         gathered = _gather(task, job, encoder, clock=clock)
-    except TokensDiffer as found:
-        engine_mismatch.record(
-            job, EngineMismatch(engine=comparing.engine_of(encoder), split=task.split, row=found.row)
-        )
+    except TokensDiffer as error:
+        mismatch = EngineMismatch(engine=comparing.engine_of(encoder), split=task.split, row=error.row)
+        engine_mismatch.record(job, mismatch)
         encoder = _trusted(encoder, job)
         gathered = _gather(task, job, encoder, clock=clock)
     memory.release_freed()
     reservation.require_own(job)
     with clock.stage("write"):
-        made = _write_files(task, job, gathered, seen=seen, expected=expected)
-    rejects = gathered.rejects
+        shards = _write_shards(task, job, gathered, generations=generations, expected=expected)
     rejected_path, receipt_path = job.rejected_path(task), job.receipt_path(task)
-    rejects.write(rejected_path, inside=job.root, replacing=seen.get(rejected_path))
+    gathered.rejected.write(rejected_path, inside=job.root, replacing=generations.get(rejected_path))
     receipt = Receipt(
         fingerprint=job.fingerprint,
         split=task.split,
         index=task.index,
-        shards=made,
+        shards=shards,
         engine=comparing.engine_of(encoder),
         rows_checked=gathered.rows_checked,
-        first_rejected=tuple(rejects.first),
+        first_rejected=tuple(gathered.rejected.first),
     )
     reservation.require_own(job)
     content = receipts.dump(receipt)
-    storage.write_bytes(receipt_path, content, inside=job.root, make=False, replacing=seen.get(receipt_path))
-    progress.add(shards=len(made))
+    storage.write_bytes(receipt_path, content, inside=job.root, make=False, replacing=generations.get(receipt_path))
+    progress.add(shards=len(shards))
     return receipt
 
 
-def generator(job: Job, task: ShardTask, *, length: int | None = None) -> np.random.Generator | None:
-    """What decides the order of a shard's rows, which have `length` tokens, None where all shards' have the same; None
-    where they stay as they are.
+def shuffle_rng(job: Job, task: ShardTask, *, length: int | None = None) -> np.random.Generator | None:
+    """Return the generator that permutes the rows of a shard; None if the job does not shuffle.
+
+    `length`: the tokens of its records, None if all shards' records have the same length.
     """
-    length_seed = () if length is None else (length,)
-    return (
-        np.random.default_rng([job.spec.seed, split_seed(task.split), task.index, *length_seed])
-        if job.spec.shuffle
-        else None
+    if not job.spec.shuffle:
+        return None
+    return np.random.default_rng(
+        [job.spec.seed, split_seed(task.split), task.index, *(() if length is None else (length,))]
     )
 
 
 def batches(
     job: Job, split: str, pieces: Pieces, *, num_bytes: int = _BATCH_BYTES
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """(first row number, record batch) of a split's rows, in batches of about so many bytes of text, or of one row."""
+    """Yield (first row number, record batch) of a split's rows, in batches of about `num_bytes` of text or one row."""
     for first, batch in job.splits[split].reader.read(pieces, job.spec.columns.names):
         part = np.cumsum(sizes_of(batch, job.spec.columns.content)) // num_bytes
         edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), batch.num_rows]
@@ -124,7 +123,7 @@ def batches(
 
 
 def _paths(task: ShardTask, job: Job) -> list[str]:
-    """Every file that a task may write."""
+    """Return the path of every file that a task may write."""
     names = [job.shard_name(task, length=length) for length in job.spec.layout.buckets or (None,)]
     files = [path for name in names for path in shard_files.paths(job, name)]
     return [*files, job.rejected_path(task), job.receipt_path(task)]
@@ -132,17 +131,18 @@ def _paths(task: ShardTask, job: Job) -> list[str]:
 
 @dataclasses.dataclass(kw_only=True)
 class _Gathered:
-    """All rows of a task, tokenized: how many were read, and how many of them were compared with the reference."""
+    """The tokenized rows of a task: `rows_in` were read, `rows_checked` were compared with the reference tokenizer."""
 
     builder: Builder
-    rejects: Rejects
+    rejected: RejectedRows
     rows_in: int = 0
     rows_checked: int = 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Batch:
-    """Usable rows, their numbers in the split, and all that was read of them, where it may be asked for again."""
+    """Usable rows and their numbers in the split; `source` is all that was read of them, if they may yet be rejected.
+    """
 
     rows: Rows
     numbers: np.ndarray
@@ -155,8 +155,8 @@ def _trusted(encoder: BatchEncoder, job: Job) -> BatchEncoder:
 
 
 def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, clock: Stopwatch) -> _Gathered:
-    """Reads, tokenizes and collects the task's rows, rejecting those that cannot be used."""
-    gathered = _Gathered(builder=encoder.builder(), rejects=Rejects(task.row_ranges))
+    """Read, tokenize and collect the task's rows, rejecting those that cannot be used."""
+    gathered = _Gathered(builder=encoder.builder(), rejected=RejectedRows(task.row_ranges))
 
     def encode(batch: _Batch) -> tuple[_Batch, Encoded]:
         with clock.stage("tokenize"):
@@ -165,110 +165,117 @@ def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, clock: Stopwatc
     threads = len(os.sched_getaffinity(0)) if encoder.concurrent else 1
     with _gathering, concurrent.futures.ThreadPoolExecutor(1) as beside:
         checks = CrossCheck(encoder, pool=beside)
-        usable = _usable(task, job, encoder, gathered, clock=clock)
+        usable = _usable_batches(task, job, encoder, gathered, clock=clock)
         for batch, encoded in ordered_map(encode, usable, threads=threads):
             with clock.stage("check"):
                 checks.add_some(batch.rows, encoded, numbers=batch.numbers, seed=job.spec.seed)
             gathered.builder.add(encoded)
             if batch.source is not None:
-                gathered.rejects.add(batch.source, encoded.reasons, batch.numbers, details=encoded.details)
-                _require_usable(task, job, gathered.rejects)
+                gathered.rejected.add(batch.source, encoded.reasons, batch.numbers, details=encoded.details)
+                _require_usable_batches(task, job, gathered.rejected)
             progress.add(rows=len(batch.numbers), tokens=encoded.num_tokens)
         checks.finish()
     gathered.rows_checked = checks.rows_checked
     return gathered
 
 
-def _usable(
+def _usable_batches(
     task: ShardTask, job: Job, encoder: BatchEncoder, gathered: _Gathered, *, clock: Stopwatch
 ) -> Iterator[_Batch]:
+    """Yield the task's usable rows in batches, rejecting the others."""
     num_bytes = _BATCH_BYTES if encoder.reference is None else _FAST_BATCH_BYTES
-    for first, batch in clock.waiting("read", batches(job, task.split, task.found, num_bytes=num_bytes)):
+    for first, batch in clock.waiting("read", batches(job, task.split, task.located, num_bytes=num_bytes)):
         gathered.rows_in += batch.num_rows
         rows, reasons = extract(batch, job.spec.columns, first=first)
-        gathered.rejects.add(batch, reasons, np.arange(first, first + batch.num_rows))
-        _require_usable(task, job, gathered.rejects)
-        unused = np.flatnonzero(reasons == "")
-        source = _rows_of(batch, unused) if encoder.may_reject else None
-        progress.add(rows=batch.num_rows - len(unused))
-        yield _Batch(rows=rows, numbers=first + unused, source=source)
+        gathered.rejected.add(batch, reasons, np.arange(first, first + batch.num_rows))
+        _require_usable_batches(task, job, gathered.rejected)
+        usable = np.flatnonzero(reasons == "")
+        source = _take(batch, usable) if encoder.may_reject else None
+        progress.add(rows=batch.num_rows - len(usable))
+        yield _Batch(rows=rows, numbers=first + usable, source=source)
 
 
-def _require_usable(task: ShardTask, job: Job, rejects: Rejects) -> None:
-    """Raises: RowsRejectedError if a row was rejected that no shard may be without."""
-    if job.strict and rejects.first:
-        raise unusable_row(rejects.first[0], task)
+def _require_usable_batches(task: ShardTask, job: Job, rejected: RejectedRows) -> None:
+    """Raise RowsRejectedError if a row was rejected and the job allows none."""
+    if job.strict and rejected.first:
+        raise unusable_row(rejected.first[0], task)
 
 
 def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
-    """The error of a task that has come upon a row that cannot be used, where none may be rejected."""
-    pieces = task.found
+    """Return the error of a task with a row that cannot be used, where none may be rejected."""
+    pieces = task.located
     piece = int(np.flatnonzero((pieces.starts <= row.row) & (row.row < pieces.starts + pieces.counts))[0])
     file = pieces.files[int(pieces.file[piece])]
-    place = f" in {without_access(file.path)}" if file.format == "parquet" else ""
+    inside = f" in {without_access(file.path)}" if file.format == "parquet" else ""
     return RowsRejectedError(
-        f"{task.split}[{row.row}]{place} cannot be used ({row.reason}); --max-error-rate 0 allows no such row",
+        f"{task.split}[{row.row}]{inside} cannot be used ({row.reason}); --max-error-rate 0 allows no such row",
         remedy="mend or filter these rows, or allow a share of them with --max-error-rate",
     )
 
 
-def _rows_of(batch: pa.RecordBatch, which: np.ndarray) -> pa.RecordBatch:
-    # Mostly they are all of them, and what is nested in rows takes long to copy.
+def _take(batch: pa.RecordBatch, which: np.ndarray) -> pa.RecordBatch:
+    # Usually all rows are taken, and nested values take long to copy.
     return batch if len(which) == batch.num_rows else batch.take(pa.array(which))
 
 
-def _write_files(
-    task: ShardTask, job: Job, gathered: _Gathered, *, seen: Mapping[str, int], expected: tuple[Shard, ...] | None
+def _write_shards(
+    task: ShardTask,
+    job: Job,
+    gathered: _Gathered,
+    *,
+    generations: Mapping[str, int],
+    expected: tuple[Shard, ...] | None,
 ) -> tuple[Shard, ...]:
-    """A file for each family of records. What an earlier try may have left of families that are empty goes away; what
-    was not there when it was `seen`, and is now, is another job's.
+    """Write one file for each length of records, and delete what an earlier attempt left for lengths without rows.
+
+    A file that has appeared or changed since `generations` belongs to another job.
     """
-    found = length_groups(gathered.builder)
-    if expected is not None and (lengths := [shard.length for shard in expected]) != [each.length for each in found]:
+    groups = length_groups(gathered.builder)
+    lengths = [group.length for group in groups]
+    if expected is not None and (wanted := [shard.length for shard in expected]) != lengths:
         raise OutputError(
-            f"{job.shard_name(task)}: made again it has rows of the lengths {[each.length for each in found]}, "
-            f"expected {lengths}; it was left as it is",
-            remedy=shard_files.OTHERWISE,
+            f"{job.shard_name(task)}: made again it has rows of the lengths {lengths}, expected {wanted}; it was left "
+            "as it is",
+            remedy=shard_files.NOT_REPRODUCED_REMEDY,
         )
-    rows_in = _rows_in(gathered, found)
-    _check_total(rows_in, task, gathered.rejects, place=job.shard_name(task))
-    made = []
-    for at, group in enumerate(found):
+    shards = []
+    for at, rows_in in enumerate(_rows_in(task, gathered, groups, place=job.shard_name(task))):
+        length = lengths[at]
         file = ShardFile(
-            name=job.shard_name(task, length=group.length),
-            length=group.length,
-            task=None if group.length is None else task.index,
+            name=job.shard_name(task, length=length), length=length, task=None if length is None else task.index
         )
-        made.append(
+        shards.append(
             shard_files.write(
                 file,
                 job,
-                group.builder,
-                generator(job, task, length=group.length),
-                rows_in=rows_in[at],
-                rejected=gathered.rejects.by_reason if at == 0 else {},
-                seen=seen,
+                groups[at].builder,
+                shuffle_rng(job, task, length=length),
+                rows_in=rows_in,
+                rejected=gathered.rejected.by_reason if at == 0 else {},
+                generations=generations,
                 expected=None if expected is None else expected[at],
             )
         )
-    for length in set(job.spec.layout.buckets) - {group.length for group in found}:
-        shard_files.delete(job, job.shard_name(task, length=length), seen=seen)
-    return tuple(made)
+    for length in set(job.spec.layout.buckets) - set(lengths):
+        shard_files.delete(job, job.shard_name(task, length=length), generations=generations)
+    return tuple(shards)
 
 
-def _rows_in(gathered: _Gathered, found: Sequence[LengthGroup]) -> list[int]:
-    """The rows that each file accounts for: those that went into its family, and in the first one the rejected too."""
-    if found[0].rows is None:
-        return [gathered.rows_in]
-    rejected = sum(gathered.rejects.by_reason.values())
-    return [rejected * (at == 0) + len(group.rows) for at, group in enumerate(found) if group.rows is not None]
+def _rows_in(task: ShardTask, gathered: _Gathered, groups: Sequence[LengthGroup], *, place: str) -> list[int]:
+    """Return how many rows each file accounts for: those it is made of, and in the first one also the rejected rows.
 
-
-def _check_total(rows_in: Sequence[int], task: ShardTask, rejects: Rejects, *, place: str) -> None:
-    """Raises: LedgerError if not every row that was planned is in some file's ledger. Each file checks its own."""
+    Raises: LedgerError if they are not all rows of the plan. Each file checks its own ledger.
+    """
+    num_rejected = sum(gathered.rejected.by_reason.values())
+    if groups[0].rows is None:
+        rows_in = [gathered.rows_in]
+    else:
+        rows_in = [len(group.rows) for group in groups if group.rows is not None]
+        rows_in[0] += num_rejected
     if sum(rows_in) != task.num_rows:
         raise LedgerError(
-            f"{place}: {task.num_rows} rows were planned, but {sum(rows_in)} read, of which "
-            f"{sum(rejects.by_reason.values())} were rejected, expected every row to be used or rejected",
+            f"{place}: {task.num_rows} rows were planned, but {sum(rows_in)} read, of which {num_rejected} were "
+            "rejected, expected every row to be used or rejected",
             remedy="please report this with the plan in .prep/",
         )
+    return rows_in

@@ -227,7 +227,7 @@ def test_a_shard_that_does_not_come_out_as_it_was_is_not_written(
     finished: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with another version of the tokenizers library that gives other tokens."""
-    monkeypatch.setattr(shard_writer, "generator", lambda job, task, *, length: None)
+    monkeypatch.setattr(shard_writer, "shuffle_rng", lambda job, task, *, length: None)
     train_shards(finished)[1].unlink()
     before = building.files(finished)
     cause, remedy = repair(finished).error

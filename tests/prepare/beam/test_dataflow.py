@@ -354,7 +354,7 @@ def test_the_graph_of_ten_thousand_shards_is_small(resolved: Resolved) -> None:
     arguments = transforms.CommitArguments(items=resolved.items, identity=resolved.source.identity, max_error_rate=0.0)
     tasks = [ShardTask(split="train", index=index, count=10_000, num_rows=1) for index in range(10_000)]
     graph = beam.Pipeline(runner="DirectRunner")
-    pipeline._add_shards(graph, resolved.job, tasks, arguments, threads=None, sign=None)
+    pipeline._add_shards(graph, resolved.job, tasks, arguments, threads=None, started_file=None)
     assert len(graph.to_runner_api().SerializeToString()) < 100_000
 
 

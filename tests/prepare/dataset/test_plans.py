@@ -45,7 +45,7 @@ def plan_of(shards: Sequence[Sequence[tuple[int, int]]], *, rows: int) -> SplitP
     spans = np.array([span for shard in shards for span in shard])
     return SplitPlan(
         split="train",
-        origin="train",
+        source_split="train",
         ranges=((0, rows),),
         predicted_bytes=9,
         starts=spans[:, 0],
@@ -54,11 +54,11 @@ def plan_of(shards: Sequence[Sequence[tuple[int, int]]], *, rows: int) -> SplitP
     )
 
 
-def job_in(folder: Path, *, rows: int = 100, origin: str = "train") -> Any:
+def job_in(folder: Path, *, rows: int = 100, source_split: str = "train") -> Any:
     """As much of a job as its plan takes, with the file that says that it is there."""
     job = SimpleNamespace(
         root=str(folder),
-        splits={"train": SimpleNamespace(ranges=((0, rows),), origin=origin)},
+        splits={"train": SimpleNamespace(ranges=((0, rows),), source_split=source_split)},
         work_path=lambda *parts: str(folder.joinpath(".prep", "f", *parts)),
     )
     storage.write_bytes(job.work_path(reservation.JOB_FILE), b"{}")
@@ -101,14 +101,14 @@ def test_a_task_is_found_by_its_key(planned: Any) -> None:
 
 def test_pieces_say_where_rows_are(planned: Any) -> None:
     for key, row_ranges in zip(keys_of(planned), SHARDS, strict=True):
-        found, wanted = plan_files.pieces_of(planned, key), GROUPS.pieces(row_ranges)
+        found, wanted = plan_files.task_of(planned, key).located, GROUPS.pieces(row_ranges)
         for name in ("starts", "counts", "skips", "at", "length"):
             np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
         assert [found.files[at] for at in found.file] == [wanted.files[at] for at in wanted.file]
 
 
 def test_a_shard_names_no_files_of_others(planned: Any) -> None:
-    assert [len(plan_files.pieces_of(planned, key).files) for key in keys_of(planned)] == [2, 1, 1]
+    assert [len(plan_files.task_of(planned, key).located.files) for key in keys_of(planned)] == [2, 1, 1]
 
 
 def noted(read: Any, paths: list[str]) -> Any:
@@ -191,10 +191,10 @@ def test_without_a_plan_there_is_no_header_and_no_task(tmp_path: Path) -> None:
     job = job_in(tmp_path)
     assert plan_files.read_header(job, "train") is None
     with pytest.raises(OutputError, match="the plan is gone"):
-        plan_files.pieces_of(job, ("train", 0, 3))
+        plan_files.task_of(job, ("train", 0, 3))
     Path(job.work_path(reservation.JOB_FILE)).unlink()
     with pytest.raises(OutputError, match="the files of this job are gone"):
-        plan_files.pieces_of(job, ("train", 0, 3))
+        plan_files.task_of(job, ("train", 0, 3))
 
 
 @pytest.mark.parametrize(
@@ -216,7 +216,9 @@ def test_what_is_not_as_planned_is_an_error(
     assert getattr(raised.value, "remedy", None)
 
 
-@pytest.mark.parametrize(("now", "said"), [({"rows": 50}, r"train\[0:50\]"), ({"origin": "test"}, r"test\[0:100\]")])
+@pytest.mark.parametrize(
+    ("now", "said"), [({"rows": 50}, r"train\[0:50\]"), ({"source_split": "test"}, r"test\[0:100\]")]
+)
 def test_a_plan_for_other_rows_is_refused(planned: Any, tmp_path: Path, now: dict[str, Any], said: str) -> None:
     with pytest.raises(FingerprintMismatchError, match=rf"planned for the rows train\[0:100\], but now .* {said}"):
         plan_files.task_of(job_in(tmp_path, **now), ("train", 0, 3))
@@ -316,5 +318,5 @@ def test_a_part_that_unpacks_to_very_much_is_refused(planned: Any, monkeypatch: 
 def test_a_plan_that_has_a_row_twice_is_refused_before_it_is_gone_on_with(tmp_path: Path) -> None:
     job = job_in(tmp_path)
     header = plan_files.write(job, plan_of([[(0, 50)], [(40, 90)]], rows=100), GROUPS)
-    with pytest.raises(FormatError, match="the shards have not the rows of the ranges, from row 40 on"):
+    with pytest.raises(FormatError, match="the shards do not have the rows of the ranges, from row 40 on"):
         plan_files.require_whole(job, header)

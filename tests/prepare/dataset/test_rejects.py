@@ -12,21 +12,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.prepare.dataset.rejected_rows import Rejects
+from pipelines.prepare.dataset.rejected_rows import RejectedRows
 from pipelines.prepare.sources.columns.rejected import RejectedRow
 from tests import building
 
 _SEGMENTS = ((0, 60), (100, 103))
 
 
-def _rejects(columns: dict[str, Any], reasons: list[str], *, first: int = 0) -> Rejects:
-    rejects = Rejects(_SEGMENTS)
+def _rejects(columns: dict[str, Any], reasons: list[str], *, first: int = 0) -> RejectedRows:
+    rejects = RejectedRows(_SEGMENTS)
     batch = pa.RecordBatch.from_pydict(columns)
     rejects.add(batch, np.array(reasons, object), np.arange(first, first + len(reasons)))
     return rejects
 
 
-def _written(rejects: Rejects, folder: Path) -> list[dict[str, Any]]:
+def _written(rejects: RejectedRows, folder: Path) -> list[dict[str, Any]]:
     rejects.write(str(folder / "rejected" / "train-00000.jsonl"))
     lines = (folder / "rejected" / "train-00000.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
@@ -79,7 +79,7 @@ def test_content_that_is_no_json_is_shown_as_text(tmp_path: Path) -> None:
 def test_text_that_is_no_utf8_is_shown_with_its_bytes(tmp_path: Path, kind: pa.DataType) -> None:
     raw = pa.array([b"caf\xe9", None], pa.large_binary() if pa.types.is_large_string(kind) else pa.binary())
     batch = pa.RecordBatch.from_arrays([raw.view(kind), pa.array([None, 1])], names=["text", "label"])
-    rejects = Rejects(_SEGMENTS)
+    rejects = RejectedRows(_SEGMENTS)
     rejects.add(batch, np.array(["label_null", "text_null"], object), np.arange(2))
     contents = [json.loads(line["content"]) for line in _written(rejects, tmp_path)]
     assert contents == [{"text": "caf\\xe9", "label": None}, {"text": None, "label": 1}]
@@ -87,7 +87,7 @@ def test_text_that_is_no_utf8_is_shown_with_its_bytes(tmp_path: Path, kind: pa.D
 
 def test_a_slice_of_a_batch_shows_its_own_rows(tmp_path: Path) -> None:
     batch = pa.RecordBatch.from_pydict({"text": ["a", "b", "c"]}).slice(2)
-    rejects = Rejects(_SEGMENTS)
+    rejects = RejectedRows(_SEGMENTS)
     rejects.add(batch, np.array(["x"], object), np.array([2]))
     assert json.loads(_written(rejects, tmp_path)[0]["content"]) == {"text": "c"}
 

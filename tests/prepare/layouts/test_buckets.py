@@ -327,8 +327,8 @@ def test_a_repair_that_would_put_rows_into_other_lengths_changes_nothing(
     write = shard_writer.write
 
     def other_rows(task: ShardTask, *args: Any, **kwargs: Any) -> Any:
-        one = {field.name: getattr(task.found, field.name)[:1] for field in dataclasses.fields(Pieces)[1:]}
-        pieces = Pieces(files=task.found.files, **{**one, "counts": np.array([1])})
+        one = {field.name: getattr(task.located, field.name)[:1] for field in dataclasses.fields(Pieces)[1:]}
+        pieces = Pieces(files=task.located.files, **{**one, "counts": np.array([1])})
         return write(dataclasses.replace(task, num_rows=1, pieces=pieces), *args, **kwargs)
 
     monkeypatch.setattr(shard_writer, "write", other_rows)

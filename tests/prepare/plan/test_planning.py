@@ -42,7 +42,7 @@ def _blocks(sizes: Sequence[int], weights: Sequence[float], gaps: Sequence[int] 
 def _plan(blocks: Blocks, **options: Any) -> SplitPlan:
     ranges = tuple(zip(blocks.starts.tolist(), blocks.stops.tolist(), strict=True))
     return plan_split(
-        blocks, **{"split": "train", "origin": "train", "ranges": ranges, "seed": 0, "shuffle": True, **options}
+        blocks, **{"split": "train", "source_split": "train", "ranges": ranges, "seed": 0, "shuffle": True, **options}
     )
 
 
@@ -260,7 +260,7 @@ def test_a_block_is_small_beside_a_shard(row_bytes: float, shard_bytes: int, row
     ],
 )
 def test_shards_that_have_other_rows_than_the_ranges_are_refused(spans: Any, row: int) -> None:
-    with pytest.raises(ValueError, match=rf"the shards have not the rows of the ranges, from row {row} on"):
+    with pytest.raises(ValueError, match=rf"the shards do not have the rows of the ranges, from row {row} on"):
         require_partition(((0, 10),), np.array(spans))
 
 

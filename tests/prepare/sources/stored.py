@@ -34,7 +34,7 @@ class Stored:
         """A split with all of its rows."""
         groups = self.groups[split]
         return SplitSource(
-            name=split, origin=split, groups=groups, ranges=((0, groups.total_rows),), reader=self.readers[split]
+            name=split, source_split=split, groups=groups, ranges=((0, groups.total_rows),), reader=self.readers[split]
         )
 
 

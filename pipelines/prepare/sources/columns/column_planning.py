@@ -129,7 +129,7 @@ def _refuse_gaps(name: str, *, source: Source) -> None:
     """
     for split, rows in source.splits.items():
         is_float = pa.types.is_floating(source.columns_of(rows)[name].kind)
-        if is_float and _has_whole_numbers_and_gaps(name, split=source.all_splits[rows.origin]):
+        if is_float and _has_whole_numbers_and_gaps(name, split=source.all_splits[rows.source_split]):
             raise ColumnError(
                 f"column {name!r} in split {split!r} holds whole numbers and empty cells, which `datasets` reads "
                 "as floats, expected integers or fractions",

@@ -31,19 +31,19 @@ __all__ = ["RowsOnDemand"]
 
 
 class RowsOnDemand:
-    """The rows of split `origin` of a source; `stored_rows` int64 [F] are those of each stored file, as planned.
+    """The rows of split `source_split` of a source; `stored_rows` int64 [F] are those of each stored file, as planned.
 
     Raises: FingerprintMismatchError if the source is now stored in another number of files.
     """
 
-    def __init__(self, found: OpenedSource, origin: str, stored_rows: np.ndarray) -> None:
+    def __init__(self, found: OpenedSource, source_split: str, stored_rows: np.ndarray) -> None:
         self._found = found
         self._folder = tempfile.mkdtemp(prefix="prep-tfrecords-")
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._slots = _slots(found, origin, folder=self._folder)
+        self._slots = _slots(found, source_split, folder=self._folder)
         if len(self._slots) != len(stored_rows):
             raise FingerprintMismatchError(
-                f"split {origin!r}: {len(self._slots)} files or parts of files, expected {len(stored_rows)}",
+                f"split {source_split!r}: {len(self._slots)} files or parts of files, expected {len(stored_rows)}",
                 remedy="install the version that made the dataset, or build it anew with --overwrite",
             )
         self._rows = stored_rows
@@ -78,14 +78,14 @@ class RowsOnDemand:
         return groups_of([receipt], task.types.names)
 
 
-def _slots(found: OpenedSource, origin: str, *, folder: str) -> list[tuple[DataFile, IngestTask | None]]:
+def _slots(found: OpenedSource, source_split: str, *, folder: str) -> list[tuple[DataFile, IngestTask | None]]:
     """The stored files of a split, in order: the source's own, or parts to be ingested."""
     by_number: dict[int, list[IngestTask]] = {}
-    for task in opening.tasks(found, [origin], folder=folder):
+    for task in opening.tasks(found, [source_split], folder=folder):
         by_number.setdefault(task.number, []).append(task)
     return [
         (file, task)
-        for number, file in enumerate(found.listing.splits[origin])
+        for number, file in enumerate(found.listing.splits[source_split])
         for task in by_number.get(number, [None])
     ]
 

@@ -153,12 +153,12 @@ class RowReader:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class SplitSource:
-    """The rows of one split: [start, stop) ranges of the rows of the source's split `origin`, in the order asked for.
-    Rows have the numbers that they have there.
+    """The rows of one split: [start, stop) ranges of the rows of the source's split `source_split`, in the order asked
+    for. Rows have the numbers that they have there.
     """
 
     name: str
-    origin: str
+    source_split: str
     groups: Groups
     ranges: tuple[tuple[int, int], ...]
     reader: RowReader
@@ -193,4 +193,4 @@ class Source:
 
     def columns_of(self, split: SplitSource) -> Columns:
         """The columns of one of its splits."""
-        return self.columns[split.origin]
+        return self.columns[split.source_split]

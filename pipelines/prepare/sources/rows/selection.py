@@ -32,10 +32,10 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Selected:
-    """Rows of the source's split `origin`, [start, stop) ranges in the order asked for, as split `name`."""
+    """Rows of the source's split `source_split`, [start, stop) ranges in the order asked for, as split `name`."""
 
     name: str
-    origin: str
+    source_split: str
     ranges: tuple[Range, ...]
 
 
@@ -46,7 +46,7 @@ def needed(config: SourceConfig, names: Sequence[str]) -> tuple[str, ...]:
     """
     if not config.splits:
         return tuple(names)
-    return tuple(dict.fromkeys(_origin(option.spec, names) for option in map(SplitOption.parse, config.splits)))
+    return tuple(dict.fromkeys(_source_split(option.spec, names) for option in map(SplitOption.parse, config.splits)))
 
 
 def choose(
@@ -83,10 +83,10 @@ def select(
     return {
         each.name: SplitSource(
             name=each.name,
-            origin=each.origin,
-            groups=groups[each.origin],
+            source_split=each.source_split,
+            groups=groups[each.source_split],
             ranges=each.ranges,
-            reader=readers[each.origin],
+            reader=readers[each.source_split],
         )
         for each in chosen
     }
@@ -102,10 +102,12 @@ def _with_rows(lengths: Mapping[str, int], *, dataset: str) -> tuple[str, ...]:
 
 
 def _selected(option: SplitOption, lengths: Mapping[str, int]) -> Selected:
-    origin = _origin(option.spec, tuple(lengths))
+    source_split = _source_split(option.spec, tuple(lengths))
     try:
         ranges = (
-            [(0, lengths[origin])] if option.spec == origin else split_slices.ranges_of(option.spec, lengths[origin])
+            [(0, lengths[source_split])]
+            if option.spec == source_split
+            else split_slices.ranges_of(option.spec, lengths[source_split])
         )
     except ValueError as error:
         raise SplitNotFoundError(
@@ -116,24 +118,24 @@ def _selected(option: SplitOption, lengths: Mapping[str, int]) -> Selected:
             f"--split {option.spec!r} has no rows, expected at least one",
             remedy="choose another split or another slice",
         )
-    return Selected(name=option.name or origin, origin=origin, ranges=tuple(ranges))
+    return Selected(name=option.name or source_split, source_split=source_split, ranges=tuple(ranges))
 
 
-def _origin(spec: str, names: Sequence[str]) -> str:
+def _source_split(spec: str, names: Sequence[str]) -> str:
     if spec in names:  # a split may have a name that no slice can be written of, such as `my-split`
         return spec
     try:
-        origins = split_slices.splits_of(spec)
+        source_splits = split_slices.splits_of(spec)
     except ValueError as error:
         raise SplitNotFoundError(f"--split {spec!r}: {error}", remedy=_remedy(spec, names)) from error
-    if len(origins) > 1:
+    if len(source_splits) > 1:
         raise SplitNotFoundError(
-            f"--split {spec!r} joins the splits {origins}, expected parts of one split",
+            f"--split {spec!r} joins the splits {source_splits}, expected parts of one split",
             remedy="give --split once for each split",
         )
-    if origins[0] not in names:
-        raise SplitNotFoundError(f"--split {spec!r}: unknown split {origins[0]!r}", remedy=_remedy(spec, names))
-    return origins[0]
+    if source_splits[0] not in names:
+        raise SplitNotFoundError(f"--split {spec!r}: unknown split {source_splits[0]!r}", remedy=_remedy(spec, names))
+    return source_splits[0]
 
 
 def _remedy(spec: str, names: Sequence[str]) -> str:
@@ -144,7 +146,7 @@ def _remedy(spec: str, names: Sequence[str]) -> str:
 
 
 def _given_twice(option: SplitOption, found: Selected) -> SplitNotFoundError:
-    join = f"join the parts with a plus sign, as in --split '{found.origin}[:10%]+{found.origin}[90%:]'"
+    join = f"join the parts with a plus sign, as in --split '{found.source_split}[:10%]+{found.source_split}[90%:]'"
     if option.name is not None:
         return SplitNotFoundError(
             f"--split {f'{option.name}={option.spec}'!r}: there is a split {found.name!r} already, expected each name "
@@ -153,19 +155,19 @@ def _given_twice(option: SplitOption, found: Selected) -> SplitNotFoundError:
         )
     return SplitNotFoundError(
         f"--split {option.spec!r}: split {found.name!r} was already given, expected each split once",
-        remedy=f"{join}, or give each a name of its own, as in --split 'first={found.origin}[:10%]'",
+        remedy=f"{join}, or give each a name of its own, as in --split 'first={found.source_split}[:10%]'",
     )
 
 
 def _warn_of_overlaps(chosen: Sequence[Selected]) -> None:
     for one, other in itertools.combinations(chosen, 2):
-        rows = _in_both(one.ranges, other.ranges) if one.origin == other.origin else 0
+        rows = _in_both(one.ranges, other.ranges) if one.source_split == other.source_split else 0
         if rows:
             _log.warning(
                 "%s row%s of split %r will be in %r and in %r, whose slices overlap",
                 f"{rows:,}",
                 "" if rows == 1 else "s",
-                one.origin,
+                one.source_split,
                 one.name,
                 other.name,
             )

@@ -139,7 +139,7 @@ class TestSides:
 
     def test_slices_are_kept_and_names_are_those_of_the_output(self, folder: Path) -> None:
         found = divided(folder, "v=a:20%", splits=("a=train[:500]", "b=train[500:600]"))
-        assert {name: (split.name, split.origin, split.ranges) for name, split in found.items()} == {
+        assert {name: (split.name, split.source_split, split.ranges) for name, split in found.items()} == {
             "a": ("a", "train", ((0, 500),)),
             "b": ("b", "train", ((500, 600),)),
             "v": ("v", "train", ((0, 500),)),

@@ -40,7 +40,7 @@ def choose(lengths: Mapping[str, int], *splits: str, limit: int | None = None) -
 
 
 def ranges(chosen: Mapping[str, SplitSource]) -> dict[str, tuple[str, tuple[tuple[int, int], ...]]]:
-    return {name: (split.origin, split.ranges) for name, split in chosen.items()}
+    return {name: (split.source_split, split.ranges) for name, split in chosen.items()}
 
 
 class TestSlices:
