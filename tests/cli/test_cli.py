@@ -402,7 +402,7 @@ class TestBadInput:
             ({"split": "a/b=train"}, 2, "--split 'a/b=train', expected NAME=SPLIT", "--split validation='train[:1%]'"),
             ({"hold_out": "x"}, 2, "--hold-out 'x', expected NAME=PERCENT%", "--hold-out validation=1%"),
             ({"hold_out": "a=100%"}, 2, "expected more than 0 and less than 100 %", "--hold-out validation=1%"),
-            ({"hold_out": ("a=1%", "a=2%")}, 2, "given twice for split 'a'", "another name"),
+            ({"hold_out": ("a=1%", "a=2%")}, 2, "names the new split 'a' twice", "another name"),
             ({"workers": 0}, 2, "--workers 0, expected at least 1", "leave --workers out"),
             ({"limit": 0}, 2, "--limit 0, expected at least 1", "leave --limit out"),
             ({"seed": -1}, 2, "--seed -1, expected 0 or more", "another seed"),
@@ -412,7 +412,7 @@ class TestBadInput:
             ({"shard_size": "ten"}, 2, "size 'ten'", "100MB"),
             ({"max_error_rate": 2}, 2, "--max-error-rate 2.0, expected a fraction", "0.01"),
             ({"name": "../x"}, 2, "--name '../x'", "another --name"),
-            ({"text_column": ("text", "text")}, 2, "used more than once", "repetition"),
+            ({"text_column": ("text", "text")}, 2, "used more than once", "name each column once"),
             ({"layout": "concat", "label_column": "label"}, 2, "--layout concat with --label-column", "--layout pad"),
             (
                 {"layout": "concat", "truncation": "only_first"},
@@ -771,7 +771,7 @@ def test_a_warning_shows_no_secret_and_does_nothing_to_the_terminal(
         )
         raise OutputError("x", remedy="y")
 
-    monkeypatch.setattr(resolving, "begin", warn)
+    monkeypatch.setattr(resolving, "open_request", warn)
     outcome = build(tmp_path / "out")
     assert outcome.err.splitlines()[0] == (
         r"warning: https://...@host/file.parquet?...: column 'a\u202eb' is\x1b[2J gone"
@@ -862,7 +862,7 @@ def test_the_copy_of_a_source_as_it_was_makes_room_for_the_next(tmp_path: Path) 
     for broken in ("{", "{{"):
         (rows / "train_z.jsonl").write_text('{"text": "fine"}\n' + broken + "\n")
         ran = building.command("build", rows, *building.options(tmp_path / "out"))
-        assert "train_z.jsonl, row 1: no JSON object" in ran.error[0]
+        assert "train_z.jsonl, row 1: not a JSON object" in ran.error[0]
         assert len(list((tmp_path / "out" / ".prep").glob("rows-*"))) == 1
 
 

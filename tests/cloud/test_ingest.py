@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.prepare import storage
 from pipelines.prepare.sources.files.data_files import DataFile
-from pipelines.prepare.sources.formats import heads
+from pipelines.prepare.sources.formats import type_inference
 from pipelines.prepare.sources.ingest import ingest, ingest_receipts
 from pipelines.prepare.sources.ingest.ingest_tasks import tasks_of
 from pipelines.prepare.sources.ingest.relay import relay
@@ -35,7 +35,7 @@ def bucket(gcs: Gcs) -> str:
 @pytest.mark.parametrize("packed", ["", ".gz", ".zst"])
 def test_rows_go_from_bucket_to_bucket(gcs: Gcs, bucket: str, packed: str) -> None:
     file = put(gcs, bucket, f"a.jsonl{packed}", PACKERS[packed](json_lines(*ROWS)))
-    types = heads.text_types({"train": [file]}, "json", addresses={})
+    types = type_inference.text_types({"train": [file]}, "json", addresses={})
     made = tasks_of({"train": [file]}, types, folder=f"gs://{bucket}/rows")
     assert ingest_receipts.find_receipts(made) == [None]
     (receipt,) = ingest.ingest_all(made, threads=1)

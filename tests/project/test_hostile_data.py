@@ -67,7 +67,7 @@ class Refused:
 
 
 LABEL = {"label_column": "label"}
-MEND = "mend the file or leave it out"
+MEND = "correct the file or leave it out"
 GET_AGAIN = "the file is damaged or truncated: get it again"
 NO_ROWS = ("no rows, expected at least one", "check the files for their content")
 
@@ -335,13 +335,13 @@ CASES: dict[str, Kept | Rejected | Refused] = {
     # Structure
     "repeated-column-csv": Refused(
         files={"train.csv": "text,n,text\na,1,b\n"},
-        cause="train.csv: the header line names several columns 'text', expected one of each name",
+        cause="train.csv: the header line names several columns 'text', expected each name once",
         remedy="rename them in the file",
     ),
     "repeated-column-parquet": Refused(
         files=repeated_parquet,
         cause="train.parquet: several columns 'text', expected one",
-        remedy="bring all files into",
+        remedy="all files",
     ),
     "repeated-key-jsonl": Refused(
         files={"train.jsonl": '{"text": "a", "text": "b"}\n'}, cause=r"Column\(/text\) was specified twice", remedy=MEND
@@ -369,7 +369,7 @@ CASES: dict[str, Kept | Rejected | Refused] = {
     ),
     "broken-line": Refused(
         files={"train.jsonl": '{"text": "a"}\n{"text": "b\n{"text": "c"}\n'},
-        cause="train.jsonl, row 1: no JSON object .*Unterminated string",
+        cause="train.jsonl, row 1: not a JSON object .*Unterminated string",
         remedy=MEND,
     ),
     "no-object": Refused(
@@ -387,7 +387,7 @@ CASES: dict[str, Kept | Rejected | Refused] = {
     ),
     "truncated-parquet": Refused(
         files=truncated_parquet,
-        cause="train.parquet: no Parquet file that can be read .*truncated",
+        cause="train.parquet: cannot be read as a Parquet file .*truncated",
         remedy="copy it again",
     ),
     "empty-file": Refused(files={"train.jsonl": b""}, cause=NO_ROWS[0], remedy=NO_ROWS[1]),
@@ -426,7 +426,7 @@ CASES: dict[str, Kept | Rejected | Refused] = {
         files=several(parquet("train-0.parquet", text=["a"], label=[1]), parquet("train-1.parquet", text=["b"])),
         options=LABEL,
         cause="train-1.parquet: no column 'label', expected one, as the first file or the dataset card has it",
-        remedy="bring all files into the same columns",
+        remedy="give all files the same columns",
     ),
     "nothing-usable": Refused(
         files=train({"text": "a", "label": None}, {"text": None, "label": 1}),

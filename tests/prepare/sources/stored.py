@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from pipelines.prepare.sources.files import data_files
 from pipelines.prepare.sources.files.data_files import DataFile
 from pipelines.prepare.sources.formats import footers
-from pipelines.prepare.sources.formats.features import Columns, described
+from pipelines.prepare.sources.formats.features import Columns, columns_of
 from pipelines.prepare.sources.formats.groups import Groups, StoredFile
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 
@@ -98,7 +98,7 @@ def store(folder: Path, *, group_rows: int = 100, **splits: pa.Table | Sequence[
         table = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
         file = parquet(folder / f"{name}-{len(list(folder.glob('*.parquet')))}.parquet", table, rows=group_rows)
         groups[name] = in_place(file)
-        columns[name] = described(footers.read_footers([file], None)[0].schema)
+        columns[name] = columns_of(footers.read_footers([file], None)[0].schema)
         readers[name] = RowReader(split=name, types=columns[name].arrow_schema)
     return Stored(groups=groups, readers=readers, columns=columns)
 

@@ -1,1 +1,1 @@
-"""One stored format each: column types, groups of rows, and readers."""
+"""Stored formats: column types, groups of rows, and a reader for each kind of file."""

@@ -1,92 +1,101 @@
-"""Stored columns in the types of the split: what changes no value, and a refusal of the rest.
+"""Casting stored columns to the types of the split, refusing casts that would change a value.
 
 dictionary of strings           string
-int32                           int64          values are looked at if it is the other way round
+int32                           int64          the other way round if all values fit
 large_string, string_view       string
-lists, structs                  the same of what they hold; fields by name, a missing one is null
+lists, structs                  the same for their items; fields by name, a missing one is null
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import bisect
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import first_line
 
-__all__ = ["MisfitError", "cast", "is_list", "require", "unknown_column"]
+__all__ = ["RowTypeError", "cast", "first_failing", "is_list", "require_castable", "unexpected_column"]
 
 _ELSEWHERE = "the first file or the dataset card has it"
 
 
-class MisfitError(Exception):
-    """A row that does not have the types of the source: how many rows and bytes come before it, and what it has."""
+class RowTypeError(Exception):
+    """A row does not have the types of the source: what is wrong with it, and how many rows and bytes precede it."""
 
-    def __init__(self, what: str, *, rows: int, num_bytes: int = 0) -> None:
-        super().__init__(what)
-        self.what = what
-        self.rows = rows
-        self.num_bytes = num_bytes
+    def __init__(self, problem: str, *, rows_before: int, bytes_before: int = 0) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.rows_before = rows_before
+        self.bytes_before = bytes_before
 
 
-def unknown_column(found: Sequence[str], expected: Sequence[str]) -> str | None:
-    """What to say of the first column that is not expected, if there is one."""
-    unknown = next((name for name in found if name not in expected), None)
+def first_failing(count: int, fails: Callable[[int], bool]) -> int:
+    """Return the index of the first of `count` items that fails; `count` if none does.
+
+    `fails(n)` says whether the first n items fail together.
+    """
+    return bisect.bisect_left(range(1, count + 1), True, key=fails)
+
+
+def unexpected_column(names: Sequence[str], expected: Sequence[str]) -> str | None:
+    """Describe the first column that is not expected; None if there is none."""
+    unknown = next((name for name in names if name not in expected), None)
     return None if unknown is None else f"column {unknown!r}, expected only {', '.join(map(repr, expected))}"
 
 
-def require(schema: pa.Schema, types: pa.Schema, *, place: str) -> None:
-    """Raises: SourceError, which names `place`, if a file with this schema can't be read as `types`."""
+def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str) -> None:
+    """Raise SourceError, which names the file `where`, if columns of `schema` cannot be read as `types`."""
     for field in types:
         count = len(schema.get_all_field_indices(field.name))
         if count != 1:
             raise SourceError(
-                f"{place}: {'several columns' if count else 'no column'} {field.name!r}, expected one, as {_ELSEWHERE}",
-                remedy="bring all files into the same columns, or name only some of them by a glob",
+                f"{where}: {'several columns' if count else 'no column'} {field.name!r}, expected one, as {_ELSEWHERE}",
+                remedy="give all files the same columns, or name only some of them by a glob",
             )
         held = schema.field(field.name).type
         if not _keeps_values(held, field.type):
-            raise _refused(held, field, place=place)
+            raise _type_error(held, field, where=where)
 
 
-def cast(batch: pa.RecordBatch, types: pa.Schema, *, place: str) -> pa.RecordBatch:
-    """The batch with the columns of `types`, in their order. Raises: SourceError, which names `place`."""
+def cast(batch: pa.RecordBatch, types: pa.Schema, *, where: str) -> pa.RecordBatch:
+    """Return the batch with the columns of `types`, in their order. Raises: SourceError, naming `where`."""
     if batch.schema.equals(types):
         return batch
-    columns = [_column(batch.column(field.name), field, place=place) for field in types]
+    columns = [_cast_column(batch.column(field.name), field, where=where) for field in types]
     return pa.RecordBatch.from_arrays(columns, schema=types)
 
 
-def _column(column: pa.Array, field: pa.Field, *, place: str) -> pa.Array:
+def _cast_column(column: pa.Array, field: pa.Field, *, where: str) -> pa.Array:
     if column.type == field.type:
         return column
     if not _keeps_values(column.type, field.type):
-        raise _refused(column.type, field, place=place)
+        raise _type_error(column.type, field, where=where)
     try:
-        return _as(column, field.type)
+        return _cast_array(column, field.type)
     except (pa.ArrowException, ValueError) as error:
-        raise _refused(column.type, field, place=place, cause=f" ({first_line(error)})") from error
+        raise _type_error(column.type, field, where=where, cause=f" ({first_line(error)})") from error
 
 
-def _refused(held: pa.DataType, field: pa.Field, *, place: str, cause: str = "") -> SourceError:
+def _type_error(held: pa.DataType, field: pa.Field, *, where: str, cause: str = "") -> SourceError:
     return SourceError(
-        f"{place}: column {field.name!r} holds {held}, expected {field.type}, as {_ELSEWHERE}{cause}",
-        remedy="bring all files into the same types, or name only some of them by a glob",
+        f"{where}: column {field.name!r} holds {held}, expected {field.type}, as {_ELSEWHERE}{cause}",
+        remedy="convert all files to the same types, or name only some of them by a glob",
     )
 
 
-def _as(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _cast_array(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if isinstance(kind, pa.BaseExtensionType):
-        return pa.ExtensionArray.from_storage(kind, _as(column, kind.storage_type))
+        return pa.ExtensionArray.from_storage(kind, _cast_array(column, kind.storage_type))
     if isinstance(column, pa.ExtensionArray):
-        return _as(column.storage, kind)
+        return _cast_array(column.storage, kind)
     return column if column.type == kind else column.cast(kind)
 
 
 def _keeps_values(held: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a safe cast gives the same values, or an error."""
-    held, wanted = _stored(held), _stored(wanted)
+    """Whether a safe cast either keeps all values or raises."""
+    held, wanted = _storage_type(held), _storage_type(wanted)
     if held == wanted or pa.types.is_null(held):
         return True
     if is_list(held) and is_list(wanted):
@@ -102,7 +111,7 @@ def _keeps_values(held: pa.DataType, wanted: pa.DataType) -> bool:
     return any(fits(held) and fits(wanted) for fits in _FAMILIES)
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
+def _storage_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_dictionary(kind):
         return kind.value_type
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
@@ -117,7 +126,7 @@ def _keeps_fields(held: pa.StructType, wanted: pa.StructType) -> bool:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Whether each value is a list, of one length or of many."""
+    """Whether values are lists, of fixed or variable length."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 

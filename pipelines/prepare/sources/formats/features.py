@@ -1,9 +1,9 @@
-"""What `datasets` says of columns, found from their Arrow schema and without `datasets`, whose import takes a second.
+"""The column types of `datasets`, derived from Arrow schemas without importing `datasets`, which takes a second.
 
-source                                         says                               read as
+described by                                   example                            read as
 schema of a file                               string, dictionary of strings      string
 its metadata `huggingface`, if the types fit   ClassLabel(names=['neg', 'pos'])   int64
-a dataset card, before both                    the same                           its types
+a dataset card, which overrides both           ClassLabel(names=['neg', 'pos'])   the card's types
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ import pyarrow as pa
 from pipelines.prepare.sources.formats.casting import is_list
 from tfrecord_io.errors import SourceError
 
-__all__ = ["Column", "Columns", "described"]
+__all__ = ["Column", "Columns", "columns_of"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Column:
-    """What `datasets` says of a column: its Arrow type, and `text` for people. `names` are those of class ids, and
-    `item_names` those of class ids in lists.
+    """A column: its Arrow type `kind`, and the feature of `datasets` as `text` for messages.
+
+    `names` are the class names of a ClassLabel, `item_names` those of a list of ClassLabel.
     """
 
     kind: pa.DataType
@@ -40,31 +41,31 @@ class Columns(dict[str, Column]):
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """Their names and types."""
+        """The names and types as an Arrow schema."""
         return pa.schema([(name, column.kind) for name, column in self.items()])
 
 
-def described(schema: pa.Schema, features: Any = None) -> Columns:
-    """The columns of files with this schema; `features` are those of a dataset card, as `datasets` writes them in JSON.
+def columns_of(schema: pa.Schema, features: Any = None) -> Columns:
+    """Return the columns of files with this schema.
 
-    With a card the columns are the card's, in its order, and of its types. What `datasets` decodes (pictures, sounds,
-    arrays of a shape) stays as it is stored.
+    `features` are those of a dataset card (JSON, as `datasets` writes it); names, order and types are then the card's.
+    Values that `datasets` decodes (pictures, sounds, arrays with a shape) keep their stored types.
 
-    Raises: SourceError if a file and its card don't have the same columns.
+    Raises: SourceError if a file and its card have different columns.
     """
     if features is None:
-        known = _in_metadata(schema)
-        return Columns((field.name, _of_field(field, known.get(field.name))) for field in schema)
+        in_metadata = _features_in_metadata(schema)
+        return Columns((field.name, _of_field(field, in_metadata.get(field.name))) for field in schema)
     if set(features) != set(schema.names):
         raise SourceError(
-            f"the files have the columns {sorted(schema.names)}, but their dataset card says {sorted(features)}",
-            remedy="bring the card and the files into the same columns, or name the files themselves as DATASET",
+            f"the files have the columns {sorted(schema.names)}, but their dataset card lists {sorted(features)}",
+            remedy="correct the card, or name the files themselves as DATASET",
         )
     return Columns((name, _of_card(feature, schema.field(name))) for name, feature in features.items())
 
 
-def _in_metadata(schema: pa.Schema) -> Mapping[str, Any]:
-    """What `datasets` wrote into the schema, by column."""
+def _features_in_metadata(schema: pa.Schema) -> Mapping[str, Any]:
+    """Return the features that `datasets` wrote into the schema, by column."""
     written = (schema.metadata or {}).get(b"huggingface")
     if written is None:
         return {}
@@ -74,26 +75,25 @@ def _in_metadata(schema: pa.Schema) -> Mapping[str, Any]:
 
 
 def _of_field(field: pa.Field, feature: Any) -> Column:
-    """What the metadata says holds if it says the stored type."""
-    said = _of_feature(feature)
-    if said is not None and said.kind == field.type and field.nullable:
-        return said
+    """Return the column of a field; the metadata's feature counts only if it has the stored type."""
+    column = _of_feature(feature)
+    if column is not None and column.kind == field.type and field.nullable:
+        return column
     kind = _as_read(field.type)
     return Column(kind=kind, text=_shown(kind))
 
 
 def _of_card(feature: Any, field: pa.Field) -> Column:
-    said = _of_feature(feature)
-    if said is not None:
-        return said
+    if (column := _of_feature(feature)) is not None:
+        return column
     name = feature.get("_type") if isinstance(feature, Mapping) else None
     return Column(kind=_as_read(field.type), text=f"{name}()" if name else _shown(field.type))
 
 
 def _of_feature(feature: Any) -> Column | None:
-    """The column that a feature describes; None if it is none, or none of those with a type of their own."""
+    """Return the column that a feature describes; None if it is malformed, or its type is that of its storage."""
     try:
-        kind, text = _parsed(feature)
+        kind, text = _parse(feature)
     except (KeyError, TypeError, ValueError, AttributeError, StopIteration):
         return None
     items = feature[0] if isinstance(feature, list) else feature.get("feature") if is_list(kind) else None
@@ -105,69 +105,69 @@ def _class_names(feature: Any) -> tuple[str, ...] | None:
     return tuple(map(str, feature["names"])) if is_class else None
 
 
-def _parsed(feature: Any) -> tuple[pa.DataType, str]:
-    """Type and text of a feature. Raises: whatever comes of one that is none."""
+def _parse(feature: Any) -> tuple[pa.DataType, str]:
+    """Return type and text of a feature. Raises: KeyError, TypeError and others for a malformed one."""
     if isinstance(feature, list):
         (item,) = feature
-        kind, text = _parsed(item)
+        kind, text = _parse(item)
         return pa.list_(kind), f"List({text})"
     name = feature.get("_type")
     if not isinstance(name, str):
-        fields = {key: _parsed(value) for key, value in feature.items()}
+        fields = {key: _parse(value) for key, value in feature.items()}
         kinds = [(key, kind) for key, (kind, _) in fields.items()]
         return pa.struct(kinds), f"{{{', '.join(f'{key!r}: {text}' for key, (_, text) in fields.items())}}}"
     return _PARSERS[name](feature)
 
 
-def _parsed_value(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
+def _parse_value(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
     kind = _type_named(feature["dtype"])
     return kind, _shown(kind)
 
 
-def _parsed_class(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
+def _parse_class(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
     return pa.int64(), f"ClassLabel(names={list(feature['names'])})"
 
 
-def _parsed_list(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
+def _parse_list(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
     length = int(feature.get("length", -1))
-    kind, text = _parsed(feature["feature"])
+    kind, text = _parse(feature["feature"])
     return pa.list_(kind, length), f"List({text}{f', length={length}' if length >= 0 else ''})"
 
 
-def _parsed_sequence(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
-    """What older releases wrote: of a struct it is a struct of lists."""
+def _parse_sequence(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
+    """Parse a feature of older releases, which is a struct of lists if its items are structs."""
     held = feature["feature"]
     is_struct = isinstance(held, Mapping) and not isinstance(held.get("_type"), str)
     if not is_struct or all(value.get("_type") in ("List", "Sequence") for value in held.values()):
-        return _parsed_list(feature)
-    return _parsed({key: {**feature, "_type": "List", "feature": value} for key, value in held.items()})
+        return _parse_list(feature)
+    return _parse({key: {**feature, "_type": "List", "feature": value} for key, value in held.items()})
 
 
-def _parsed_large_list(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
-    kind, text = _parsed(feature["feature"])
+def _parse_large_list(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
+    kind, text = _parse(feature["feature"])
     return pa.large_list(kind), f"LargeList({text})"
 
 
-def _parsed_json(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
+def _parse_json(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
     return pa.json_(), "Json(decode=True)"
 
 
-def _parsed_translation(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
+def _parse_translation(feature: Mapping[str, Any]) -> tuple[pa.DataType, str]:
     languages = list(feature["languages"])
     return pa.struct([(name, pa.string()) for name in sorted(languages)]), f"Translation(languages={languages})"
 
 
 _PARSERS = {
-    "Value": _parsed_value,
-    "ClassLabel": _parsed_class,
-    "List": _parsed_list,
-    "LargeList": _parsed_large_list,
-    "Sequence": _parsed_sequence,
-    "Json": _parsed_json,
-    "Translation": _parsed_translation,
+    "Value": _parse_value,
+    "ClassLabel": _parse_class,
+    "List": _parse_list,
+    "LargeList": _parse_large_list,
+    "Sequence": _parse_sequence,
+    "Json": _parse_json,
+    "Translation": _parse_translation,
 }
 
-# What pyarrow calls otherwise than `datasets`.
+# Names of `datasets` for types that pyarrow names differently.
 _ALIASES = {
     "double": "float64",
     "float": "float32",
@@ -178,7 +178,7 @@ _ALIASES = {
 
 
 def _type_named(name: str) -> pa.DataType:
-    """The type that `datasets` calls so. Raises: ValueError."""
+    """Return the type that `datasets` gives this name. Raises: ValueError."""
     if found := re.fullmatch(r"timestamp\[(s|ms|us|ns),\s*tz=([\w/+\-:]+)\]", name):
         return pa.timestamp(found[1], found[2])
     if found := re.fullmatch(r"decimal(128|256)\((\d+),\s*(-?\d+)\)", name):
@@ -191,7 +191,7 @@ def _type_named(name: str) -> pa.DataType:
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
-    """The type that `datasets` reads a stored one as: values for dictionaries, and everything may be null."""
+    """Return the type as which `datasets` reads a stored one: values instead of dictionaries, and all nullable."""
     if pa.types.is_dictionary(kind):
         return _as_read(kind.value_type)
     if pa.types.is_struct(kind):
@@ -204,7 +204,7 @@ def _as_read(kind: pa.DataType) -> pa.DataType:
 
 
 def _shown(kind: pa.DataType) -> str:
-    """The type as `datasets` shows it."""
+    """Return the type in the notation of `datasets`."""
     if pa.types.is_struct(kind):
         return f"{{{', '.join(f'{field.name!r}: {_shown(field.type)}' for field in kind)}}}"
     if pa.types.is_fixed_size_list(kind):

@@ -1,9 +1,9 @@
-"""What the footers of Parquet files say: columns, and of each row group its rows, bytes and nulls.
+"""Footers of Parquet files: columns, and the rows, bytes and nulls of each row group.
 
     file     PAR1 | row group 0 | row group 1 | ... | footer | its length | PAR1
     read                                         tail ───────────────────────┤   once more if the footer is longer
 
-A footer is parsed by pyarrow, and only arrays are kept of it.
+A footer is parsed by pyarrow; only the schema and arrays of numbers are kept.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ __all__ = [
     "MOST_BYTES_IN_PLACE",
     "MOST_ROWS_IN_PLACE",
     "Footer",
-    "fetched",
+    "fetch_footer",
     "in_place_groups",
     "is_in_place",
-    "parsed",
+    "parse_footer",
     "read_footers",
     "require_columns",
 ]
 
-# Blocks are what the shuffle permutes, and what is decoded at once.
+# Row groups up to these sizes are read in place, as blocks: the shuffle moves them, and workers decode them whole.
 MOST_ROWS_IN_PLACE = 4_000
 MOST_BYTES_IN_PLACE = 16 << 20
 
 _THREADS = 32
-# Where 200 files of 2 MB are far away, this is a fifth of what the launcher may receive.
+# For 200 remote files of 2 MB, tails of this size are a fifth of the bytes that the launcher is allowed to receive.
 _LEAST_TAIL = 8 << 10
 _TAIL_SHARE = 512
 _MOST_FOOTER_BYTES = 1 << 30
@@ -53,10 +53,10 @@ _END_BYTES = 8
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Footer:
-    """What a footer says of G row groups. `schema` has its metadata; all arrays are int64 [G].
+    """A parsed footer of G row groups. `schema` includes metadata; all arrays are int64 [G].
 
-    `num_bytes` are those of the columns asked for, uncompressed, and `stored_bytes` the same as they lie in the file;
-    `all_bytes` are uncompressed bytes of all columns. `nulls` has the flat columns whose nulls are known.
+    `num_bytes` are uncompressed bytes of the requested columns, `stored_bytes` their compressed bytes, and `all_bytes`
+    uncompressed bytes of all columns. `nulls` counts nulls of the columns that are not nested, where that is known.
     """
 
     schema: pa.Schema
@@ -68,31 +68,33 @@ class Footer:
 
 
 def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
-    """The footers of Parquet files, in their order, with the bytes of `columns` (None: all of them). A column that a
-    file doesn't have counts no bytes.
+    """Read the footers of Parquet files, in their order, with the bytes of `columns` (None: all columns).
+
+    Columns that a file lacks count no bytes.
 
     Raises: SourceError if a file cannot be read, is damaged, or has changed.
     """
     remote = any(access.is_remote(file.path) for file in files)
-    layouts = _Layouts(columns)
+    leaves = _ColumnLeavesCache(columns)
 
     def read(file: DataFile) -> Footer:
         with access.opened(file, {}) as handle:
-            opened = parsed(file, fetched(file, handle))
-        return _footer(opened.metadata, layouts.of(opened))
+            opened = parse_footer(file, fetch_footer(file, handle))
+        return _footer(opened.metadata, leaves.of(opened))
 
     return list(ordered_map(read, files, threads=min(_THREADS, len(files)) if remote else 1))
 
 
 def require_columns(files: Sequence[DataFile], found: Sequence[Footer], types: pa.Schema) -> None:
-    """Raises: SourceError if a file, which it names, lacks one of the columns, or has it in a type that can't become
-    that of `types` without another value. Other columns don't matter.
+    """Check that every file has the columns of `types`, in types that can be cast without changing a value.
+
+    Raises: SourceError, which names the file.
     """
     # Files with the same columns share the schema.
     last: pa.Schema | None = None
     for file, footer in zip(files, found, strict=True):
         if footer.schema is not last:
-            casting.require(footer.schema, types, place=without_access(file.path))
+            casting.require_castable(footer.schema, types, where=without_access(file.path))
             last = footer.schema
 
 
@@ -102,7 +104,7 @@ def is_in_place(footer: Footer) -> bool:
 
 
 def in_place_groups(file: DataFile, footer: Footer) -> Groups:
-    """The file's row groups."""
+    """Return the file's row groups as groups of rows."""
     count = len(footer.num_rows)
     version = "" if file.stamp is not None else file.version
     stored = StoredFile(
@@ -120,39 +122,39 @@ def in_place_groups(file: DataFile, footer: Footer) -> Groups:
     )
 
 
-def fetched(file: FileVersion, handle: pa.NativeFile) -> bytes:
-    """The footer of an open file as it lies there, by one or two reads of its end. Raises: SourceError."""
-    with _explained(file):
+def fetch_footer(file: FileVersion, handle: pa.NativeFile) -> bytes:
+    """Read the footer of an open file, by one or two reads of its end. Raises: SourceError."""
+    with _as_source_error(file):
         return _footer_bytes(handle, file.size)
 
 
-def parsed(file: FileVersion, footer: bytes) -> pq.ParquetFile:
-    """The footer of a file. Raises: SourceError."""
-    with _explained(file):
-        # It says where columns lie from the start of the file on, and nothing of what is there is needed.
+def parse_footer(file: FileVersion, footer: bytes) -> pq.ParquetFile:
+    """Parse a footer; the result serves for metadata only. Raises: SourceError."""
+    with _as_source_error(file):
+        # pyarrow parses the footer of a file that consists of nothing else.
         return pq.ParquetFile(pa.BufferReader(_MAGIC + footer))
 
 
 @contextlib.contextmanager
-def _explained(file: FileVersion) -> Iterator[None]:
+def _as_source_error(file: FileVersion) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException, ValueError) as error:
         raise SourceError(
-            f"{without_access(file.path)}: no Parquet file that can be read ({visible_line(str(error))})",
+            f"{without_access(file.path)}: cannot be read as a Parquet file ({visible_line(str(error))})",
             remedy="copy it again from where it was made, or leave it out",
         ) from error
 
 
 def _footer_bytes(handle: pa.NativeFile, size: int) -> bytes:
-    """The footer with its length and the magic number behind it."""
+    """Return the footer, the 4 bytes of its length, and the magic number."""
     if size < len(_MAGIC) + _END_BYTES:
         raise ValueError(f"it has {size} bytes")
     tail = _read(handle, size - min(size, max(_LEAST_TAIL, size // _TAIL_SHARE)), size)
     if tail[-len(_MAGIC) :] == _ENCRYPTED:
         raise ValueError("its footer is encrypted")
     if tail[-len(_MAGIC) :] != _MAGIC:
-        raise ValueError("it does not end as a Parquet file does; it is truncated, or something else")
+        raise ValueError("it does not end like a Parquet file; it is truncated, or of another kind")
     length = int.from_bytes(tail[-_END_BYTES : -len(_MAGIC)], "little") + _END_BYTES
     if length + len(_MAGIC) > size or length > _MOST_FOOTER_BYTES:
         raise ValueError(f"its footer would have {length:,} bytes")
@@ -169,9 +171,9 @@ def _read(handle: pa.NativeFile, start: int, stop: int) -> bytes:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Layout:
-    """Where the columns asked for are in a footer: the indices of all their `leaves`, and the places in there of `flat`
-    ones by column.
+class _ColumnLeaves:
+    """The indices of the Parquet `leaves` of the requested columns; `flat` is the position in `leaves` of each column
+    that is not nested.
     """
 
     schema: pa.Schema
@@ -180,22 +182,20 @@ class _Layout:
     flat: Mapping[str, int]
 
 
-class _Layouts:
-    """The layouts of footers. Files of a dataset have mostly the same columns, and those of wide tables are looked
-    through once.
-    """
+class _ColumnLeavesCache:
+    """The leaves of the last footer, which mostly serve for the next one: finding them takes long in wide tables."""
 
     def __init__(self, columns: Collection[str] | None) -> None:
         self._columns = columns
-        self._last: _Layout | None = None
+        self._last: _ColumnLeaves | None = None
 
-    def of(self, opened: pq.ParquetFile) -> _Layout:
-        """The layout of a footer: the same object for files with the same columns, which saves memory too."""
+    def of(self, opened: pq.ParquetFile) -> _ColumnLeaves:
+        """Return the leaves in a footer: the same object for files with the same columns, which saves memory."""
         schema, last = opened.schema_arrow, self._last
         num_leaves = opened.metadata.num_columns
         if last is None or last.num_leaves != num_leaves or not last.schema.equals(schema, check_metadata=True):
             leaves, flat = self._find(opened.schema)
-            self._last = last = _Layout(schema=schema, num_leaves=num_leaves, leaves=leaves, flat=flat)
+            self._last = last = _ColumnLeaves(schema=schema, num_leaves=num_leaves, leaves=leaves, flat=flat)
         return last
 
     def _find(self, schema: pq.ParquetSchema) -> tuple[tuple[int, ...], dict[str, int]]:
@@ -210,36 +210,36 @@ class _Layouts:
 
 
 def _prefixes(path: str) -> Iterator[str]:
-    """`a`, `a.b` and `a.b.c` of `a.b.c`: names of columns may have dots in them."""
+    """Yield `a`, `a.b` and `a.b.c` of `a.b.c`: the name of a column may itself have dots."""
     parts = path.split(".")
     return (".".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
-def _footer(metadata: pq.FileMetaData, layout: _Layout) -> Footer:
-    # Ten million row groups are looked at in a few minutes: lists are faster to fill than arrays.
+def _footer(metadata: pq.FileMetaData, columns: _ColumnLeaves) -> Footer:
+    # Lists are faster to fill than arrays: ten million row groups take a few minutes.
     rows: list[int] = []
-    unpacked: list[int] = []
+    uncompressed: list[int] = []
     stored: list[int] = []
     total: list[int] = []
-    nulls: dict[str, list[int]] = {name: [] for name in layout.flat}
+    nulls: dict[str, list[int]] = {name: [] for name in columns.flat}
     for index in range(metadata.num_row_groups):
         group = metadata.row_group(index)
-        chunks = [group.column(leaf) for leaf in layout.leaves]
+        chunks = [group.column(leaf) for leaf in columns.leaves]
         rows.append(group.num_rows)
-        unpacked.append(sum([chunk.total_uncompressed_size for chunk in chunks]))
+        uncompressed.append(sum([chunk.total_uncompressed_size for chunk in chunks]))
         stored.append(sum([chunk.total_compressed_size for chunk in chunks]))
         total.append(group.total_byte_size)
-        for name, place in layout.flat.items():
-            statistics = chunks[place].statistics
+        for name, position in columns.flat.items():
+            statistics = chunks[position].statistics
             if statistics is not None and statistics.has_null_count:
                 nulls[name].append(statistics.null_count)
-    num_bytes = np.array(unpacked, np.int64)
+    num_bytes = np.array(uncompressed, np.int64)
     return Footer(
-        schema=layout.schema,
+        schema=columns.schema,
         num_rows=np.array(rows, np.int64),
         num_bytes=num_bytes,
         stored_bytes=np.array(stored, np.int64),
-        # Some writers leave the sum of all columns out.
+        # Some writers leave out the total of all columns.
         all_bytes=np.maximum(np.array(total, np.int64), num_bytes),
         nulls={name: np.array(counted, np.int64) for name, counted in nulls.items() if len(counted) == len(rows)},
     )

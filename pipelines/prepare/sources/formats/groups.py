@@ -1,8 +1,8 @@
-"""Where the rows of a split lie: groups of rows that can be read by themselves, and the pieces of them for a task.
+"""Where the rows of a split are stored: groups of rows that can be read by themselves, and the pieces for a task.
 
     split rows   0 ............................... 4,200
     groups       a.parquet 0, 1, 2        b.arrow 0, 1        row groups of Parquet, record batches of ingested files
-    segments            [800, 1500)    [3000, 3200)           rows that somebody asks for
+    row ranges          [800, 1500)    [3000, 3200)           the rows of a task
     pieces              a/0 from 800, a/1 to 500, b/0 ...     the same, cut where groups end
 
 Groups stay on the launcher; pieces travel to workers, in the plan.
@@ -23,10 +23,10 @@ __all__ = ["Cover", "Groups", "Pieces", "StoredFile", "cover"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """A file that rows are read from: a Parquet file where it lies, or an ingested Arrow file.
+    """A file that rows are read from: a Parquet file of the source, or an ingested Arrow file.
 
-    `path` has no credentials in it (see `RowReader.addresses`). `size` in bytes, `version` (the service's generation or
-    etag, empty if unknown) and `stamp` (nanoseconds, of local files) tell whether it is still the file of the plan.
+    `path` is without credentials (see `RowReader.addresses`). By `size` in bytes, `version` (the service's generation
+    or etag, empty if unknown) and `stamp` (modification time of a local file, nanoseconds) a changed file is detected.
     """
 
     path: str
@@ -38,7 +38,7 @@ class StoredFile:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pieces:
-    """P runs of rows, in reading order, each inside of one group. All arrays are [P].
+    """P ranges of rows, in reading order, each inside one group. All arrays are [P].
 
     `starts` int64: number of the first row in the split. `counts` int64: rows. `skips` int64: rows of the group before
     the first. `file` int32: index into `files`. `at` int64 and `length` int64: of a Parquet file the index of the row
@@ -58,18 +58,18 @@ class Pieces:
 
     @property
     def num_rows(self) -> int:
-        """Rows of all pieces."""
+        """The number of rows in all pieces."""
         return int(self.counts.sum())
 
 
 @dataclasses.dataclass(frozen=True)
 class Cover:
-    """N parts of groups, in reading order: the index of the group, the number of the first row, and rows, int64 [N].
+    """N parts of groups in reading order: index of the group, number of the first row, and number of rows, int64 [N].
 
     groups    |  0  |  1  |  2  |  3  |  4  |
     ranges       [========)      [=========)
     cover         a    b  c      d    e   f             parts of groups, in the order of the ranges
-    places        0                         18          rows are counted on from range to range
+    positions     0                         18          rows are counted on from range to range
     """
 
     groups: np.ndarray
@@ -81,12 +81,12 @@ class Cover:
 
     @property
     def ends(self) -> np.ndarray:
-        """The place behind each part, int64 [N]."""
+        """The position behind each part, int64 [N]."""
         return np.cumsum(self.counts)
 
 
 def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> Cover:
-    """The parts of groups that [start, stop) row ranges cover; `ends` int64 [G] are those of the groups."""
+    """Return the parts of groups that [start, stop) row ranges cover; `ends` int64 [G]: the row behind each group."""
     spans = _spans(ranges)
     first = np.searchsorted(ends, spans[:, 0], "right")
     counts = np.searchsorted(ends, spans[:, 1] - 1, "right") - first + 1
@@ -105,11 +105,11 @@ def _spans(ranges: Sequence[tuple[int, int]] | np.ndarray) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Groups:
-    """N groups of a split in row order, without a gap. All arrays are [N].
+    """N groups of a split in row order, without gaps. All arrays are [N].
 
-    `num_rows` int64; `file` int32, `at` int64 and `length` int64 as in `Pieces`. `num_bytes` int64: bytes of the
-    columns that the job reads, uncompressed; `stored_bytes` int64: the same as they lie in the file, compressed.
-    `nulls` int64 by column: how many of its values are null, where that is known.
+    `num_rows` int64; `file` int32, `at` int64 and `length` int64 as in `Pieces`. `num_bytes` int64: uncompressed bytes
+    of the columns that the job reads; `stored_bytes` int64: their compressed bytes in the file. `nulls` int64 by
+    column: how many of its values are null, for columns where that is known.
     """
 
     files: tuple[StoredFile, ...]
@@ -129,19 +129,19 @@ class Groups:
 
     @property
     def ends(self) -> np.ndarray:
-        """Number of the row behind each group, int64 [N]."""
-        found: np.ndarray = self._ends  # type: ignore[attr-defined]
-        return found
+        """The number of the row behind each group, int64 [N]."""
+        ends: np.ndarray = self._ends  # type: ignore[attr-defined]
+        return ends
 
     @property
     def total_rows(self) -> int:
-        """Rows of the split."""
+        """The number of rows in the split."""
         return int(self.ends[-1]) if len(self) else 0
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]] | np.ndarray) -> Pieces:
-        """The [start, stop) row ranges, in their order, cut where groups end.
+        """Cut [start, stop) row ranges, in their order, where groups end.
 
-        Raises: SourceError if a row is not there.
+        Raises: SourceError if a row does not exist.
         """
         spans = _spans(row_ranges)
         if len(spans) and (spans.min() < 0 or spans[:, 1].max() > self.total_rows):
@@ -163,7 +163,7 @@ class Groups:
 
     @classmethod
     def joined(cls, parts: Sequence[Groups]) -> Groups:
-        """The groups of several files, one after the other."""
+        """Join the groups of several files, one after the other."""
         offsets = np.cumsum([0, *(len(part.files) for part in parts)])
         columns = sorted(set.intersection(*(set(part.nulls) for part in parts))) if parts else []
         arrays = {

@@ -1,7 +1,7 @@
-"""One Arrow file of ingested rows: record batches of at most 1,000 rows and about 1 MB, and where each of them lies.
+"""Writing ingested rows as an Arrow file of record batches with at most 1,000 rows and about 1 MB each.
 
     ARROW1 | schema | batch | batch | ... | footer          IPC file format, as `pyarrow.ipc.open_file` reads it
-                    at      at      at                      offset and length of each message: readable by itself
+                    at      at      at                      by offset and length, each message is read by itself
 
 See https://arrow.apache.org/docs/format/Columnar.html#ipc-file-format.
 """
@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["Batches", "RowFile", "even_batches"]
+__all__ = ["Batches", "RowFileWriter", "even_batches"]
 
 MOST_ROWS = 1000
 MOST_BYTES = 1 << 20
-# Cut into equal numbers of rows, batches are of about equal size; what is a quarter above is not cut again.
+# Batches with equal numbers of rows differ in bytes; up to a quarter more than the limit is accepted.
 _TOLERATED_BYTES = MOST_BYTES + MOST_BYTES // 4
-# Tables of fewer rows are put together.
+# Smaller tables are joined before they are cut into batches.
 _GATHERED_ROWS = 10 * MOST_ROWS
 _GATHERED_BYTES = 10 * MOST_BYTES
 _WRITTEN_BYTES = 1 << 20
-_MARK = b"ARROW1\0\0"
-# Each file is written by one thread, of which there are as many as cores.
+_ARROW_MAGIC = b"ARROW1\0\0"
+# Each core writes a file of its own.
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 
 
@@ -35,8 +35,8 @@ _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 class Batches:
     """The N record batches of a file. All arrays are int64 [N].
 
-    `num_rows`; `at` and `length` of the message in the file, in bytes; by column `num_bytes`, of the values in memory,
-    and `nulls`, how many are null.
+    `num_rows`; `at` and `length`: offset and size of the message in the file, in bytes; by column, `num_bytes` of the
+    values in memory, and how many of them are `nulls`.
     """
 
     num_rows: np.ndarray
@@ -46,27 +46,27 @@ class Batches:
     nulls: Mapping[str, np.ndarray]
 
 
-class RowFile:
-    """An Arrow file that comes as chunks of bytes while it is made, so that memory holds a few of its batches.
+class RowFileWriter:
+    """Makes an Arrow file as chunks of bytes, so that memory holds only a few of its batches.
 
-    `num_bytes` of the file, once all chunks were taken.
+    `num_bytes` is the size of the file once all chunks were taken.
     """
 
     def __init__(self, types: pa.Schema) -> None:
         self._types = types
-        self._places: list[tuple[int, int, int]] = []
+        self._messages: list[tuple[int, int, int]] = []
         self._sizes: list[tuple[int, ...]] = []
         self.num_bytes = 0
 
     def chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-        """The file with these batches, in chunks of about 1 MB. Raises: whatever `batches` raises."""
+        """Yield the file with these batches in chunks of about 1 MB. Raises: whatever `batches` raises."""
         chunks = _Chunks()
-        # Gathered there, without Python's lock, a batch is one piece instead of twenty.
+        # The writer makes about twenty writes for a batch; Arrow's buffer joins them without holding Python's lock.
         stream = pa.BufferedOutputStream(pa.PythonFile(chunks, mode="w"), _WRITTEN_BYTES)
         with pa.ipc.new_file(stream, self._types, options=_OPTIONS) as writer:
             for batch in batches:
-                # The writer begins with the first batch: the mark of the format, and the schema.
-                before = stream.tell() or len(_MARK) + self._types.serialize().size
+                # With the first batch, the writer writes the magic number and the schema before it.
+                before = stream.tell() or len(_ARROW_MAGIC) + self._types.serialize().size
                 writer.write_batch(batch)
                 self._note(batch, before, stream.tell() - before)
                 yield from chunks.take()
@@ -75,13 +75,13 @@ class RowFile:
         yield from chunks.take()
 
     def _note(self, batch: pa.RecordBatch, at: int, length: int) -> None:
-        self._places.append((batch.num_rows, at, length))
+        self._messages.append((batch.num_rows, at, length))
         self._sizes.append(tuple(size for column in batch.columns for size in (column.nbytes, column.null_count)))
 
     @property
     def batches(self) -> Batches:
-        """Where the batches lie that were written so far."""
-        num_rows, at, length = np.array(self._places, np.int64).reshape(-1, 3).T
+        """The batches written so far."""
+        num_rows, at, length = np.array(self._messages, np.int64).reshape(-1, 3).T
         sizes = np.array(self._sizes, np.int64).reshape(-1, len(self._types.names), 2)
         names = self._types.names
         return Batches(
@@ -94,35 +94,35 @@ class RowFile:
 
 
 class _Chunks(io.RawIOBase):
-    """Keeps what is written until it is taken."""
+    """A binary stream that keeps what is written until it is taken."""
 
     def __init__(self) -> None:
         self._pending: list[bytes] = []
 
     def writable(self) -> bool:
-        """Always true."""
+        """Return True."""
         return True
 
     def write(self, content: Any) -> int:
-        """As io.RawIOBase has it."""
+        """Keep `content`; return its size in bytes."""
         self._pending.append(bytes(content))
         return len(content)
 
     def take(self) -> list[bytes]:
-        """What was written since the last time."""
+        """Return what was written since the last call."""
         taken, self._pending = self._pending, []
         return taken
 
 
 def even_batches(tables: Iterable[pa.Table]) -> Iterator[pa.RecordBatch]:
-    """The rows in record batches of at most 1,000 rows and about 1 MB, or of one row that is larger."""
-    for table in _gathered(tables):
+    """Yield the rows in record batches of at most 1,000 rows and about 1 MB; a larger row is a batch by itself."""
+    for table in _joined(tables):
         for part in _parts(table):
             yield from part.combine_chunks().to_batches()
 
 
-def _gathered(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Tables of some thousand rows, in which small ones are put together."""
+def _joined(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Join small tables to tables of some thousand rows."""
     held: list[pa.Table] = []
     rows = num_bytes = 0
     for table in tables:

@@ -1,9 +1,9 @@
-"""One stored group of rows decoded by pyarrow: a row group of a Parquet file, or record batches of an ingested one.
+"""Decoding stored groups of rows by pyarrow: a row group of a Parquet file, or record batches of an ingested file.
 
     Parquet    ... | row group | ... | footer | its length | PAR1
     ingested   ARROW1 | schema | batch | batch | ...       each batch is read by (offset, bytes) of its message
 
-Footers and schemas are read once of a file, and kept for as long as there is room for them.
+The footer or schema of a file is needed for each of its groups, so both are cached.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 
 from pipelines.prepare.sources.files.access import FileVersion
 from pipelines.prepare.sources.formats import footers
-from pipelines.prepare.sources.formats.casting import is_list, require
+from pipelines.prepare.sources.formats.casting import is_list, require_castable
 from tfrecord_io.shown import without_access
 
-__all__ = ["Kept", "read_batches", "read_group"]
+__all__ = ["FileCache", "read_batches", "read_group"]
 
-# Of footers ready to be used, which take about eight times their bytes in the file.
+# Parsed footers take about eight times their bytes in the file.
 _MOST_PARSED_BYTES = 64 << 20
 _PARSED_SHARE = 8
 _ARROW_MAGIC = b"ARROW1\x00\x00"
@@ -37,9 +37,10 @@ Value = TypeVar("Value")
 _Key = tuple[str, int, str, int | None]
 
 
-class Kept(Generic[Value]):
-    """The values used last, in as many bytes, by what their file is known by. All threads of a process share them, and
-    wait for the one that reads.
+class FileCache(Generic[Value]):
+    """A least-recently-used cache of one value per file version, with a limit in bytes, shared by threads.
+
+    Threads that ask for a value while another one reads it wait for that one, so that a footer is fetched once.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -50,7 +51,7 @@ class Kept(Generic[Value]):
         self._values: dict[_Key, concurrent.futures.Future[Value]] = {}
 
     def get(self, file: FileVersion, read: Callable[[], tuple[Value, int]]) -> Value:
-        """The file's value; if it is not kept, the one that `read` gives with its bytes. Raises: whatever it raises."""
+        """Return the cached value, or else the one that `read` returns with its bytes. Raises: as `read`."""
         key = (file.path, file.size, file.version, file.stamp)
         with self._lock:
             coming = self._values.get(key)
@@ -81,32 +82,32 @@ class Kept(Generic[Value]):
                 del self._values[oldest]
 
 
-_parsed: Kept[pq.FileMetaData] = Kept(_MOST_PARSED_BYTES)
-_schemas: Kept[bytes] = Kept(_MOST_SCHEMAS_BYTES)
+_footers: FileCache[pq.FileMetaData] = FileCache(_MOST_PARSED_BYTES)
+_schemas: FileCache[bytes] = FileCache(_MOST_SCHEMAS_BYTES)
 
 
 def read_group(
     file: FileVersion, handle: pa.NativeFile, index: int, types: pa.Schema, *, remote: bool
 ) -> pa.RecordBatch:
-    """The columns of `types` of a row group, as they are stored.
+    """Read the columns of `types` of a row group, in their stored types.
 
-    Raises: SourceError if the file doesn't have such columns; what pyarrow raises if they are damaged.
+    Raises: SourceError if the file lacks such columns; ValueError or pyarrow's errors if they are damaged.
     """
     metadata = _metadata(file, handle)
     if index >= metadata.num_row_groups:
         raise ValueError(f"the file has {metadata.num_row_groups} row groups")
     reader = pq.ParquetFile(handle, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
-    require(reader.schema_arrow, types, place=without_access(file.path))
+    require_castable(reader.schema_arrow, types, where=without_access(file.path))
     table = reader.read_row_group(index, columns=types.names, use_threads=False).select(types.names)
     return _one_batch(table)
 
 
 def _metadata(file: FileVersion, handle: pa.NativeFile) -> pq.FileMetaData:
     def parse() -> tuple[pq.FileMetaData, int]:
-        footer = footers.fetched(file, handle)
-        return footers.parsed(file, footer).metadata, _PARSED_SHARE * len(footer)
+        footer = footers.fetch_footer(file, handle)
+        return footers.parse_footer(file, footer).metadata, _PARSED_SHARE * len(footer)
 
-    return _parsed.get(file, parse)
+    return _footers.get(file, parse)
 
 
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
@@ -114,16 +115,16 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([], schema=table.schema)
     batches = table.combine_chunks().to_batches()
     if len(batches) > 1:
-        raise ValueError(f"it has {table.nbytes:,} bytes, expected a few million")
+        raise ValueError(f"the row group has {table.nbytes:,} bytes, expected a few million")
     return batches[0]
 
 
 def read_batches(
     file: FileVersion, handle: pa.NativeFile, messages: Sequence[tuple[int, int]], columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yields the `columns` of each batch; `messages` are offset and bytes of batches that lie side by side.
+    """Yield the `columns` of each batch; `messages` are (offset, bytes) of consecutive batches.
 
-    Raises: what pyarrow raises if they are damaged.
+    Raises: EOFError, KeyError or pyarrow's errors if the file is damaged.
     """
     head = _schema_of(file, handle)
     schema = pa.ipc.read_schema(pa.py_buffer(head))
@@ -133,24 +134,25 @@ def read_batches(
     for offset, length in messages:
         message = content[offset - begin : offset - begin + length]
         if len(message) != length:
-            raise EOFError(f"it ends before byte {offset + length:,}")
+            raise EOFError(f"the file ends before byte {offset + length:,}")
         stream = pa.ipc.open_stream(pa.py_buffer(b"".join((head, message))), options=options)
-        yield _valid(stream.read_next_batch().select(list(columns)))
+        batch = stream.read_next_batch().select(list(columns))
+        _require_valid_offsets(batch)
+        yield batch
 
 
-def _valid(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch. Raises: pa.ArrowInvalid if following its offsets would lead out of it.
+def _require_valid_offsets(batch: pa.RecordBatch) -> None:
+    """Raise pa.ArrowInvalid if offsets lead out of the batch.
 
-    Whether texts are UTF-8 is for whoever reads them, and would take longer than the rest of reading.
+    Texts are not checked for UTF-8: that takes longer than the rest of reading, and is done where they are used.
     """
     for column in batch.columns:
         held = column.storage if isinstance(column, pa.ExtensionArray) else column
         held.view(_as_bytes(held.type)).validate(full=True)
-    return batch
 
 
 def _as_bytes(kind: pa.DataType) -> pa.DataType:
-    """The type with bytes in place of strings."""
+    """Return the type with bytes in place of strings."""
     if pa.types.is_struct(kind):
         return pa.struct([field.with_type(_as_bytes(field.type)) for field in kind])
     if is_list(kind):
@@ -171,17 +173,17 @@ def _index(schema: pa.Schema, name: str) -> int:
 
 
 def _schema_of(file: FileVersion, handle: pa.NativeFile) -> bytes:
-    """The message with which the file begins, and so every stream of its batches."""
+    """Return the schema message of an ingested file, with which a stream of its batches has to begin."""
 
     def read() -> tuple[bytes, int]:
-        found = _schema_message(handle, file.size)
-        return found, len(found)
+        message = _schema_message(handle, file.size)
+        return message, len(message)
 
     return _schemas.get(file, read)
 
 
 def _schema_message(handle: pa.NativeFile, size: int) -> bytes:
-    """Raises: what pyarrow raises if there is none."""
+    """Read the schema message, whatever its size. Raises: pyarrow's errors if there is none."""
     num_bytes = _HEAD_BYTES
     while True:
         head = handle.read_at(min(size, num_bytes), 0)
@@ -196,5 +198,5 @@ def _schema_message(handle: pa.NativeFile, size: int) -> bytes:
 def _first_message(content: bytes) -> bytes:
     message = pa.ipc.read_message(pa.BufferReader(content))
     if message.type != "schema":
-        raise pa.ArrowInvalid(f"it begins with a {message.type}, expected a schema")
+        raise pa.ArrowInvalid(f"the file begins with a {message.type}, expected a schema")
     return bytes(message.serialize().to_pybytes())

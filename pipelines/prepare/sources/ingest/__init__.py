@@ -1,1 +1,1 @@
-"""Copying what cannot be read in place into Arrow files with small record batches."""
+"""Ingest: copying rows that cannot be read in place to Arrow files with small record batches."""

@@ -1,8 +1,8 @@
-"""Receipts of ingested files: which part of which source file, how many rows, and where its record batches lie.
+"""Receipts of ingested files: the part of the source file, the number of rows, and the offsets of record batches.
 
     FOLDER/train-00003-00000.json     {"task": "0f3c...", "rows": 81234, "bytes": ..., "batches": {...}}
 
-What a plan needs of ingested rows is in here, and no row has to be read for it.
+A plan is made from receipts alone, without reading rows.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from pipelines.prepare import storage
 from pipelines.prepare.sources.formats.groups import Groups, StoredFile
-from pipelines.prepare.sources.formats.row_files import Batches, RowFile
+from pipelines.prepare.sources.formats.row_files import Batches, RowFileWriter
 from pipelines.prepare.sources.ingest.ingest_tasks import VERSION, IngestTask
 from tfrecord_io.shown import without_access
 
@@ -26,7 +26,7 @@ __all__ = ["IngestReceipt", "find_receipts", "groups_of"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class IngestReceipt:
-    """What became of a task. `task` is its digest, `source` the name of the file, and `num_bytes` is the size of the
+    """The result of a task: `task` is its digest, `source` the name of the source file, and `num_bytes` the size of the
     Arrow file at `path`.
     """
 
@@ -40,13 +40,13 @@ class IngestReceipt:
     batches: Batches
 
     @classmethod
-    def of(cls, task: IngestTask, rows: RowFile) -> IngestReceipt:
-        """The receipt of a task whose rows are written."""
-        return cls._of(task, num_bytes=rows.num_bytes, batches=rows.batches)
+    def of(cls, task: IngestTask, written: RowFileWriter) -> IngestReceipt:
+        """Make the receipt of a task whose rows are written."""
+        return cls._of(task, num_bytes=written.num_bytes, batches=written.batches)
 
     @classmethod
     def parse(cls, text: bytes, task: IngestTask) -> IngestReceipt | None:
-        """The receipt in `text`; None if it is damaged, or that of another task."""
+        """Parse the receipt in `text`; None if it is damaged, or belongs to another task."""
         try:
             document = json.loads(text)
             if document["version"] != VERSION or document["task"] != task.digest:
@@ -62,7 +62,7 @@ class IngestReceipt:
         return int(self.batches.num_rows.sum())
 
     def dump(self) -> bytes:
-        """The receipt as JSON."""
+        """Return the receipt as JSON."""
         arrays = {name: getattr(self.batches, name).tolist() for name in ("num_rows", "at", "length")}
         columns = {name: _lists(getattr(self.batches, name)) for name in ("num_bytes", "nulls")}
         document = {
@@ -90,30 +90,30 @@ class IngestReceipt:
 
 
 def find_receipts(tasks: Sequence[IngestTask]) -> list[IngestReceipt | None]:
-    """The receipt of each task; None where its file is not there, or not whole. Raises: OutputError."""
+    """Return the receipt of each task; None if its Arrow file is missing or incomplete. Raises: OutputError."""
     if not tasks:
         return []
-    there = storage.sizes(tasks[0].folder)
-    found: list[IngestReceipt | None] = [None] * len(tasks)
-    asked = [number for number, task in enumerate(tasks) if posixpath.basename(task.receipt_path) in there]
-    texts = storage.read_many([tasks[number].receipt_path for number in asked])
-    for number, text in zip(asked, texts, strict=True):
+    sizes = storage.sizes(tasks[0].folder)
+    receipts: list[IngestReceipt | None] = [None] * len(tasks)
+    listed = [number for number, task in enumerate(tasks) if posixpath.basename(task.receipt_path) in sizes]
+    texts = storage.read_many([tasks[number].receipt_path for number in listed])
+    for number, text in zip(listed, texts, strict=True):
         receipt = IngestReceipt.parse(text, tasks[number]) if text else None
-        if receipt is not None and there.get(posixpath.basename(tasks[number].path)) == receipt.num_bytes:
-            found[number] = receipt
-    return found
+        if receipt is not None and sizes.get(posixpath.basename(tasks[number].path)) == receipt.num_bytes:
+            receipts[number] = receipt
+    return receipts
 
 
 def groups_of(receipts: Sequence[IngestReceipt], columns: Sequence[str]) -> Groups:
-    """The record batches of ingested files, in this order, as groups of rows of which `columns` are read."""
+    """Return the record batches of ingested files, in this order, as groups of rows of which `columns` are read."""
     return Groups(
         files=tuple(StoredFile(path=receipt.path, format="ipc", size=receipt.num_bytes) for receipt in receipts),
         file=np.repeat(np.arange(len(receipts), dtype=np.int32), [len(each.batches.num_rows) for each in receipts]),
         num_rows=_joined([each.batches.num_rows for each in receipts]),
         at=_joined([each.batches.at for each in receipts]),
         length=_joined([each.batches.length for each in receipts]),
-        num_bytes=_joined([_read(each.batches, columns) for each in receipts]),
-        stored_bytes=_joined([_stored(each.batches, columns) for each in receipts]),
+        num_bytes=_joined([_num_bytes(each.batches, columns) for each in receipts]),
+        stored_bytes=_joined([_stored_bytes(each.batches, columns) for each in receipts]),
         nulls={name: _joined([each.batches.nulls[name] for each in receipts]) for name in columns},
     )
 
@@ -122,15 +122,15 @@ def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
     return np.concatenate([np.zeros(0, np.int64), *arrays])
 
 
-def _read(batches: Batches, columns: Sequence[str]) -> np.ndarray:
-    """Bytes of the columns' values, int64 [N]."""
+def _num_bytes(batches: Batches, columns: Sequence[str]) -> np.ndarray:
+    """Bytes of the columns' values in memory, int64 [N]."""
     return sum((batches.num_bytes[name] for name in columns), np.zeros(len(batches.num_rows), np.int64))
 
 
-def _stored(batches: Batches, columns: Sequence[str]) -> np.ndarray:
-    """The columns' share of the messages, int64 [N]: how well each one was compressed is not known."""
-    every = np.maximum(_read(batches, list(batches.num_bytes)), 1)
-    return np.ceil(batches.length * (_read(batches, columns) / every)).astype(np.int64)
+def _stored_bytes(batches: Batches, columns: Sequence[str]) -> np.ndarray:
+    """The columns' share of the compressed messages, int64 [N], as if all columns were compressed equally well."""
+    every = np.maximum(_num_bytes(batches, list(batches.num_bytes)), 1)
+    return np.ceil(batches.length * (_num_bytes(batches, columns) / every)).astype(np.int64)
 
 
 def _lists(arrays: Any) -> dict[str, list[int]]:
@@ -138,12 +138,12 @@ def _lists(arrays: Any) -> dict[str, list[int]]:
 
 
 def _parsed(document: Any, task: IngestTask) -> Batches:
-    """Raises: ValueError, KeyError, TypeError if there is not a number for each batch."""
+    """Parse the batches of a receipt. Raises: ValueError, KeyError or TypeError unless each has all its numbers."""
     length = len(document["num_rows"])
 
     def array(values: Any) -> np.ndarray:
         if len(values) != length or not all(type(value) is int and value >= 0 for value in values):
-            raise ValueError("not a count for each batch")
+            raise ValueError("expected a count for each batch")
         return np.array(values, np.int64)
 
     return Batches(

@@ -1,12 +1,12 @@
-"""What is to be ingested, as tasks: a file each, and several of a large one that can be read from the middle.
+"""Ingest tasks: one for each file, and several for a large file that can be read from the middle.
 
-    a.jsonl.gz   1 GB              one task: compressed streams have no middle
-    b.jsonl      1 GB              tasks of at most 256 MB of bytes, cut anywhere: a line belongs to whom it begins with
-    c.parquet    200 row groups    tasks of runs of row groups, about 64 MB of values each
+    a.jsonl.gz   1 GB              one task: a compressed stream can be read from its start only
+    b.jsonl      1 GB              tasks of at most 256 MB, cut at any byte: a line belongs to the task it begins in
+    c.parquet    200 row groups    tasks of consecutive row groups with about 64 MB of values
 
-The cuts follow from the source alone, so that the same source has the same rows in the same record batches everywhere.
+The cuts depend on the source alone, so that the same source has the same rows in the same record batches everywhere.
 
-On a cluster tasks travel in lists beside the copy, since a graph has no room for them: FOLDER/tasks-00000.json has
+On a cluster tasks travel in files beside the copy, since they are too large for a graph. FOLDER/tasks-00000.json has
 {"types": [schemas], "inside": ..., "tasks": [[split, number, file, ...], ...]} of 256 tasks.
 """
 
@@ -33,7 +33,7 @@ from tfrecord_io.shown import without_access
 
 __all__ = ["VERSION", "IngestTask", "folder_of", "read_list", "tasks_of", "write_lists"]
 
-# Of what is written: another one is ingested again.
+# The version of the ingested files; files of another version are ingested again.
 VERSION = 1
 
 _LARGE_BYTES = 64_000_000
@@ -41,17 +41,17 @@ _LEAST_PART_BYTES = 16_000_000
 _MOST_PART_BYTES = 256_000_000
 _MOST_PARTS = 2000
 _DIGEST_LETTERS = 16
-# Looking is a matter of round trips.
-_LOOKERS = 32
+# Many threads, since looking into a remote file takes a few round trips.
+_THREADS = 32
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class IngestTask:
-    """A file, or a part of one, to be written as one Arrow file with columns of `types`.
+    """A file, or part of one, to be written as one Arrow file with columns of `types`.
 
-    `number` counts the files of the split. [start, stop) are bytes of lines, or row groups of a Parquet file. `name`
-    and `version` are those of the file in the listing, which `file` may be a copy of. `inside` is the folder that must
-    be there already when the job writes (see `storage.write_atomic`).
+    `number` counts the files of the split. [start, stop) are bytes, or row groups of a Parquet file. `file` may be a
+    copy of the listed file; `name` and `version` are the listed file's. `inside` is the folder that must exist when the
+    job writes (see `storage.write_atomic`).
     """
 
     split: str
@@ -74,28 +74,28 @@ class IngestTask:
 
     @property
     def is_whole(self) -> bool:
-        """Whether this task has all of the file."""
+        """Whether this task covers the whole file."""
         return self.parts == 1
 
     @property
     def path(self) -> str:
-        """Where the rows go."""
+        """The path of the Arrow file."""
         return storage.join(self.folder, f"{self.split}-{self.number:05}-{self.part:05}.arrow")
 
     @property
     def receipt_path(self) -> str:
-        """Where the receipt goes, once the rows are there."""
+        """The path of the receipt, which is written after the rows."""
         return self.path.removesuffix(".arrow") + ".json"
 
     @property
     def digest(self) -> str:
-        """What the rows depend on, wherever the file lies."""
+        """A digest of all that the rows depend on, whatever the file's location."""
         source = [VERSION, self.split, self.name, self.file.kind, self.file.size, self.version]
         return _digest([*source, self.part, self.parts, self.start, self.stop], self.types)
 
 
 def folder_of(root: str, listing: SourceListing, types: Mapping[str, pa.Schema]) -> str:
-    """`ROOT/rows-<digest>`: where the rows of this source go, whatever tokenizer and layout they are for."""
+    """Return `ROOT/rows-<digest>`, the folder for the ingested rows of a source, for any tokenizer and layout."""
     splits = {
         split: [[file.name, file.kind, file.size, file.version] for file in files]
         for split, files in listing.splits.items()
@@ -113,9 +113,9 @@ def tasks_of(
     addresses: Mapping[str, str] | None = None,
     inside: str | None = None,
 ) -> tuple[IngestTask, ...]:
-    """The tasks of all files but those whose paths are `in_place`, split by split, in row order.
+    """Return the tasks of all files except those whose paths are `in_place`, split by split, in row order.
 
-    `copies` are files to be read instead, by the path of the listing's (see `relay`). Large files are looked into, for
+    `copies` are files to read instead, by the path of the listed file (see `relay`). Large files are opened to see
     whether they can be cut. Raises: SourceError if one cannot be read.
     """
     every = [file for files in splits.values() for file in files if file.path not in in_place]
@@ -143,21 +143,21 @@ def tasks_of(
 
 
 def part_bytes(total: int) -> int:
-    """Most bytes of a part of a large file, in a source of `total` bytes."""
+    """Return the most bytes in a part of a large file, for a source of `total` bytes."""
     return max(_LEAST_PART_BYTES, min(_MOST_PART_BYTES, total // _MOST_PARTS))
 
 
 def _all_cuts(files: Sequence[DataFile], *, addresses: Mapping[str, str]) -> dict[str, list[tuple[int, int]]]:
-    """[start, stop) of each part of each file, by its path. Many are looked into at a time."""
+    """Return [start, stop) of each part of each file, by the file's path."""
     most = part_bytes(sum(file.size for file in files))
-    with ThreadPoolExecutor(_LOOKERS) as lookers:
-        cuts = lookers.map(lambda file: list(_cuts(file, most, addresses=addresses)), files)
-        return {file.path: found for file, found in zip(files, cuts, strict=True)}
+    with ThreadPoolExecutor(_THREADS) as pool:
+        cuts = pool.map(lambda file: list(_cuts(file, most, addresses=addresses)), files)
+        return {file.path: parts for file, parts in zip(files, cuts, strict=True)}
 
 
 def _cuts(file: DataFile, most: int, *, addresses: Mapping[str, str]) -> Iterator[tuple[int, int]]:
     if file.kind == "parquet":
-        yield from plain_tables.runs_of_row_groups(file, addresses=addresses)
+        yield from plain_tables.row_group_ranges(file, addresses=addresses)
     elif file.size > _LARGE_BYTES and _has_lines(file, addresses=addresses):
         count = -(-file.size // most)
         for part in range(count):
@@ -167,10 +167,10 @@ def _cuts(file: DataFile, most: int, *, addresses: Mapping[str, str]) -> Iterato
 
 
 def _has_lines(file: DataFile, *, addresses: Mapping[str, str]) -> bool:
-    """Whether the file has a row a line, so that it can be read from the middle."""
+    """Whether each line of the file is a row, so that it can be read from the middle."""
     if compression_suffix(file.path) or file.kind not in ("json", "text"):
         return False
-    return file.kind == "text" or json_lines.begins(file, addresses=addresses)
+    return file.kind == "text" or json_lines.begins_with_row(file, addresses=addresses)
 
 
 def _digest(values: Any, *types: pa.Schema) -> str:
@@ -185,7 +185,7 @@ _FIELDS = ("split", "number", "name", "version", "part", "parts", "start", "stop
 
 
 def write_lists(tasks: Sequence[IngestTask], *, folder: str) -> list[str]:
-    """Writes the tasks, all of which are for `folder`, and returns the paths of the lists. Raises: OutputError."""
+    """Write the tasks, all of them for `folder`, in lists; return the paths of the lists. Raises: OutputError."""
     paths = []
     for number, first in enumerate(range(0, len(tasks), _LIST_TASKS)):
         path = storage.join(folder, f"tasks-{number:05d}.json")
@@ -195,7 +195,7 @@ def write_lists(tasks: Sequence[IngestTask], *, folder: str) -> list[str]:
 
 
 def read_list(path: str) -> Iterator[IngestTask]:
-    """The tasks of a list. Raises: FormatError if it is none; FileNotFoundError if it is gone."""
+    """Yield the tasks of a list. Raises: FormatError if it is malformed; FileNotFoundError."""
     content = storage.read_bytes(path)
     try:
         document = mapping(json_fields.load(content))
@@ -204,7 +204,7 @@ def read_list(path: str) -> Iterator[IngestTask]:
         tasks = [_parsed(mapping(each), types, folder=folder, inside=inside) for each in items(document["tasks"])]
     except (*WRONG, pa.ArrowException) as error:
         raise FormatError(
-            f"{path}: not a list of files to be ingested ({error!r:.200})", remedy="run the same command again"
+            f"{path}: not a list of ingest tasks ({error!r:.200})", remedy="run the same command again"
         ) from error
     yield from tasks
 
@@ -232,7 +232,7 @@ def _schema(encoded: str) -> pa.Schema:
 
 
 def _parsed(fields: dict[str, Any], types: Sequence[pa.Schema], *, folder: str, inside: str | None) -> IngestTask:
-    """Raises: what `WRONG` names."""
+    """Parse a task. Raises: one of the errors in `WRONG`."""
     file = mapping(fields["file"])
     return IngestTask(
         split=text(fields["split"], json_fields.NAME),

@@ -1,8 +1,8 @@
-"""Source files that workers cannot read, brought to where they can, through the launcher's memory alone.
+"""Copying source files that workers cannot read to a folder where they can, through the launcher's memory.
 
-/data/a.jsonl               this machine's disk          ──► FOLDER/source/5d41402abc4b2a76-a.jsonl
+/data/a.jsonl               on this machine's disk        ──► FOLDER/source/5d41402abc4b2a76-a.jsonl
 https://me:secret@host/...  credentials in the address
-hf://datasets/ME/private    a token
+hf://datasets/ME/private    needs a token
 """
 
 from __future__ import annotations
@@ -24,16 +24,14 @@ __all__ = ["FOLDER", "readable_by_workers", "relay"]
 
 FOLDER = "source"
 
-_SENDERS = 4
+_THREADS = 4
 _CHUNK_BYTES = 8 << 20
 _DIGEST_LETTERS = 16
 _OTHER_LETTERS = re.compile(r"[^\w.\-]")
 
 
 def readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
-    """Whether workers elsewhere can read the file by themselves: gs://, the hub and the web where nothing but the
-    address is needed.
-    """
+    """Whether workers on other machines can read the file: it is on gs://, or on the hub or the web for everybody."""
     if bucket_of(file.path) is not None:
         return True
     if file.path.startswith("hf://"):
@@ -44,29 +42,29 @@ def readable_by_workers(file: DataFile, *, needs_token: bool) -> bool:
 def relay(
     files: Sequence[DataFile], *, folder: str, addresses: Mapping[str, str], inside: str | None = None
 ) -> dict[str, DataFile]:
-    """Copies files to `FOLDER/source`, several at a time, but for those that are there; the copies by the files' paths.
+    """Copy files to `FOLDER/source`, except those already there; return the copies by the files' paths.
 
     Raises: SourceError if a file cannot be read or has changed; OutputError.
     """
     target = storage.join(folder, FOLDER)
     copies = {file.path: _copy(file, number, target) for number, file in enumerate(files)}
-    there = storage.sizes(target)
-    missing = [file for file in files if there.get(posixpath.basename(copies[file.path].path)) != file.size]
+    sizes = storage.sizes(target)
+    missing = [file for file in files if sizes.get(posixpath.basename(copies[file.path].path)) != file.size]
 
     def send(file: DataFile, stop: threading.Event) -> None:
         chunks = _chunks(file, stop, addresses=addresses)
         storage.write_atomic(copies[file.path].path, chunks, inside=inside)
 
-    run_all(send, missing, threads=_SENDERS)
+    run_all(send, missing, threads=_THREADS)
     return copies
 
 
 def _copy(file: DataFile, number: int, folder: str) -> DataFile:
-    """What the copy of a file is. Its name stands for its version; an address that is signed anew has the same one."""
+    """Return the copy of a file, whose name has a digest of the version; signing the address anew doesn't change it."""
     shown = without_access(file.path)
     identity = (number, shown, file.name, file.size, file.version, file.stamp)
     digest = hashlib.sha256(repr(identity).encode()).hexdigest()[:_DIGEST_LETTERS]
-    # The suffix of the name tells how the file is to be unpacked.
+    # The copy keeps the suffix, by which the file is decompressed.
     name = _OTHER_LETTERS.sub("_", posixpath.basename(shown))[-100:]
     return DataFile(
         path=storage.join(folder, f"{digest}-{name}"), name=file.name, kind=file.kind, size=file.size, version=""

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.sources.formats.features import Column, Columns, described
+from pipelines.prepare.sources.formats.features import Column, Columns, columns_of
 from pipelines.prepare.sources.formats.groups import Groups
 from pipelines.prepare.sources.rows.reading import RowChanges, RowReader, conform, place_of
 from pipelines.prepare.sources.rows.user_functions import UserFunction, call
@@ -226,7 +226,7 @@ def _column(field: pa.Field) -> Column:
             f"the user's functions give column {field.name!r} as {field.type}, which `datasets` has no name for",
             remedy="cast it to text, numbers or lists of them, or drop it with table.drop_columns",
         )
-    return described(pa.schema([pa.field(field.name, field.type)]))[field.name]
+    return columns_of(pa.schema([pa.field(field.name, field.type)]))[field.name]
 
 
 def _has_name(kind: pa.DataType) -> bool:

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.files.data_files import DataFile, SourceListing
-from pipelines.prepare.sources.formats import features, footers, heads, plain_tables
+from pipelines.prepare.sources.formats import features, footers, plain_tables, type_inference
 from pipelines.prepare.sources.formats.features import Columns
 from pipelines.prepare.sources.formats.footers import Footer
 from pipelines.prepare.sources.formats.groups import Groups
@@ -72,9 +72,9 @@ def find(config: SourceConfig, *, columns: Collection[str] | None) -> OpenedSour
         }
     else:
         by_path = {}
-        types = heads.text_types(listing.splits, kind, addresses=addresses, wanted=columns or ())
+        types = type_inference.text_types(listing.splits, kind, addresses=addresses, wanted=columns or ())
         schemas = dict.fromkeys(listing.splits, types)
-    described = {name: features.described(schema, listing.features_of(name)) for name, schema in schemas.items()}
+    described = {name: features.columns_of(schema, listing.features_of(name)) for name, schema in schemas.items()}
     return OpenedSource(listing=listing, columns=described, footers=by_path, addresses=addresses)
 
 

@@ -98,7 +98,7 @@ def _load(
         tables = _tables(fetch, handle, types, remote=remote)
         found: list[tuple[int, pa.RecordBatch]] = []
         for table, run in zip(tables, fetch.pieces, strict=True):
-            found += _cut(cast(table, types, place=shown), pieces, *run)
+            found += _cut(cast(table, types, where=shown), pieces, *run)
     except _UNREADABLE as error:
         first = int(pieces.starts[fetch.pieces[0][0]])
         raise SourceError(

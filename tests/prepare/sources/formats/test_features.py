@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Features, LargeList, List, Value
 
-from pipelines.prepare.sources.formats.features import Column, Columns, described
+from pipelines.prepare.sources.formats.features import Column, Columns, columns_of
 from tfrecord_io.errors import SourceError
 
 CHAT = [[{"role": "user", "content": "hi"}], []]
@@ -65,7 +65,7 @@ OF_DATASETS: dict[str, Any] = {
 }
 
 
-def columns_of(features: Features) -> Columns:
+def expected_columns(features: Features) -> Columns:
     """The columns that have these features, as the library itself says them."""
     return Columns(
         (name, Column(kind=field.type, text=str(held), names=names_of(held), item_names=item_names_of(held)))
@@ -86,13 +86,13 @@ def item_names_of(feature: Any) -> tuple[str, ...] | None:
 def of_datasets(kind: str, path: Path) -> Columns:
     """The columns of a file that `datasets` has opened."""
     loaded = datasets.load_dataset(kind, data_files=str(path), split="train", cache_dir=str(path.parent / "cache"))
-    return columns_of(loaded.features)
+    return expected_columns(loaded.features)
 
 
 @pytest.mark.parametrize("name", PLAIN)
 def test_a_parquet_column_is_what_datasets_says(name: str, tmp_path: Path) -> None:
     pq.write_table(pa.table({"column": PLAIN[name]}), tmp_path / "a.parquet")
-    assert described(pq.read_schema(tmp_path / "a.parquet")) == of_datasets("parquet", tmp_path / "a.parquet")
+    assert columns_of(pq.read_schema(tmp_path / "a.parquet")) == of_datasets("parquet", tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -100,33 +100,33 @@ def test_an_arrow_column_is_what_datasets_says(name: str, tmp_path: Path) -> Non
     table = pa.table({"column": PLAIN[name]})
     with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
         writer.write_table(table)
-    assert described(table.schema) == of_datasets("arrow", tmp_path / "a.arrow")
+    assert columns_of(table.schema) == of_datasets("arrow", tmp_path / "a.arrow")
 
 
 @pytest.mark.parametrize("name", OF_DATASETS)
 def test_a_feature_in_the_metadata_is_found(name: str) -> None:
     features = Features({"column": OF_DATASETS[name]})
-    assert described(features.arrow_schema) == columns_of(Features.from_arrow_schema(features.arrow_schema))
+    assert columns_of(features.arrow_schema) == expected_columns(Features.from_arrow_schema(features.arrow_schema))
 
 
 @pytest.mark.parametrize("name", OF_DATASETS)
 def test_a_card_says_what_datasets_makes_of_it(name: str) -> None:
     features = Features({"column": OF_DATASETS[name]})
     schema = pa.schema([("column", pa.string())])
-    assert described(schema, features.to_dict()) == columns_of(features)
+    assert columns_of(schema, features.to_dict()) == expected_columns(features)
 
 
 def test_metadata_of_another_type_than_the_column_counts_for_nothing() -> None:
     schema = Features({"label": ClassLabel(names=["a", "b"])}).arrow_schema
     schema = pa.schema([("label", pa.string())], metadata=schema.metadata)
-    assert described(schema) == columns_of(Features.from_arrow_schema(schema))
-    assert described(schema)["label"].names is None
+    assert columns_of(schema) == expected_columns(Features.from_arrow_schema(schema))
+    assert columns_of(schema)["label"].names is None
 
 
 @pytest.mark.parametrize("written", [b"", b"{", b"[]", b'{"info": null}', b'{"info": {"features": 3}}', b"\xff"])
 def test_metadata_that_nobody_can_read_counts_for_nothing(written: bytes) -> None:
     schema = pa.schema([("text", pa.string())], metadata={b"huggingface": written})
-    assert described(schema)["text"].text == "Value('string')"
+    assert columns_of(schema)["text"].text == "Value('string')"
 
 
 def test_a_card_wins_over_the_metadata_as_it_does_in_datasets(tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ def test_a_card_wins_over_the_metadata_as_it_does_in_datasets(tmp_path: Path) ->
         "label": {"names": ["bad", "good"], "_type": "ClassLabel"},
         "text": {"dtype": "large_string", "_type": "Value"},
     }
-    found = described(table.schema, said)
-    assert found == columns_of(loaded.features)
+    found = columns_of(table.schema, said)
+    assert found == expected_columns(loaded.features)
     assert found["label"].names == ("bad", "good")
     assert list(found) == list(loaded.features)
 
@@ -155,7 +155,7 @@ def test_lists_as_older_releases_wrote_them() -> None:
         "old": [{"dtype": "int32", "_type": "Value"}],
     }
     features = Features.from_dict(written)
-    found = described(pa.schema([(name, pa.string()) for name in written]), written)
+    found = columns_of(pa.schema([(name, pa.string()) for name in written]), written)
     assert found.arrow_schema == features.arrow_schema
     assert found["tags"].item_names == ("O", "B")
 
@@ -163,9 +163,9 @@ def test_lists_as_older_releases_wrote_them() -> None:
 def test_what_datasets_decodes_stays_as_it_is_stored() -> None:
     features = Features({"image": datasets.Image(), "grid": datasets.Array2D(shape=(2, 2), dtype="int32")})
     stored = pa.schema([("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])), ("grid", MESSAGES)])
-    assert described(stored, features.to_dict()).arrow_schema == stored
+    assert columns_of(stored, features.to_dict()).arrow_schema == stored
 
 
 def test_a_card_with_other_columns_than_the_files_is_refused() -> None:
-    with pytest.raises(SourceError, match=r"columns \['text'\], but their dataset card says \['body'\]"):
-        described(pa.schema([("text", pa.string())]), {"body": {"dtype": "string", "_type": "Value"}})
+    with pytest.raises(SourceError, match=r"columns \['text'\], but their dataset card lists \['body'\]"):
+        columns_of(pa.schema([("text", pa.string())]), {"body": {"dtype": "string", "_type": "Value"}})

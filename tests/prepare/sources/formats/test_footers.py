@@ -166,7 +166,7 @@ def test_a_footer_that_cannot_be_read_names_its_file(damage: object, remote: boo
         content = stream.read()
     with fsspec.open(place, "wb") as stream:
         stream.write(damage(content))  # type: ignore[operator]
-    with pytest.raises(SourceError, match=r"broken.parquet: no Parquet file that can be read") as caught:
+    with pytest.raises(SourceError, match=r"broken.parquet: cannot be read as a Parquet file") as caught:
         footer(data_file(place))
     assert "\n" not in str(caught.value)
     assert caught.value.remedy

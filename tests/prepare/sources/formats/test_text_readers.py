@@ -25,7 +25,7 @@ PROGRAM = """
 import sys
 from pipelines.prepare.sources.formats import text_readers
 kind, content = sys.argv[1], sys.argv[2].encode()
-types = text_readers.described(kind, lambda: text_readers.in_memory(content))
+types = text_readers.infer_schema(kind, lambda: text_readers.in_memory(content))
 print([table.to_pylist() for table in text_readers.tables(kind, lambda: text_readers.in_memory(content), types)])
 """
 
@@ -46,7 +46,7 @@ def test_nothing_is_written_to_the_caches(kind: FileKind, tmp_path: Path) -> Non
 def test_threads_read_side_by_side(kind: FileKind) -> None:
     def read(number: int) -> object:
         content = CONTENT[kind].replace(b"row", str(number).encode() + b"!")
-        types = text_readers.described(kind, lambda: text_readers.in_memory(content))
+        types = text_readers.infer_schema(kind, lambda: text_readers.in_memory(content))
         assert types is not None
         (table,) = text_readers.tables(kind, lambda: text_readers.in_memory(content), types)
         return table["text"].to_pylist()
@@ -66,11 +66,11 @@ def test_errors_of_readers_are_not_logged_as_well(caplog: pytest.LogCaptureFixtu
     ("kind", "content"), [("json", b""), ("json", b"\n \n"), ("csv", b""), ("csv", b"text\n"), ("text", b"")]
 )
 def test_a_file_without_rows_has_no_columns(kind: FileKind, content: bytes) -> None:
-    assert text_readers.described(kind, lambda: text_readers.in_memory(content)) is None
+    assert text_readers.infer_schema(kind, lambda: text_readers.in_memory(content)) is None
     types = pa.schema({"text": pa.string()})
     assert sum(map(len, text_readers.tables(kind, lambda: text_readers.in_memory(content), types))) == 0
 
 
 def test_a_blank_line_is_a_row_of_text() -> None:
-    types = text_readers.described("text", lambda: text_readers.in_memory(b"\n"))
+    types = text_readers.infer_schema("text", lambda: text_readers.in_memory(b"\n"))
     assert types == pa.schema({"text": pa.string()})

@@ -16,7 +16,7 @@ import pyarrow as pa
 import zstandard
 
 from pipelines.prepare.sources.files.data_files import DataFile, FileKind
-from pipelines.prepare.sources.formats import heads
+from pipelines.prepare.sources.formats import type_inference
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest_receipts import IngestReceipt
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask, tasks_of
@@ -61,7 +61,7 @@ def tasks(files: Sequence[DataFile], folder: Path, types: pa.Schema | None = Non
     """The tasks of one split, with the types of the files' heads."""
     kind = files[0].kind
     splits = {"train": files}
-    found = heads.text_types(splits, kind, addresses={}) if types is None else types
+    found = type_inference.text_types(splits, kind, addresses={}) if types is None else types
     return tasks_of(splits, found, folder=str(folder))
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.prepare.sources.files.data_files import DataFile, FileKind
-from pipelines.prepare.sources.formats import heads
+from pipelines.prepare.sources.formats import type_inference
 from pipelines.prepare.sources.ingest import ingest
 from tests.prepare.sources.ingest.ingesting import PACKERS, data_file, ingested, json_lines, tasks, written
 from tfrecord_io.errors import ColumnError, SourceError
@@ -54,7 +54,7 @@ def test_a_value_of_another_type_is_named_with_its_row(
 def test_a_line_that_is_no_json_is_named(tmp_path: Path) -> None:
     content = json_lines(*ROWS[:70]) + b'{"text": "cut o\n' + json_lines(*ROWS[70:])
     error = refused([written(tmp_path / "a.jsonl.gz", content)], tmp_path)
-    assert error.cause.startswith(f"{tmp_path}/a.jsonl.gz, row 70: no JSON object")
+    assert error.cause.startswith(f"{tmp_path}/a.jsonl.gz, row 70: not a JSON object")
 
 
 def test_in_a_part_of_a_file_the_place_is_a_byte(tmp_path: Path) -> None:
@@ -150,21 +150,21 @@ def test_a_file_that_has_changed_is_an_error(change: str, tmp_path: Path) -> Non
 
 def test_two_columns_of_one_name_are_refused_if_they_are_wanted(tmp_path: Path) -> None:
     file = written(tmp_path / "a.csv", b"text,text,b\n1,2,3\n", "csv")
-    heads.check_header(file, wanted=["b"], addresses={})
+    type_inference.check_header(file, wanted=["b"], addresses={})
     with pytest.raises(ColumnError, match="several columns 'text'"):
-        heads.check_header(file, wanted=["text"], addresses={})
+        type_inference.check_header(file, wanted=["text"], addresses={})
 
 
 def test_more_fields_than_names_are_refused(tmp_path: Path) -> None:
     file = written(tmp_path / "a.csv", b"text,b\n1,2,3\n", "csv")
     with pytest.raises(SourceError, match="3 fields in the first row, but 2 names"):
-        heads.text_types({"train": [file]}, "csv", addresses={})
+        type_inference.text_types({"train": [file]}, "csv", addresses={})
 
 
 def test_a_head_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     file = written(tmp_path / "a.jsonl", b'{"text": "x"}\n{"text": \n')
-    with pytest.raises(SourceError, match=r"a\.jsonl, row 1: no JSON object") as caught:
-        heads.text_types({"train": [file]}, "json", addresses={})
+    with pytest.raises(SourceError, match=r"a\.jsonl, row 1: not a JSON object") as caught:
+        type_inference.text_types({"train": [file]}, "json", addresses={})
     assert "\n" not in str(caught.value)
 
 
@@ -172,10 +172,10 @@ def test_a_head_that_is_no_json_is_named_with_its_row(tmp_path: Path) -> None:
     content = b"\n" + json_lines(*ROWS) + b'{"text": oops}\n' + json_lines(*ROWS)
     file = written(tmp_path / "a.jsonl", content)
     with pytest.raises(SourceError) as caught:
-        heads.text_types({"train": [file]}, "json", addresses={})
+        type_inference.text_types({"train": [file]}, "json", addresses={})
     assert (
         caught.value.cause
-        == f"{tmp_path}/a.jsonl, row 5,000: no JSON object (Expecting value: line 1 column 10 (char 9))"
+        == f"{tmp_path}/a.jsonl, row 5,000: not a JSON object (Expecting value: line 1 column 10 (char 9))"
     )
 
 

@@ -139,7 +139,7 @@ def test_arrow_files_are_read_as_load_dataset_reads_them(writer: object, tmp_pat
 def test_parquet_with_large_row_groups_is_cut_into_runs_of_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.prepare.sources.formats.plain_tables._RUN_BYTES", 20_000)
+    monkeypatch.setattr("pipelines.prepare.sources.formats.plain_tables._RANGE_BYTES", 20_000)
     table = pa.table({"text": [f"row {row}" * 9 for row in range(6000)], "label": pa.array(range(6000), pa.int32())})
     pa.parquet.write_table(table, tmp_path / "a.parquet", row_group_size=500)
     file = data_file(tmp_path / "a.parquet", "parquet")

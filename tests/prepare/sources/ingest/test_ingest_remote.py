@@ -19,7 +19,7 @@ import pytest
 
 from pipelines.prepare.sources.files import byte_ranges
 from pipelines.prepare.sources.files.data_files import DataFile, FileKind
-from pipelines.prepare.sources.formats import heads
+from pipelines.prepare.sources.formats import type_inference
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest_receipts import IngestReceipt
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask, tasks_of
@@ -78,7 +78,7 @@ def remote(address: str, kind: FileKind = "json") -> DataFile:
 
 
 def made(file: DataFile, folder: Path) -> tuple[IngestTask, ...]:
-    types = heads.text_types({"train": [file]}, file.kind, addresses={})
+    types = type_inference.text_types({"train": [file]}, file.kind, addresses={})
     return tasks_of({"train": [file]}, types, folder=str(folder))
 
 

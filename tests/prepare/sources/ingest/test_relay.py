@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.prepare.sources.files.data_files import DataFile
-from pipelines.prepare.sources.formats import heads
+from pipelines.prepare.sources.formats import type_inference
 from pipelines.prepare.sources.ingest import ingest, ingest_receipts
 from pipelines.prepare.sources.ingest.ingest_tasks import tasks_of
 from pipelines.prepare.sources.ingest.relay import readable_by_workers, relay
@@ -49,7 +49,7 @@ def test_copies_have_the_bytes_and_the_rows_of_the_files(tmp_path: Path) -> None
         assert Path(copied.path).read_bytes() == Path(file.path).read_bytes()
         assert Path(copied.path).parent == tmp_path / "rows" / "source"
         assert (copied.name, copied.kind, copied.size) == (file.name, file.kind, file.size)
-    types = heads.text_types({"train": files}, "json", addresses={})
+    types = type_inference.text_types({"train": files}, "json", addresses={})
     made = tasks_of({"train": files}, types, folder=str(tmp_path / "rows"), copies=copies)
     receipts = ingest.ingest_all(made, threads=1)
     assert rows_of(receipts)["text"].to_pylist() == ["x", "y"]

@@ -157,11 +157,11 @@ def test_a_split_of_empty_parquet_files_is_left_out_and_said(tmp_path: Path, cap
 @pytest.mark.parametrize(
     ("name", "content", "reason"),
     [
-        ("bad.jsonl", _jsonl(TEXTS) + b'{"text": "a"\n', "row 30: no JSON object"),
+        ("bad.jsonl", _jsonl(TEXTS) + b'{"text": "a"\n', "row 30: not a JSON object"),
         ("bad.jsonl.gz", b"not packed", "cannot be decompressed"),
         ("bad.jsonl.zst", b"not packed", "cannot be decompressed"),
-        ("bad.parquet", b"PAR1 no it is not" * 10, "no Parquet file"),
-        ("bad.arrow", b"ARROW1 no it is not" * 10, "cannot be read|no Arrow file"),
+        ("bad.parquet", b"PAR1 no it is not" * 10, "cannot be read as a Parquet file"),
+        ("bad.arrow", b"ARROW1 no it is not" * 10, "cannot be read"),
         ("bad.csv", b'text,0\n"a",1\n"b",2,3\n', "line 3"),
         ("bad.txt", b"\xff\xfe\x00", "not UTF-8"),
     ],

@@ -1,7 +1,7 @@
-"""The column types of text formats, decided once from the files' heads, by the readers of `datasets`.
+"""Inferring the column types of text formats once, from the heads of files, by the readers of `datasets`.
 
-first file of the first split       its first 10 MB of JSON, 10,000 rows of CSV: the types, as `load_dataset` has them
-a column that is null all through   looked for in the heads of some other files
+first file of the first split       10 MB of JSON or 10,000 rows of CSV decide the types, as in `load_dataset`
+a column with nulls only            its type is taken from the head of another file
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tfrecord_io.shown import first_line, without_access
 
 __all__ = ["check_header", "text_types"]
 
-# Files that are asked for the type of a column, and how much of each.
+# The number of files that may decide the type of a column, and the bytes read of each.
 _MOST_HEADS = 8
 _HEAD_BYTES = 1 << 18
 
@@ -36,15 +36,14 @@ def text_types(
     addresses: Mapping[str, str],
     wanted: Collection[str] = (),
 ) -> pa.Schema:
-    """The columns of the source, with the description of `datasets` as metadata. Files have rows, or are left out.
-    `wanted` are columns that will be read.
+    """Return the columns of the source, with the features of `datasets` as metadata; `wanted` columns will be read.
 
-    Raises: SourceError if a head cannot be read, or no file has a row; ColumnError if a header line names a wanted
+    Raises: SourceError if a head cannot be read, or no file has rows; ColumnError if a header line names a wanted
         column twice.
     """
     files = [file for some in splits.values() for file in some]
-    heads = ((number, _described(file, kind, addresses=addresses, wanted=wanted)) for number, file in enumerate(files))
-    number, types = next(((number, found) for number, found in heads if found is not None), (0, None))
+    heads = ((number, _infer(file, kind, addresses=addresses, wanted=wanted)) for number, file in enumerate(files))
+    number, types = next(((number, schema) for number, schema in heads if schema is not None), (0, None))
     if types is None:
         raise SourceError(
             f"{without_access(files[0].path)}: no rows, expected at least one",
@@ -55,8 +54,10 @@ def text_types(
 
 
 def check_header(file: DataFile, *, wanted: Collection[str], addresses: Mapping[str, str]) -> None:
-    """Looks at the header line of a CSV file, for what its reader would take without a word: of two columns of one name
-    the first, and of a first row with more fields than names its first field for the name of the row.
+    """Check the header line of a CSV file for mistakes that its reader silently accepts.
+
+    Of two columns with one name it reads the first; if the first row has more fields than names, it takes the first
+    field as a row index.
 
     Raises: ColumnError if several columns have a `wanted` name; SourceError.
     """
@@ -64,7 +65,7 @@ def check_header(file: DataFile, *, wanted: Collection[str], addresses: Mapping[
     if repeated := sorted({name for name in names if name in wanted and names.count(name) > 1}):
         raise ColumnError(
             f"{without_access(file.path)}: the header line names several columns {', '.join(map(repr, repeated))}, "
-            "expected one of each name",
+            "expected each name once",
             remedy="rename them in the file",
         )
     if num_fields > len(names):
@@ -78,34 +79,34 @@ def check_header(file: DataFile, *, wanted: Collection[str], addresses: Mapping[
 open_head = partial(byte_ranges.open_file, block_bytes=_HEAD_BYTES)
 
 
-def _described(
+def _infer(
     file: DataFile, kind: FileKind, *, addresses: Mapping[str, str], wanted: Collection[str]
 ) -> pa.Schema | None:
     if kind in file_kinds.SEPARATORS:
         check_header(file, wanted=wanted, addresses=addresses)
-    with _explained(file, addresses=addresses):
-        return text_readers.described(kind, lambda: open_head(file, addresses=addresses))
+    with _as_source_error(file, addresses=addresses):
+        return text_readers.infer_schema(kind, lambda: open_head(file, addresses=addresses))
 
 
 def _without_nulls(
     types: pa.Schema, others: Sequence[DataFile], kind: FileKind, *, addresses: Mapping[str, str]
 ) -> pa.Schema:
-    """The types, with those of other files for columns that have only nulls in the first."""
+    """Replace the types of columns that have only nulls in the first file by those of other files."""
     for file in others:
-        if not (unknown := [field.name for field in types if _is_unknown(field.type)]):
+        if not (unknown := [field.name for field in types if _has_null_type(field.type)]):
             break
-        found = _described_by_head(file, kind, addresses=addresses)
-        if found is not None:
-            types = _replaced(types, {name: found.field(name).type for name in unknown if name in found.names})
+        inferred = _infer_from_head(file, kind, addresses=addresses)
+        if inferred is not None:
+            types = _replaced(types, {name: inferred.field(name).type for name in unknown if name in inferred.names})
     return types
 
 
-def _described_by_head(file: DataFile, kind: FileKind, *, addresses: Mapping[str, str]) -> pa.Schema | None:
-    """The columns by the first lines of a file; None if they say nothing, which is nothing against the file."""
+def _infer_from_head(file: DataFile, kind: FileKind, *, addresses: Mapping[str, str]) -> pa.Schema | None:
+    """Infer the columns from the first lines of a file; None if that fails, which is no error of the file."""
     with contextlib.suppress(Exception):
         head = byte_ranges.read_head(file, _HEAD_BYTES, addresses=addresses)
-        whole = head if len(head) < _HEAD_BYTES else head[: head.rfind(b"\n") + 1]
-        return text_readers.described(kind, lambda: text_readers.in_memory(whole))
+        lines = head if len(head) < _HEAD_BYTES else head[: head.rfind(b"\n") + 1]
+        return text_readers.infer_schema(kind, lambda: text_readers.in_memory(lines))
     return None
 
 
@@ -116,13 +117,13 @@ def _replaced(types: pa.Schema, known: Mapping[str, pa.DataType]) -> pa.Schema:
     return datasets.Features.from_arrow_schema(pa.schema(fields)).arrow_schema if known else types
 
 
-def _is_unknown(kind: pa.DataType) -> bool:
+def _has_null_type(kind: pa.DataType) -> bool:
     inner = [kind.field(number).type for number in range(kind.num_fields)]
-    return pa.types.is_null(kind) or any(map(_is_unknown, inner))
+    return pa.types.is_null(kind) or any(map(_has_null_type, inner))
 
 
 @contextlib.contextmanager
-def _explained(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[None]:
+def _as_source_error(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except PrepError:
@@ -133,24 +134,24 @@ def _explained(file: DataFile, *, addresses: Mapping[str, str]) -> Iterator[None
             f"{without_access(file.path)}: cannot be read: not UTF-8, {error.reason} at {found!r}",
             remedy=to_utf8(error.object),
         ) from error
-    except Exception as error:  # of each reader others
+    except Exception as error:  # each reader has its own errors
         broken = _broken_row(file, addresses=addresses)
         raise SourceError(
             f"{without_access(file.path)}{f', {broken}' if broken else f': cannot be read: {first_line(error)}'}",
-            remedy="mend the file or leave it out, or name another config or format",
+            remedy="correct the file or leave it out, or name another config or format",
         ) from error
 
 
 def _broken_row(file: DataFile, *, addresses: Mapping[str, str]) -> str | None:
-    """Which row of JSON lines cannot be read. Readers count rows from where they began to parse."""
+    """Name the row of JSON lines that cannot be read: readers count rows from where they began to parse."""
     if file.kind != "json":
         return None
     with open_head(file, addresses=addresses) as stream:
-        return json_lines.broken_row(stream)
+        return json_lines.describe_broken_row(stream)
 
 
 def _header(file: DataFile, *, separator: str, addresses: Mapping[str, str]) -> tuple[list[str], int]:
-    """The names in the header line, and the number of fields in the first row; none where they cannot be read."""
+    """Return the names in the header line, and the number of fields in the first row; none if they cannot be read."""
     try:
         with open_head(file, addresses=addresses) as stream:
             text = io.TextIOWrapper(stream, encoding="utf-8", errors="replace", newline="")

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pipelines.prepare.sources.formats.groups import StoredFile
-from pipelines.prepare.sources.formats.stored_groups import Kept
+from pipelines.prepare.sources.formats.stored_groups import FileCache
 
 
 def file(name: str, *, version: str = "") -> StoredFile:
@@ -28,17 +28,17 @@ class _Reads:
 
 
 def test_a_file_is_read_once() -> None:
-    kept, reads = Kept[int](100), _Reads()
+    kept, reads = FileCache[int](100), _Reads()
     assert [kept.get(file("a"), reads) for _ in range(3)] == [1, 1, 1]
 
 
 def test_another_version_is_another_file() -> None:
-    kept, reads = Kept[int](100), _Reads()
+    kept, reads = FileCache[int](100), _Reads()
     assert [kept.get(file("a", version=version), reads) for version in "121"] == [1, 2, 1]
 
 
 def test_what_was_not_used_for_longest_goes() -> None:
-    kept, reads = Kept[int](20), _Reads()
+    kept, reads = FileCache[int](20), _Reads()
     for name in "abac":
         kept.get(file(name), reads)
     assert kept.get(file("a"), reads) == 1
@@ -46,12 +46,12 @@ def test_what_was_not_used_for_longest_goes() -> None:
 
 
 def test_one_that_is_larger_than_the_room_is_kept_by_itself() -> None:
-    kept, reads = Kept[int](5), _Reads()
+    kept, reads = FileCache[int](5), _Reads()
     assert [kept.get(file(name), reads) for name in "aab"] == [1, 1, 2]
 
 
 def test_threads_wait_for_the_one_that_reads() -> None:
-    kept, begun, go = Kept[str](100), threading.Event(), threading.Event()
+    kept, begun, go = FileCache[str](100), threading.Event(), threading.Event()
 
     def slowly() -> tuple[str, int]:
         begun.set()
@@ -67,7 +67,7 @@ def test_threads_wait_for_the_one_that_reads() -> None:
 
 
 def test_an_error_is_not_kept() -> None:
-    kept = Kept[int](100)
+    kept = FileCache[int](100)
 
     def failing() -> tuple[int, int]:
         raise OSError("gone")
