@@ -116,7 +116,7 @@ def job(gcs: Gcs, bucket: str, config: PrepareConfig) -> Resolved:
     for name, content in building.files(building.reviews()).items():
         if name != manifest.FILE_NAME:
             gcs.write(bucket, f"out/{name}", content)
-    return ingesting.resolved(resolving.open_request(config))
+    return ingesting.resolve(resolving.open_request(config))
 
 
 def newer_manifest() -> bytes:
