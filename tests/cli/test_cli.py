@@ -835,7 +835,10 @@ def test_the_ingested_copy_is_kept_where_a_relative_path_says(tmp_path: Path, mo
 def test_the_ingested_copy_is_not_kept_among_the_files_of_its_source(folder: str, tmp_path: Path) -> None:
     rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
     ran = building.command("build", rows, *building.options(tmp_path / "out", keep_ingested=tmp_path / folder))
-    assert ran.error[0] == f"--keep-ingested {tmp_path / folder}: is in the dataset's folder, expected a folder outside of it"
+    assert (
+        ran.error[0]
+        == f"--keep-ingested {tmp_path / folder}: is in the dataset's folder, expected a folder outside of it"
+    )
     assert [file.name for file in rows.iterdir()] == ["train.jsonl"]
 
 

@@ -98,14 +98,14 @@ class Resolved:
     encoder: layouts.BatchEncoder
     tokenizer_files: tokenization.Files
     items: Mapping[str, Any]
-    place: Mapping[str, Any]
+    source_record: Mapping[str, Any]
 
     def reserve(self, *, overwrite: bool) -> None:
         """Write the job's own files to the output. Raises: as `reservation.check`."""
         reservation.reserve(
             self.job,
             items=self.items,
-            place=self.place,
+            source=self.source_record,
             tokenizer_files=self.tokenizer_files,
             overwrite=overwrite,
         )
@@ -181,7 +181,7 @@ def resolve(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
         encoder=encoder,
         tokenizer_files=request.tokenizer_files,
         items=items,
-        place={
+        source_record={
             **source_location(request.config.source, request.found, request.functions),
             "rows": {name: each.total_rows for name, each in groups.items()},
         },

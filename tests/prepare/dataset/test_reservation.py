@@ -306,7 +306,7 @@ def test_a_file_of_a_tokenizer_has_a_plain_name(tmp_path: Path, monkeypatch: pyt
     """An object's name may be anything."""
     job = building.resolved(request(tmp_path / "out", seed=0)).job
     monkeypatch.setattr(storage, "list_files", lambda folder: [name])
-    with pytest.raises(FormatError, match=r"tokenizer: .* is no name of a tokenizer's file") as caught:
+    with pytest.raises(FormatError, match=r"tokenizer: .* is not the name of a tokenizer file") as caught:
         tokenizer_files(job)
     assert repr(name) in caught.value.cause
 
