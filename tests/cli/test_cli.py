@@ -856,7 +856,7 @@ def test_a_source_that_has_moved_is_found_by_its_option(tmp_path: Path) -> None:
     traced = ("trace", tmp_path / "out", "--split", "train", "--shard", 0, "--record", 0)
     cause, remedy = building.command(*traced).error
     assert cause == f"{rows}: no such file or folder"
-    assert remedy.endswith("; name its place with --source if it has moved")
+    assert remedy.endswith("; give its new path with --source if it has moved")
     assert building.command(*traced, "--source", tmp_path / "elsewhere").status == 0
 
 

@@ -224,7 +224,9 @@ def whole_split(name: str, groups: Groups, reader: RowReader) -> SplitSource:
     return SplitSource(name=name, source_split=name, groups=groups, ranges=ranges, reader=reader)
 
 
-def source_location(config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
+def source_location(
+    config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()
+) -> dict[str, Any]:
     """Return what is needed to open the source again, as source.json holds it: an absolute path, an address without
     credentials or a pinned hub id, and the text of the user functions.
     """
