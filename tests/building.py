@@ -141,7 +141,7 @@ def reviews(**changes: object) -> Path:
 def resolved(config: PrepareConfig) -> Resolved:
     """The job that a build of this request would do, with what has to be ingested in its output."""
     Path(config.output.root).mkdir(parents=True, exist_ok=True)
-    return ingesting.resolved(resolving.open_request(config))
+    return ingesting.resolve(resolving.open_request(config))
 
 
 def opened(config: SourceConfig) -> Source:

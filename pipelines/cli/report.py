@@ -16,7 +16,7 @@ from rich.table import Table
 from pipelines.prepare.audit.decode import DecodedRow
 from pipelines.prepare.audit.trace import Traced
 from pipelines.prepare.launch.estimate import Estimate
-from pipelines.prepare.launch.launcher import Built
+from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.launch.layout_comparison import least
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import progress
@@ -130,7 +130,7 @@ def _speed(seconds: float) -> tuple[str, int]:
     return text, counts.rows
 
 
-def summary(built: Built) -> None:
+def summary(built: BuildResult) -> None:
     """The table at the end of a build."""
     out = console()
     out.print(_split_table(built.manifest))

@@ -85,7 +85,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> tuple[_Clock, int]:
         layout=configs.LayoutConfig(name=options.layout, max_length=options.max_length),
     )
     with clock.stage("open source and tokenizer", once=True):
-        resolved = ingesting.resolved(resolving.open_request(config))
+        resolved = ingesting.resolve(resolving.open_request(config))
     with clock.stage("sample and plan", once=True):
         split = next(iter(resolved.job.splits))
         plan = launcher.plan_one(resolved, split, config).plan

@@ -16,7 +16,16 @@ from typing import Any
 
 from scripts.benchmarks import measure, tokenizer_training
 
-__all__ = ["Built", "Job", "build", "built_digest", "dataset_digest", "home_environment", "local_manifest", "tokenizer"]
+__all__ = [
+    "BuildResult",
+    "Job",
+    "build",
+    "built_digest",
+    "dataset_digest",
+    "home_environment",
+    "local_manifest",
+    "tokenizer",
+]
 
 _SAMPLE_SECONDS = 0.05
 _SHOWN_LINES = 4
@@ -42,7 +51,7 @@ class Job:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Built:
+class BuildResult:
     """What a build left. `failure` is empty if it succeeded; then `run` is there. `home_bytes` is the most that lay in
     its home at one time, as far as it was looked at (every twentieth of a second).
     """
@@ -54,7 +63,7 @@ class Built:
 
 def build(
     job: Job, output: object, *, home: Path, env: Mapping[str, str] | None = None, before: Sequence[str] = ()
-) -> Built:
+) -> BuildResult:
     """Runs a job with its caches, temporary files and home in the new folder `home`. `before` are words that start the
     words of the job.
     """
@@ -64,7 +73,7 @@ def build(
             run, failure = measure.run([*before, *job.words(output)], env=environment), ""
         except measure.CommandFailedError as error:
             run, failure = None, "\n".join(str(error).splitlines()[-_SHOWN_LINES:])
-    return Built(run=run, failure=failure, home_bytes=most[0])
+    return BuildResult(run=run, failure=failure, home_bytes=most[0])
 
 
 def built_digest(job: Job, output: Path, *, home: Path) -> str:

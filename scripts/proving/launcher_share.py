@@ -13,7 +13,7 @@ from pathlib import Path
 
 from scripts.benchmarks.figures import table
 from scripts.proving import building, corpora, counting, places
-from scripts.proving.building import Built, Job
+from scripts.proving.building import BuildResult, Job
 from scripts.proving.corpora import Shape
 from scripts.proving.counting import Tally
 from scripts.proving.places import Bucket
@@ -38,7 +38,7 @@ class Share:
     source_bytes: int
     launcher: Tally
     workers: Tally
-    built: Built
+    built: BuildResult
     digest: str
     expected: str
 
@@ -120,7 +120,7 @@ def build_elsewhere(
     *,
     launcher: Mapping[str, str] | None = None,
     workers: Mapping[str, str] | None = None,
-) -> Built:
+) -> BuildResult:
     """Builds into the folder `out` of the bucket, with worker processes. `launcher` and `workers` are further
     environment variables of theirs.
     """
@@ -133,7 +133,7 @@ def build_elsewhere(
         return building.build(remote, bucket.address("out"), home=ground / "home", env=env)
 
 
-def disk_problem(built: Built) -> str:
+def disk_problem(built: BuildResult) -> str:
     """What says that a launcher kept rows on its disk; empty if nothing does."""
     assert built.run is not None
     lay, written = built.home_bytes, built.run.written_bytes

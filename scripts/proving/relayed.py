@@ -10,7 +10,7 @@ from pathlib import Path
 
 from scripts.benchmarks.figures import table
 from scripts.proving import building, corpora, counting, places
-from scripts.proving.building import Built, Job
+from scripts.proving.building import BuildResult, Job
 from scripts.proving.corpora import Shape
 from scripts.proving.counting import Tally
 from scripts.proving.launcher_share import build_elsewhere, disk_problem
@@ -32,7 +32,7 @@ class Relay:
     hub_bytes: int
     launcher: Tally
     workers: Tally
-    built: Built
+    built: BuildResult
     told: tuple[str, ...]
     digest: str
     expected: str

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from scripts.benchmarks.figures import table
 from scripts.proving import building, corpora, places
-from scripts.proving.building import Built, Job
+from scripts.proving.building import BuildResult, Job
 from scripts.proving.corpora import Shape
 from scripts.torturing.figures import Figure
 from tests.cloud import emulator
@@ -47,7 +47,7 @@ class Small:
     place: str
     form: str
     source_bytes: int
-    built: Built
+    built: BuildResult
     limited: bool
     most_bytes: int
     output_bytes: int

@@ -40,4 +40,4 @@ def config(folder: pathlib.Path, *, rows: int, shard_bytes: int = 100_000_000) -
 def resolved(config: PrepareConfig) -> Resolved:
     """The job of a request, with its rows located."""
     storage.make_folder(config.output.root)
-    return ingesting.resolved(resolving.open_request(config))
+    return ingesting.resolve(resolving.open_request(config))

@@ -835,7 +835,10 @@ def test_the_ingested_copy_is_kept_where_a_relative_path_says(tmp_path: Path, mo
 def test_the_ingested_copy_is_not_kept_among_the_files_of_its_source(folder: str, tmp_path: Path) -> None:
     rows = building.source(tmp_path / "source", train=[{"text": "a good film"}] * 20)
     ran = building.command("build", rows, *building.options(tmp_path / "out", keep_ingested=tmp_path / folder))
-    assert ran.error[0] == f"--keep-ingested {tmp_path / folder}: in the dataset's folder, expected one outside of it"
+    assert (
+        ran.error[0]
+        == f"--keep-ingested {tmp_path / folder}: is in the dataset's folder, expected a folder outside of it"
+    )
     assert [file.name for file in rows.iterdir()] == ["train.jsonl"]
 
 
@@ -853,7 +856,7 @@ def test_a_source_that_has_moved_is_found_by_its_option(tmp_path: Path) -> None:
     traced = ("trace", tmp_path / "out", "--split", "train", "--shard", 0, "--record", 0)
     cause, remedy = building.command(*traced).error
     assert cause == f"{rows}: no such file or folder"
-    assert remedy.endswith("; name its place with --source if it has moved")
+    assert remedy.endswith("; give its new path with --source if it has moved")
     assert building.command(*traced, "--source", tmp_path / "elsewhere").status == 0
 
 

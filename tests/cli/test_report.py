@@ -24,7 +24,7 @@ from pipelines.cli import report
 from pipelines.prepare.audit.decode import DecodedRow
 from pipelines.prepare.audit.trace import Contribution, Traced
 from pipelines.prepare.launch.estimate import Estimate
-from pipelines.prepare.launch.launcher import Built
+from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.launch.layout_comparison import Cost
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import progress
@@ -283,7 +283,7 @@ def test_a_manifest_is_shown_whatever_its_names_are(split: str, label: str, reas
     told = printed(report.manifest_tables, nasty)
     for text in (split, label, reason):
         assert_shown(text, told)
-    built = Built(manifest=nasty, shards_made=1, shards_kept=0, seconds=1.0)
+    built = BuildResult(manifest=nasty, shards_made=1, shards_kept=0, seconds=1.0)
     assert_shown(reason, printed(report.summary, built))
 
 

@@ -116,7 +116,7 @@ def job(gcs: Gcs, bucket: str, config: PrepareConfig) -> Resolved:
     for name, content in building.files(building.reviews()).items():
         if name != manifest.FILE_NAME:
             gcs.write(bucket, f"out/{name}", content)
-    return ingesting.resolved(resolving.open_request(config))
+    return ingesting.resolve(resolving.open_request(config))
 
 
 def newer_manifest() -> bytes:
@@ -240,7 +240,7 @@ class TestJobs:
         delayed(job.job.shard_name(task), lambda: shard_writer.write(task, job.job, job.encoder))
         receipt = shard_writer.write(task, job.job, job.encoder)
         assert gcs.objects(bucket) == before
-        assert receipts.parse(storage.read_bytes(job.job.receipt_path(task)), place="receipt") == receipt
+        assert receipts.parse(storage.read_bytes(job.job.receipt_path(task)), path="receipt") == receipt
 
 
 def write_plan(job: Resolved, plan: SplitPlan) -> None:

@@ -151,10 +151,10 @@ RECEIPT_DOCUMENT = json.loads(receipts.dump(RECEIPT))
 @example(DEEP)
 @example(MANY_DIGITS)
 def test_any_receipt_is_refused_or_fit_for_a_manifest(text: bytes) -> None:
-    receipt = refused_or(lambda: receipts.parse(text, place="receipt.json"))
+    receipt = refused_or(lambda: receipts.parse(text, path="receipt.json"))
     if receipt is None:
         return
-    assert receipts.parse(receipts.dump(receipt), place="") == receipt
+    assert receipts.parse(receipts.dump(receipt), path="") == receipt
     # Names and lengths are compared with the task's own where receipts are looked for.
     shards = tuple(
         dataclasses.replace(shard, name=f"{at}-{make_shard().name}", length=None, task=None)
@@ -192,7 +192,7 @@ def test_any_plan_is_refused_or_says_the_rows_of_each_shard(tmp_path: Path, text
     tasks = plan_files.all_tasks(header)
     assert sum(task.num_rows for task in tasks) == 70
     assert min(task.num_rows for task in tasks) > 0
-    assert plan_files.PlanHeader.from_json(json.loads(json.dumps(header.to_json())), place="") == header
+    assert plan_files.PlanHeader.from_json(json.loads(json.dumps(header.to_json())), path="") == header
 
 
 def job_in(folder: Path) -> Any:
@@ -237,7 +237,7 @@ def test_any_part_of_a_plan_is_refused_or_has_the_rows_of_its_shards(tmp_path: P
     job, content = job_in(tmp_path), pa.compress(stream, codec="zstd", asbytes=True)
     digest = hashlib.sha256(content).hexdigest()
     storage.write_bytes(job.work_path("train", f"tasks-00000-{digest[:16]}.arrow.zst"), content)
-    header = plan_files.PlanHeader.from_json({**HEADER_DOCUMENT, "parts": [digest]}, place="")
+    header = plan_files.PlanHeader.from_json({**HEADER_DOCUMENT, "parts": [digest]}, path="")
     storage.write_bytes(job.work_path("train", "plan.json"), json.dumps(header.to_json()).encode())
 
     def is_whole() -> bool:
@@ -303,7 +303,7 @@ def test_a_plan_of_many_rows_takes_no_room_for_them() -> None:
     document = {**HEADER_DOCUMENT, "ranges": [[0, 2**60]], "rows": [2**59, 2**59]}
 
     def check() -> None:
-        header = plan_files.PlanHeader.from_json(document, place="plan.json")
+        header = plan_files.PlanHeader.from_json(document, path="plan.json")
         require_partition(header.ranges, np.array([(0, 2**59), (2**59, 2**60)]))
 
     assert peak_bytes_of(check) < 100_000

@@ -124,7 +124,7 @@ def parser_of(file: str, folder: Path) -> Callable[[bytes], object]:
     name = Path(file).name.partition("-")[0]
     parsers: dict[str, Callable[[bytes], object]] = {
         "manifest.json": lambda text: manifest.parse(text, place=file),
-        "receipt": lambda text: receipts.parse(text, place=file),
+        "receipt": lambda text: receipts.parse(text, path=file),
         "plan.json": lambda text: plan_files._parsed(text, file),
         "files.json": lambda text: plan_files.read_file_rows(placed(text).work_path()),
         "source.json": lambda text: placed(text) and source_record.read(str(folder), "f"),

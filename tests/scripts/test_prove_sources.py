@@ -19,7 +19,7 @@ import pytest
 from scripts.benchmarks import measure
 from scripts.benchmarks.sources import CASES, Pair
 from scripts.proving import building, corpora, counting, launcher_share, same_digests, small_disk
-from scripts.proving.building import Built
+from scripts.proving.building import BuildResult
 from scripts.proving.corpora import Shape
 from scripts.proving.counting import SERVICE, Tally
 from scripts.proving.launcher_share import Share
@@ -124,7 +124,7 @@ def share(**changes: Any) -> Share:
         source_bytes=1_000_000,
         launcher=Tally(endpoint="", received=Counter({"data": 12_000, SERVICE: 7_000})),
         workers=Tally(endpoint="", received=Counter({"data": 1_000_000})),
-        built=Built(run=RUN, failure="", home_bytes=500),
+        built=BuildResult(run=RUN, failure="", home_bytes=500),
         digest="1",
         expected="1",
     )
@@ -135,10 +135,13 @@ def share(**changes: Any) -> Share:
     ("changes", "claim"),
     [
         ({"launcher": Tally(endpoint="", received=Counter({"data": 12_000, SERVICE: 9_000}))}, "less than 2 %"),
-        ({"built": Built(run=RUN, failure="", home_bytes=2_000_000)}, "to its disk"),
-        ({"built": Built(run=dataclasses.replace(RUN, written_bytes=10**7), failure="", home_bytes=0)}, "to its disk"),
+        ({"built": BuildResult(run=RUN, failure="", home_bytes=2_000_000)}, "to its disk"),
+        (
+            {"built": BuildResult(run=dataclasses.replace(RUN, written_bytes=10**7), failure="", home_bytes=0)},
+            "to its disk",
+        ),
         ({"digest": "2"}, "that of a local build"),
-        ({"built": Built(run=None, failure="exit status 1", home_bytes=0)}, "the build succeeds"),
+        ({"built": BuildResult(run=None, failure="exit status 1", home_bytes=0)}, "the build succeeds"),
     ],
 )
 def test_a_launcher_that_takes_too_much_is_seen(changes: dict[str, Any], claim: str) -> None:

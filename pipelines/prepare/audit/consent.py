@@ -1,13 +1,13 @@
-"""What a finished dataset may bring about by itself: nothing that runs its code, and nothing that leaves this machine.
+"""What a finished dataset may cause without the user's consent: no code runs, and nothing leaves this machine.
 
-    stored in the dataset                     done without a word of the user's
-    a function, with its module's text        no: named again (--map, --filter) and found to be the same text in the
-                                              user's own modules, or --run-stored-steps
-    an address or a hub id of the source      no: named again (--source)
-    an absolute path                          yes, if it leads to plain files and folders only: what is read is compared
-                                              with the manifest's digests, and shown to nobody but the user
+    stored in the dataset                     used without consent?
+    a function, with its module's text        no: the user must name it again (--map, --filter), with the same text in
+                                              the user's own module, or give --run-stored-steps
+    an address or a hub id of the source      no: the user must name it again (--source)
+    an absolute path                          yes, if it leads only to plain files and folders: their content is
+                                              compared with the manifest's digests, and shown to the user alone
 
-The manifest that names a digest and the text that has it come from the same hand, so that they prove nothing.
+A digest in the manifest proves nothing about stored text, since both come from whoever wrote the dataset.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tfrecord_io.errors import ConfigError, SourceError
 
 __all__ = ["NONE", "Consent", "source_to_open", "steps_to_run"]
 
-# Their files count as plain ones, but reading them may do something.
+# Their files look like plain ones, but reading them may have effects.
 _NO_DATA = ("/proc", "/sys")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Consent:
-    """What the user has named in this command: the source, its steps, or that stored functions may run."""
+    """What the user named in this command: the source, the user functions, or that stored functions may run."""
 
     source: str | None = None
     steps: tuple[FunctionOption, ...] = ()
@@ -43,9 +43,9 @@ NONE = Consent()
 
 
 def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str) -> Sequence[UserFunction]:
-    """The steps of a dataset as the user has them, or as they are stored if the user says so.
+    """Return the user functions of a dataset: the user's own, or the stored ones if the user consents.
 
-    Raises: ConfigError if there are any, and the user has not named these very ones.
+    Raises: ConfigError if the dataset has functions and the user has named none, or others.
     """
     if not consent.steps:
         if stored and not consent.run_stored:
@@ -56,7 +56,7 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
             )
         return stored
     found = user_functions.locate(consent.steps)
-    # Before any of them runs. What lies in the dataset is as little the user's own as what is stored there.
+    # Before any of them runs: a module in the dataset's folder is not the user's own either.
     inside = os.path.realpath(root) + os.sep
     for step in found:
         if os.path.realpath(step.path).startswith(inside):
@@ -71,20 +71,20 @@ def steps_to_run(stored: Sequence[UserFunction], consent: Consent, *, root: str)
 
 
 def source_to_open(stored: str, consent: Consent, *, root: str) -> str:
-    """What to open as the source. Raises: SourceError if it is to be named by the user."""
+    """Return what to open as the source. Raises: SourceError if the user must name it."""
     if consent.source:
         return consent.source
     if not os.path.isabs(stored) or "://" in stored:
         raise SourceError(
-            f"{root}: says that it was made from {stored!r}, which is not on this machine, and is fetched only if you "
+            f"{root}: says that it was made from {stored!r}, which is not on this machine and is fetched only if you "
             "name it",
             remedy=f"give --source {stored}, if that is the source, or where you have a copy",
         )
     if not _is_plain(stored):
         raise SourceError(
-            f"{root}: says that it was made from {stored!r}, which leads to something else than plain files and "
-            "folders",
-            remedy="give --source with where the data files are",
+            f"{root}: says that it was made from {stored!r}, which leads to something other than plain files "
+            "and folders",
+            remedy="give --source with the path of the data files",
         )
     return stored
 
@@ -102,7 +102,7 @@ def _require_same(found: Sequence[UserFunction], stored: Sequence[UserFunction],
     for mine, theirs in zip(found, stored, strict=True):
         if mine.identity() != theirs.identity():
             raise ConfigError(
-                f"{mine.option}: {mine.path} has not the text that the dataset was made with (sha256 "
+                f"{mine.option}: {mine.path} differs from the text that the dataset was made with (sha256 "
                 f"{mine.identity()['module_sha256'][:16]}…, expected {theirs.identity()['module_sha256'][:16]}…)",
                 remedy="name the module as it was then; or read its text in the dataset's .prep/*/source.json, and "
                 "give --run-stored-steps if you trust it",
@@ -110,16 +110,16 @@ def _require_same(found: Sequence[UserFunction], stored: Sequence[UserFunction],
 
 
 def _is_plain(path: str) -> bool:
-    """Whether the data files that a path, a folder or a glob leads to are plain files, or not there."""
+    """Whether a path, a folder or a glob leads only to plain data files, or to none."""
     found = [path] if os.path.lexists(path) else glob.glob(path, recursive=True)
     return all(map(_is_plain_file, itertools.chain.from_iterable(map(_data_below, found))))
 
 
 def _data_below(path: str) -> Iterator[str]:
-    """What would be opened: `path`, and if it is a folder the data files in it."""
+    """Yield what would be opened: `path`, and the data files in it if it is a folder."""
     yield path
-    for place, _, names in os.walk(path):
-        yield from (os.path.join(place, name) for name in names if paths.kind_of(name))
+    for folder, _, names in os.walk(path):
+        yield from (os.path.join(folder, name) for name in names if paths.kind_of(name))
 
 
 def _is_plain_file(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Rows of a finished dataset, decoded back to text with every special token visible."""
+"""Decoding rows of a finished dataset back to text, with every special token visible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["DecodedRow", "decoded_rows", "load_tokenizer"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecodedRow:
-    """One record: where it is, its text without padding, and its other features."""
+    """One record: its location, its text without padding, and its other features."""
 
     split: str
     shard: str
@@ -33,7 +33,7 @@ class DecodedRow:
 
 
 def load_tokenizer(root: str) -> Any:
-    """The tokenizer that is stored with the dataset. Raises: ReaderError if it is not there."""
+    """Load the tokenizer that is stored with the dataset. Raises: ReaderError if there is none."""
     folder = storage.join(root, "tokenizer")
     files = storage.read_folder(folder)
     if not files:
@@ -42,7 +42,7 @@ def load_tokenizer(root: str) -> Any:
 
 
 def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Iterator[DecodedRow]:
-    """The first `rows` records of a split. Raises: ReaderError if there is no such split."""
+    """Yield the first `rows` records of a split. Raises: ReaderError if there is no such split."""
     if split not in manifest.splits:
         raise ReaderError(f"{root}: no split {split!r}", remedy=f"choose among {', '.join(manifest.splits)}")
     tokenizer = load_tokenizer(root)
@@ -58,7 +58,7 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
                 most_record_bytes=described.schema.most_record_bytes,
             ):
                 columns = examples.decode(payloads, described.schema, place=path)
-                verify.check_columns(columns, described, place=path, first=record)
+                verify.check_columns(columns, described, path=path, first=record)
                 for index in range(len(payloads)):
                     if rows <= 0:
                         return
@@ -83,13 +83,13 @@ def _decode(
     row: dict[str, np.ndarray], tokenizer: Any, manifest: Manifest, *, split: str, shard: str, record: int
 ) -> DecodedRow:
     ids = row.pop(_name(manifest.schema, "token_ids"))
-    annotated = token_annotations.told(row, ids, manifest, tokenizer)
+    annotated = token_annotations.describe(row, ids, manifest, tokenizer)
     learned = _learned(row, ids, tokenizer, manifest.schema)
-    ids, told = _without_padding(ids, row, manifest.schema)
+    ids, described = _without_padding(ids, row, manifest.schema)
     row.pop(_name(manifest.schema, "token_type_ids"), None)
-    told.update(_target(row, tokenizer, manifest.schema))
-    told.update(learned, **annotated)
-    features: dict[str, Any] = {**told, **{name: values.tolist() for name, values in row.items()}}
+    described.update(_target(row, tokenizer, manifest.schema))
+    described.update(learned, **annotated)
+    features: dict[str, Any] = {**described, **{name: values.tolist() for name, values in row.items()}}
     if "label" in features and manifest.label_names is not None:
         features["label"] = manifest.label_names[features["label"]]
     text = _text(ids, tokenizer)
@@ -101,7 +101,7 @@ def _text(ids: np.ndarray, tokenizer: Any) -> str:
 
 
 def _target(row: dict[str, np.ndarray], tokenizer: Any, schema: Schema) -> dict[str, str]:
-    """What is told of the target, if there is one, in place of its features, which are taken from `row`."""
+    """Return the text of the target, if there is one, and remove its features from `row`."""
     found = decoder_targets.tokens(row, schema)
     if found is None:
         return {}
@@ -112,7 +112,7 @@ def _target(row: dict[str, np.ndarray], tokenizer: Any, schema: Schema) -> dict[
 
 
 def _learned(row: dict[str, np.ndarray], ids: np.ndarray, tokenizer: Any, schema: Schema) -> dict[str, list[str]]:
-    """The runs of tokens that are to be learned, as texts, in place of their mask, which is taken from `row`."""
+    """Return the texts of the spans of tokens to be learned, and remove their mask from `row`."""
     if (feature := schema.with_role("loss_mask")) is None:
         return {}
     edges = np.flatnonzero(np.diff(row.pop(feature.name), prepend=0, append=0))
@@ -120,9 +120,9 @@ def _learned(row: dict[str, np.ndarray], ids: np.ndarray, tokenizer: Any, schema
 
 
 def _without_padding(ids: np.ndarray, row: dict[str, np.ndarray], schema: Schema) -> tuple[np.ndarray, dict[str, Any]]:
-    """The tokens of a row, and what is told of them in place of the marks that they are found by, taken from `row`."""
-    if (marks := schema.with_role("segment_ids")) is not None:
-        segment_ids = row.pop(marks.name)
+    """Return the tokens of a row and what describes them, and remove from `row` the features that mark padding."""
+    if (segments := schema.with_role("segment_ids")) is not None:
+        segment_ids = row.pop(segments.name)
         row.pop(_name(schema, "positions"), None)
         return ids[segment_ids > 0], {"tokens of each document": packed_segments.lengths(segment_ids).tolist()}
     if (mask := row.pop(_name(schema, "attention_mask"), None)) is not None:
@@ -131,6 +131,6 @@ def _without_padding(ids: np.ndarray, row: dict[str, np.ndarray], schema: Schema
 
 
 def _name(schema: Schema, role: Role) -> str:
-    """Of the feature of that role; of none if there is no such feature."""
+    """Return the name of the feature with that role, empty if there is none."""
     feature = schema.with_role(role)
     return "" if feature is None else feature.name

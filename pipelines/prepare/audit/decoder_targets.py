@@ -1,4 +1,4 @@
-"""What must be true of targets: tokens, then padding on the right, whatever the side of the inputs' is.
+"""Invariants of targets: tokens, then padding on the right, whatever the padding side of the inputs.
 
 target_ids    t g t . .
 target_mask   1 1 1 0 0
@@ -13,11 +13,11 @@ import numpy as np
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Schema
 
-__all__ = ["claims", "tokens"]
+__all__ = ["invariants", "tokens"]
 
 
-def claims(columns: Mapping[str, np.ndarray], manifest: Manifest) -> Iterator[tuple[np.ndarray, str]]:
-    """Where each claim holds, bool [N, T], and what a record has in which it does not; none without targets."""
+def invariants(columns: Mapping[str, np.ndarray], manifest: Manifest) -> Iterator[tuple[np.ndarray, str]]:
+    """Yield where each invariant holds, bool [N, T], and what a record has that breaks it; nothing without targets."""
     found = _features(columns, manifest.schema)
     if found is None:
         return
@@ -31,7 +31,7 @@ def claims(columns: Mapping[str, np.ndarray], manifest: Manifest) -> Iterator[tu
 
 
 def tokens(row: Mapping[str, np.ndarray], schema: Schema) -> np.ndarray | None:
-    """The target of one record without padding, int64 [n]; None without targets."""
+    """Return the target of one record without padding, int64 [n]; None without targets."""
     found = _features(row, schema)
     return None if found is None else found[0][found[1] == 1]
 

@@ -1,4 +1,4 @@
-"""What must be true of rows that hold several documents.
+"""Invariants of rows that hold several documents.
 
 segment_ids   1 1 1 2 2 3 0 0     ascending by one from 1, then padding
 positions     0 1 2 0 1 0 0 0     from 0 in each segment
@@ -12,11 +12,11 @@ import numpy as np
 
 from tfrecord_io.schema import Role, Schema
 
-__all__ = ["claims", "lengths"]
+__all__ = ["invariants", "lengths"]
 
 
-def claims(columns: Mapping[str, np.ndarray], schema: Schema) -> Iterator[tuple[np.ndarray, str]]:
-    """Where each claim holds, bool [N, L], and what a record is in which it does not; none without segments."""
+def invariants(columns: Mapping[str, np.ndarray], schema: Schema) -> Iterator[tuple[np.ndarray, str]]:
+    """Yield where each invariant holds, bool [N, L], and what a record has that breaks it; nothing without segments."""
     segments = _of_role(columns, schema, "segment_ids")
     if segments is None:
         return
@@ -33,7 +33,7 @@ def claims(columns: Mapping[str, np.ndarray], schema: Schema) -> Iterator[tuple[
 
 
 def lengths(segment_ids: np.ndarray) -> np.ndarray:
-    """Tokens in each segment of one row, int64 [S]."""
+    """Return the number of tokens in each segment of one row, int64 [S]."""
     return np.unique(segment_ids[segment_ids > 0], return_counts=True)[1]
 
 

@@ -1,11 +1,11 @@
-"""A finished dataset opened again together with its source: what repair and trace start from.
+"""Opening a finished dataset again together with its source, for repair and trace.
 
     manifest.json                   options, schema, tokenizer facts  ─┐
     .prep/FINGERPRINT/source.json   where the source is, the functions ├──►  the job that made it, and its plans
     .prep/FINGERPRINT/SPLIT/        the plan, rows of each file       ─┘
 
-The source is opened and must be what it was: the same files with the same content, or the same revision. Of its files
-only those are read, and ingested again where that is needed, that the rows asked for are in.
+The source must be unchanged: the same files with the same content, or the same revision. Only the files with the
+requested rows are read, or ingested again where needed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NO_PLAN = "copy .prep/ again from where the dataset was made, or build it anew 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReopenedDataset:
-    """A finished dataset, the job that made it, its plans by split, and the source's rows by the source's split."""
+    """A finished dataset, the job that made it, its plans by split, and the rows of the source by its splits."""
 
     manifest: Manifest
     job: Job
@@ -66,12 +66,13 @@ class ReopenedDataset:
 
     @property
     def source_name(self) -> str:
-        """What the source is called: a dataset of the hub by its name, others by their kind."""
+        """Name of the source: a hub dataset's name, or the kind of any other source."""
         return str(self.manifest.source.get("name") or self.manifest.source["kind"])
 
     def open_encoder(self) -> BatchEncoder:
-        """The tokenizer with the engine that the dataset was made with, or by itself where that does not serve here.
-        What is made again is compared with the manifest's digests in any case.
+        """Open the encoder with the engine that made the dataset, or without one if that cannot be used here.
+
+        Repaired files are compared with the manifest's digests in any case.
         """
         try:
             return self.job.open_encoder()
@@ -79,17 +80,18 @@ class ReopenedDataset:
             return dataclasses.replace(self.job, engine="hf").open_encoder()
 
     def task(self, split: str, index: int) -> ShardTask:
-        """Task `index` of a split, with its rows where they are now."""
+        """Return task `index` of a split, with the current location of its rows."""
         header = self.plans[split]
         planned = plan_files.task_of(self.job, (split, index, header.num_shards))
         return dataclasses.replace(planned, pieces=self.pieces(split, planned.row_ranges))
 
     def pieces(self, split: str, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
-        """Where rows of a split are now."""
+        """Return the current location of rows of a split."""
         return self.rows[self.job.splits[split].source_split].pieces(row_ranges)
 
     def locate(self, split: str, row: int) -> tuple[str | None, int]:
-        """The file with row `row` of a split, and the row's number there, from 0; for a hub dataset None and `row`."""
+        """Return the file with a row of a split and the row's number in it, from 0; for a hub dataset None and `row`.
+        """
         if self.manifest.source["kind"] == "hub":
             return None, row
         file, file_row = self.rows[self.job.splits[split].source_split].locate(row)
@@ -97,51 +99,51 @@ class ReopenedDataset:
 
 
 def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> ReopenedDataset:
-    """Opens the source of the dataset in `root`: where the user says it is, or else where it was.
+    """Open the dataset in `root` with its source: at the location that the user names, else at the recorded one.
 
-    Raises: FormatError if the work folder is gone or damaged; SourceError if the source cannot be opened, or is to be
-        named by the user; ConfigError if its functions are; FingerprintMismatchError if it is not what it was.
+    Raises: FormatError if the work folder is gone or damaged; SourceError if the source cannot be opened, or the user
+        must name it; ConfigError if the user must name its functions; FingerprintMismatchError if it has changed.
     """
-    place = source_record.read(root, manifest.fingerprint)
-    asked = _asked(root, manifest)
+    record = source_record.read(root, manifest.fingerprint)
+    options = _build_options(root, manifest)
     source = SourceConfig(
-        dataset=source_to_open(place["dataset"], consent, root=root),
-        more_paths=() if consent.source else tuple(source_to_open(path, consent, root=root) for path in place["more"]),
-        config=place.get("config"),
-        revision=place.get("revision"),
-        **asked.columns,
+        dataset=source_to_open(record["dataset"], consent, root=root),
+        more_paths=() if consent.source else tuple(source_to_open(path, consent, root=root) for path in record["more"]),
+        config=record.get("config"),
+        revision=record.get("revision"),
+        **options.columns,
     )
     stored = user_functions.restore(
-        place.get("steps", []), expected=asked.steps, place=source_record.source_path(root, manifest.fingerprint)
+        record.get("steps", []), expected=options.steps, place=source_record.source_path(root, manifest.fingerprint)
     )
     functions = steps_to_run(stored, consent, root=root)
-    found = _found(source, consent)
+    found = _find(source, consent)
     _require_same(found.listing.identity, manifest, root=root)
     headers = {
-        split: _header(root, manifest, asked.splits[split], split, tasks=len(manifest.splits[split].by_task()))
+        split: _header(root, manifest, options.splits[split], split, tasks=len(manifest.splits[split].by_task()))
         for split in manifest.splits
     }
-    rows = _rows(root, manifest, asked, found)
+    rows = _rows(root, manifest, options, found)
     readers, columns = _readers(found, rows, functions)
-    job = _job(root, manifest, asked, source=source, readers=readers, columns=columns)
+    job = _job(root, manifest, options, source=source, readers=readers, columns=columns)
     return ReopenedDataset(manifest=manifest, job=job, plans=headers, rows=rows)
 
 
-def _found(source: SourceConfig, consent: Consent) -> OpenedSource:
-    """Raises: SourceError, which says how to name another place if the user named none."""
+def _find(source: SourceConfig, consent: Consent) -> OpenedSource:
+    """Open the source. Raises: SourceError, which suggests --source if the user named none."""
     try:
         return opening.find(source, columns=None)
     except SourceError as error:
         if consent.source:
             raise
         raise SourceError(
-            error.cause, remedy=f"{error.remedy}; name its place with --source if it has moved"
+            error.cause, remedy=f"{error.remedy}; give its new path with --source if it has moved"
         ) from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Asked:
-    """What the manifest's options say that was asked for."""
+class _BuildOptions:
+    """The options of the build, as the manifest has them."""
 
     columns: dict[str, Any]
     layout: LayoutConfig
@@ -152,8 +154,8 @@ class _Asked:
     shuffle: bool
 
 
-def _asked(root: str, manifest: Manifest) -> _Asked:
-    """Raises: FormatError if the options are not what this library writes, or do not go with the rest."""
+def _build_options(root: str, manifest: Manifest) -> _BuildOptions:
+    """Parse the manifest's options. Raises: FormatError if this library does not write such, or they contradict it."""
     options = manifest.options
     try:
         layout = LayoutConfig(
@@ -162,10 +164,10 @@ def _asked(root: str, manifest: Manifest) -> _Asked:
             **object_of(LayoutConfig, options, LAYOUT_OPTIONS),
         )
         if manifest.layout != {"name": layout.name, "max_length": layout.max_length, **layout.non_default_options()}:
-            raise ValueError("the layout is another one than the options ask for")
+            raise ValueError("the layout differs from that of the options")
         columns = {name: options[name] for name in ("text_columns", "label_column", "keep_columns")}
         found = items(options.get("steps", []))
-        return _Asked(
+        return _BuildOptions(
             columns=object_of(SourceConfig, dict(options), (*columns, *LAYOUT_COLUMNS)),
             layout=layout,
             steps=[{text(key): text(value) for key, value in mapping(each).items()} for each in found],
@@ -176,12 +178,12 @@ def _asked(root: str, manifest: Manifest) -> _Asked:
         )
     except (ConfigError, *WRONG) as error:
         raise FormatError(
-            f"{root}: the manifest's options are none that this library writes ({error!r:.200})", remedy=REMAKE
+            f"{root}: the manifest has options that this library does not write ({error!r:.200})", remedy=REMAKE
         ) from error
 
 
 def _engine(manifest: Manifest) -> EngineName:
-    """The engine that made the shards; `auto` if there were several, or it is none of today's."""
+    """Return the engine that made the shards; `auto` if there were several, or it no longer exists."""
     made = {engine.partition(" ")[0] for counts in manifest.engines.get("splits", {}).values() for engine in counts}
     name = made.pop() if len(made) == 1 else "auto"
     if name in get_args(EngineName):
@@ -194,13 +196,13 @@ def _require_same(identity: Mapping[str, Any], manifest: Manifest, *, root: str)
     if listed := fingerprint.differences(before, dict(identity)):
         raise FingerprintMismatchError(
             f"{root}: the source has changed since the dataset was made ({listed}); nothing was changed here",
-            remedy="name the place of the unchanged source with --source, or build anew with --overwrite",
+            remedy="give the path of the unchanged source with --source, or build anew with --overwrite",
         )
 
 
-def _rows(root: str, manifest: Manifest, asked: _Asked, found: OpenedSource) -> dict[str, RowsOnDemand]:
-    """The rows of each of the source's splits that are in the dataset."""
-    names = {selected.source_split: name for name, selected in asked.splits.items()}
+def _rows(root: str, manifest: Manifest, options: _BuildOptions, found: OpenedSource) -> dict[str, RowsOnDemand]:
+    """Return the rows of each split of the source that is in the dataset."""
+    names = {selected.source_split: name for name, selected in options.splits.items()}
     if gone := [source_split for source_split in names if source_split not in found.listing.splits]:
         raise FingerprintMismatchError(
             f"{root}: the source has no split {gone[0]!r} any more", remedy="name the source with --source"
@@ -215,7 +217,7 @@ def _rows(root: str, manifest: Manifest, asked: _Asked, found: OpenedSource) -> 
 def _readers(
     found: OpenedSource, rows: Mapping[str, RowsOnDemand], functions: Sequence[UserFunction]
 ) -> tuple[dict[str, RowReader], dict[str, Columns]]:
-    """What reads the rows of the source's splits, through the user's functions, and the columns they then have."""
+    """Return readers that apply the user functions to the rows of the source's splits, and the resulting columns."""
     readers, columns = {}, {}
     for source_split in rows:
         reader = RowReader(split=source_split, types=found.types(source_split), addresses=found.addresses)
@@ -233,7 +235,7 @@ def _readers(
 
 
 def _samples(reader: RowReader, rows: RowsOnDemand) -> Iterator[tuple[pa.Table, str]]:
-    """Rows from the first on, as many as are asked for."""
+    """Yield tables of rows from the first on, each with its description for errors."""
     for start in range(0, rows.num_rows, _SAMPLE_ROWS):
         stop = min(start + _SAMPLE_ROWS, rows.num_rows)
         batches = [batch for _, batch in reader.read(rows.pieces([(start, stop)]), reader.types.names)]
@@ -243,31 +245,31 @@ def _samples(reader: RowReader, rows: RowsOnDemand) -> Iterator[tuple[pa.Table, 
 def _job(
     root: str,
     manifest: Manifest,
-    asked: _Asked,
+    options: _BuildOptions,
     *,
     source: SourceConfig,
     readers: Mapping[str, RowReader],
     columns: Mapping[str, Columns],
 ) -> Job:
-    inputs = layout_of(asked.layout).inputs(source)
-    plan = _as_made(plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest)
+    inputs = layout_of(options.layout).inputs(source)
+    plan = _with_manifest_facts(plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest)
     label = (plan.label.feature,) if plan.label else ()
     tokens = tuple(each for each in manifest.schema.features if each.role not in ("label", "column"))
     job = Job(
         root=root,
         name=manifest.name,
         fingerprint=manifest.fingerprint,
-        splits=_splits(asked, readers, plan),
+        splits=_splits(options, readers, plan),
         engine=_engine(manifest),
         spec=ShardSpec(
             columns=plan,
             schema=Schema((*tokens, *label, *plan.kept)),
-            layout=asked.layout,
+            layout=options.layout,
             length=manifest.row_length,
             facts=manifest.tokenizer,
             compression=manifest.compression,
-            seed=asked.seed,
-            shuffle=asked.shuffle,
+            seed=options.seed,
+            shuffle=options.shuffle,
         ),
     )
     if job.spec.schema != manifest.schema:
@@ -279,8 +281,8 @@ def _job(
     return job
 
 
-def _as_made(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
-    """With what only rows could tell, which the manifest knows: names of labels, lengths of vectors."""
+def _with_manifest_facts(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
+    """Complete a plan from the manifest with what only rows show: names of labels, lengths of vectors."""
 
     def with_names(label: LabelPlan | None) -> LabelPlan | None:
         return dataclasses.replace(label, names=manifest.label_names) if label and label.kind == "string" else label
@@ -290,9 +292,9 @@ def _as_made(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
     return dataclasses.replace(plan, label=with_names(plan.label), tags=with_names(plan.tags), kept=tuple(kept))
 
 
-def _splits(asked: _Asked, readers: Mapping[str, RowReader], plan: ColumnPlan) -> dict[str, JobSplit]:
-    """The splits of the output. Where all rows lie does not matter here."""
-    held = {each.name for each in asked.hold_out}
+def _splits(options: _BuildOptions, readers: Mapping[str, RowReader], plan: ColumnPlan) -> dict[str, JobSplit]:
+    """Return the splits of the output. The location of their rows is not needed here."""
+    held = {each.name for each in options.hold_out}
     nowhere = Groups.joined([])
     chosen = {
         name: SplitSource(
@@ -302,15 +304,15 @@ def _splits(asked: _Asked, readers: Mapping[str, RowReader], plan: ColumnPlan) -
             ranges=each.ranges,
             reader=readers[each.source_split],
         )
-        for name, each in asked.splits.items()
+        for name, each in options.splits.items()
         if name not in held
     }
-    divided = resolving.divided(chosen, asked.hold_out, plan, seed=asked.seed)
+    divided = resolving.divided(chosen, options.hold_out, plan, seed=options.seed)
     return {name: resolving.job_split(split) for name, split in divided.items()}
 
 
 def _selected(manifest: Manifest, name: str) -> Selected:
-    """Raises: KeyError or ValueError if the manifest doesn't say which rows it are."""
+    """Return the rows of a split. Raises: KeyError or ValueError if the manifest does not say which."""
     spans = tuple((count(start), count(stop)) for start, stop in map(items, items(manifest.source["splits"][name])))
     return Selected(name=name, source_split=manifest.source.get("origins", {}).get(name, name), ranges=spans)
 

@@ -1,12 +1,12 @@
-"""Making again what is damaged in a finished dataset, and nothing else.
+"""Repairing a finished dataset: making again what is damaged, and nothing else.
 
     a shard, its list of rejected rows     from the plan and the source, byte for byte
     the index of a sound shard             from the shard
     the tokenizer                          from the copy that the workers used, or the other way round
     the files for TFDS                     from the manifest
 
-The manifest is the measure and is never written: what is made again must have the digest that it names, or does not
-appear at all.
+The manifest is the standard and is never written: a file that is made again must have the digest that it names, or it
+does not appear at all.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pipelines.prepare import storage
 from pipelines.prepare.audit.consent import NONE, Consent
 from pipelines.prepare.audit.reopened_dataset import ReopenedDataset, reopen
-from pipelines.prepare.audit.verify import Checked, verify_shard
+from pipelines.prepare.audit.verify import CheckedFile, verify_shard
 from pipelines.prepare.dataset import tfds
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.shards import shard_writer
@@ -28,12 +28,12 @@ __all__ = ["repair"]
 
 
 def repair(
-    root: str, manifest: Manifest, damaged: Sequence[Checked], *, consent: Consent = NONE
+    root: str, manifest: Manifest, damaged: Sequence[CheckedFile], *, consent: Consent = NONE
 ) -> Iterator[tuple[str, str]]:
-    """Repairs the files that `verify_files` found, yielding the name of each and what it was made from.
+    """Repair the files that `verify_files` found, yielding the name of each and what it was made from.
 
-    Raises: as `reopen`, before anything is changed; OutputError if a shard does not come out as it was, when what was
-        repaired before stays.
+    Raises: as `reopen`, before anything is changed; OutputError if a shard does not come out as it was: then earlier
+        repairs stay.
     """
     made_by = {each: manifest.splits[each.split].task_of(each.index) for each in damaged if each.split}
     remade = sorted({(each.split, made_by[each]) for each in damaged if each.part in ("shard", "rejected")})
@@ -55,7 +55,7 @@ def repair(
 
 
 def _remake(root: str, reopened: ReopenedDataset, remade: Sequence[tuple[str, int]]) -> Iterator[tuple[str, str]]:
-    """Makes whole tasks again. Of several files that a task makes, those that were sound come out as they are."""
+    """Make whole tasks again. A sound file of a task with several files comes out unchanged."""
     encoder, manifest = reopened.open_encoder(), reopened.manifest
     expected = {split: manifest.splits[split].by_task() for split, _ in remade}
     for split, task in remade:
@@ -66,20 +66,22 @@ def _remake(root: str, reopened: ReopenedDataset, remade: Sequence[tuple[str, in
 
 
 def _restore_tokenizer(root: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
-    """Of the two copies, the sound one replaces the other."""
-    places = ("tokenizer", storage.join(WORK_FOLDER, manifest.fingerprint, "tokenizer"))
-    copies = {place: storage.read_folder(storage.join(root, place)) for place in places}
-    sound = [place for place in places if bytes_digest(copies[place]) == manifest.tokenizer.content_sha256]
+    """Replace a damaged copy of the tokenizer by the sound one."""
+    folders = ("tokenizer", storage.join(WORK_FOLDER, manifest.fingerprint, "tokenizer"))
+    copies = {name: storage.read_folder(storage.join(root, name)) for name in folders}
+    sound = [name for name in folders if bytes_digest(copies[name]) == manifest.tokenizer.content_sha256]
     if not sound:
         raise FormatError(
-            f"{root}: neither {places[0]}/ nor {places[1]}/ holds the tokenizer that the manifest names",
+            f"{root}: neither {folders[0]}/ nor {folders[1]}/ holds the tokenizer that the manifest names",
             remedy="copy one of them again from where the dataset was made",
         )
-    for place in (place for place in places if place not in sound):
-        folder = storage.join(root, place)
-        wanted = copies[sound[0]]
-        for name in copies[place].keys() - wanted.keys():
-            storage.delete(storage.join(folder, name), inside=root)
-        for name in (name for name, content in wanted.items() if copies[place].get(name) != content):
-            storage.write_bytes(storage.join(folder, name), wanted[name], inside=root)
-        yield place, f"{sound[0]}/"
+    wanted = copies[sound[0]]
+    for folder in folders:
+        if folder in sound:
+            continue
+        for name in copies[folder].keys() - wanted.keys():
+            storage.delete(storage.join(root, folder, name), inside=root)
+        for name, content in wanted.items():
+            if copies[folder].get(name) != content:
+                storage.write_bytes(storage.join(root, folder, name), content, inside=root)
+        yield folder, f"{sound[0]}/"

@@ -1,11 +1,11 @@
-"""What stands beside the tokens of a record, one by one or for a span of them: tags, characters, answers.
+"""Annotations of tokens, single ones or spans: tags, character offsets, answers.
 
     input_ids        [CLS] Who ? [SEP] Anna lives in Rome [SEP] .
     char_starts      0     0   0 0     0    5     11 14   0     0
     char_ends        0     0   0 0     4    10    13 18   0     0     characters 0 to 18
     start_positions  4     end_positions  4                           answer 'Anna'
 
-`claims` says what must be true of it, `told` puts it in a form for people.
+`invariants` are what must be true of them; `describe` turns them into text for people.
 """
 
 from __future__ import annotations
@@ -18,11 +18,16 @@ import numpy as np
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Role, Schema
 
-__all__ = ["claims", "told"]
+__all__ = ["describe", "invariants"]
 
 
-def claims(columns: dict[str, np.ndarray], manifest: Manifest, padded: np.ndarray) -> Iterator[tuple[np.ndarray, str]]:
-    """Pairs of where a claim is true (bool [N, ...]) and what is there where it is not. `padded` is bool [N, L]."""
+def invariants(
+    columns: dict[str, np.ndarray], manifest: Manifest, padded: np.ndarray
+) -> Iterator[tuple[np.ndarray, str]]:
+    """Yield where each invariant holds, bool [N, ...], and what a record has that breaks it.
+
+    `padded` is bool [N, L].
+    """
     schema = manifest.schema
     labels, mask = _column(columns, schema, "token_labels"), _column(columns, schema, "token_label_mask")
     if labels is not None and mask is not None:
@@ -47,9 +52,10 @@ def claims(columns: dict[str, np.ndarray], manifest: Manifest, padded: np.ndarra
         yield row >= 0, "a source_row below 0"
 
 
-def told(row: dict[str, np.ndarray], ids: np.ndarray, manifest: Manifest, tokenizer: Any) -> dict[str, Any]:
-    """What a record's annotations say, taken from `row`: of `ids` [L] those that have a tag, with its name; the span of
-    characters; the answer as text.
+def describe(row: dict[str, np.ndarray], ids: np.ndarray, manifest: Manifest, tokenizer: Any) -> dict[str, Any]:
+    """Describe a record's annotations, and remove them from `row`.
+
+    Returns: tokens of `ids` [L] with their tags' names; the span of characters; the answer as text.
     """
     schema, found = manifest.schema, dict[str, Any]()
     labels, mask = _taken(row, schema, "token_labels"), _taken(row, schema, "token_label_mask")

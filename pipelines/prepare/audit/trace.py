@@ -1,14 +1,13 @@
-"""From a record of a shard back to the rows of the source that are in it.
+"""Tracing a record of a shard back to the rows of the source that are in it.
 
-    plan          the rows of the shard, in the order in which they were read
-    ledger        minus those that were rejected (rejected/SPLIT-IIIII.jsonl names them), or left out on purpose, by
-                  filters and by --hold-out (which are asked again)
+    plan          the rows of the shard, in reading order
+    ledger        minus the rejected rows (named in rejected/SPLIT-IIIII.jsonl), and minus those left out on purpose,
+                  by filters and by --hold-out (which run again)
     seed          permuted by (seed, split, shard), as when the shard was made
-    layout        pad: record j is the j-th of them (with --bucket-lengths, of those that have the shard's length)
+    layout        pad: record j is row j of them (with --bucket-lengths, of those with the shard's length)
                   concat: record j holds tokens [j L, (j + 1) L) of all of them joined; and so on
 
-Nothing is stored for this. Where a row is not just one record, the shard's rows have to be tokenized again, for their
-lengths.
+Nothing is stored for this. Unless each row is one record, the shard's rows are tokenized again for their lengths.
 """
 
 from __future__ import annotations
@@ -35,8 +34,11 @@ __all__ = ["Contribution", "Traced", "Tracer"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Contribution:
-    """A row that is in a record: its number in the split, the file and the row there (None for a hub dataset), its
-    texts by column, and which tokens [start, stop) of the record are of it (None where the record is this one row).
+    """A row that is in a record.
+
+    `row`: its number in the split. `file`, `file_row`: the file and the row's number in it (file None for a hub
+    dataset). `texts`: by column. `tokens`: the record's tokens [start, stop) that come from it, None if the record is
+    this one row.
     """
 
     row: int
@@ -48,8 +50,9 @@ class Contribution:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Traced:
-    """A record, and the rows that it was made from, in order. `source` names the dataset, and `origin` its split that
-    the rows are numbered in, where that has another name.
+    """A record, and the rows that it was made from, in order.
+
+    `source` names the dataset. Rows are numbered in the source's split `origin`, None if it has the same name.
     """
 
     split: str
@@ -61,14 +64,14 @@ class Traced:
 
 
 class Tracer:
-    """Traces records of one dataset; those of one shard, one after another, at little cost."""
+    """Traces records of one dataset. Further records of the same shard cost little."""
 
     def __init__(self, dataset: ReopenedDataset) -> None:
         self._dataset = dataset
         self._rows: tuple[tuple[ShardTask, int | None], _ShardRows] | None = None
 
     def trace(self, *, split: str, shard: int, record: int) -> Traced:
-        """Where a record comes from; shards and records count from 0.
+        """Return the rows that a record was made from; shards and records count from 0.
 
         Raises: ReaderError if there is no such record; FormatError if the list of rejected rows is gone or damaged.
         """
@@ -99,13 +102,13 @@ class Tracer:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _ShardRows:
-    """The usable rows int64 [N] of a shard in reading order, and which of them a record is made of."""
+    """The usable rows of a shard in reading order (`numbers` int64 [N]), and which of them a record is made of."""
 
     numbers: np.ndarray
     lineage: Lineage
 
     def of(self, record: int) -> list[tuple[int, tuple[int, int]]]:
-        """The rows in a record, with their tokens [start, stop) there."""
+        """Return the rows in a record, with their tokens [start, stop) in it."""
         return [(int(self.numbers[piece.row]), (piece.start, piece.stop)) for piece in self.lineage(record)]
 
 
@@ -125,7 +128,7 @@ def _which(count: int) -> str:
 
 
 def _shard_rows(dataset: ReopenedDataset, task: ShardTask, *, ledger: Ledger, length: int | None) -> _ShardRows:
-    """`ledger` counts the task's rejected rows; `length` is that of the shard's rows, where there are several."""
+    """Return the rows of a shard; `length` is that of its records, if there are several lengths."""
     usable = _usable_rows(dataset, task, ledger=ledger)
     rng = shard_writer.shuffle_rng(dataset.job, task, length=length)
     if layout_of(dataset.job.spec.layout).one_record and length is None:
@@ -139,10 +142,10 @@ def _one_by_one(order: np.ndarray) -> Lineage:
 
 
 def _usable_rows(dataset: ReopenedDataset, task: ShardTask, *, ledger: Ledger) -> np.ndarray:
-    """Row numbers int64 [N] in reading order."""
+    """Return the numbers of the task's usable rows in reading order, int64 [N]; `ledger` counts the others."""
     rows = np.concatenate([np.arange(start, stop) for start, stop in task.row_ranges])
     if ledger.rows_left_out:
-        rows = _rows_that_stay(dataset, task, left_out=ledger.left_out)
+        rows = _rows_not_left_out(dataset, task, left_out=ledger.left_out)
     rejected = sum(ledger.unusable.values())
     if not rejected:
         return rows
@@ -160,8 +163,8 @@ def _usable_rows(dataset: ReopenedDataset, task: ShardTask, *, ledger: Ledger) -
     return usable
 
 
-def _rows_that_stay(dataset: ReopenedDataset, task: ShardTask, *, left_out: Mapping[str, int]) -> np.ndarray:
-    """Row numbers int64 [N] of those that are not left out on purpose, which is asked again."""
+def _rows_not_left_out(dataset: ReopenedDataset, task: ShardTask, *, left_out: Mapping[str, int]) -> np.ndarray:
+    """Run filters and hold-outs again, and return the numbers of the rows that they do not leave out, int64 [N]."""
     stay = [np.zeros(0, np.int64)]
     for first, batch in shard_writer.batches(dataset.job, task.split, task.located):
         codes = codes_of(batch)
@@ -177,7 +180,7 @@ def _rows_that_stay(dataset: ReopenedDataset, task: ShardTask, *, left_out: Mapp
 
 
 def _tokenized(dataset: ReopenedDataset, task: ShardTask) -> Builder:
-    """The shard as it was before it was laid out."""
+    """Return the task's rows, tokenized and gathered but not laid out."""
     encoder = dataset.open_encoder()
     builder = encoder.builder()
     for first, batch in shard_writer.batches(dataset.job, task.split, task.located):

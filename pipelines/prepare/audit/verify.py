@@ -1,9 +1,9 @@
-"""Rereading everything: are these the very bytes that were committed, and do they say what the manifest says?
+"""Verifying a finished dataset: are these exactly the bytes that were committed, and do they fit the manifest?
 
-Of every shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features,
-shapes and dtypes, ids below the vocabulary's size, masks that are 1 on tokens and 0 on padding in one run, of targets
-too, segments and positions that count, labels that have a name. Beside the shards: their indexes, the lists of rejected
-rows, the tokenizer, and what TFDS reads.
+Every shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features, shapes
+and dtypes, ids within the vocabulary, masks that are 1 on tokens and 0 on padding (of targets too), segments and
+positions that count correctly, labels that have a name. Besides the shards: their indexes, the lists of rejected rows,
+the tokenizer, and the files for TFDS.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.schema import Role, Schema
 
-__all__ = ["Checked", "Part", "check_columns", "verify_files", "verify_shard"]
+__all__ = ["CheckedFile", "Part", "check_columns", "verify_files", "verify_shard"]
 
 REMEDY = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
 
@@ -37,9 +37,8 @@ Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Checked:
-    """A file of the dataset, and what is wrong with it: nothing if `problem` is empty. `index` is the shard's number in
-    its split, for all that belongs to a shard."""
+class CheckedFile:
+    """A file of the dataset, and its `problem`, empty if it is sound. `split` and `index` are those of its shard."""
 
     part: Part
     file: str
@@ -48,29 +47,29 @@ class Checked:
     index: int = 0
 
 
-def verify_files(root: str, manifest: Manifest) -> Iterator[Checked]:
-    """Verifies file after file, yielding what each turned out to be."""
+def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
+    """Verify all files, yielding the result for each."""
     of_length = {length: manifest.bucket(length) for length in manifest.bucket_lengths}
     for split_name, split in manifest.splits.items():
         seen: set[int] = set()
         for index, shard in enumerate(split.shards):
             task = split.task_of(index)
             described = manifest if shard.length is None else of_length[shard.length]
-            parts = _Parts(root, described, split=split_name, index=index, shard=shard)
+            parts = _ShardChecks(root, described, split=split_name, index=index, shard=shard)
             yield from parts.check()
             # The first file of a task accounts for all of its rejected rows.
             if task not in seen:
                 yield from parts.check_rejected(task)
             seen.add(task)
     problem = _tokenizer_problem(root, manifest)
-    yield Checked(part="tokenizer", file="tokenizer", problem=problem)
+    yield CheckedFile(part="tokenizer", file="tokenizer", problem=problem)
     for name, content in tfds.files(manifest).items():
         problem = _problem(storage.join(root, name), content, otherwise="not what the manifest gives")
-        yield Checked(part="tfds", file=name, problem=problem)
+        yield CheckedFile(part="tfds", file=name, problem=problem)
 
 
-class _Parts:
-    """One shard and what belongs to it."""
+class _ShardChecks:
+    """Checks one shard and the files that belong to it."""
 
     def __init__(self, root: str, manifest: Manifest, *, split: str, index: int, shard: Shard) -> None:
         self._root = root
@@ -79,13 +78,13 @@ class _Parts:
         self._index = index
         self._shard = shard
 
-    def check(self) -> Iterator[Checked]:
-        """The shard, then its index if that can be told."""
+    def check(self) -> Iterator[CheckedFile]:
+        """Check the shard, then its index if the shard is sound."""
         offsets, problem = b"", ""
         try:
             offsets = verify_shard(self._root, self._shard, self._manifest)
         except OutputError:
-            raise  # it cannot be read now, which says nothing of what is in it
+            raise  # the storage failed, which says nothing about the content
         except PrepError as error:
             problem = error.cause
         except OSError as error:
@@ -96,17 +95,17 @@ class _Parts:
             problem = _problem(storage.join(self._root, name), offsets, otherwise="not the offsets of the records")
             yield self._checked("index", name, problem)
 
-    def check_rejected(self, task: int) -> Iterator[Checked]:
-        """The rejected rows of the shard's task."""
+    def check_rejected(self, task: int) -> Iterator[CheckedFile]:
+        """Check the list of rejected rows of the shard's task."""
         file = rejected_path(self._split, task)
         if (problem := self._rejected_problem(file)) or self._shard.ledger.unusable:
             yield self._checked("rejected", file, problem)
 
-    def _checked(self, part: Part, file: str, problem: str) -> Checked:
-        return Checked(part=part, file=file, problem=problem, split=self._split, index=self._index)
+    def _checked(self, part: Part, file: str, problem: str) -> CheckedFile:
+        return CheckedFile(part=part, file=file, problem=problem, split=self._split, index=self._index)
 
     def _rejected_problem(self, file: str) -> str:
-        """The list must name as many rows for each reason as the ledger counts."""
+        """Return why the list does not have as many rows for each reason as the ledger counts; empty if it has."""
         try:
             counts = dict(collections.Counter(row.reason for row in rejected_rows.read(storage.join(self._root, file))))
         except FileNotFoundError:
@@ -124,7 +123,7 @@ def _tokenizer_problem(root: str, manifest: Manifest) -> str:
 
 
 def _problem(path: str, expected: bytes, *, otherwise: str) -> str:
-    """What is wrong with a file that is to have this content."""
+    """Return what is wrong with a file that should have this content; empty if nothing is."""
     try:
         found = storage.read_bytes(path, most_bytes=len(expected))
     except FileNotFoundError:
@@ -135,7 +134,7 @@ def _problem(path: str, expected: bytes, *, otherwise: str) -> str:
 
 
 def verify_shard(root: str, shard: Shard, manifest: Manifest) -> bytes:
-    """Rereads one shard, and returns the content that its index should have.
+    """Reread one shard, and return the content that its index should have.
 
     Raises: CorruptRecordError that names the shard and, where it can, the record.
     """
@@ -164,13 +163,13 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> bytes:
     return offsets.dump()
 
 
-def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, place: str, first: int) -> None:
-    """Checks decoded records, the first of which is record `first` of its shard. Raises: CorruptRecordError."""
+def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, path: str, first: int) -> None:
+    """Check decoded records of the shard at `path` from record `first` on. Raises: CorruptRecordError."""
 
     def expect(valid: np.ndarray, what: str) -> None:
         rows = np.flatnonzero(~valid.reshape(len(valid), -1).all(axis=1))
         if len(rows):
-            raise CorruptRecordError(f"{place}, record {first + int(rows[0])}: {what}", remedy=REMEDY)
+            raise CorruptRecordError(f"{path}, record {first + int(rows[0])}: {what}", remedy=REMEDY)
 
     for feature in manifest.schema.features:
         if feature.constant is not None:
@@ -179,7 +178,10 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, place: 
     ids = _of_role(columns, manifest.schema, "token_ids")
     assert ids is not None, "a manifest has them"
     expect((ids >= 0) & (ids < facts.vocab_size), f"a token id outside 0 to {facts.vocab_size - 1}")
-    for valid, what in (*packed_segments.claims(columns, manifest.schema), *decoder_targets.claims(columns, manifest)):
+    for valid, what in (
+        *packed_segments.invariants(columns, manifest.schema),
+        *decoder_targets.invariants(columns, manifest),
+    ):
         expect(valid, what)
     padded = _padding(columns, manifest.schema, length=length, left=facts.padding_side == "left")
     if (mask := _of_role(columns, manifest.schema, "attention_mask")) is not None:
@@ -193,7 +195,7 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, place: 
     if (learned := manifest.schema.with_role("loss_mask")) is not None:
         mask = columns[learned.name]
         expect((mask == 0) | ((mask == 1) & ~padded), f"a {learned.name} of other values than 0 and 1, or 1 on padding")
-    for valid, what in token_annotations.claims(columns, manifest, padded):
+    for valid, what in token_annotations.invariants(columns, manifest, padded):
         expect(valid, what)
     label = manifest.schema.with_role("label")
     if label is not None and manifest.label_names is not None:
@@ -202,7 +204,7 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, place: 
 
 
 def _padding(columns: dict[str, np.ndarray], schema: Schema, *, length: int, left: bool) -> np.ndarray:
-    """Where padding is to be, bool [N, L], from the segments or the number of tokens in each row."""
+    """Return which positions should be padding, bool [N, L], from segments, token counts or the attention mask."""
     if (segment_ids := schema.with_role("segment_ids")) is not None:
         return np.asarray(columns[segment_ids.name] == 0)
     position = np.arange(length)
@@ -231,9 +233,9 @@ def _read(
     )
     for payloads in payloads_of:
         if num_examples + len(payloads) > most:  # a small file can unpack to any number of records
-            raise CorruptRecordError(f"{path}: more than the {most} examples that are expected", remedy=REMEDY)
+            raise CorruptRecordError(f"{path}: more than the expected {most} examples", remedy=REMEDY)
         columns = examples.decode(payloads, manifest.schema, place=path)
-        check_columns(columns, manifest, place=path, first=num_examples)
+        check_columns(columns, manifest, path=path, first=num_examples)
         offsets.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
         num_examples += len(payloads)
         num_tokens += int(count_tokens(columns, manifest.schema).sum())
@@ -241,7 +243,7 @@ def _read(
 
 
 class _Digesting:
-    """A stream that digests what is read through it, so that a file is read once."""
+    """A stream that digests what is read through it, so that each file is read only once."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream

@@ -1,4 +1,4 @@
-"""The last step: from all receipts to the manifest, which is written last and makes the dataset exist."""
+"""The last step of a build: from all receipts to the manifest, which is written last and completes the dataset."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipelines.prepare.tokenize import engines
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError, PrepError, RowsRejectedError
 from tfrecord_io.format.ledger import LEFT_OUT
-from tfrecord_io.manifest import Manifest, Split
+from tfrecord_io.manifest import Manifest
 
 __all__ = ["check_error_rate", "commit"]
 
@@ -26,23 +26,24 @@ _log = logging.getLogger(__name__)
 
 
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
-    """Writes the tokenizer, the files for TFDS, and the manifest. Splits that were committed before stay.
+    """Write the tokenizer, the files for TFDS, and the manifest, and return it. Splits committed earlier stay.
 
     Raises: OutputError if a shard is missing, or another job has written here meanwhile; LedgerError if rows are
         missing; RowsRejectedError if too many were rejected.
     """
-    # Before what is read: a manifest that comes in between is not the one that was read, and is not replaced.
-    seen = storage.generations(_paths(job))
-    made = {split: _receipts(job, split) for split in job.splits}
+    # Taken before the manifest is read: one that another job writes in between is not replaced.
+    generations = storage.generations(_paths(job))
+    receipts_of = {split: _receipts(job, split) for split in job.splits}
     splits = {
-        split: receipts.to_split(found, rows_in=job.splits[split].num_rows) for split, found in sorted(made.items())
+        split: receipts.to_split(found, rows_in=job.splits[split].num_rows)
+        for split, found in sorted(receipts_of.items())
     }
-    rejected = {split: (ledger.rejected, _first(made[split])) for split, ledger in _ledgers(splits).items()}
+    rejected = {name: (split.ledger.rejected, _first_rejected(receipts_of[name])) for name, split in splits.items()}
     check_error_rate(rejected, rows={split: job.splits[split].num_rows for split in splits}, limit=max_error_rate)
     before = _manifest_before(job)
     mismatch = engine_mismatch.read(job)
     if before is not None and mismatch is not None:
-        _require_trusted(before, mismatch, made=set(made), root=job.root)
+        _require_trusted(before, mismatch, made_now=set(receipts_of), root=job.root)
     result = Manifest(
         name=job.name,
         fingerprint=job.fingerprint,
@@ -53,27 +54,27 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         label_names=job.spec.columns.label_names,
         compression=job.spec.compression,
         index_stride=job.spec.index_stride,
-        source={**identity, **_taken(job, before)},
+        source={**identity, **_rows_of_splits(job, before)},
         options=items,
-        engines=_engines(before, made, mismatch),
+        engines=_engines(before, receipts_of, mismatch),
         versions={
             "prep-tfrecords": tfrecord_io.__version__,
             **{name: metadata.version(name) for name in ("datasets", "tokenizers", "transformers")},
         },
     )
-    _write(job, result, seen)
+    _write(job, result, generations)
     _remove_copy(job)
     return result
 
 
 def _remove_copy(job: Job) -> None:
-    """Deletes the ingested copy of the source, once the dataset is complete. What is left of it does no harm."""
+    """Delete the ingested copy of the source once the dataset is complete. A copy that stays does no harm."""
     if job.ingested is None:
         return
     try:
         storage.delete(job.ingested, inside=job.root)
     except PrepError as error:
-        _log.warning("%s is of no more use, but could not be deleted: %s", job.ingested, error.cause)
+        _log.warning("%s is no longer needed, but could not be deleted: %s", job.ingested, error.cause)
 
 
 def check_error_rate(
@@ -83,8 +84,10 @@ def check_error_rate(
     limit: float,
     exact: bool = True,
 ) -> None:
-    """`rejected` is, for each split, the count of rows by reason and the first rows; there may be more of both unless
-    they are `exact`. Rows that are left out on purpose are neither good nor bad.
+    """Check that few enough rows were rejected.
+
+    `rejected`: for each split, the count of rows by reason and the first rows; lower bounds unless `exact`. Rows that
+    are left out on purpose count neither as good nor as bad.
 
     Raises: RowsRejectedError if more than `limit` (a fraction) of the rows cannot be used.
     """
@@ -115,20 +118,23 @@ def _receipts(job: Job, split: str) -> list[Receipt]:
     missing = [job.shard_name(task) for task, receipt in zip(tasks, found, strict=True) if receipt is None]
     if missing or not tasks:
         raise OutputError(
-            f"{job.root}: {len(missing)} shards of split {split!r} are not there ({', '.join(missing[:3])})",
+            f"{job.root}: {len(missing)} shards of split {split!r} are missing ({', '.join(missing[:3])})",
             remedy="run the same command again; only what is missing is made",
         )
     return [receipt for receipt in found if receipt is not None]
 
 
 def _paths(job: Job) -> list[str]:
-    """Every file that a commit may write."""
+    """Return the path of every file that a commit may write."""
     names = (*own_files.OWN_FILES, *(f"tokenizer/{name}" for name in tokenizer_files(job)))
     return [storage.join(job.root, name) for name in names]
 
 
 def _manifest_before(job: Job) -> Manifest | None:
-    """What an earlier run of the same job has committed. Raises: OutputError if it is another job's."""
+    """Return the manifest that an earlier run of the same job committed.
+
+    Raises: OutputError if it is of another job.
+    """
     before = own_files.read_manifest(job.root)
     if before is not None and before.fingerprint != job.fingerprint:
         raise OutputError(
@@ -140,10 +146,10 @@ def _manifest_before(job: Job) -> Manifest | None:
     return before
 
 
-def _require_trusted(before: Manifest, mismatch: EngineMismatch, *, made: set[str], root: str) -> None:
-    """Raises: OutputError if a split that was committed earlier, and is not made now, is a fast engine's."""
+def _require_trusted(before: Manifest, mismatch: EngineMismatch, *, made_now: set[str], root: str) -> None:
+    """Raise OutputError if a fast engine made a split that was committed earlier and is not made now."""
     for split, names in sorted(before.engines.get("splits", {}).items()):
-        if split not in made and not all(map(engines.is_reference, names)):
+        if split not in made_now and not all(map(engines.is_reference, names)):
             raise OutputError(
                 f"{root}: {mismatch.engine} gave other tokens than the reference for row {mismatch.row} of split "
                 f"{mismatch.split!r}, and split {split!r} was made by {', '.join(sorted(names))} before",
@@ -152,11 +158,11 @@ def _require_trusted(before: Manifest, mismatch: EngineMismatch, *, made: set[st
 
 
 def _engines(
-    before: Manifest | None, made: Mapping[str, list[Receipt]], mismatch: EngineMismatch | None
+    before: Manifest | None, receipts_of: Mapping[str, list[Receipt]], mismatch: EngineMismatch | None
 ) -> dict[str, Any]:
-    """Of each engine the rows that it tokenized and those of them that were compared with the reference, by split."""
+    """Return for each split and engine the rows that it tokenized, and how many were compared with the reference."""
     splits: dict[str, Any] = dict(before.engines.get("splits", {})) if before else {}
-    for split, found in made.items():
+    for split, found in receipts_of.items():
         splits[split] = {
             engine: {
                 "rows": sum(receipt.ledger.rows_in for receipt in found if receipt.engine == engine),
@@ -167,8 +173,8 @@ def _engines(
     return {"splits": splits, "disproved": mismatch.to_json() if mismatch else None}
 
 
-def _taken(job: Job, before: Manifest | None) -> dict[str, Any]:
-    """Which rows each split has: ranges of the rows of its origin, which is named where it has another name."""
+def _rows_of_splits(job: Job, before: Manifest | None) -> dict[str, Any]:
+    """Return the row ranges of each split, and the name of its split of the source where that differs."""
     known = before.source if before else {}
     ranges, source_splits = dict(known.get("splits", {})), dict(known.get("origins", {}))
     for name, split in job.splits.items():
@@ -179,21 +185,17 @@ def _taken(job: Job, before: Manifest | None) -> dict[str, Any]:
     return {"splits": ranges, **({"origins": source_splits} if source_splits else {})}
 
 
-def _ledgers(splits: Mapping[str, Split]) -> dict[str, manifest.Ledger]:
-    return {name: split.ledger for name, split in splits.items()}
-
-
-def _first(found: list[Receipt]) -> tuple[RejectedRow, ...]:
+def _first_rejected(found: list[Receipt]) -> tuple[RejectedRow, ...]:
     every = sorted((row for receipt in found for row in receipt.first_rejected), key=lambda row: row.row)
     return tuple(every[:NAMED_ROWS])
 
 
-def _write(job: Job, result: Manifest, seen: Mapping[str, int]) -> None:
-    """`seen` are the generations of what there was, where storage has such."""
+def _write(job: Job, result: Manifest, generations: Mapping[str, int]) -> None:
+    """Write all files, the manifest last; `generations` are those of the files that may be replaced."""
     files = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
     files |= {**tfds.files(result), manifest.FILE_NAME: manifest.dump(result)}
     for name, content in files.items():
         if name == manifest.FILE_NAME:
             reservation.require_own(job)
         path = storage.join(job.root, name)
-        storage.write_bytes(path, content, inside=job.root, replacing=seen.get(path))
+        storage.write_bytes(path, content, inside=job.root, replacing=generations.get(path))

@@ -1,7 +1,7 @@
-"""A fast engine whose tokens once differed from the reference's is not used again in that job.
+"""The record that a fast engine gave other tokens than the reference tokenizer, which bans it from the rest of the job.
 
-OUT/.prep/FINGERPRINT/engine_mismatch.json says so. Whoever finds the difference writes it, every worker looks for it
-before a shard, and no shard that a fast engine made before comes into a manifest: they are made again.
+Whoever finds the difference writes OUT/.prep/FINGERPRINT/engine_mismatch.json. Every worker looks for it before each
+shard. Shards that a fast engine made before are made again and never come into a manifest.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ __all__ = ["read", "read_in", "record"]
 _FILE = "engine_mismatch.json"
 
 
-class _Placed(Protocol):
+class _HasWorkFolder(Protocol):
     @property
     def root(self) -> str: ...
 
     def work_path(self, *parts: str) -> str: ...
 
 
-def record(job: _Placed, mismatch: EngineMismatch) -> None:
-    """Tells every worker of the job, and whoever resumes it."""
+def record(job: _HasWorkFolder, mismatch: EngineMismatch) -> None:
+    """Record a mismatch for every worker of the job, and for later runs of it."""
     content = json.dumps(mismatch.to_json(), sort_keys=True) + "\n"
     storage.write_bytes(job.work_path(_FILE), content.encode(), inside=job.root)
 
 
-def read(job: _Placed) -> EngineMismatch | None:
-    """The recorded mismatch, if there is one. A damaged file still counts as one, of an unknown engine."""
+def read(job: _HasWorkFolder) -> EngineMismatch | None:
+    """Return the recorded mismatch, or None. A damaged file counts as a mismatch of an unknown engine."""
     return read_in(job.work_path())
 
 
 def read_in(folder: str) -> EngineMismatch | None:
-    """As `read`, given the job's work folder."""
+    """Return the same as `read`, given the job's work folder."""
     try:
         fields = mapping(json_fields.load(storage.read_bytes(storage.join(folder, _FILE))))
         return EngineMismatch(

@@ -1,4 +1,4 @@
-"""The fingerprint: a digest of everything that decides the bytes of a dataset, and how two of them differ."""
+"""The fingerprint, a digest of everything that decides the bytes of a dataset, and the difference between two."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 __all__ = ["differences", "fingerprint_of"]
 
-# Differences that an error names.
+# The most differences that an error lists.
 _LISTED = 20
 
 
 def fingerprint_of(items: Mapping[str, Any]) -> str:
-    """The digest of what decides the bytes of a dataset."""
+    """Return the digest of `items`, everything that decides the bytes of a dataset."""
     return hashlib.sha256(json.dumps(items, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def differences(before: Any, now: Any) -> str:
-    """Each item that differs, however deep, with its old and its new value."""
+    """Return each item that differs, at any depth, with its old and its new value."""
     found = list(_differences(before, now, name=""))
     more = f"; and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
     return "; ".join(found[:_LISTED]) + more
@@ -47,7 +47,7 @@ def _are_named(value: Any) -> bool:
 
 
 def _are_mappings(value: Any) -> bool:
-    """Whether `value` is a list of objects, as the user's steps are."""
+    """Whether `value` is a list of objects, as the user functions are."""
     return isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value)
 
 

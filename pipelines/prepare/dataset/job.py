@@ -1,7 +1,8 @@
-"""A job: everything that decides the bytes of a dataset, and where they go, in the form that travels to workers.
+"""A job: one run of `build` in the form that travels to workers.
 
-There is no tokenizer object in it, no open file, no secret and no list of files: names, numbers and column types.
-Workers load the tokenizer from the job's own folder in the output, so that all of them use the launcher's.
+It holds everything that decides the bytes of a dataset, and where they go, as names, numbers and column types: no
+tokenizer object, no open file, no secret and no list of files. Workers load the tokenizer from the job's own folder in
+the output, so that all of them use the launcher's.
 """
 
 from __future__ import annotations
@@ -39,15 +40,16 @@ class JobSplit:
 
     @property
     def num_rows(self) -> int:
-        """Rows in all ranges."""
+        """Number of rows in all ranges."""
         return sum(stop - start for start, stop in self.ranges)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Job:
-    """What decides the bytes (`spec`), whose rows they are of, and where they go. `engine` decides how fast they come.
-    `ingested` is the folder of the ingested copy of the source that the commit deletes, if there is one. A job that is
-    `strict` ends at the first row that cannot be used.
+    """What decides the bytes (`spec`), the rows that they are made of (`splits`), and where they go (`root`, `name`).
+
+    `engine` decides only how fast they are made. `ingested` is the folder of the ingested copy of the source that the
+    commit deletes, if there is one. A `strict` job ends at the first row that cannot be used.
     """
 
     root: str
@@ -60,11 +62,12 @@ class Job:
     strict: bool = False
 
     def work_path(self, *parts: str) -> str:
-        """A path in the job's own folder."""
+        """Return a path in the job's own folder."""
         return storage.join(self.root, WORK_FOLDER, self.fingerprint, *parts)
 
     def shard_name(self, task: ShardTask, *, length: int | None = None) -> str:
-        """The file name of a task's shard; of the one with rows of `length` tokens, if there are several lengths."""
+        """Return the file name of a task's shard; with several lengths, of its shard with records of `length` tokens.
+        """
         return manifest.shard_name(
             name=self.name,
             split=task.split,
@@ -75,17 +78,17 @@ class Job:
         )
 
     def receipt_path(self, task: ShardTask) -> str:
-        """Where a task's receipt goes."""
+        """Return the path of a task's receipt."""
         return self.work_path(task.split, f"receipt-{task.index:05d}-of-{task.count:05d}.json")
 
     def rejected_path(self, task: ShardTask) -> str:
-        """Where a task's rejected rows go, if there are any."""
+        """Return the path of the list of a task's rejected rows."""
         return storage.join(self.root, rejected_path(task.split, task.index))
 
     def open_encoder(self) -> layouts.BatchEncoder:
-        """Loads the tokenizer from the job's folder and makes it ready, without an engine that was mismatch.
+        """Load the tokenizer from the job's folder and open the layout's encoder, without an engine known to be wrong.
 
-        Raises: FormatError if it is not the one that was saved there.
+        Raises: FormatError if the tokenizer is not the one that was saved there.
         """
         tokenizer = tokenization.load(tokenizer_files(self))
         engine: EngineName = self.engine if engine_mismatch.read(self) is None else "hf"
@@ -101,26 +104,24 @@ class Job:
 
 
 def rejected_path(split: str, index: int) -> str:
-    """The list of a shard's rejected rows, relative to the dataset's folder."""
+    """Return the path of the list of a shard's rejected rows, relative to the dataset's folder."""
     return f"rejected/{split}-{index:05d}.jsonl"
 
 
 def tokenizer_files(job: Job) -> tokenization.Files:
-    """The saved tokenizer, from the job's folder. Raises: FormatError if it is not the one that was saved there."""
+    """Read the saved tokenizer from the job's folder. Raises: FormatError if it is not the one that was saved there."""
     return _tokenizer_files(job.work_path("tokenizer"), job.spec.facts.content_sha256)
 
 
 @functools.lru_cache(maxsize=4)
 def _tokenizer_files(folder: str, expected: str) -> tokenization.Files:
-    # Every thread of a worker asks for the same folder.
-    remedy = (
-        "delete this folder, and run the same build again, which saves the tokenizer anew; finished shards are kept"
-    )
+    # Cached, since every thread of a worker asks for the same folder.
+    remedy = "delete this folder and run the same build again, which saves the tokenizer anew; finished shards are kept"
     names = storage.list_files(folder)
     if odd := [name for name in names if {"", ".", ".."} & {*name.split("/")} or set(name) & _NOT_IN_NAMES]:
-        raise FormatError(f"{folder}: {odd[0]!r} is no name of a tokenizer's file", remedy=remedy)
+        raise FormatError(f"{folder}: {odd[0]!r} is not the name of a tokenizer file", remedy=remedy)
     files = storage.read_folder(folder)
-    # Whoever may write there may have changed it since, such as a worker of an earlier job that was delayed.
+    # Anyone with access may have changed it since, such as a delayed worker of an earlier job.
     if (got := bytes_digest(files)) != expected:
         raise FormatError(
             f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, expected {expected}",

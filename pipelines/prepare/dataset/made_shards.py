@@ -1,4 +1,4 @@
-"""Which shards of a job are made already: those with a valid receipt."""
+"""Finding the shards of a job that are already made: those with a valid receipt."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ __all__ = ["find_receipts"]
 
 
 def find_receipts(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
-    """Each task's receipt, if it is there, of this very task, its shards are as large as it says, and made by an engine
-    that is still trusted.
+    """Return each task's receipt if it is valid, else None.
 
-    Listings and reads many at a time, since there may be thousands of them far away.
+    A receipt is valid if it is of this very task, its shards have the recorded sizes, and the engine that made them is
+    still trusted. Receipts are listed and read many at a time, since there may be thousands of them far away.
     """
     sizes = storage.sizes(job.root)
-    there = {
+    existing = {
         storage.join(job.work_path(split), name)
         for split in sorted({task.split for task in tasks})
         for name in storage.list_names(job.work_path(split))
     }
     wanted = [job.receipt_path(task) for task in tasks]
-    found = [path for path in wanted if path in there]
+    found = [path for path in wanted if path in existing]
     contents = dict(zip(found, storage.read_many(found), strict=True))
     valid = [
-        _valid_receipt(job, task, contents.get(path), sizes=sizes, place=path)
+        _valid_receipt(job, task, contents.get(path), sizes=sizes, path=path)
         for task, path in zip(tasks, wanted, strict=True)
     ]
     if engine_mismatch.read(job) is None:
@@ -41,12 +41,12 @@ def find_receipts(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
 
 
 def _valid_receipt(
-    job: Job, task: ShardTask, content: bytes | None, *, sizes: Mapping[str, int], place: str
+    job: Job, task: ShardTask, content: bytes | None, *, sizes: Mapping[str, int], path: str
 ) -> Receipt | None:
     if content is None:
         return None
     try:
-        receipt = receipts.parse(content, place=place)
+        receipt = receipts.parse(content, path=path)
     except FormatError:
         return None
     of_task = (receipt.fingerprint, receipt.split, receipt.index, receipt.ledger.rows_in) == (
@@ -60,7 +60,7 @@ def _valid_receipt(
 
 
 def _are_of_task(job: Job, task: ShardTask, shards: Sequence[Shard]) -> bool:
-    """Whether these can be the shards of a task: one, or one for each of some of the lengths of rows."""
+    """Whether these can be the shards of a task: one, or one for each of some of the job's lengths."""
     lengths = [shard.length for shard in shards]
     allowed: list[int | None] = [length for length in job.spec.layout.buckets if length in lengths] or [None]
     wanted = [(job.shard_name(task, length=length), None if length is None else task.index) for length in allowed]

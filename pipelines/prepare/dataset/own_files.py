@@ -1,4 +1,4 @@
-"""The files and folders of a dataset that are ours, and its manifest. Nothing else there is ever changed or deleted."""
+"""The files and folders of a dataset that this package owns, and its manifest. Nothing else is changed or deleted."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ __all__ = ["FOLDERS", "OWN_FILES", "WORK_FOLDER", "read_manifest", "refuse_links
 
 WORK_FOLDER = ".prep"
 FOLDERS = ("tokenizer", "rejected", "index")
-# What a dataset's folder holds beside its shards.
+# What a dataset's folder holds besides its shards.
 OWN_FILES = (manifest.FILE_NAME, "dataset_info.json", "features.json", "label.labels.txt", *FOLDERS)
 
 
 def read_manifest(root: str) -> Manifest | None:
-    """The manifest of the dataset in `root`, or None if there is none. Raises: ManifestError."""
+    """Return the manifest of the dataset in `root`, or None if there is none.
+
+    Raises: ManifestError if it is damaged.
+    """
     path = storage.join(root, manifest.FILE_NAME)
     refuse_links(root)
     try:
@@ -28,7 +31,7 @@ def read_manifest(root: str) -> Manifest | None:
 
 
 def require_manifest(root: str) -> Manifest:
-    """The manifest of the finished dataset in `root`. Raises: ManifestError if there is none, or it is damaged."""
+    """Return the manifest of the finished dataset in `root`. Raises: ManifestError if it is missing or damaged."""
     found = read_manifest(root)
     if found is None:
         raise ManifestError(
@@ -48,7 +51,7 @@ def _instead_of_a_dataset(root: str) -> str:
 
 
 def refuse_links(root: str) -> None:
-    """Raises: OutputError if one of our own files and folders is a link, by which something else would be changed."""
+    """Raise OutputError if one of our own files or folders is a link, since writing it would change something else."""
     storage.refuse_links(root, is_own=_is_own, folders=(WORK_FOLDER, *FOLDERS))
 
 

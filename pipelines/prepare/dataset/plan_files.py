@@ -85,8 +85,8 @@ class PlanHeader:
         return {"origin": document.pop("source_split"), **document}
 
     @classmethod
-    def from_json(cls, document: Any, *, place: str) -> PlanHeader:
-        """Parse what `to_json` gave. `place` names the file in errors. Raises: FormatError if it is something else."""
+    def from_json(cls, document: Any, *, path: str) -> PlanHeader:
+        """Parse what `to_json` gave. `path` names the file in errors. Raises: FormatError if it is something else."""
         try:
             fields = mapping(document)
             header = cls(
@@ -100,7 +100,7 @@ class PlanHeader:
             )
             header._check()
         except WRONG as error:
-            raise FormatError(f"{place}: not a plan ({error!r:.300})", remedy=_START_OVER) from error
+            raise FormatError(f"{path}: not a plan ({error!r:.300})", remedy=_START_OVER) from error
         return header
 
     def _check(self) -> None:
@@ -217,8 +217,8 @@ def require_whole(job: Job, header: PlanHeader) -> None:
     try:
         require_partition(header.ranges, np.concatenate(spans))
     except ValueError as error:
-        place = _header_path(job, header.split)
-        raise FormatError(f"{place}: not a plan ({error})", remedy=_START_OVER) from error
+        path = _header_path(job, header.split)
+        raise FormatError(f"{path}: not a plan ({error})", remedy=_START_OVER) from error
 
 
 def task_of(job: Job, key: TaskKey) -> ShardTask:
@@ -276,12 +276,12 @@ def _gone(job: Job, split: str) -> OutputError:
 
 
 @functools.lru_cache(maxsize=_PARTS_HELD)
-def _parsed(content: bytes, place: str) -> PlanHeader:
+def _parsed(content: bytes, path: str) -> PlanHeader:
     try:
         document = json_fields.load(content, any_depth=True)
     except ValueError as error:
-        raise FormatError(f"{place}: not JSON ({error})", remedy=_START_OVER) from error
-    return PlanHeader.from_json(document, place=place)
+        raise FormatError(f"{path}: not JSON ({error})", remedy=_START_OVER) from error
+    return PlanHeader.from_json(document, path=path)
 
 
 def _header_path(job: Job, split: str) -> str:

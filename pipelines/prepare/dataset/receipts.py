@@ -1,4 +1,4 @@
-"""Receipts: small JSON files written after their shards. A shard with a valid receipt is not made again."""
+"""Receipts: small JSON files, each written after its shards. A shard with a valid receipt is not made again."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ __all__ = ["Receipt", "dump", "parse", "to_split"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Receipt:
-    """What became of one task: a shard, or one for each length of rows. `engine` is the name and version of what
-    tokenized it, and `rows_checked` how many of its rows the reference engine tokenized as well, with the same result.
+    """The result of one task: its shard, or one for each length of records.
+
+    `engine` is the name and version of the engine that tokenized it. The reference engine also tokenized `rows_checked`
+    of its rows, with the same result. `first_rejected` are the first rows that could not be used.
     """
 
     fingerprint: str
@@ -32,18 +34,18 @@ class Receipt:
 
     @property
     def ledger(self) -> Ledger:
-        """The sum of the shards' ledgers."""
+        """Sum of the shards' ledgers."""
         return Ledger.total(shard.ledger for shard in self.shards)
 
 
 def dump(receipt: Receipt) -> bytes:
-    """The canonical text of a receipt."""
+    """Return the canonical JSON text of a receipt."""
     document = {**dataclasses.asdict(receipt), "shards": [shard.to_json() for shard in receipt.shards]}
     return (json.dumps(document, sort_keys=True, indent=1) + "\n").encode()
 
 
-def parse(text: bytes, *, place: str) -> Receipt:
-    """Raises: FormatError if `text` is not a receipt."""
+def parse(text: bytes, *, path: str) -> Receipt:
+    """Parse what `dump` gave; `path` names the file in errors. Raises: FormatError if it is not a receipt."""
     try:
         fields = mapping(json_fields.load(text))
         receipt = Receipt(
@@ -61,18 +63,18 @@ def parse(text: bytes, *, place: str) -> Receipt:
             _check_shard(shard)
     except WRONG as error:
         raise FormatError(
-            f"{place}: not a receipt ({error!r})", remedy="delete the file; its shard is remade"
+            f"{path}: not a receipt ({error!r})", remedy="delete the file; a resumed build makes its shard again"
         ) from error
     return receipt
 
 
 def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
-    """One split of the manifest from all of its receipts.
+    """Make the manifest's entry of a split from all of its receipts.
 
     Raises: LedgerError if rows are missing or were counted twice.
     """
     in_order = [shard for receipt in sorted(receipts, key=lambda receipt: receipt.index) for shard in receipt.shards]
-    # The shards of one length stand together.
+    # Shards of one length follow one another.
     split = Split(shards=tuple(sorted(in_order, key=lambda shard: shard.length or 0)))
     unbalanced = [shard.name for shard in split.shards if not shard.ledger.balanced]
     ledger = split.ledger
@@ -92,6 +94,6 @@ def _rejected_row(value: Any) -> RejectedRow:
 
 
 def _check_shard(shard: Shard) -> None:
-    """What a manifest refuses must not come into one: the shard is remade instead."""
+    """Raise ValueError for a shard that a manifest would refuse, so that it is made again instead."""
     if not shard.num_examples or not shard.ledger.balanced:
         raise ValueError("no example, or rows that are neither used nor rejected")

@@ -1,5 +1,6 @@
-"""Rows that could not be used: counted by reason, the first ones named, all of them written down. Rows that are left
-out on purpose are counted only: there may be millions of them, and reading the source again says which.
+"""Rows that could not be used: counted by reason, the first ones named, all of them written to a list.
+
+Rows that are left out on purpose are only counted: there may be millions, and reading the source again shows which.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tfrecord_io.format.json_fields import WRONG, count, mapping, text
 __all__ = ["RejectedRows", "read"]
 
 _ROW_BYTES = 4096
-# Of one line: its content is JSON text in JSON, where a byte may take six, and a chat template may have much to say.
+# Bytes of one line: JSON text within JSON may take six bytes a byte, and details of a chat template may be long.
 _MOST_LINE_BYTES = 1 << 20
 _REMAKE = "run `prep-tfrecords verify --repair` on the dataset, which writes it again"
 
@@ -37,7 +38,7 @@ class RejectedRows:
 
     @property
     def count(self) -> int:
-        """All rejected rows that are written down."""
+        """Number of rejected rows that are listed."""
         return len(self._lines)
 
     def add(
@@ -48,8 +49,9 @@ class RejectedRows:
         *,
         details: Mapping[int, str] | None = None,
     ) -> None:
-        """Takes the rows of `batch` that have a reason; `numbers` are their row numbers in the split. `details` say
-        more than the reason does, by index.
+        """Add the rows of `batch` that have a reason; `numbers` are the row numbers in the split of all its rows.
+
+        `details` explain more than the reason does, by index into the batch.
         """
         on_purpose, unusable = told_apart(reasons)
         for reason, rows in on_purpose.items():
@@ -67,17 +69,18 @@ class RejectedRows:
         return next([start, stop] for start, stop in self._row_ranges if start <= row < stop)
 
     def write(self, path: str, *, inside: str | None = None, replacing: int | None = None) -> None:
-        """Writes JSON lines to `path`, or removes what an earlier run left there. `inside` and `replacing` as in
-        `storage`.
+        """Write JSON lines to `path`, or delete what an earlier run left there.
+
+        `inside`, `replacing`: as in `storage`.
         """
         if self._lines:
             storage.write_bytes(path, b"".join(self._lines), inside=inside, replacing=replacing)
-        elif replacing != 0:  # or else what is there now was not there when this worker began
+        elif replacing != 0:  # 0: there was no file when this worker began, so one that is there now is not ours
             storage.delete(path, inside=inside)
 
 
 def read(path: str) -> Iterator[RejectedRow]:
-    """The rows that are written down. Raises: FileNotFoundError; FormatError if it is no such list; OutputError."""
+    """Yield the rows of a list. Raises: FileNotFoundError; FormatError if it is not such a list; OutputError."""
     with storage.read_stream(path) as stream:
         while line := stream.readline(_MOST_LINE_BYTES):
             yield _parsed(line, path=path)
@@ -94,7 +97,7 @@ def _parsed(line: bytes, *, path: str) -> RejectedRow:
 def _content(row: pa.RecordBatch) -> dict[str, object]:
     try:
         content: dict[str, object] = row.to_pylist()[0]
-    except UnicodeDecodeError:  # a text that is no UTF-8, in a row that is rejected for another reason
+    except UnicodeDecodeError:  # text that is not UTF-8, in a row that was rejected for another reason
         content = {name: _shown(column) for name, column in zip(row.schema.names, row.columns, strict=True)}
     return content
 

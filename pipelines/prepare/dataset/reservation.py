@@ -1,10 +1,10 @@
-"""May a job write to the output folder; what it reserves there, and what is swept away.
+"""Reserving the output folder: whether a job may write there, the files that it claims it with, and what is swept.
 
 OUT/.prep/lock                                       while a job is at work (see `locking`)
 OUT/.prep/rows-DIGEST/                               the ingested copy of the source, until the commit
 OUT/.prep/FINGERPRINT/job.json                       what the fingerprint covers, item by item
-OUT/.prep/FINGERPRINT/source.json                    where the source was found (see `source_record`)
-OUT/.prep/FINGERPRINT/engine_mismatch.json           an engine that is not trusted any more (see `engine_mismatch`)
+OUT/.prep/FINGERPRINT/source.json                    where the source is (see `source_record`)
+OUT/.prep/FINGERPRINT/engine_mismatch.json           an engine that is no longer trusted (see `engine_mismatch`)
 OUT/.prep/FINGERPRINT/tokenizer/                     the saved tokenizer that workers load
 OUT/.prep/FINGERPRINT/SPLIT/plan.json                which rows go into which shard (see `plan_files`)
 OUT/.prep/FINGERPRINT/SPLIT/receipt-00003-of-00012.json
@@ -31,15 +31,16 @@ from tfrecord_io.format.json_fields import NAME, WRONG, mapping
 __all__ = ["check", "clear", "remove_copies", "require_own", "reserve", "sweep"]
 
 JOB_FILE = "job.json"
-# Begins the names of the folders with an ingested copy of a source.
+# The prefix of folders with an ingested copy of a source.
 INGESTED = "rows-"
 
 
 def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool) -> None:
-    """Makes sure that a job may write to the output. Changes nothing. `items` are what its fingerprint covers, None if
-    they are not known yet.
+    """Check that a job may write to the output, and change nothing.
 
-    Raises: FingerprintMismatchError if it holds (part of) another dataset, unless that is to be overwritten;
+    `items` are what its fingerprint covers, None if they are not known yet.
+
+    Raises: FingerprintMismatchError if the output holds (part of) another dataset, unless with `overwrite`;
         OutputError if it holds something else.
     """
     refuse_links(root)
@@ -58,12 +59,14 @@ def reserve(
     job: Job,
     *,
     items: Mapping[str, Any],
-    place: Mapping[str, Any],
+    source: Mapping[str, Any],
     tokenizer_files: Mapping[str, bytes],
     overwrite: bool,
 ) -> None:
-    """Writes the job's own files to the output, after `check`: what its fingerprint covers (`items`), where the source
-    is (`place`), and the tokenizer. Raises: as `check`.
+    """Write the job's own files to the output, after `check`.
+
+    They are what its fingerprint covers (`items`), where the source is (`source`), and the tokenizer. Raises: as
+    `check`.
     """
     check(job.root, items=items, overwrite=overwrite)
     if overwrite:
@@ -72,15 +75,15 @@ def reserve(
     sweep(job.root, ingested=job.ingested)
     for name, content in tokenizer_files.items():
         storage.write_bytes(job.work_path("tokenizer", name), content, inside=job.root)
-    known = {**place, "rows": {**_rows_known(job), **place["rows"]}}
+    known = {**source, "rows": {**_rows_known(job), **source["rows"]}}
     storage.write_bytes(source_record.source_path(job.root, job.fingerprint), _dump(known), inside=job.root)
     storage.write_bytes(job.work_path(JOB_FILE), _dump(dict(items)), inside=job.root)
-    # Where no lock keeps jobs apart, another one may have come at the same time: one of the two sees the other.
+    # Without a lock another job may have started at the same time: at least one of the two sees the other here.
     _refuse_another(job.root, items)
 
 
 def _rows_known(job: Job) -> Mapping[str, Any]:
-    """The rows of splits that an earlier run of the same job has looked into."""
+    """Return the row counts of splits that an earlier run of the same job has read."""
     try:
         return mapping(source_record.read(job.root, job.fingerprint)["rows"])
     except (FormatError, *WRONG):
@@ -88,9 +91,7 @@ def _rows_known(job: Job) -> Mapping[str, Any]:
 
 
 def sweep(root: str, *, ingested: str | None = None) -> None:
-    """Deletes what jobs that were killed or given up have left: files half written, and copies of sources other than
-    `ingested`.
-    """
+    """Delete what killed or abandoned jobs left: partial files, and copies of sources other than `ingested`."""
     storage.sweep(root)
     for folder in (WORK_FOLDER, *FOLDERS):
         storage.sweep(storage.join(root, folder), inside=root, below=True)
@@ -98,14 +99,14 @@ def sweep(root: str, *, ingested: str | None = None) -> None:
 
 
 def remove_copies(root: str, *, but: str | None) -> None:
-    """Deletes the ingested copies of sources in `root`, except for one."""
+    """Delete the ingested copies of sources in `root`, except `but`."""
     for name in _ingested(root):
         if (folder := storage.join(root, WORK_FOLDER, name)) != but:
             storage.delete(folder, inside=root)
 
 
 def require_own(job: Job) -> None:
-    """Raises: OutputError if the job's files are not in the output any more: somebody has started over there."""
+    """Raise OutputError if the job's files are gone from the output, because another job started over there."""
     if not storage.exists(job.work_path(JOB_FILE)):
         raise OutputError(
             f"{job.work_path()}: the files of this job are gone: another job has started over, or they were deleted",
@@ -114,9 +115,9 @@ def require_own(job: Job) -> None:
 
 
 def clear(root: str) -> None:
-    """Deletes the dataset in `root`: the files that a build writes, and no other."""
+    """Delete the dataset in `root`: the files that a build writes, and no others."""
     shards = _own_shards(root)
-    # The manifest goes first: without it there is no dataset, whatever else is still there.
+    # The manifest first: without it there is no dataset, whatever else is still there.
     for name in (*OWN_FILES, *shards):
         storage.delete(storage.join(root, name), inside=root)
     for name in _work_names(root):
@@ -124,7 +125,7 @@ def clear(root: str) -> None:
 
 
 def _is_dataset(root: str) -> bool:
-    """Whether manifest.json in `root` is one of ours: other programs have files of that name."""
+    """Whether manifest.json in `root` is one of ours; other programs use that name too."""
     try:
         return read_manifest(root) is not None
     except ManifestError:
@@ -132,7 +133,7 @@ def _is_dataset(root: str) -> bool:
 
 
 def _own_shards(root: str) -> list[str]:
-    """The shards in `root` of the datasets that its manifest and its work folder tell of, finished or not."""
+    """Return the shards in `root` of the datasets named by its manifest and its work folder, finished or not."""
     jobs = (_read_job(root, fingerprint) for fingerprint in _work_names(root))
     prefixes = {job["name"] for job in jobs if isinstance(job.get("name"), str) and NAME.match(job["name"])}
     with contextlib.suppress(ManifestError):
@@ -153,18 +154,18 @@ def _refuse_another(root: str, items: Mapping[str, Any]) -> None:
 
 
 def _work_names(root: str) -> list[str]:
-    """The fingerprints of the jobs that have left something in `root`."""
+    """Return the fingerprints of the jobs that have left files in `root`."""
     names = storage.list_names(storage.join(root, WORK_FOLDER))
     return [name for name in names if name != locking.FILE_NAME and not name.startswith(INGESTED)]
 
 
 def _ingested(root: str) -> list[str]:
-    """The folders of ingested copies in `root`."""
+    """Return the folders of ingested copies in `root`."""
     return [name for name in storage.list_names(storage.join(root, WORK_FOLDER)) if name.startswith(INGESTED)]
 
 
 def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
-    """The job.json of an earlier run, or nothing if that is not there or damaged."""
+    """Return the job.json of an earlier run, empty if it is missing or damaged."""
     try:
         return mapping(json_fields.load(storage.read_bytes(storage.join(root, WORK_FOLDER, fingerprint, JOB_FILE))))
     except (FileNotFoundError, ValueError):
@@ -172,7 +173,7 @@ def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 
 def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> FingerprintMismatchError:
-    listed = differences(before, now) if before else "its job is unknown"
+    listed = differences(before, now) if before else "from what is unknown"
     return FingerprintMismatchError(
         f"{root}: holds a dataset made from something else ({listed})",
         remedy="choose another --output, or start over with --overwrite",

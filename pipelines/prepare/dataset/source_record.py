@@ -1,4 +1,4 @@
-"""Where the source of a finished dataset is, for `verify --repair` and `trace`: OUT/.prep/FINGERPRINT/source.json."""
+"""The location of a dataset's source, for `verify --repair` and `trace`: OUT/.prep/FINGERPRINT/source.json."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ _FILE = "source.json"
 
 
 def source_path(root: str, fingerprint: str) -> str:
-    """The file that says where the source is, and through which of the user's steps its rows go."""
+    """Return the file that says where the source is, and which user functions its rows go through."""
     return storage.join(root, WORK_FOLDER, fingerprint, _FILE)
 
 
 def read(root: str, fingerprint: str) -> Mapping[str, Any]:
-    """Where the job of a finished dataset found its source. Raises: FormatError if that is not known any more."""
+    """Return where the job of a dataset found its source. Raises: FormatError if that is missing or damaged."""
     path = source_path(root, fingerprint)
     try:
-        place = mapping(_load(storage.read_bytes(path), place=path))
-        text(place["dataset"])
-        place["more"] = [text(path) for path in items(place.get("more", []))]
-        optional(text, place.get("config"))
-        optional(text, place.get("revision"))
+        source = mapping(_load(storage.read_bytes(path), path=path))
+        text(source["dataset"])
+        source["more"] = [text(path) for path in items(source.get("more", []))]
+        optional(text, source.get("config"))
+        optional(text, source.get("revision"))
     except (FileNotFoundError, *WRONG) as error:
         raise FormatError(
-            f"{path}: not there, or damaged: it says from where the dataset was made",
+            f"{path}: missing or damaged; it says where the source of the dataset is",
             remedy="copy .prep/ again from where the dataset was made, or build it anew with --overwrite",
         ) from error
-    return place
+    return source
 
 
-def _load(content: bytes, *, place: str) -> Any:
+def _load(content: bytes, *, path: str) -> Any:
     try:
         return json_fields.load(content)
     except ValueError as error:
-        raise FormatError(f"{place}: not JSON ({error})", remedy="start over with --overwrite") from error
+        raise FormatError(f"{path}: not JSON ({error})", remedy="start over with --overwrite") from error

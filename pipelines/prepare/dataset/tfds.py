@@ -1,9 +1,10 @@
-"""The two files by which `tfds.builder_from_directory(OUT)` opens the dataset without this library.
+"""The files with which `tfds.builder_from_directory(OUT)` opens the dataset without this library.
 
 The formats are TFDS's own: a DatasetInfo message (core/proto/dataset_info.proto) and the JSON of a FeaturesDict
-(core/proto/feature.proto), where 64-bit numbers are strings. TFDS has no notion of compressed TFRecords: it would
-report the first gzip shard as damaged. So a gzip dataset gets none of these files, and TFDS says that it is not one.
-Nor does a dataset with rows of several lengths, for which no one shape is true.
+(core/proto/feature.proto), where 64-bit numbers are strings.
+
+TFDS does not know compressed TFRecords and would report the first gzip shard as damaged. So a gzip dataset gets none of
+these files, nor does one with records of several lengths, which have no common shape.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _FEATURES = "tensorflow_datasets.core.features"
 
 
 def files(manifest: Manifest) -> dict[str, bytes]:
-    """Names and contents; none for a compression that TFDS cannot read, or rows of several lengths."""
+    """Return names and contents of the files; none for a compressed dataset or one with records of several lengths."""
     if manifest.compression != "none" or manifest.bucket_lengths:
         return {}
     found = {"dataset_info.json": _dump(_info(manifest)), "features.json": _dump(_features(manifest))}

@@ -1,4 +1,4 @@
-"""What would come out, from a sample: shards, bytes, tokens, lengths, and what each layout would waste."""
+"""Estimating a build from a sample: shards, bytes, tokens, lengths, and the waste of each layout."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from pipelines.prepare.crosscheck.comparing import engine_of
 from pipelines.prepare.launch import ingesting, resolving
-from pipelines.prepare.launch.launcher import Planned, plan_one, warn_of_padding
+from pipelines.prepare.launch.launcher import PlannedSplit, plan_one, warn_of_padding
 from pipelines.prepare.launch.layout_comparison import Cost, compare
 from pipelines.prepare.launch.resolving import Resolved
 from pipelines.prepare.options.config import PrepareConfig
@@ -24,10 +24,12 @@ _LONGEST = 8192
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """One split. Tokens count special tokens; `seconds` is for this machine, tokenizing alone, without start-up, by
-    `engine`; the `steps` are the user's functions, as on the command line. `rows_in_other_splits` are in another split
-    by --hold-out. Of a split that was not read as a whole, `rows_rejected` are at least so many, and the rows left out
-    on purpose as many as the sample lets expect.
+    """The estimate for one split.
+
+    Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
+    `rows_in_other_splits` are in another split by --hold-out. `steps` are the user functions as on the command line.
+    If the split was not read completely, `rows_rejected` is a lower bound, and rows left out on purpose are projected
+    from the sample.
     """
 
     split: str
@@ -45,21 +47,21 @@ class Estimate:
     engine: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        """As `plan --json` prints it."""
+        """Return the JSON that `plan --json` prints."""
         costs = [{**dataclasses.asdict(cost), "waste": cost.waste} for cost in self.layouts]
         return {**dataclasses.asdict(self), "layouts": costs}
 
 
 def estimate(config: PrepareConfig) -> list[Estimate]:
-    """Estimates every split that `build` would make. Nothing is written."""
-    with ingesting.resolved_for_looking(resolving.open_request(config)) as resolved:
+    """Estimate every split that `build` would make. Nothing is written."""
+    with ingesting.resolve_for_estimate(resolving.open_request(config)) as resolved:
         splits = resolved.job.splits
         planned = {split: plan_one(resolved, split, config) for split in splits}
         warn_of_padding(planned.values(), resolved, config)
         return [_of_split(planned[split], resolved, config, rows=source.num_rows) for split, source in splits.items()]
 
 
-def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, rows: int) -> Estimate:
+def _of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig, *, rows: int) -> Estimate:
     sample = planned.sample
     share = planned.text_bytes / max(sample.text_bytes, 1)
     left_out = {reason: round(rows * float((sample.read.reasons == reason).mean())) for reason in LEFT_OUT}
@@ -73,7 +75,7 @@ def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, ro
         rows_in_other_splits=sum(left_out.get(reason, 0) for reason in (HELD_OUT, NOT_HELD_OUT)),
         shards=planned.plan.num_shards * len(sample.length_shares),
         num_bytes=planned.plan.predicted_bytes,
-        # Bytes of records, not of texts: of a long text, records may hold little.
+        # Scaled by bytes of records rather than of texts, since records may hold little of a long text.
         num_tokens=round(sample.num_tokens * planned.plan.predicted_bytes / max(sample.output_bytes, 1e-9)),
         seconds=sample.seconds * share,
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
@@ -84,11 +86,11 @@ def _of_split(planned: Planned, resolved: Resolved, config: PrepareConfig, *, ro
 
 
 def _compared(sample: Sample, resolved: Resolved, *, shard_bytes: int, rows: int) -> tuple[Cost, ...]:
-    """What plain texts would become by other layouts; of rows with more than one text it would mean little."""
+    """Compare other layouts for plain texts; for rows with more than one text that would mean little."""
     job = resolved.job
     if job.spec.layout.name not in ("pad", "concat", "pack"):
         return ()
-    # Beyond the model's limit a length is of no use; 512 is shown even for tokenizers that state less.
+    # Lengths beyond the model's limit are useless; 512 is shown even for tokenizers with a lower limit.
     limit = max(512, min(int(resolved.tokenizer.model_max_length), _LONGEST))
     return compare(
         sample.row_tokens,

@@ -1,4 +1,4 @@
-"""Whether an output already holds what is asked for: then nothing is ingested, planned or made again."""
+"""Recognizing an output that is already complete, so that nothing is ingested, planned or made again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["find"]
 
 
 def find(request: OpenedRequest, items: Mapping[str, Any]) -> tuple[Manifest, list[str]] | None:
-    """The dataset in the output and the splits that are asked for, if nothing is left to do for them; else None.
+    """Return the output's dataset and the names of the requested splits if nothing is left to do, else None.
 
     `items` are what the fingerprint covers. Raises: ManifestError if the manifest is damaged.
     """
@@ -42,21 +42,21 @@ def find(request: OpenedRequest, items: Mapping[str, Any]) -> tuple[Manifest, li
 
 
 def _are_few(splits: Sequence[Split], *, limit: float) -> bool:
-    """Whether as few rows were rejected as this run allows. The commit says which ones they are."""
+    """Whether no more rows were rejected than this run allows. If there were more, the commit reports them."""
     ledgers = [split.ledger for split in splits]
     bad = sum(sum(ledger.unusable.values()) for ledger in ledgers)
     return bad <= limit * sum(ledger.rows_in - ledger.rows_left_out for ledger in ledgers)
 
 
 def _is_trusted(root: str, manifest: Manifest) -> bool:
-    """Whether no engine that made some of it has been mismatch."""
+    """Whether no engine that made some of it is known to give wrong tokens."""
     made_by = {name for names in manifest.engines.get("splits", {}).values() for name in names}
     folder = storage.join(root, WORK_FOLDER, manifest.fingerprint)
     return all(map(engines.is_reference, made_by)) or engine_mismatch.read_in(folder) is None
 
 
 def _is_whole(root: str, manifest: Manifest, splits: Sequence[Split]) -> bool:
-    """Whether the shards are there, and what a commit writes beside them."""
+    """Whether the shards are there, and the files that a commit writes beside them."""
     sizes = storage.sizes(root)
     shards = [shard for split in splits for shard in split.shards]
     return (
@@ -67,10 +67,12 @@ def _is_whole(root: str, manifest: Manifest, splits: Sequence[Split]) -> bool:
 
 
 def _rows(request: OpenedRequest, manifest: Manifest) -> dict[str, int] | None:
-    """The rows of the source's splits, as the job found them; None if that is not known, or the source has moved since,
-    which is to be written down for `verify --repair` and `trace`.
+    """Return the row counts of the source's splits as the job found them.
+
+    None if they are unknown, or if the source has moved since: then the new location must be written down for `verify
+    --repair` and `trace`.
     """
-    here = resolving.source_place(request.config.source, request.found, request.functions)
+    here = resolving.source_location(request.config.source, request.found, request.functions)
     try:
         place = dict(source_record.read(request.config.output.root, manifest.fingerprint))
         rows = {name: count(rows) for name, rows in mapping(place.pop("rows")).items()}
@@ -80,7 +82,7 @@ def _rows(request: OpenedRequest, manifest: Manifest) -> dict[str, int] | None:
 
 
 def _is_same(manifest: Manifest, selected: selection.Selected) -> bool:
-    """Whether the dataset has the very rows that are asked for under this name."""
+    """Whether the dataset has exactly the requested rows under this name."""
     source = manifest.source
     source_split = source.get("origins", {}).get(selected.name, selected.name)
     ranges = [list(span) for span in selected.ranges]

@@ -1,4 +1,4 @@
-"""The launcher: resolve, reserve, plan, run, commit."""
+"""The launcher: resolve the request, plan, reserve the output, run the job, commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pipelines.prepare.dataset.commit import commit
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import finished, ingesting, resolving, unusable_rows
 from pipelines.prepare.launch.resolving import Resolved
-from pipelines.prepare.launch.unusable_rows import Unusable
+from pipelines.prepare.launch.unusable_rows import UnusableRows
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan import padding_warning, sample_rows
 from pipelines.prepare.plan.blocks import forecast
@@ -31,22 +31,22 @@ from tfrecord_io.errors import ConfigError, FingerprintMismatchError, PrepError,
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["Built", "Planned", "build", "plan_one", "warn_of_padding"]
+__all__ = ["BuildResult", "PlannedSplit", "build", "plan_one", "warn_of_padding"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Planned:
-    """One split's plan, and what it rests on."""
+class PlannedSplit:
+    """The plan of one split, and the sample that it is based on."""
 
     plan: SplitPlan
     sample: Sample
     text_bytes: int
-    unusable: Unusable
+    unusable: UnusableRows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Built:
-    """The dataset, what this run did of it, and how long that took in seconds."""
+class BuildResult:
+    """The finished dataset, how many shards this run made and kept, and how long it took in seconds."""
 
     manifest: Manifest
     shards_made: int
@@ -59,17 +59,18 @@ _log = logging.getLogger(__name__)
 Watch = Callable[[list[ShardTask]], contextlib.AbstractContextManager[None]]
 
 
-def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
-    """Makes the dataset, or what is missing of it. `watch` is entered with the tasks to do while they are done.
+def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
+    """Make the dataset, or what is missing of it.
 
-    Raises: a PrepError for everything that a user can cause. Unless it returns, no manifest is written.
+    `watch` is a context that is entered with the tasks to do and left when they are done.
+
+    Raises: a PrepError for everything that a user can cause. Unless this returns, no manifest is written.
     """
     began = time.perf_counter()
     progress.reset()
     if config.beam_args:
-        from pipelines.prepare.beam import (
-            options,  # Beam takes a second to import, which a finished dataset need not pay
-        )
+        # Importing Beam takes a second, which a finished dataset should not cost.
+        from pipelines.prepare.beam import options
 
         options.check(config.beam_args, root=config.output.root)
     elif not os.path.exists(os.path.join(config.output.root, manifest.FILE_NAME)):
@@ -82,19 +83,19 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
         if items is not None and not config.overwrite and (found := finished.find(request, items)):
             reservation.sweep(root)
             return _kept(*found, seconds=time.perf_counter() - began)
-        resolved = ingesting.resolved(request)
+        resolved = ingesting.resolve(request)
         try:
-            tasks = _planned_tasks(resolved, config)
+            tasks = _plan_tasks(resolved, config)
         except FingerprintMismatchError:
-            # Whoever asks for other rows takes another folder, and the copy would stay in this one.
+            # The user will choose another folder, and the ingested copy would stay in this one.
             reservation.remove_copies(root, but=None)
             raise
         missing = _missing(resolved, tasks)
         with watch(missing) if watch else contextlib.nullcontext():
-            result = _make_trusted(resolved, tasks, missing, config)
+            result = _make_shards(resolved, tasks, missing, config)
     files = {split: result.splits[split].by_task() for split in resolved.job.splits}
     made, every = (sum(len(files[task.split][task.index]) for task in some) for some in (missing, tasks))
-    return Built(
+    return BuildResult(
         manifest=result,
         shards_made=made,
         shards_kept=every - made,
@@ -102,24 +103,24 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> Built:
     )
 
 
-def _kept(result: Manifest, splits: Sequence[str], *, seconds: float) -> Built:
-    """A dataset that was there already."""
+def _kept(result: Manifest, splits: Sequence[str], *, seconds: float) -> BuildResult:
+    """Return the result for a dataset that is already complete."""
     shards = sum(len(result.splits[split].shards) for split in splits)
-    return Built(manifest=result, shards_made=0, shards_kept=shards, seconds=seconds)
+    return BuildResult(manifest=result, shards_made=0, shards_kept=shards, seconds=seconds)
 
 
 def _import_soon() -> None:
-    """Begins to import Beam beside the work to come, which leaves the interpreter to others much of the time."""
+    """Import Beam on a thread: the work until it is needed often releases the interpreter."""
     threading.Thread(target=_import_quietly, daemon=True).start()
 
 
 def _import_quietly() -> None:
-    # What is wrong with it is said where it is needed.
+    # An error is raised again, and reported, where Beam is needed.
     with contextlib.suppress(Exception), imports.one_at_a_time:
         importlib.import_module("pipelines.prepare.beam.pipeline")
 
 
-def _none_usable(split: str, reasons: Mapping[str, int]) -> RowsRejectedError:
+def _no_usable_row(split: str, reasons: Mapping[str, int]) -> RowsRejectedError:
     said = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     remedy = "check --text-column, --label-column and what a --filter leaves, or choose another --split"
     if reasons and all(reason.startswith("label_") for reason in reasons):
@@ -131,8 +132,8 @@ def _none_usable(split: str, reasons: Mapping[str, int]) -> RowsRejectedError:
     )
 
 
-def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
-    """Samples and plans one split.
+def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> PlannedSplit:
+    """Sample and plan one split.
 
     Raises: RowsRejectedError if no row of the sample can be used; ConfigError if a shard has no room for one record.
     """
@@ -141,13 +142,13 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
     stages.begin(f"sampling {source.num_rows:,} rows of {split}")
     sample = measure(job.spec, resolved.encoder, source)
     if sample is None:
-        raise _none_usable(split, sample_rows.reasons(job.spec, resolved.encoder, source))
+        raise _no_usable_row(split, sample_rows.reasons(job.spec, resolved.encoder, source))
     if config.output.shard_bytes < sample.record_bytes:
         raise ConfigError(
             f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",
             remedy="give a larger --shard-size; the default is 100MB",
         )
-    # Of several files that a task makes, the largest is to have the size of a shard.
+    # If a task makes several files, the largest should have the size of a shard.
     task_bytes = round(config.output.shard_bytes / max(sample.length_shares))
     rows = block_rows(row_bytes=sample.row_bytes, shard_bytes=task_bytes)
     expected = forecast(job.spec, source, sample, block_rows=rows)
@@ -161,20 +162,20 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> Planned:
         shuffle=config.shuffle,
     )
     unusable = unusable_rows.find(job.spec.columns, source, sample.read)
-    return Planned(plan=plan, sample=sample, text_bytes=expected.text_bytes, unusable=unusable)
+    return PlannedSplit(plan=plan, sample=sample, text_bytes=expected.text_bytes, unusable=unusable)
 
 
-def warn_of_padding(planned: Iterable[Planned], resolved: Resolved, config: PrepareConfig) -> None:
-    """Warns if the splits planned now would be nearly all padding."""
+def warn_of_padding(planned: Iterable[PlannedSplit], resolved: Resolved, config: PrepareConfig) -> None:
+    """Warn if the splits planned now would be nearly all padding."""
     splits = resolved.job.splits
     samples = [(each.sample, splits[each.plan.split].num_rows) for each in planned]
     padding_warning.warn(samples, config, length=resolved.job.spec.length)
 
 
-def _planned_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
-    """The tasks of every split's plan: what an earlier run left, else a new one.
+def _plan_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
+    """Return the tasks of every split's plan: the one that an earlier run left, else a new one.
 
-    What is in the output is touched when all rows are known to do, and not before.
+    Nothing in the output is touched before every split is planned and its rows are known to be usable.
     """
     job = resolved.job
     reservation.check(job.root, items=resolved.items, overwrite=config.overwrite)
@@ -200,19 +201,21 @@ def _missing(resolved: Resolved, tasks: list[ShardTask]) -> list[ShardTask]:
     return [task for task, receipt in zip(tasks, found, strict=True) if receipt is None]
 
 
-def _make_trusted(
+def _make_shards(
     resolved: Resolved, tasks: list[ShardTask], missing: list[ShardTask], config: PrepareConfig
 ) -> Manifest:
-    """Makes what is missing; and again, by the reference, what an engine had made that turned out not to be equal."""
+    """Make the missing shards and commit. If an engine turns out to give wrong tokens, make its shards again with the
+    reference tokenizer.
+    """
     before = engine_mismatch.read(resolved.job)
     try:
-        return _make(resolved, missing, config)
+        return _run_job(resolved, missing, config)
     except PrepError:
         found = engine_mismatch.read(resolved.job)
         again = _missing(resolved, tasks)
         if found == before or not again:
             raise
-        assert found is not None, "nobody takes a mismatch back"
+        assert found is not None, "a recorded mismatch is never removed"
         _log.warning(
             "engine %s gave other tokens than the reference for row %d of split %r; %d shards that it made are made "
             "again by the reference",
@@ -221,10 +224,10 @@ def _make_trusted(
             found.split,
             len(again),
         )
-        return _make(resolved, again, config)
+        return _run_job(resolved, again, config)
 
 
-def _make(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig) -> Manifest:
+def _run_job(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig) -> Manifest:
     arguments: dict[str, Any] = {
         "items": resolved.items,
         "identity": resolved.source.identity,
@@ -244,5 +247,5 @@ def _make(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig) -
         beam_args=config.beam_args,
     )
     result = own_files.read_manifest(resolved.job.root)
-    assert result is not None, "the pipeline's last step writes it"
+    assert result is not None, "the last step of the Beam graph writes it"
     return result

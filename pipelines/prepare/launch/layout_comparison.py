@@ -1,4 +1,4 @@
-"""What each layout would make of the same rows: records, shards, padding, and tokens that are cut.
+"""Comparing layouts for the same rows: records, shards, padding, and tokens that are cut.
 
     rows of 3, 9 and 4 tokens, L = 8        positions   padding   tokens cut
     pad        x x x . . . . .  x x x x x x x x  x x x x . . . .       24     9 / 24     1 / 16
@@ -6,8 +6,8 @@
     pack       x x x x x x x x  x x x x x x x .  x . . . . . . .       24     8 / 24     0
     concat     x x x x x x x x  x x x x x x x x                        16     0          0
 
-Waste is both together, in tokens for each token of the rows: positions that hold none, and tokens that have no
-position. It is told from the sample, scaled to the split, with the sizes of the features that each layout stores.
+Waste adds padded positions and cut tokens, per token of the rows. It is computed from the sample, scaled to the split,
+with the sizes of the features that each layout stores.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from pipelines.prepare.options.bucket_lengths import bucket_of, choose
 
 __all__ = ["Cost", "compare", "least"]
 
-# Lengths of rows in the line for several of them.
+# How many lengths the line with several lengths has.
 BUCKETS = 4
 _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
-# A record's frame, and the name of a feature with the sizes around it.
+# Bytes of a record's frame, and of a feature's name with the sizes around it.
 _RECORD_BYTES, _FEATURE_BYTES = 20, 23
 _VARINT_EDGE = 1 << 7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What a layout with rows of `length` would make of a split: shares of positions that are padding, of tokens that
-    are in no record, and of rows that lose some. `lengths` are those of its rows, where there are several.
+    """A split in one layout with records of `length`.
+
+    `padding`: share of positions that are padding. `tokens_cut`: share of tokens that are in no record. `rows_cut`:
+    share of rows that lose tokens. `lengths`: the lengths of its records, if there are several.
     """
 
     layout: str
@@ -46,7 +48,7 @@ class Cost:
 
     @property
     def waste(self) -> float:
-        """Padding and cut tokens, for each token of the rows."""
+        """Padding and cut tokens, per token of the rows."""
         kept = 1 - self.tokens_cut
         return kept / max(1 - self.padding, 1e-9) - kept + self.tokens_cut
 
@@ -54,11 +56,11 @@ class Cost:
 def compare(
     row_tokens: np.ndarray, *, rows: int, length: int, longest: int, token_bytes: float, types: bool, shard_bytes: int
 ) -> tuple[Cost, ...]:
-    """`pad` with each usual length up to `longest` and with `length`, then with the best few lengths up to `length`
-    (--bucket-lengths), then `concat` and `pack` with `length`.
+    """Return the costs of `pad` with each usual length up to `longest` and with `length`, of `pad` with the best few
+    lengths up to `length` (--bucket-lengths), and of `concat` and `pack` with `length`.
 
-    `row_tokens` int64 [N] are the full lengths of sampled rows, of `rows` in all; `token_bytes` is what an id takes,
-    `types` whether there are token type ids.
+    `row_tokens` int64 [N]: the full lengths of sampled rows of `rows` in all. `token_bytes`: mean bytes of an id.
+    `types`: whether there are token type ids.
     """
     if not len(row_tokens) or not row_tokens.any():
         return ()
@@ -69,15 +71,13 @@ def compare(
 
 
 def least(costs: tuple[Cost, ...]) -> Cost:
-    """The one that wastes least; of equals the first."""
+    """Return the first of those with the least waste."""
     return min(costs, key=lambda cost: cost.waste)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class _Laid:
-    """What rows become: records, positions in them, and tokens there; so many features, with `extra` bytes for each
-    position beside the id.
-    """
+class _LaidOut:
+    """Rows as a layout stores them: records, positions, and tokens `kept`; `extra` bytes a position besides the id."""
 
     records: int
     positions: int
@@ -98,18 +98,18 @@ class _Sampled:
         self._shard_bytes = shard_bytes
 
     def pad(self, length: int, *, types: bool) -> Cost:
-        """Each row by itself, cut at `length`."""
+        """Return the cost of one record a row, cut at `length`."""
         return self._padded("pad", (length,), types=types)
 
     def buckets(self, length: int, *, types: bool) -> Cost:
-        """Each row by itself, padded to one of the few lengths up to `length` that waste least."""
+        """Return the cost of one record a row, padded to one of a few lengths chosen for the least waste."""
         lengths = choose(self._tokens, count=BUCKETS, longest=length, fixed=False)
         return self._padded(f"pad to {','.join(map(str, lengths))}", lengths, types=types)
 
     def _padded(self, name: str, lengths: tuple[int, ...], *, types: bool) -> Cost:
         longest = lengths[-1]
         beside = 2 if types else 1
-        laid = _Laid(
+        laid = _LaidOut(
             records=len(self._tokens),
             positions=int(np.array(lengths)[bucket_of(lengths, self._tokens)].sum()),
             kept=int(np.minimum(self._tokens, longest).sum()),
@@ -121,20 +121,22 @@ class _Sampled:
         return dataclasses.replace(cost, lengths=lengths) if len(lengths) > 1 else cost
 
     def concat(self, length: int) -> Cost:
-        """All rows joined."""
-        # Only a shard's last record is padded, which a sample says nothing of.
+        """Return the cost of joining all rows."""
+        # Only the last record of a shard is padded, which a sample cannot show.
         records = -(-self._total // length)
-        laid = _Laid(records=records, positions=self._total, kept=self._total, features=2, extra=0.0)
+        laid = _LaidOut(records=records, positions=self._total, kept=self._total, features=2, extra=0.0)
         return self._cost("concat", length, laid)
 
     def pack(self, length: int) -> Cost:
-        """Whole rows side by side."""
+        """Return the cost of whole rows side by side."""
         records = len(pack(self._tokens, length=length))
-        place = 2.0 if length > _VARINT_EDGE else 1.0  # a position within a document; segments take one byte
-        laid = _Laid(records=records, positions=records * length, kept=self._total, features=3, extra=1.0 + place)
+        position_bytes = 2.0 if length > _VARINT_EDGE else 1.0  # within a document; segment ids take one byte
+        laid = _LaidOut(
+            records=records, positions=records * length, kept=self._total, features=3, extra=1.0 + position_bytes
+        )
         return self._cost("pack", length, laid)
 
-    def _cost(self, layout: str, length: int, laid: _Laid) -> Cost:
+    def _cost(self, layout: str, length: int, laid: _LaidOut) -> Cost:
         num_bytes = (
             laid.records * (_RECORD_BYTES + laid.features * _FEATURE_BYTES)
             + laid.kept * self._token_bytes

@@ -1,7 +1,7 @@
-"""From a request to a job, in two steps, since the rows of some sources have to be ingested in between.
+"""From a request to a job, in two steps, since the rows of some sources must be ingested in between.
 
-open      source and tokenizer opened side by side, columns checked by their types, the fingerprint
-finish    rows located: splits chosen, label names collected, the job complete
+open_request   open source and tokenizer side by side, check columns by their types
+resolve        once rows are located: choose splits, collect label names, complete the job and its fingerprint
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pipelines.prepare.dataset import fingerprint, reservation
 from pipelines.prepare.dataset.job import Job, JobSplit
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
+from pipelines.prepare.plan import sampling
 from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.process import threads
 from pipelines.prepare.sources.columns.column_planning import plan_columns, plan_types
@@ -42,11 +43,11 @@ __all__ = [
     "changed_readers",
     "columns_read",
     "divided",
-    "finish",
     "job_split",
     "needed_splits",
     "open_request",
-    "source_place",
+    "resolve",
+    "source_location",
     "whole_split",
 ]
 
@@ -57,7 +58,7 @@ _log = logging.getLogger(__name__)
 class OpenedRequest:
     """A request whose rows are not located yet.
 
-    `columns` and `encoder` are None where the user's functions decide the columns, which only rows can tell.
+    `columns` and `encoder` are None if user functions decide the columns, which only rows can show.
     """
 
     config: PrepareConfig
@@ -82,14 +83,14 @@ class OpenedRequest:
         )
 
     def items(self) -> dict[str, Any] | None:
-        """What the fingerprint covers; None while some of it depends on rows."""
+        """Return what the fingerprint covers; None while some of it depends on rows."""
         depends = bucket_lengths.automatic_count(self.config.layout.bucket_lengths) or self.config.source.hold_out
         return None if depends else _fingerprint_items(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Resolved:
-    """What was found out: the job, and what only the launcher needs."""
+    """A resolved request: the job that travels to workers, and what only the launcher needs."""
 
     job: Job
     source: Source
@@ -97,28 +98,28 @@ class Resolved:
     encoder: layouts.BatchEncoder
     tokenizer_files: tokenization.Files
     items: Mapping[str, Any]
-    place: Mapping[str, Any]
+    source_record: Mapping[str, Any]
 
     def reserve(self, *, overwrite: bool) -> None:
-        """Writes the job's own files to the output. Raises: as `reservation.check`."""
+        """Write the job's own files to the output. Raises: as `reservation.check`."""
         reservation.reserve(
             self.job,
             items=self.items,
-            place=self.place,
+            source=self.source_record,
             tokenizer_files=self.tokenizer_files,
             overwrite=overwrite,
         )
 
 
 def open_request(config: PrepareConfig) -> OpenedRequest:
-    """Opens the source and the tokenizer, and checks what can be checked without a row.
+    """Open the source and the tokenizer, and check everything that can be checked without reading rows.
 
     Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written.
     """
     functions = user_functions.find(config.source.functions)
-    # `datasets`, where it is needed, asks whether transformers is there, and takes one half imported for whole.
+    # `datasets` looks for transformers in sys.modules and would use a half-imported one: import it before the threads.
     tokenization.import_libraries()
-    # Reading footers and digests leaves the interpreter to others most of the time, loading a tokenizer does not.
+    # Side by side: reading footers and digests mostly releases the interpreter, loading a tokenizer does not.
     finding = threads.in_background(lambda: _find(config, functions))
     loading = threads.in_background(lambda: tokenization.resolve(config.tokenizer))
     threads.wait_for(finding, loading)
@@ -140,12 +141,12 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
     )
     if columns is None:
         return request
-    # What the tokenizer cannot do shows here: before anything is ingested, and not on a worker.
+    # Errors of the tokenizer show here, before anything is ingested, rather than on a worker.
     return dataclasses.replace(request, encoder=_open_encoder(request, columns))
 
 
 def columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
-    """The columns of the source that a build reads; None for all, which the user's functions may look at."""
+    """Return the columns of the source that a build reads; None for all of them, for user functions to use."""
     if config.source.functions:
         return None
     source = config.source
@@ -154,15 +155,15 @@ def columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
 
 
 def needed_splits(request: OpenedRequest) -> Collection[str]:
-    """The source's splits whose rows are read: those asked for, and for the names of string labels every one."""
+    """Return the source's splits to read: those asked for, or every split to collect the names of string labels."""
     every = request.found.listing.splits
     columns = request.columns
     has_names = columns is None or any(plan and plan.kind == "string" for plan in (columns.label, columns.tags))
     return list(every) if has_names else selection.needed(request.config.source, list(every))
 
 
-def finish(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
-    """Decides everything that is left open, now that rows can be read.
+def resolve(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
+    """Complete the job, now that rows can be read.
 
     Raises: as `open_request`; SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
     """
@@ -180,15 +181,15 @@ def finish(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
         encoder=encoder,
         tokenizer_files=request.tokenizer_files,
         items=items,
-        place={
-            **source_place(request.config.source, request.found, request.functions),
+        source_record={
+            **source_location(request.config.source, request.found, request.functions),
             "rows": {name: each.total_rows for name, each in groups.items()},
         },
     )
 
 
 def _source_of(request: OpenedRequest, groups: Mapping[str, Groups]) -> tuple[Source, ColumnPlan, tuple[HoldOut, ...]]:
-    """The splits with their rows, taken through the user's functions, what their columns are, and what is held out."""
+    """Return the splits with their rows after the user functions, their column plan, and the rows to hold out."""
     config, found = request.config, request.found
     asked = selection.needed(config.source, list(found.listing.splits))
     readers, columns = changed_readers(found, groups, request.functions, asked=asked)
@@ -203,7 +204,7 @@ def _source_of(request: OpenedRequest, groups: Mapping[str, Groups]) -> tuple[So
 def changed_readers(
     found: OpenedSource, groups: Mapping[str, Groups], functions: Sequence[UserFunction], *, asked: Collection[str]
 ) -> Changed:
-    """What reads the rows of the source's splits through the user's functions, and the columns that they then have."""
+    """Return readers that apply the user functions to the rows of the source's splits, and the resulting columns."""
     readers = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
     columns = {name: found.columns[name] for name in groups}
     return with_functions(readers, groups, columns, functions, asked=asked)
@@ -212,20 +213,22 @@ def changed_readers(
 def divided(
     splits: Mapping[str, SplitSource], held: Sequence[HoldOut], plan: ColumnPlan, *, seed: int
 ) -> dict[str, SplitSource]:
-    """The splits without the rows held out of them, and those of these rows."""
+    """Return the splits without the rows held out of them, and the splits made of held-out rows."""
     optional = [name for purpose, name in plan.nested.items() if purpose == "tools"]
     return hold_out.divide(splits, held, columns=plan.content, optional=optional, seed=seed)
 
 
 def whole_split(name: str, groups: Groups, reader: RowReader) -> SplitSource:
-    """All rows of a split of the source."""
+    """Return a split with all rows of a split of the source."""
     ranges = ((0, groups.total_rows),) if groups.total_rows else ()
     return SplitSource(name=name, source_split=name, groups=groups, ranges=ranges, reader=reader)
 
 
-def source_place(config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()) -> dict[str, Any]:
-    """Where the dataset is, to open it again: an absolute path, an address without credentials, or a pinned hub id;
-    and the user's functions that its rows go through, with their text.
+def source_location(
+    config: SourceConfig, found: OpenedSource, functions: Sequence[UserFunction] = ()
+) -> dict[str, Any]:
+    """Return what is needed to open the source again, as source.json holds it: an absolute path, an address without
+    credentials or a pinned hub id, and the text of the user functions.
     """
     identity = found.listing.identity
     place = {
@@ -239,7 +242,7 @@ def source_place(config: SourceConfig, found: OpenedSource, functions: Sequence[
 
 
 def _find(config: PrepareConfig, functions: Sequence[UserFunction]) -> tuple[OpenedSource, ColumnPlan | None]:
-    """With its columns, so that a misspelt one is said while the tokenizer is still loading."""
+    """Find the source and check its columns, so that a misspelt one is reported while the tokenizer still loads."""
     found = opening.find(config.source, columns=columns_read(config))
     if functions:
         return found, None
@@ -253,7 +256,7 @@ def _open_encoder(request: OpenedRequest, columns: ColumnPlan) -> layouts.BatchE
     encoder = layouts.layout_of(request.config.layout).open_encoder(request.layout_context(columns))
     if request.config.engine == "auto" and encoder.reference is None:
         reasons = engines.why_slow(request.tokenizer, dtype=id_dtype(request.facts.vocab_size))
-        _log.warning("no fast engine makes these rows, so that it takes about ten times as long (%s)", reasons)
+        _log.warning("no fast engine can make these rows, so tokenizing takes about ten times as long (%s)", reasons)
     return encoder
 
 
@@ -284,19 +287,17 @@ def _job(
 
 
 def job_split(split: SplitSource) -> JobSplit:
-    """What travels of a split."""
+    """Return the part of a split that travels to workers."""
     return JobSplit(source_split=split.source_split, ranges=split.ranges, reader=split.reader)
 
 
 def _with_lengths(
     request: OpenedRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source
 ) -> OpenedRequest:
-    """The request with the lengths that suit a sample of its rows, in place of `auto:K`.
+    """Return the request with lengths chosen from a sample of its rows in place of `auto:K`.
 
     Raises: RowsRejectedError if no row of the sample can be used.
     """
-    from pipelines.prepare.plan import sampling
-
     config = request.config
     plain = dataclasses.replace(
         request, config=dataclasses.replace(config, layout=dataclasses.replace(config.layout, bucket_lengths=None))

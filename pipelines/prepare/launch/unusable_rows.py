@@ -1,10 +1,10 @@
 """Refusing a job before its shards are made, because of rows that cannot be used.
 
-    all rows were read for the sample     how many, and for which reasons, is known, but for what only tokenizing tells
-    else                                  nulls by group, and the rows of the sample: at least so many
+    the sample read all rows     the number of unusable rows and their reasons, except those that only tokenizing shows
+    it did not                   a lower bound, from the nulls of each group and the sampled rows
 
-Where the user's functions, or a hold-out, come between the source and the rows, nulls in the source say nothing. What
-only a shard can find stops the job at that shard (`unusable_row`), if no row may be rejected.
+With user functions or a hold-out between the source and the rows, nulls in the source say nothing. An unusable row that
+only a shard finds stops the job at that shard, if no row may be rejected (`shard_writer.unusable_row`).
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from pipelines.prepare.sources.formats.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.format.ledger import LEFT_OUT
 
-__all__ = ["Unusable", "check", "find"]
+__all__ = ["UnusableRows", "check", "find"]
 
 _READ_PARTS = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Unusable:
-    """Rows of a split that cannot be used: how many by reason, the first ones that are known, and whether these are
-    all. Where every row was read, rows that are left out on purpose are counted too.
+class UnusableRows:
+    """The rows of a split that cannot be used: counts by reason, the first known rows, and whether the counts are
+    exact.
+
+    If every row was read, rows that are left out on purpose are counted too.
     """
 
     by_reason: Mapping[str, int]
@@ -41,14 +43,14 @@ class Unusable:
 
     @property
     def num_rows(self) -> int:
-        """How many rows cannot be used, as far as is known; rows that are left out on purpose are none of them."""
+        """Known number of unusable rows, without those left out on purpose."""
         return sum(rows for reason, rows in self.by_reason.items() if reason not in LEFT_OUT)
 
 
-def check(found: Mapping[str, Unusable], *, rows: Mapping[str, int], limit: float) -> None:
-    """Compares what is known of some splits with the share of all their `rows` that may be rejected.
+def check(found: Mapping[str, UnusableRows], *, rows: Mapping[str, int], limit: float) -> None:
+    """Check the known unusable rows of some splits against `limit`, the share of all their `rows` that may be rejected.
 
-    Raises: RowsRejectedError if it is more than `limit`.
+    Raises: RowsRejectedError if there are more.
     """
     check_error_rate(
         {split: (dict(unusable.by_reason), unusable.first) for split, unusable in found.items()},
@@ -58,8 +60,9 @@ def check(found: Mapping[str, Unusable], *, rows: Mapping[str, int], limit: floa
     )
 
 
-def find(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Unusable:
-    """What is known before there are shards. Reads up to three groups, to name rows, if there are nulls in some.
+def find(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusableRows:
+    """Return what is known about unusable rows before shards are made; reads up to three groups with nulls, to name
+    rows.
 
     Raises: SourceError if they cannot be read.
     """
@@ -67,29 +70,31 @@ def find(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> Unusable:
     counted.update(row.reason for row in read.refused)
     known = _earliest(_first(read.numbers, read.reasons), read.refused)
     if read.whole:
-        return Unusable(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=not read.refused)
+        return UnusableRows(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=not read.refused)
     for reason in LEFT_OUT:
         del counted[reason]
     if not null_counts.count_says(split):
-        return Unusable(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=False)
+        return UnusableRows(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=False)
     found = cover(split.groups.ends, split.ranges)
     unread = _unread(found, split, read)
-    for reason, rows in _at_least(columns, split, found, unread).items():
+    for reason, rows in _count_null_rows(columns, split, found, unread).items():
         counted[reason] += rows
     if len(known) < NAMED_ROWS:
-        known = _with_others(columns, split, found, unread, known)
-    return Unusable(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=False)
+        known = _with_null_rows(columns, split, found, unread, known)
+    return UnusableRows(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=False)
 
 
 def _unread(found: Cover, split: SplitSource, read: ReadRows) -> np.ndarray:
-    """Which parts of groups the sample did not read, bool [N]."""
+    """Return which parts of groups the sample did not read, bool [N]."""
     groups = np.unique(np.searchsorted(split.groups.ends, read.numbers, "right"))
     return ~np.isin(found.groups, groups)
 
 
-def _at_least(columns: ColumnPlan, split: SplitSource, found: Cover, unread: np.ndarray) -> dict[str, int]:
-    """Rows with nulls in parts that were not read, by reason. Of several columns the one with the most nulls counts,
-    since they may be in the same rows; of a group that is covered in part, those that cannot be in the rest.
+def _count_null_rows(columns: ColumnPlan, split: SplitSource, found: Cover, unread: np.ndarray) -> dict[str, int]:
+    """Return a lower bound of the rows with nulls in parts that were not read, by reason.
+
+    Only the column with the most nulls counts, since the nulls of several may be in the same rows. In a group that is
+    covered in part, only the nulls count that cannot all be in the rest.
     """
     which = found.groups[unread]
     rest = split.groups.num_rows[which] - found.counts[unread]
@@ -106,10 +111,10 @@ def _at_least(columns: ColumnPlan, split: SplitSource, found: Cover, unread: np.
     return {reason: rows for reason, rows in totals.items() if rows}
 
 
-def _with_others(
+def _with_null_rows(
     columns: ColumnPlan, split: SplitSource, found: Cover, unread: np.ndarray, known: Sequence[RejectedRow]
 ) -> list[RejectedRow]:
-    """The first rows that are known, and those of the first groups with nulls."""
+    """Return the first unusable rows among the known ones and those of the first groups with nulls."""
     parts = np.flatnonzero(unread & (null_counts.rows_with(split.groups, columns)[found.groups] > 0))[:_READ_PARTS]
     every = list(known)
     for part in parts.tolist():
@@ -125,6 +130,6 @@ def _earliest(*rows: Sequence[RejectedRow]) -> list[RejectedRow]:
 
 
 def _first(numbers: np.ndarray, reasons: np.ndarray) -> list[RejectedRow]:
-    """The first rows that cannot be used."""
+    """Return the first rows that cannot be used."""
     _, unusable = told_apart(reasons)
     return [RejectedRow(row=int(numbers[index]), reason=str(reasons[index])) for index in unusable[:NAMED_ROWS]]

@@ -106,7 +106,7 @@ class TestSteps:
         own = folder / "mine-ran"
         (folder / "keep.py").write_text(f"open({str(own)!r}, 'w').close()\n{MODULE}")
         cause, _ = trace(folder / "out", "--filter", "keep:long").error
-        assert "keep.py has not the text that the dataset was made with (sha256 " in cause
+        assert "keep.py differs from the text that the dataset was made with (sha256 " in cause
         assert not ran.exists()
         assert not own.exists()
 

@@ -192,7 +192,7 @@ def test_a_shard_of_more_records_than_the_manifest_says_is_not_read_to_its_end(
     once = records.read_payloads
     monkeypatch.setattr(records, "read_payloads", endless)
     facts = read_manifest(damaged)
-    with pytest.raises(CorruptRecordError, match=r"more than the [0-9]+ examples that are expected"):
+    with pytest.raises(CorruptRecordError, match=r"more than the expected [0-9]+ examples"):
         verify.verify_shard(str(damaged), facts.splits["train"].shards[0], facts)
     assert len(read) == 2
     assert shard.exists()
@@ -320,7 +320,7 @@ def test_a_record_is_numbered_through_the_batches_of_a_large_shard(monkeypatch: 
     seen: list[int] = []
     small = records.read_payloads
     monkeypatch.setattr(records, "read_payloads", lambda *args, **kw: small(*args, **{**kw, "batch_bytes": 1000}))
-    monkeypatch.setattr(verify, "check_columns", lambda columns, facts, *, place, first: seen.append(first))
+    monkeypatch.setattr(verify, "check_columns", lambda columns, facts, *, path, first: seen.append(first))
     verify.verify_shard(str(reviews()), shard, facts)
     assert seen[0] == 0
     assert len(seen) > 10

@@ -346,7 +346,7 @@ def resolved() -> Iterator[Resolved]:
             layout=LayoutConfig(max_length=32),
         )
     )
-    with ingesting.resolved_for_looking(request) as found:
+    with ingesting.resolve_for_estimate(request) as found:
         yield found
 
 

@@ -205,7 +205,7 @@ def test_rows_that_do_not_add_up_are_never_committed(finished: Path, monkeypatch
     find = made_shards.find_receipts
     (finished / "manifest.json").unlink()
     (receipt,) = finished.glob(".prep/*/validation/receipt-*.json")
-    found = receipts.parse(receipt.read_bytes(), place="")
+    found = receipts.parse(receipt.read_bytes(), path="")
     (shard,) = found.shards
     ledger = dataclasses.replace(shard.ledger, rows_in=79, rows_used=79)
     lost = dataclasses.replace(found, shards=(dataclasses.replace(shard, ledger=ledger),))

@@ -247,7 +247,7 @@ GOOD = {
 )
 def test_a_damaged_header_is_a_format_error_that_names_it(damage: dict[str, Any]) -> None:
     with pytest.raises(FormatError, match=r"OUT/plan\.json: not a plan .*--overwrite"):
-        plan_files.PlanHeader.from_json({**GOOD, **damage}, place="OUT/plan.json")
+        plan_files.PlanHeader.from_json({**GOOD, **damage}, path="OUT/plan.json")
 
 
 @pytest.mark.parametrize(
@@ -255,12 +255,12 @@ def test_a_damaged_header_is_a_format_error_that_names_it(damage: dict[str, Any]
 )
 def test_what_is_no_header_at_all_is_a_format_error(document: Any) -> None:
     with pytest.raises(FormatError, match="not a plan"):
-        plan_files.PlanHeader.from_json(document, place="plan.json")
+        plan_files.PlanHeader.from_json(document, path="plan.json")
 
 
 def test_the_undamaged_header_of_these_tests_survives_json() -> None:
-    header = plan_files.PlanHeader.from_json(GOOD, place="plan.json")
-    assert plan_files.PlanHeader.from_json(json.loads(json.dumps(header.to_json())), place="") == header
+    header = plan_files.PlanHeader.from_json(GOOD, path="plan.json")
+    assert plan_files.PlanHeader.from_json(json.loads(json.dumps(header.to_json())), path="") == header
 
 
 def replaced_part(job: Any, content: bytes) -> None:

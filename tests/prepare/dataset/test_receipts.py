@@ -52,7 +52,7 @@ def _receipt(index: int = 0, *, used: int = 3, rejected: dict[str, int] | None =
 )
 def test_a_receipt_survives_its_file(index: int, used: int, rejected: dict[str, int], cut: int) -> None:
     receipt = _receipt(index, used=used, rejected=rejected, tokens_cut=cut)
-    assert parse(dump(receipt), place="") == receipt
+    assert parse(dump(receipt), path="") == receipt
 
 
 def test_a_receipt_of_several_lengths_survives_its_file_and_its_ledger_is_the_sum() -> None:
@@ -63,7 +63,7 @@ def test_a_receipt_of_several_lengths_survives_its_file_and_its_ledger_is_the_su
     )
     long = dataclasses.replace(long, ledger=Ledger(rows_in=5, rows_used=5, tokens_cut=4))
     both = dataclasses.replace(one, shards=(short, long))
-    assert parse(dump(both), place="") == both
+    assert parse(dump(both), path="") == both
     assert both.ledger == Ledger(rows_in=9, rows_used=8, rejected={"text_null": 1}, tokens_cut=6)
 
 
@@ -117,8 +117,8 @@ def _damaged_ledger(**changes: Any) -> bytes:
     ],
 )
 def test_a_damaged_receipt_is_a_format_error_that_names_it(text: bytes) -> None:
-    with pytest.raises(FormatError, match=r"OUT/receipt\.json: not a receipt .*its shard is remade"):
-        parse(text, place="OUT/receipt.json")
+    with pytest.raises(FormatError, match=r"OUT/receipt\.json: not a receipt .*makes its shard again"):
+        parse(text, path="OUT/receipt.json")
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_damaged_receipt_is_a_format_error_that_names_it(text: bytes) -> None:
 )
 def test_a_receipt_that_no_manifest_could_take_over_is_refused_so_that_its_shard_is_remade(text: bytes) -> None:
     with pytest.raises(FormatError, match=r"receipt\.json: not a receipt"):
-        parse(text, place="receipt.json")
+        parse(text, path="receipt.json")
 
 
 def test_a_split_has_its_shards_in_order_and_the_sum_of_all_ledgers() -> None:

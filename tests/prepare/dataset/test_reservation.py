@@ -16,7 +16,7 @@ import pytest
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import fingerprint, own_files, reservation
 from pipelines.prepare.dataset.job import tokenizer_files
-from pipelines.prepare.launch.resolving import source_place
+from pipelines.prepare.launch.resolving import source_location
 from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import memory
@@ -218,7 +218,7 @@ def test_a_build_that_fails_leaves_nothing_but_the_rows_that_it_has_ingested(tmp
 
 def test_where_the_source_was_is_written_down_without_credentials(tmp_path: Path) -> None:
     config = SourceConfig(dataset="s3://key:secret@host/data/*.parquet?token=secret#x", config="c")
-    place = source_place(config, found_with({"kind": "parquet"}))
+    place = source_location(config, found_with({"kind": "parquet"}))
     assert place == {"dataset": "s3://host/data/*.parquet", "config": "c", "revision": None}
 
 
@@ -230,10 +230,10 @@ def found_with(identity: dict[str, Any]) -> OpenedSource:
 
 def test_where_the_source_was_is_an_absolute_path_or_a_pinned_hub_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
-    place = source_place(SourceConfig(dataset="a/*.jsonl"), found_with({"kind": "json"}))
+    place = source_location(SourceConfig(dataset="a/*.jsonl"), found_with({"kind": "json"}))
     assert place["dataset"] == "/a/*.jsonl"
     hub = found_with({"kind": "hub", "revision": "abc"})
-    assert source_place(SourceConfig(dataset="user/name", revision="main"), hub) == {
+    assert source_location(SourceConfig(dataset="user/name", revision="main"), hub) == {
         "dataset": "user/name",
         "config": None,
         "revision": "abc",
@@ -306,7 +306,7 @@ def test_a_file_of_a_tokenizer_has_a_plain_name(tmp_path: Path, monkeypatch: pyt
     """An object's name may be anything."""
     job = building.resolved(request(tmp_path / "out", seed=0)).job
     monkeypatch.setattr(storage, "list_files", lambda folder: [name])
-    with pytest.raises(FormatError, match=r"tokenizer: .* is no name of a tokenizer's file") as caught:
+    with pytest.raises(FormatError, match=r"tokenizer: .* is not the name of a tokenizer file") as caught:
         tokenizer_files(job)
     assert repr(name) in caught.value.cause
 

@@ -45,7 +45,7 @@ def made(folder: Path, zoo: Zoo, *, texts: Any = (), kept: Any = (), ranges: Any
     return stored.work(zoo.path("wordpiece_uncased"), source, columns=COLUMNS)
 
 
-def found(work: Work) -> unusable_rows.Unusable:
+def found(work: Work) -> unusable_rows.UnusableRows:
     sample = work.measure()
     assert sample is not None
     return unusable_rows.find(work.job.spec.columns, work.splits["train"], sample.read)
@@ -105,7 +105,7 @@ def test_three_groups_are_read_at_most_to_name_rows(tmp_path: Path, zoo: Zoo) ->
 @pytest.mark.parametrize(("exact", "said"), [(True, "^3 of 10 rows"), (False, "^at least 3 of 10 rows")])
 def test_the_refusal_says_whether_that_is_all(exact: bool, said: str) -> None:
     first = (RejectedRow(row=4, reason="text_null"),)
-    unusable = unusable_rows.Unusable(by_reason={"text_null": 3}, first=first, exact=exact)
+    unusable = unusable_rows.UnusableRows(by_reason={"text_null": 3}, first=first, exact=exact)
     with pytest.raises(RowsRejectedError, match=said + r" cannot be used \(train: 3 text_null\), .* train\[4\] text_"):
         unusable_rows.check({"train": unusable}, rows={"train": 10}, limit=0.2)
     unusable_rows.check({"train": unusable}, rows={"train": 10}, limit=0.3)

@@ -421,14 +421,14 @@ def test_plan_foretells_shards_and_bytes(root: Any) -> None:
 def test_a_sound_dataset_is_verified_and_a_loss_on_padding_is_found(root: Any) -> None:
     assert building.command("verify", root()).status == 0
     rows = read_rows(root(), "train")
-    verify.check_columns(rows, read_manifest(root()), place="a shard", first=10)
+    verify.check_columns(rows, read_manifest(root()), path="a shard", first=10)
     tokens = rows["segment_ids"] if root is packed else rows["attention_mask"]
     (row, *_) = np.flatnonzero(tokens[:, -1] == 0).tolist()
     for place, value in [(-1, 1), (0, 2)]:
         changed = {name: values.copy() for name, values in rows.items()}
         changed["loss_mask"][row, place] = value
         with pytest.raises(CorruptRecordError, match=rf"a shard, record {row + 10}: a loss_mask of other values"):
-            verify.check_columns(changed, read_manifest(root()), place="a shard", first=10)
+            verify.check_columns(changed, read_manifest(root()), path="a shard", first=10)
 
 
 # --- readers --------------------------------------------------------------------------------------------------------

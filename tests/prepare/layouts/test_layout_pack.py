@@ -235,7 +235,7 @@ def check(**changes: tuple[int, int, int]) -> None:
     rows = {name: values.copy() for name, values in shard_rows(packed(), 0).items()}
     for name, (row, place, value) in changes.items():
         rows[name][row, place] = value
-    verify.check_columns(rows, read_manifest(packed()), place="a shard", first=10)
+    verify.check_columns(rows, read_manifest(packed()), path="a shard", first=10)
 
 
 def two_documents() -> tuple[int, int, int]:

@@ -440,4 +440,4 @@ def test_what_a_window_cannot_have_is_found(name: str, value: int, problem: str)
     changed = columns[name][3] if columns[name].ndim == 2 else columns[name]
     changed[int(np.argmax(columns["char_starts"][3])) if columns[name].ndim == 2 else 3] = value
     with pytest.raises(CorruptRecordError, match=rf"record 13: {problem}"):
-        verify.check_columns(columns, read_manifest(root), place="shard", first=10)
+        verify.check_columns(columns, read_manifest(root), path="shard", first=10)

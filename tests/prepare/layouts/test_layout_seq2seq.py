@@ -495,10 +495,10 @@ def test_a_target_that_is_none_is_found(translations: Path, name: str, position:
     facts = building.read_manifest(translations)
     rows = building.read_rows(translations, "train")
     short = int(np.flatnonzero(rows["target_mask"].sum(axis=1) < 15)[0])
-    check_columns(rows, facts, place="shard", first=100)
+    check_columns(rows, facts, path="shard", first=100)
     rows[name][short, position] = value
     with pytest.raises(CorruptRecordError, match=f"record {100 + short}: .*{what}"):
-        check_columns(rows, facts, place="shard", first=100)
+        check_columns(rows, facts, path="shard", first=100)
 
 
 # --- reading ----------------------------------------------------------------------------------------------------
