@@ -146,16 +146,16 @@ def resolved(config: PrepareConfig) -> Resolved:
 
 def opened(config: SourceConfig) -> Source:
     """The dataset with its rows, as builds open it; what has to be ingested is kept as long as the session lasts."""
-    found = opening.find(config, columns=None)
+    found = opening.open_source(config, columns=None)
     every = list(found.listing.splits)
 
     def run(tasks: Sequence[IngestTask]) -> None:
         ingest.ingest_all(tasks, threads=1, addresses=found.addresses)
 
-    groups = opening.locate(found, every, folder=str(_new_folder()), inside=None, columns=None, run=run)
-    readers, columns = resolving.changed_readers(found, groups, (), asked=every)
+    groups = opening.locate_rows(found, every, folder=str(_new_folder()), inside=None, columns=None, run=run)
+    readers, columns = resolving.changed_readers(found, groups, (), requested=every)
     return Source(
-        splits=selection.choose(config, groups, readers),
+        splits=selection.select_splits(config, groups, readers),
         all_splits={name: resolving.whole_split(name, groups[name], reader) for name, reader in readers.items()},
         columns=columns,
         identity=found.listing.identity,

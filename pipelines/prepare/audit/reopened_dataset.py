@@ -33,12 +33,12 @@ from pipelines.prepare.sources.columns.labels import LabelPlan
 from pipelines.prepare.sources.formats.features import Columns
 from pipelines.prepare.sources.formats.groups import Groups, Pieces
 from pipelines.prepare.sources.rows import opening, user_functions
-from pipelines.prepare.sources.rows.function_check import changes_of
+from pipelines.prepare.sources.rows.function_check import examine_functions
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.on_demand import RowsOnDemand
 from pipelines.prepare.sources.rows.opening import OpenedSource
-from pipelines.prepare.sources.rows.reading import RowReader, SplitSource, place_of
-from pipelines.prepare.sources.rows.selection import Selected
+from pipelines.prepare.sources.rows.reading import RowReader, SplitSource, describe_rows
+from pipelines.prepare.sources.rows.selection import SelectedSplit
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError, SourceError
@@ -90,8 +90,7 @@ class ReopenedDataset:
         return self.rows[self.job.splits[split].source_split].pieces(row_ranges)
 
     def locate(self, split: str, row: int) -> tuple[str | None, int]:
-        """Return the file with a row of a split and the row's number in it, from 0; for a hub dataset None and `row`.
-        """
+        """Return the file with a row of a split and the row's number in it, from 0; for a hub dataset None and `row`."""
         if self.manifest.source["kind"] == "hub":
             return None, row
         file, file_row = self.rows[self.job.splits[split].source_split].locate(row)
@@ -114,7 +113,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         **options.columns,
     )
     stored = user_functions.restore(
-        record.get("steps", []), expected=options.steps, place=source_record.source_path(root, manifest.fingerprint)
+        record.get("steps", []), expected=options.steps, where=source_record.source_path(root, manifest.fingerprint)
     )
     functions = steps_to_run(stored, consent, root=root)
     found = _find(source, consent)
@@ -132,7 +131,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
 def _find(source: SourceConfig, consent: Consent) -> OpenedSource:
     """Open the source. Raises: SourceError, which suggests --source if the user named none."""
     try:
-        return opening.find(source, columns=None)
+        return opening.open_source(source, columns=None)
     except SourceError as error:
         if consent.source:
             raise
@@ -148,7 +147,7 @@ class _BuildOptions:
     columns: dict[str, Any]
     layout: LayoutConfig
     steps: list[dict[str, str]]
-    splits: dict[str, Selected]
+    splits: dict[str, SelectedSplit]
     hold_out: tuple[HoldOut, ...]
     seed: int
     shuffle: bool
@@ -223,7 +222,7 @@ def _readers(
         reader = RowReader(split=source_split, types=found.types(source_split), addresses=found.addresses)
         readers[source_split], columns[source_split] = reader, found.columns[source_split]
         if functions:
-            changes, columns[source_split] = changes_of(
+            changes, columns[source_split] = examine_functions(
                 tuple(functions),
                 found.columns[source_split],
                 _samples(reader, rows[source_split]),
@@ -239,7 +238,7 @@ def _samples(reader: RowReader, rows: RowsOnDemand) -> Iterator[tuple[pa.Table, 
     for start in range(0, rows.num_rows, _SAMPLE_ROWS):
         stop = min(start + _SAMPLE_ROWS, rows.num_rows)
         batches = [batch for _, batch in reader.read(rows.pieces([(start, stop)]), reader.types.names)]
-        yield pa.Table.from_batches(batches), place_of(start, stop - start, split=reader.split)
+        yield pa.Table.from_batches(batches), describe_rows(start, stop - start, split=reader.split)
 
 
 def _job(
@@ -311,13 +310,13 @@ def _splits(options: _BuildOptions, readers: Mapping[str, RowReader], plan: Colu
     return {name: resolving.job_split(split) for name, split in divided.items()}
 
 
-def _selected(manifest: Manifest, name: str) -> Selected:
+def _selected(manifest: Manifest, name: str) -> SelectedSplit:
     """Return the rows of a split. Raises: KeyError or ValueError if the manifest does not say which."""
     spans = tuple((count(start), count(stop)) for start, stop in map(items, items(manifest.source["splits"][name])))
-    return Selected(name=name, source_split=manifest.source.get("origins", {}).get(name, name), ranges=spans)
+    return SelectedSplit(name=name, source_split=manifest.source.get("origins", {}).get(name, name), ranges=spans)
 
 
-def _header(root: str, manifest: Manifest, selected: Selected, split: str, *, tasks: int) -> PlanHeader:
+def _header(root: str, manifest: Manifest, selected: SelectedSplit, split: str, *, tasks: int) -> PlanHeader:
     folder = plan_files.folder(root, manifest.fingerprint, split)
     header = plan_files.read_header_in(
         folder, split=split, source_split=selected.source_split, ranges=selected.ranges, root=root

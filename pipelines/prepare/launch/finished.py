@@ -30,9 +30,11 @@ def find(request: OpenedRequest, items: Mapping[str, Any]) -> tuple[Manifest, li
     if manifest is None or manifest.fingerprint != fingerprint.fingerprint_of(items):
         return None
     rows = _rows(request, manifest)
-    if rows is None or not set(selection.needed(config.source, list(request.found.listing.splits))) <= set(rows):
+    if rows is None or not set(
+        selection.needed_source_splits(config.source, list(request.found.listing.splits))
+    ) <= set(rows):
         return None
-    chosen = selection.selected(config.source, rows)
+    chosen = selection.select_ranges(config.source, rows)
     if not all(name in manifest.splits and _is_same(manifest, each) for name, each in chosen.items()):
         return None
     splits = [manifest.splits[name] for name in chosen]
@@ -81,7 +83,7 @@ def _rows(request: OpenedRequest, manifest: Manifest) -> dict[str, int] | None:
         return None
 
 
-def _is_same(manifest: Manifest, selected: selection.Selected) -> bool:
+def _is_same(manifest: Manifest, selected: selection.SelectedSplit) -> bool:
     """Whether the dataset has exactly the requested rows under this name."""
     source = manifest.source
     source_split = source.get("origins", {}).get(selected.name, selected.name)

@@ -91,7 +91,7 @@ class _CopyLocation:
 
 def _finish(request: OpenedRequest, location: _CopyLocation, *, run: opening.Ingest) -> Resolved:
     with _naming_keep_ingested(request.config):
-        groups = opening.locate(
+        groups = opening.locate_rows(
             request.found,
             resolving.needed_splits(request),
             folder=location.folder,

@@ -24,8 +24,8 @@ from pipelines.prepare.process import threads
 from pipelines.prepare.sources.columns.column_planning import plan_columns, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.formats.groups import Groups
-from pipelines.prepare.sources.rows import hold_out, opening, selection, user_functions
-from pipelines.prepare.sources.rows.function_check import Changed, with_functions
+from pipelines.prepare.sources.rows import function_calls, hold_out, opening, selection
+from pipelines.prepare.sources.rows.function_check import ChangedSplits, apply_functions
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource
@@ -116,7 +116,7 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
 
     Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written.
     """
-    functions = user_functions.find(config.source.functions)
+    functions = function_calls.find(config.source.functions)
     # `datasets` looks for transformers in sys.modules and would use a half-imported one: import it before the threads.
     tokenization.import_libraries()
     # Side by side: reading footers and digests mostly releases the interpreter, loading a tokenizer does not.
@@ -159,7 +159,7 @@ def needed_splits(request: OpenedRequest) -> Collection[str]:
     every = request.found.listing.splits
     columns = request.columns
     has_names = columns is None or any(plan and plan.kind == "string" for plan in (columns.label, columns.tags))
-    return list(every) if has_names else selection.needed(request.config.source, list(every))
+    return list(every) if has_names else selection.needed_source_splits(request.config.source, list(every))
 
 
 def resolve(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
@@ -191,10 +191,10 @@ def resolve(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
 def _source_of(request: OpenedRequest, groups: Mapping[str, Groups]) -> tuple[Source, ColumnPlan, tuple[HoldOut, ...]]:
     """Return the splits with their rows after the user functions, their column plan, and the rows to hold out."""
     config, found = request.config, request.found
-    asked = selection.needed(config.source, list(found.listing.splits))
-    readers, columns = changed_readers(found, groups, request.functions, asked=asked)
+    asked = selection.needed_source_splits(config.source, list(found.listing.splits))
+    readers, columns = changed_readers(found, groups, request.functions, requested=asked)
     every = {name: whole_split(name, groups[name], reader) for name, reader in readers.items()}
-    chosen = selection.choose(config.source, {name: groups[name] for name in asked}, readers)
+    chosen = selection.select_splits(config.source, {name: groups[name] for name in asked}, readers)
     source = Source(splits=chosen, all_splits=every, columns=columns, identity=found.listing.identity)
     plan = plan_columns(config.source, source, inputs=layouts.layout_of(config.layout).inputs(config.source))
     held = hold_out.resolve(config.source.hold_outs, chosen)
@@ -202,12 +202,12 @@ def _source_of(request: OpenedRequest, groups: Mapping[str, Groups]) -> tuple[So
 
 
 def changed_readers(
-    found: OpenedSource, groups: Mapping[str, Groups], functions: Sequence[UserFunction], *, asked: Collection[str]
-) -> Changed:
+    found: OpenedSource, groups: Mapping[str, Groups], functions: Sequence[UserFunction], *, requested: Collection[str]
+) -> ChangedSplits:
     """Return readers that apply the user functions to the rows of the source's splits, and the resulting columns."""
     readers = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
     columns = {name: found.columns[name] for name in groups}
-    return with_functions(readers, groups, columns, functions, asked=asked)
+    return apply_functions(readers, groups, columns, functions, requested=requested)
 
 
 def divided(
@@ -243,11 +243,11 @@ def source_location(
 
 def _find(config: PrepareConfig, functions: Sequence[UserFunction]) -> tuple[OpenedSource, ColumnPlan | None]:
     """Find the source and check its columns, so that a misspelt one is reported while the tokenizer still loads."""
-    found = opening.find(config.source, columns=columns_read(config))
+    found = opening.open_source(config.source, columns=columns_read(config))
     if functions:
         return found, None
     inputs = layouts.layout_of(config.layout).inputs(config.source)
-    chosen = selection.needed(config.source, list(found.listing.splits))
+    chosen = selection.needed_source_splits(config.source, list(found.listing.splits))
     columns = {name: found.columns[name] for name in chosen}
     return found, plan_types(config.source, columns, kind=found.listing.identity["kind"], inputs=inputs)
 

@@ -22,7 +22,7 @@ from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose, is_json
 from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, named, plan_label, shown
 from pipelines.prepare.sources.formats.features import Columns
-from pipelines.prepare.sources.rows.left_out import staying
+from pipelines.prepare.sources.rows.left_out import kept_rows
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tfrecord_io.errors import ColumnError
 from tfrecord_io.schema import Feature
@@ -140,7 +140,7 @@ def _refuse_gaps(name: str, *, source: Source) -> None:
 def _has_whole_numbers_and_gaps(name: str, *, split: SplitSource) -> bool:
     has_numbers = has_gaps = False
     for _, batch in split.read(split.ranges, [name]):
-        column = staying(batch).column(0)
+        column = kept_rows(batch).column(0)
         values = column.drop_null().to_numpy(zero_copy_only=False)
         if not np.all(np.isfinite(values) & (values == np.floor(values))):
             return False

@@ -1,1 +1,1 @@
-"""The rows that a job sees: the splits asked for, read, held out, and taken through user functions."""
+"""The rows that a job sees: selected by split, read, changed by user functions, and held out."""

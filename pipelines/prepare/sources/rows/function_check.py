@@ -1,11 +1,11 @@
-"""What the user's functions make of a split's columns, and the test that they may be called batch by batch.
+"""Trying user functions on sampled rows: the columns that they return, and whether results depend on the batch.
 
-    a few hundred rows from all along each split
-        ──► each function on all of them at once     columns and their types; what is still a class label
-        ──► and on two halves                        must come to the same, or the function depends on the batch
+    a few hundred rows from all over each split
+        ──► each function on all rows at once     columns and their types; columns that are still class labels
+        ──► each function on two halves           the results must be the same
 
-A column whose values no map has changed here keeps the class names that the source has for it. Whatever a map gives is
-what it is in Arrow: to name classes, give strings.
+A column whose sampled values no map has changed keeps its class names. A changed column has its Arrow type; to name
+classes, return strings.
 """
 
 from __future__ import annotations
@@ -21,78 +21,81 @@ import pyarrow as pa
 
 from pipelines.prepare.sources.formats.features import Column, Columns, columns_of
 from pipelines.prepare.sources.formats.groups import Groups
-from pipelines.prepare.sources.rows.reading import RowChanges, RowReader, conform, place_of
-from pipelines.prepare.sources.rows.user_functions import UserFunction, call
+from pipelines.prepare.sources.rows.function_calls import call
+from pipelines.prepare.sources.rows.reading import RowChanges, RowReader, conform, describe_rows
+from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import PrepError, SourceError
 
-__all__ = ["Changed", "changes_of", "with_functions"]
+__all__ = ["ChangedSplits", "apply_functions", "examine_functions"]
 
 _CLUSTERS = 16
 _CLUSTER_ROWS = 32
 _MOST_BYTES = 16 << 20
-# What is read for a sample, as stored: so much of the split, or so many bytes, and one group in any case.
+# Stored bytes to read for a sample: this share of the split or this many bytes, whichever is more, but one whole group.
 _STORED_SHARE = 1 / 200
 _STORED_BYTES = 2 << 20
 
 _log = logging.getLogger(__name__)
 
 
-class Changed(NamedTuple):
-    """By split, what reads the rows as the functions make them, and the columns that they then have."""
+class ChangedSplits(NamedTuple):
+    """By split, the readers that apply the functions, and the columns of the changed rows."""
 
     readers: Mapping[str, RowReader]
     columns: Mapping[str, Columns]
 
 
-def with_functions(
+def apply_functions(
     readers: Mapping[str, RowReader],
     groups: Mapping[str, Groups],
     columns: Mapping[str, Columns],
     functions: Sequence[UserFunction],
     *,
-    asked: Collection[str],
-) -> Changed:
-    """The source's splits with their rows taken through the functions. One that is not `asked` for, and that they
-    cannot take, is left out with a warning.
+    requested: Collection[str],
+) -> ChangedSplits:
+    """Return readers that apply the functions to the source's splits.
+
+    A split that is not `requested` is left out with a warning if the functions fail on it.
 
     Raises: SourceError if a function fails on rows of the sample, or depends on the batch.
     """
     if not functions:
-        return Changed(readers, columns)
-    found: dict[str, tuple[RowReader, Columns]] = {}
+        return ChangedSplits(readers, columns)
+    changed: dict[str, tuple[RowReader, Columns]] = {}
     for name, reader in readers.items():
-        with contextlib.nullcontext() if name in asked else _warning(name):
-            found[name] = _with_functions(reader, groups[name], columns[name], tuple(functions))
-    return Changed(
-        {name: reader for name, (reader, _) in found.items()}, {name: each for name, (_, each) in found.items()}
+        with contextlib.nullcontext() if name in requested else _warning(name):
+            changed[name] = _apply_to_split(reader, groups[name], columns[name], tuple(functions))
+    return ChangedSplits(
+        {name: reader for name, (reader, _) in changed.items()}, {name: each for name, (_, each) in changed.items()}
     )
 
 
-def changes_of(
+def examine_functions(
     functions: tuple[UserFunction, ...],
-    known: Columns,
+    stored: Columns,
     samples: Iterable[tuple[pa.Table, str]],
     *,
     split: str,
     rows: int,
 ) -> tuple[RowChanges, Columns]:
-    """What the functions make of the rows: looked at in the first of the samples, each with its name, of which they
-    leave a row. `rows` are those of the split.
+    """Try the functions on samples, each with its name, until they leave a row; return changes and columns.
 
-    Raises: SourceError as `with_functions`, and if they leave none at all.
+    `stored` are the columns before the functions, `rows` the number of rows of the split.
+
+    Raises: SourceError as `apply_functions`, and if the functions leave no row of any sample.
     """
     seen = 0
-    for table, place in samples:
+    for table, where in samples:
         seen += table.num_rows
-        found = _examine(functions, table, known, place=place)
-        if found is not None:
-            columns = _columns(found.schema, found.known)
-            changes = RowChanges(functions=functions, schema=columns.arrow_schema, share=found.rows / seen)
+        examined = _examine(functions, table, stored, where=where)
+        if examined is not None:
+            columns = _columns(examined.schema, examined.unchanged)
+            changes = RowChanges(functions=functions, schema=columns.arrow_schema, share=examined.rows / seen)
             return changes, columns
     filters = " and ".join(function.option for function in functions if function.kind == "filter")
     raise SourceError(
         f"split {split!r}: {filters} leave none of its {rows} rows",
-        remedy="look at the filter, or choose other splits with --split",
+        remedy="correct the filter, or choose other splits with --split",
     )
 
 
@@ -101,22 +104,22 @@ def _warning(split: str) -> Iterator[None]:
     try:
         yield
     except PrepError as error:
-        _log.warning("split %r is not asked for, and its labels are not looked at: %s", split, error.cause)
+        _log.warning("split %r is not asked for, so its labels are ignored: %s", split, error.cause)
 
 
-def _with_functions(
-    reader: RowReader, groups: Groups, known: Columns, functions: tuple[UserFunction, ...]
+def _apply_to_split(
+    reader: RowReader, groups: Groups, stored: Columns, functions: tuple[UserFunction, ...]
 ) -> tuple[RowReader, Columns]:
     if not groups.total_rows:
-        return reader, known
-    changes, columns = changes_of(
-        functions, known, _samples(reader, groups), split=reader.split, rows=groups.total_rows
+        return reader, stored
+    changes, columns = examine_functions(
+        functions, stored, _samples(reader, groups), split=reader.split, rows=groups.total_rows
     )
     return dataclasses.replace(reader, changes=changes), columns
 
 
 def _samples(reader: RowReader, groups: Groups) -> Iterator[tuple[pa.Table, str]]:
-    """Rows from all along the split; and if the filters leave none of them, all rows, batch by batch."""
+    """Yield a sample of the split, then all rows, batch by batch, in case the filters leave none of the sample."""
     names = reader.types.names
     batches, num_bytes = [], 0
     for _, batch in reader.read(groups.pieces(_clusters(groups)), names):
@@ -127,75 +130,75 @@ def _samples(reader: RowReader, groups: Groups) -> Iterator[tuple[pa.Table, str]
     table = pa.Table.from_batches(batches)
     yield table, f"{table.num_rows} sampled rows of split {reader.split!r}"
     for first, batch in reader.read(groups.pieces([(0, groups.total_rows)]), names):
-        yield pa.Table.from_batches([batch]), place_of(first, batch.num_rows, split=reader.split)
+        yield pa.Table.from_batches([batch]), describe_rows(first, batch.num_rows, split=reader.split)
 
 
 def _clusters(groups: Groups) -> list[tuple[int, int]]:
-    """Short runs of rows in groups from all along the split: in fewer of them where groups are large."""
+    """Choose short row ranges in groups from all over the split; in fewer groups if these are large."""
     stored = int(groups.stored_bytes.sum())
     room = max(stored * _STORED_SHARE, _STORED_BYTES)
     count = int(np.clip(room * len(groups) // max(stored, 1), 1, min(_CLUSTERS, len(groups))))
     chosen = np.linspace(0, len(groups), count + 1).astype(int)[:-1]
-    found = []
+    ranges = []
     for index in chosen.tolist():
         start, stop = int(groups.ends[index] - groups.num_rows[index]), int(groups.ends[index])
         edges = np.linspace(start, stop, -(-_CLUSTERS // count) + 1).astype(int)
         ends = np.minimum(edges[:-1] + _CLUSTER_ROWS, edges[1:])
-        found += [(int(low), int(high)) for low, high in zip(edges[:-1], ends, strict=True) if low < high]
-    return found
+        ranges += [(int(low), int(high)) for low, high in zip(edges[:-1], ends, strict=True) if low < high]
+    return ranges
 
 
 class _Examined(NamedTuple):
-    """The columns after all functions, those of the source that are still what they were, and the rows left."""
+    """The schema after all functions, the stored columns that they left unchanged, and the number of rows left."""
 
     schema: pa.Schema
-    known: Mapping[str, Column]
+    unchanged: Mapping[str, Column]
     rows: int
 
 
 def _examine(
-    functions: Sequence[UserFunction], table: pa.Table, known: Mapping[str, Column], *, place: str
+    functions: Sequence[UserFunction], table: pa.Table, unchanged: Mapping[str, Column], *, where: str
 ) -> _Examined | None:
-    """What the functions make of some rows; None if they leave none of them.
+    """Apply the functions to some rows; None if they leave no row.
 
     Raises: SourceError as `call`, and if a function depends on the batch.
     """
     for function in functions:
-        result = call(function, table, place=place)
-        _require_same(function, table, result, place=place)
+        result = call(function, table, where=where)
+        _require_same(function, table, result, where=where)
         if isinstance(result, pa.Table):
-            known = {name: column for name, column in known.items() if _is_unchanged(name, table, result)}
+            unchanged = {name: column for name, column in unchanged.items() if _is_unchanged(name, table, result)}
             table = result
         else:
             table = table.filter(pa.array(result))
         if not table.num_rows:
             return None
-    return _Examined(table.schema, known, table.num_rows)
+    return _Examined(table.schema, unchanged, table.num_rows)
 
 
-def _require_same(function: UserFunction, table: pa.Table, whole: pa.Table | np.ndarray, *, place: str) -> None:
-    """Raises: SourceError if the function gives something else for halves of the rows than for all of them at once."""
+def _require_same(function: UserFunction, table: pa.Table, whole: pa.Table | np.ndarray, *, where: str) -> None:
+    """Raise SourceError if the function returns other values for two halves of the rows than for all rows at once."""
     half = table.num_rows // 2
     if not half:
         return
     parts = [
-        call(function, part, place=f"the {which} half of {place}")
+        call(function, part, where=f"the {which} half of {where}")
         for which, part in (("first", table.slice(0, half)), ("second", table.slice(half)))
     ]
-    differ = _differing(whole, parts, place=place) if isinstance(whole, pa.Table) else []
-    where = f", in {', '.join(map(repr, differ[:5]))}" if differ else ""
+    differ = _differing(whole, parts, where=where) if isinstance(whole, pa.Table) else []
+    columns = f", in {', '.join(map(repr, differ[:5]))}" if differ else ""
     if differ or (isinstance(whole, np.ndarray) and not np.array_equal(whole, np.concatenate(parts))):
         raise SourceError(
-            f"{function.option} depends on the batch: it gives other values for {place} at once than for two halves of "
-            f"them{where}",
-            remedy="let what it says of a row depend on that row alone: no random numbers, no sums over rows, nothing "
-            "remembered between calls",
+            f"{function.option} depends on the batch: it returns other values for {where} at once than for two halves "
+            f"of them{columns}",
+            remedy="let the result for a row depend on that row alone: no random numbers, no sums over rows, no state "
+            "kept between calls",
         )
 
 
-def _differing(whole: pa.Table, parts: Sequence[pa.Table], *, place: str) -> list[str]:
-    """The columns of which the parts have not the values of `whole`."""
-    joined = pa.Table.from_batches([conform(part, whole.schema, place=place) for part in parts])
+def _differing(whole: pa.Table, parts: Sequence[pa.Table], *, where: str) -> list[str]:
+    """Return the columns whose values differ between `whole` and its parts."""
+    joined = pa.Table.from_batches([conform(part, whole.schema, where=where) for part in parts])
     differ = [name for name in whole.column_names if not _are_equal(whole.column(name), joined.column(name))]
     return differ + sorted({name for part in parts for name in part.column_names}.difference(whole.column_names))
 
@@ -205,7 +208,7 @@ def _is_unchanged(name: str, before: pa.Table, after: pa.Table) -> bool:
 
 
 def _are_equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
-    """As values: NaN is equal to NaN, which it is not for Arrow, and it does not matter how values are encoded."""
+    """Compare values: NaN equals NaN, unlike in Arrow, and a dictionary equals its values."""
     if pa.types.is_dictionary(one.type):
         one, other = one.cast(one.type.value_type), other.cast(one.type.value_type)
     if one.equals(other):
@@ -214,27 +217,27 @@ def _are_equal(one: pa.ChunkedArray, other: pa.ChunkedArray) -> bool:
     return has_floats and repr(one.to_pylist()) == repr(other.to_pylist())
 
 
-def _columns(schema: pa.Schema, known: Mapping[str, Column]) -> Columns:
-    """What `datasets` says of the columns. Raises: SourceError for a type that it does not know."""
-    return Columns((field.name, known[field.name] if field.name in known else _column(field)) for field in schema)
+def _columns(schema: pa.Schema, unchanged: Mapping[str, Column]) -> Columns:
+    """Describe the columns of a schema. Raises: SourceError for a type that `datasets` does not support."""
+    return Columns((field.name, unchanged.get(field.name) or _column(field)) for field in schema)
 
 
 def _column(field: pa.Field) -> Column:
-    """Without the field's metadata, which may be of what a map has replaced."""
-    if not _has_name(field.type):
+    """Describe a changed column, ignoring the field's metadata, which may belong to what a map has replaced."""
+    if not _is_supported(field.type):
         raise SourceError(
-            f"the user's functions give column {field.name!r} as {field.type}, which `datasets` has no name for",
+            f"the user's functions return column {field.name!r} as {field.type}, which `datasets` does not support",
             remedy="cast it to text, numbers or lists of them, or drop it with table.drop_columns",
         )
     return columns_of(pa.schema([pa.field(field.name, field.type)]))[field.name]
 
 
-def _has_name(kind: pa.DataType) -> bool:
-    """Whether `datasets` has a name for a type, and so for all that it holds."""
+def _is_supported(kind: pa.DataType) -> bool:
+    """Whether `datasets` supports a type and all types in it."""
     if pa.types.is_dictionary(kind):
-        return _has_name(kind.value_type)
+        return _is_supported(kind.value_type)
     if pa.types.is_map(kind) or pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind):
         return False
     if isinstance(kind, pa.BaseExtensionType):
         return isinstance(kind, pa.JsonType)
-    return all(_has_name(kind.field(index).type) for index in range(kind.num_fields))
+    return all(_is_supported(kind.field(index).type) for index in range(kind.num_fields))

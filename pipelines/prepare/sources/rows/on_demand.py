@@ -1,11 +1,11 @@
-"""Rows of a finished dataset's source, of which only the files that are asked for are looked into.
+"""Reading rows of a finished dataset's source, opening only the files that have them.
 
     files of the split     a.jsonl.gz          b.jsonl                       c.parquet
-    stored as              ingested, 1 part    ingested, 3 parts             where it lies
+    stored as              ingested, 1 part    ingested, 3 parts             the file itself
     rows of each           1,000               700   720   690               12,000        from the plan
-    row 2,000                                               the third part of b, row 980 of the file
+    row 2,000                                               the second part of b, row 1,000 of the file
 
-What has to be ingested for that is ingested again, part by part, into a temporary folder.
+Parts that have to be ingested for that are ingested again into a temporary folder.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["RowsOnDemand"]
 
 
 class RowsOnDemand:
-    """The rows of split `source_split` of a source; `stored_rows` int64 [F] are those of each stored file, as planned.
+    """The rows of a split of the source; `stored_rows` int64 [F] is the planned number of rows of each stored file.
 
     Raises: FingerprintMismatchError if the source is now stored in another number of files.
     """
@@ -48,23 +48,26 @@ class RowsOnDemand:
             )
         self._rows = stored_rows
         self._ends = np.cumsum(stored_rows)
-        self._groups: dict[int, Groups] = {}
+        self._groups = [_unread(rows) for rows in stored_rows.tolist()]
+        self._opened: set[int] = set()
+        self._joined = Groups.joined(self._groups)
 
     @property
     def num_rows(self) -> int:
-        """Rows of the split."""
+        """The number of rows in the split."""
         return int(self._rows.sum())
 
     def pieces(self, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
-        """Where these rows are now. Raises: SourceError if they cannot be read; OutputError if they cannot be kept."""
-        for slot in np.unique(cover(self._ends, row_ranges).groups).tolist():
-            if slot not in self._groups:
+        """Return where the rows are stored now. Raises: SourceError if they cannot be read; OutputError."""
+        if new := set(cover(self._ends, row_ranges).groups.tolist()) - self._opened:
+            for slot in sorted(new):
                 self._groups[slot] = self._open(slot)
-        every = [self._groups.get(slot) or _unseen(int(rows)) for slot, rows in enumerate(self._rows)]
-        return Groups.joined(every).pieces(row_ranges)
+            self._opened |= new
+            self._joined = Groups.joined(self._groups)
+        return self._joined.pieces(row_ranges)
 
     def locate(self, row: int) -> tuple[DataFile, int]:
-        """The source's file that a row of the split is in, and its number there, from 0."""
+        """Return the source's file that has a row of the split, and the row's number in it, from 0."""
         slot = int(np.searchsorted(self._ends, row, "right"))
         file = self._slots[slot][0]
         first = next(at for at, (other, _) in enumerate(self._slots) if other is file)
@@ -79,9 +82,9 @@ class RowsOnDemand:
 
 
 def _slots(found: OpenedSource, source_split: str, *, folder: str) -> list[tuple[DataFile, IngestTask | None]]:
-    """The stored files of a split, in order: the source's own, or parts to be ingested."""
+    """Return the stored files of a split, in order: the source's own, or the ingest tasks of their parts."""
     by_number: dict[int, list[IngestTask]] = {}
-    for task in opening.tasks(found, [source_split], folder=folder):
+    for task in opening.ingest_tasks_of(found, [source_split], folder=folder):
         by_number.setdefault(task.number, []).append(task)
     return [
         (file, task)
@@ -90,8 +93,8 @@ def _slots(found: OpenedSource, source_split: str, *, folder: str) -> list[tuple
     ]
 
 
-def _unseen(rows: int) -> Groups:
-    """Stands for a stored file that nobody looks into."""
+def _unread(rows: int) -> Groups:
+    """Return one group that stands for a stored file that is not open."""
     one, none = np.array([rows], np.int64), np.zeros(1, np.int64)
     return Groups(
         files=(StoredFile(path="", format="ipc", size=0),),

@@ -1,8 +1,8 @@
-"""Opening a dataset: what is in it, and where its rows lie.
+"""Opening a dataset: its splits and columns first, then where its rows are stored.
 
-find      splits and files, and the types of their columns: from footers, the files' heads, a dataset card
-locate    row groups of Parquet where they are; of everything else, and of Parquet in huge row groups, the ingested
-          copy, whose missing parts the caller makes wherever its workers are
+open_source    splits and files, and the types of their columns, from footers, heads of files, or a dataset card
+locate_rows    Parquet row groups of the source's own files; for other kinds, and for huge row groups, record batches of
+               the ingested copy, whose missing parts the caller makes, wherever its workers are
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from pipelines.prepare.sources.splits import resolve
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_access
 
-__all__ = ["Ingest", "OpenedSource", "find", "locate", "tasks"]
+__all__ = ["Ingest", "OpenedSource", "ingest_tasks_of", "locate_rows", "open_source"]
 
-# Makes the ingested files of some tasks, or raises.
+# Runs ingest tasks, or raises.
 Ingest = Callable[[Sequence[IngestTask]], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OpenedSource:
-    """A dataset before its rows are located: its files, the columns of each split, the footers of Parquet files by
-    path, the addresses with credentials by those without, and copies where workers reach them, by the path of the file.
+    """A dataset before its rows are located.
+
+    `columns` by split; `footers` of Parquet files by path; `addresses` with credentials by those without; `copies` that
+    workers can read, by the path of the file.
     """
 
     listing: SourceListing
@@ -44,18 +46,18 @@ class OpenedSource:
     copies: Mapping[str, DataFile] = dataclasses.field(default_factory=dict)
 
     def types(self, split: str) -> pa.Schema:
-        """The columns of a split as they are read."""
+        """Return the columns of a split as they are read."""
         return self.columns[split].arrow_schema
 
     def is_in_place(self, file: DataFile) -> bool:
-        """Whether its rows are read where they lie."""
+        """Whether the file's rows are read from the file itself, without ingest."""
         return file.path in self.footers and footers.is_in_place(self.footers[file.path])
 
 
-def find(config: SourceConfig, *, columns: Collection[str] | None) -> OpenedSource:
-    """Looks at the dataset. `columns` are those that will be read, None for all of them.
+def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> OpenedSource:
+    """List the dataset's files and find its columns; `columns` are those that will be read, None for all.
 
-    Raises: SourceError if it is not there, or cannot be read; ColumnError for a header line that cannot be used.
+    Raises: SourceError if it does not exist, or cannot be read; ColumnError for a header line that cannot be used.
     """
     listing = resolve.resolve(config)
     files = [file for split in listing.splits.values() for file in split]
@@ -78,29 +80,29 @@ def find(config: SourceConfig, *, columns: Collection[str] | None) -> OpenedSour
     return OpenedSource(listing=listing, columns=described, footers=by_path, addresses=addresses)
 
 
-def tasks(
-    found: OpenedSource, splits: Collection[str], *, folder: str, inside: str | None = None
+def ingest_tasks_of(
+    source: OpenedSource, splits: Collection[str], *, folder: str, inside: str | None = None
 ) -> tuple[IngestTask, ...]:
-    """What has to be ingested of some splits, whether or not that has been done."""
-    wanted = [name for name in found.listing.splits if name in splits]
-    in_place = {file.path for name in wanted for file in found.listing.splits[name] if found.is_in_place(file)}
+    """Return the ingest tasks of some splits, including those already done."""
+    wanted = [name for name in source.listing.splits if name in splits]
+    in_place = {file.path for name in wanted for file in source.listing.splits[name] if source.is_in_place(file)}
     return tuple(
         task
         for name in wanted
         for task in ingest_tasks.tasks_of(
-            {name: found.listing.splits[name]},
-            found.types(name),
+            {name: source.listing.splits[name]},
+            source.types(name),
             folder=folder,
             in_place=in_place,
-            copies=found.copies,
-            addresses=found.addresses,
+            copies=source.copies,
+            addresses=source.addresses,
             inside=inside,
         )
     )
 
 
-def locate(
-    found: OpenedSource,
+def locate_rows(
+    source: OpenedSource,
     splits: Collection[str],
     *,
     folder: str,
@@ -108,14 +110,14 @@ def locate(
     columns: Collection[str] | None,
     run: Ingest,
 ) -> dict[str, Groups]:
-    """Where the rows of some splits lie, by split; what is not ingested yet `run` has to ingest into `folder`.
+    """Return the groups of rows of some splits, by split, after `run` has ingested into `folder` what is missing there.
 
-    Raises: SourceError if rows cannot be read, or a Parquet file does not have the columns of its split; OutputError if
-        the copy cannot be written.
+    Raises: SourceError if rows cannot be read, or a Parquet file lacks columns of its split; OutputError if the copy
+        cannot be written.
     """
-    if found.footers:
-        _require_columns(found, splits, columns)
-    wanted = tasks(found, splits, folder=folder, inside=inside)
+    if source.footers:
+        _require_columns(source, splits, columns)
+    wanted = ingest_tasks_of(source, splits, folder=folder, inside=inside)
     receipts = _receipts(wanted, run=run)
     by_file: dict[tuple[str, int], list[IngestReceipt]] = {}
     for task, receipt in zip(wanted, receipts, strict=True):
@@ -123,23 +125,23 @@ def locate(
     return {
         name: Groups.joined(
             [
-                footers.in_place_groups(found.copies.get(file.path, file), found.footers[file.path])
-                if found.is_in_place(file)
-                else groups_of(by_file[name, number], list(columns or found.types(name).names))
+                footers.in_place_groups(source.copies.get(file.path, file), source.footers[file.path])
+                if source.is_in_place(file)
+                else groups_of(by_file[name, number], list(columns or source.types(name).names))
                 for number, file in enumerate(files)
             ]
         )
-        for name, files in found.listing.splits.items()
+        for name, files in source.listing.splits.items()
         if name in splits
     }
 
 
-def _require_columns(found: OpenedSource, splits: Collection[str], columns: Collection[str] | None) -> None:
-    """Checks every footer, so that it is the launcher that names a file with other columns. Raises: SourceError."""
+def _require_columns(source: OpenedSource, splits: Collection[str], columns: Collection[str] | None) -> None:
+    """Check the columns in every footer on the launcher, before workers read rows. Raises: SourceError."""
     for name in splits:
-        files = found.listing.splits[name]
-        types = pa.schema([field for field in found.types(name) if columns is None or field.name in columns])
-        footers.require_columns(files, [found.footers[file.path] for file in files], types)
+        files = source.listing.splits[name]
+        types = pa.schema([field for field in source.types(name) if columns is None or field.name in columns])
+        footers.require_columns(files, [source.footers[file.path] for file in files], types)
 
 
 def _receipts(wanted: Sequence[IngestTask], *, run: Ingest) -> list[IngestReceipt]:
@@ -150,8 +152,8 @@ def _receipts(wanted: Sequence[IngestTask], *, run: Ingest) -> list[IngestReceip
         found = find_receipts(wanted)
     if gone := [task for task, receipt in zip(wanted, found, strict=True) if receipt is None]:
         raise OutputError(
-            f"{gone[0].path}: not there, though {gone[0].shown} was ingested",
-            remedy="workers on other machines need an --output that they share with this one, such as gs://; else run "
+            f"{gone[0].path}: missing, though {gone[0].shown} was ingested",
+            remedy="if workers are on other machines, choose an --output that all can reach, such as gs://; else run "
             "the same command again",
         )
     return [receipt for receipt in found if receipt is not None]

@@ -1,12 +1,12 @@
-"""How the rows of a split become what a job sees: read where they lie, then taken through the user's own steps.
+"""Reading the rows of a split as a job sees them: stored rows, after user functions and hold-out.
 
-    pieces ──► rows as stored, with the types of the split ──► the user's functions ──► hold-out ──► batches
+    pieces ──► stored rows with the types of the split ──► user functions ──► hold-out ──► batches
 
     as stored    0 'Good.<br />'   1 'ok'   2 'Fine.<br />'
     changed      0 'Good. '        1 null   2 'Fine. '           and row 1 is marked as filtered
 
-Rows keep their numbers. Functions are given all columns, since they may look at any. A `RowReader` is small, and
-travels to workers in the job; the launcher's `SplitSource` adds where all rows lie.
+Rows keep their numbers. User functions get all columns, since they may use any. A `RowReader` is small, and travels to
+workers in the job; the launcher's `SplitSource` adds where all rows are stored.
 """
 
 from __future__ import annotations
@@ -21,116 +21,122 @@ import pyarrow as pa
 
 from pipelines.prepare.sources.formats.features import Columns
 from pipelines.prepare.sources.formats.groups import Groups, Pieces
-from pipelines.prepare.sources.rows import stored_rows, user_functions
-from pipelines.prepare.sources.rows.left_out import CODES, marked
-from pipelines.prepare.sources.rows.sides import Side
+from pipelines.prepare.sources.rows import function_calls, stored_rows
+from pipelines.prepare.sources.rows.hash_filter import HashFilter
+from pipelines.prepare.sources.rows.left_out import CODES, with_codes
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import SourceError
 from tfrecord_io.format.ledger import FILTERED
 
-__all__ = ["RowChanges", "RowReader", "Source", "SplitSource", "conform", "place_of"]
+__all__ = ["RowChanges", "RowReader", "Source", "SplitSource", "conform", "describe_rows"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowChanges:
-    """Functions that give columns of the types in `schema`, and leave about a `share` of the rows, over 0, up to 1."""
+    """User functions that return the columns of `schema`, and leave about a `share` of the rows, above 0, up to 1."""
 
     functions: tuple[UserFunction, ...]
     schema: pa.Schema
     share: float
 
-    def apply(self, batch: pa.RecordBatch, columns: Sequence[str], *, place: str) -> tuple[pa.RecordBatch, np.ndarray]:
-        """The `columns` of the rows behind the functions, and which of them a filter has left out, bool [n]. `place`
-        names the rows.
+    def apply(self, batch: pa.RecordBatch, columns: Sequence[str], *, where: str) -> tuple[pa.RecordBatch, np.ndarray]:
+        """Apply the functions; return the `columns` of all n rows, and which rows a filter has left out, bool [n].
 
-        Raises: SourceError if a function fails, or gives a column with another type than `schema` has.
+        `where` names the rows in messages.
+
+        Raises: SourceError if a function fails, or returns a column of another type than `schema` has.
         """
-        table, kept = user_functions.run(self.functions, pa.Table.from_batches([batch]), place=place)
+        table, kept = function_calls.run(self.functions, pa.Table.from_batches([batch]), where=where)
         wanted = pa.schema([self.schema.field(name) for name in columns])
         filtered = np.ones(batch.num_rows, bool)
         filtered[kept] = False
         if not filtered.any():
-            return conform(table, wanted, place=place), filtered
-        # Row i of the batch is row [number of rows kept before it] of what is left.
+            return conform(table, wanted, where=where), filtered
+        # A kept row of the batch is found among the rows left at the number of kept rows before it.
         indices = pa.array(np.cumsum(~filtered) - 1, mask=filtered)
-        left = conform(table, wanted, place=place) if len(kept) else wanted.empty_table().combine_chunks()
-        arrays = [_one(left.column(name)).take(indices) for name in columns]
+        left = conform(table, wanted, where=where) if len(kept) else wanted.empty_table().combine_chunks()
+        arrays = [_one_chunk(left.column(name)).take(indices) for name in columns]
         return pa.RecordBatch.from_arrays(arrays, schema=wanted), filtered
 
 
-def conform(table: pa.Table, schema: pa.Schema, *, place: str) -> pa.RecordBatch:
-    """The columns of `schema` in one batch. Where there was nothing but nulls to tell a type from, it is that of
-    `schema`; a dictionary becomes its values. Raises: SourceError if a column is missing, or has another type.
+def conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatch:
+    """Return the columns of `schema` as one batch.
+
+    A column with nulls only gets the type of `schema`, and a dictionary becomes its values.
+
+    Raises: SourceError if a column is missing, or has another type.
     """
     arrays = []
     for field in schema:
         if field.name not in table.column_names:
             raise SourceError(
-                f"the user's functions give no column {field.name!r} for {place}, but did for others",
-                remedy="return the same columns for whatever rows there are",
+                f"the user's functions return no column {field.name!r} for {where}, but did for other rows",
+                remedy="return the same columns for all rows",
             )
         column = table.column(field.name)
         if column.type != field.type:
-            column = _cast(column, field, place=place)
-        arrays.append(_one(column))
+            column = _cast(column, field, where=where)
+        arrays.append(_one_chunk(column))
     return pa.RecordBatch.from_arrays(arrays, names=schema.names)
 
 
-def place_of(first: int, count: int, *, split: str) -> str:
-    """Rows in words."""
+def describe_rows(first: int, count: int, *, split: str) -> str:
+    """Name `count` rows of a split from row `first` on, for messages."""
     return f"rows {first} to {first + count - 1} of split {split!r}" if count > 1 else f"row {first} of split {split!r}"
 
 
-def _cast(column: pa.ChunkedArray, field: pa.Field, *, place: str) -> pa.ChunkedArray:
+def _cast(column: pa.ChunkedArray, field: pa.Field, *, where: str) -> pa.ChunkedArray:
     if "null" in str(column.type) or pa.types.is_dictionary(column.type):  # null, list<item: null>
-        # What cannot be cast is refused below, as any other type is.
+        # A failed cast is refused below like any other type.
         with contextlib.suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
             return column.cast(field.type)
     raise SourceError(
-        f"the user's functions give column {field.name!r} as {column.type} for {place}, and as {field.type} for others",
-        remedy="say which type is meant, as in pyarrow.array(values, pyarrow.string())",
+        f"the user's functions return column {field.name!r} as {column.type} for {where}, and as {field.type} for "
+        "other rows",
+        remedy="give the array a type, as in pyarrow.array(values, pyarrow.string())",
     )
 
 
-def _one(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+def _one_chunk(column: pa.ChunkedArray | pa.Array) -> pa.Array:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    # Of one chunk some versions of pyarrow give a chunked array again.
+    # Some versions of pyarrow return a chunked array for a single chunk.
     return whole.chunk(0) if isinstance(whole, pa.ChunkedArray) else whole
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RowReader:
-    """Reads rows of one split. `split` is its name in messages, `types` the columns of the source as they are stored.
+    """Reads rows of one split. `split` is its name in messages, `types` the stored columns.
 
-    Rows go through the user's `changes`, and those that are not on this `side` of a hold-out are marked (see
-    `left_out`). `addresses` gives the address with credentials of a file by the one without; it is filled in the
-    launcher's own process only, and never leaves it.
+    Rows go through the user's `changes`, and those that `hold_out` leaves to other splits are marked (see `left_out`).
+    `addresses` maps a file's address without credentials to the one with them; it is filled only in the launcher's own
+    process, and never leaves it.
     """
 
     split: str
     types: pa.Schema
     changes: RowChanges | None = None
-    side: Side | None = None
+    hold_out: HashFilter | None = None
     addresses: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns that `read` can give."""
+        """The columns that `read` can return."""
         return self.types if self.changes is None else self.changes.schema
 
     @property
     def share(self) -> float:
-        """About how many of the rows are not left out on purpose, over 0 and up to 1."""
-        return (self.changes.share if self.changes else 1.0) * (self.side.share if self.side else 1.0)
+        """About the share of rows that are not left out on purpose, above 0, up to 1."""
+        return (self.changes.share if self.changes else 1.0) * (self.hold_out.share if self.hold_out else 1.0)
 
     def read(self, pieces: Pieces, columns: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yields (number of the first row, record batch with `columns`), in the order of the pieces. Rows that are left
-        out on purpose keep their numbers, and are marked.
+        """Yield (number of the first row, record batch with `columns`) for each piece, in order.
 
-        Raises: SourceError if a file is gone, has changed since the plan, or cannot be decoded, and if one of the
-            user's functions fails.
+        Rows that are left out on purpose stay in the batch, and are marked.
+
+        Raises: SourceError if a file is gone, has changed since the plan, or cannot be decoded, or a user function
+            fails.
         """
-        hashed = self.side.columns if self.side else ()
+        hashed = self.hold_out.columns if self.hold_out else ()
         wanted = list(dict.fromkeys([*columns, *hashed]))
         stored = wanted if self.changes is None else self.types.names
         for first, batch in stored_rows.read(pieces, stored, types=self.types, addresses=self.addresses):
@@ -139,16 +145,16 @@ class RowReader:
     def _marked(
         self, first: int, batch: pa.RecordBatch, columns: Sequence[str], wanted: Sequence[str]
     ) -> pa.RecordBatch:
-        if self.changes is None and self.side is None:
+        if self.changes is None and self.hold_out is None:
             return batch
         codes = np.zeros(batch.num_rows, np.int8)
         if self.changes is not None:
-            place = place_of(first, batch.num_rows, split=self.split)
-            batch, filtered = self.changes.apply(batch, wanted, place=place)
+            where = describe_rows(first, batch.num_rows, split=self.split)
+            batch, filtered = self.changes.apply(batch, wanted, where=where)
             codes[filtered] = CODES[FILTERED]
-        if self.side is not None:
-            codes = np.where(codes == 0, self.side.codes(batch), codes)
-        return marked(batch.select(list(columns)), codes)
+        if self.hold_out is not None:
+            codes = np.where(codes == 0, self.hold_out.codes(batch), codes)
+        return with_codes(batch.select(list(columns)), codes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -165,20 +171,22 @@ class SplitSource:
 
     @property
     def num_rows(self) -> int:
-        """Rows in all ranges."""
+        """The number of rows in all ranges."""
         return sum(stop - start for start, stop in self.ranges)
 
     def read(
         self, row_ranges: Sequence[tuple[int, int]], columns: Sequence[str]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yields (number of the first row, record batch) for the [start, stop) row ranges, in their order."""
+        """Yield (number of the first row, record batch) for [start, stop) row ranges, in their order."""
         return self.reader.read(self.groups.pieces(row_ranges), columns)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Source:
-    """A dataset with its rows. `splits` are those of the output; `all_splits` are the source's own, whole, and
-    `columns` what is in each of these. `identity` is what the fingerprint and the manifest say of it.
+    """A dataset with its rows.
+
+    `splits` are those of the output, `all_splits` the whole splits of the source, and `columns` those of each source
+    split. `identity` describes the source in the fingerprint and the manifest.
     """
 
     splits: Mapping[str, SplitSource]
@@ -188,9 +196,9 @@ class Source:
 
     @property
     def kind(self) -> str:
-        """What its files are, or `hub`."""
+        """The kind of the source's files, `save_to_disk`, or `hub`."""
         return str(self.identity["kind"])
 
     def columns_of(self, split: SplitSource) -> Columns:
-        """The columns of one of its splits."""
+        """The columns of one of the output's splits."""
         return self.columns[split.source_split]

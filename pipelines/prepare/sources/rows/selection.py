@@ -1,6 +1,6 @@
-"""Which rows of which split the user asked for, each choice under the name that it has in the output.
+"""Selecting rows of the source's splits by --split and --limit, under the names of the output's splits.
 
-    source              asked for                            output
+    source              options                              output
     train  1,000 rows   --split train                        train       train [0, 1000)
     test     100        --split 'a=train[:50%]'              a           train [0, 500)
                         --split 'b=train[50%:]'              b           train [500, 1000)
@@ -23,7 +23,7 @@ from pipelines.prepare.sources.formats.groups import Groups
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from tfrecord_io.errors import SourceError, SplitNotFoundError
 
-__all__ = ["Selected", "choose", "needed", "select", "selected"]
+__all__ = ["SelectedSplit", "needed_source_splits", "select_ranges", "select_splits", "split_sources"]
 
 Range = tuple[int, int]
 
@@ -31,55 +31,55 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Selected:
-    """Rows of the source's split `source_split`, [start, stop) ranges in the order asked for, as split `name`."""
+class SelectedSplit:
+    """Split `name` of the output: [start, stop) row ranges of a split of the source, in the order asked for."""
 
     name: str
     source_split: str
     ranges: tuple[Range, ...]
 
 
-def needed(config: SourceConfig, names: Sequence[str]) -> tuple[str, ...]:
-    """Those of the source's splits that rows are taken from, before anything is known of their rows.
+def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[str, ...]:
+    """Return which of the source's splits the options name, before their numbers of rows are known.
 
-    Raises: SplitNotFoundError if another split is asked for.
+    Raises: SplitNotFoundError if an option names a split that does not exist.
     """
     if not config.splits:
         return tuple(names)
     return tuple(dict.fromkeys(_source_split(option.spec, names) for option in map(SplitOption.parse, config.splits)))
 
 
-def choose(
+def select_splits(
     config: SourceConfig, groups: Mapping[str, Groups], readers: Mapping[str, RowReader]
 ) -> dict[str, SplitSource]:
-    """The splits of the output: those asked for, or all that have rows. A `limit` is of each of them.
+    """Return the splits of the output: those asked for, or all that have rows, each cut at `limit` rows.
 
-    Raises: SplitNotFoundError if a split is not there, a slice has no rows, or two slices have the same name;
+    Raises: SplitNotFoundError if a split does not exist, a slice has no rows, or two slices have the same name;
         SourceError if there are no rows at all.
     """
-    chosen = selected(config, {name: each.total_rows for name, each in groups.items()})
+    chosen = select_ranges(config, {name: each.total_rows for name, each in groups.items()})
     _warn_of_overlaps(tuple(chosen.values()))
-    return select(tuple(chosen.values()), groups, readers)
+    return split_sources(tuple(chosen.values()), groups, readers)
 
 
-def selected(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, Selected]:
-    """The rows of each split of the output, from the rows that the source's splits have. Raises: as `choose`."""
+def select_ranges(config: SourceConfig, lengths: Mapping[str, int]) -> dict[str, SelectedSplit]:
+    """Return the row ranges of each split; `lengths` are the source splits' rows. Raises: as `select_splits`."""
     options = [SplitOption.parse(text) for text in config.splits or _with_rows(lengths, dataset=config.dataset)]
-    chosen: dict[str, Selected] = {}
+    chosen: dict[str, SelectedSplit] = {}
     for option in options:
-        found = _selected(option, lengths)
-        if found.name in chosen:
-            raise _given_twice(option, found)
-        chosen[found.name] = found
+        selected = _selected(option, lengths)
+        if selected.name in chosen:
+            raise _given_twice(option, selected)
+        chosen[selected.name] = selected
     if config.limit is not None:
         chosen = {name: _first_rows(each, config.limit) for name, each in chosen.items()}
     return chosen
 
 
-def select(
-    chosen: Sequence[Selected], groups: Mapping[str, Groups], readers: Mapping[str, RowReader]
+def split_sources(
+    chosen: Sequence[SelectedSplit], groups: Mapping[str, Groups], readers: Mapping[str, RowReader]
 ) -> dict[str, SplitSource]:
-    """The splits with these rows, which are all there."""
+    """Return the selected splits with the groups and readers of their rows."""
     return {
         each.name: SplitSource(
             name=each.name,
@@ -101,7 +101,7 @@ def _with_rows(lengths: Mapping[str, int], *, dataset: str) -> tuple[str, ...]:
     return filled
 
 
-def _selected(option: SplitOption, lengths: Mapping[str, int]) -> Selected:
+def _selected(option: SplitOption, lengths: Mapping[str, int]) -> SelectedSplit:
     source_split = _source_split(option.spec, tuple(lengths))
     try:
         ranges = (
@@ -118,11 +118,11 @@ def _selected(option: SplitOption, lengths: Mapping[str, int]) -> Selected:
             f"--split {option.spec!r} has no rows, expected at least one",
             remedy="choose another split or another slice",
         )
-    return Selected(name=option.name or source_split, source_split=source_split, ranges=tuple(ranges))
+    return SelectedSplit(name=option.name or source_split, source_split=source_split, ranges=tuple(ranges))
 
 
 def _source_split(spec: str, names: Sequence[str]) -> str:
-    if spec in names:  # a split may have a name that no slice can be written of, such as `my-split`
+    if spec in names:  # split names such as `my-split` do not fit the syntax of slices
         return spec
     try:
         source_splits = split_slices.splits_of(spec)
@@ -142,10 +142,10 @@ def _remedy(spec: str, names: Sequence[str]) -> str:
     if "," in spec and set(spec.split(",")) <= set(names):
         return f"give each by itself: {' '.join(f'--split {name}' for name in spec.split(','))}"
     near = suggestion(spec.partition("[")[0], sorted(names))
-    return f"{near}choose among {', '.join(sorted(names))}, sliced as in 'train[:1%]' where wanted"
+    return f"{near}choose among {', '.join(sorted(names))}, or a slice of one such as 'train[:1%]'"
 
 
-def _given_twice(option: SplitOption, found: Selected) -> SplitNotFoundError:
+def _given_twice(option: SplitOption, found: SelectedSplit) -> SplitNotFoundError:
     join = f"join the parts with a plus sign, as in --split '{found.source_split}[:10%]+{found.source_split}[90%:]'"
     if option.name is not None:
         return SplitNotFoundError(
@@ -159,7 +159,7 @@ def _given_twice(option: SplitOption, found: Selected) -> SplitNotFoundError:
     )
 
 
-def _warn_of_overlaps(chosen: Sequence[Selected]) -> None:
+def _warn_of_overlaps(chosen: Sequence[SelectedSplit]) -> None:
     for one, other in itertools.combinations(chosen, 2):
         rows = _in_both(one.ranges, other.ranges) if one.source_split == other.source_split else 0
         if rows:
@@ -174,7 +174,7 @@ def _warn_of_overlaps(chosen: Sequence[Selected]) -> None:
 
 
 def _in_both(ones: Sequence[Range], others: Sequence[Range]) -> int:
-    """Rows of the source that are in both, each counted once."""
+    """Count the rows that are in both; repeated rows count once."""
     shared = {
         (max(one[0], other[0]), min(one[1], other[1]))
         for one in ones
@@ -188,7 +188,7 @@ def _in_both(ones: Sequence[Range], others: Sequence[Range]) -> int:
     return total
 
 
-def _first_rows(selected: Selected, limit: int) -> Selected:
+def _first_rows(selected: SelectedSplit, limit: int) -> SelectedSplit:
     kept: list[Range] = []
     for start, stop in selected.ranges:
         if limit <= 0:

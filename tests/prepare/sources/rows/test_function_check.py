@@ -19,8 +19,8 @@ from pipelines.prepare.options.config import FunctionKind
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
 from pipelines.prepare.sources.formats.features import Columns
 from pipelines.prepare.sources.rows import function_check
-from pipelines.prepare.sources.rows.function_check import Changed, with_functions
-from pipelines.prepare.sources.rows.left_out import CODES, codes_of, staying, without_codes
+from pipelines.prepare.sources.rows.function_check import ChangedSplits, apply_functions
+from pipelines.prepare.sources.rows.left_out import CODES, codes_of, kept_rows, without_codes
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tests.prepare.sources.rows.test_user_functions import HEAD, UPPER, find, one, refused, write
@@ -36,8 +36,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def changed(stored: Stored, found: Sequence[UserFunction], *, asked: Sequence[str] = ("train",)) -> Changed:
-    return with_functions(stored.readers, stored.groups, stored.columns, found, asked=asked)
+def changed(stored: Stored, found: Sequence[UserFunction], *, requested: Sequence[str] = ("train",)) -> ChangedSplits:
+    return apply_functions(stored.readers, stored.groups, stored.columns, found, requested=requested)
 
 
 def opened(
@@ -77,7 +77,7 @@ class TestReading:
         assert texts == [f"ROW {index}" if value else None for index, value in enumerate(keep)]
         assert list(itertools.chain.from_iterable(map(filtered, batches))) == [not value for value in keep]
         assert {name for batch in batches for name in without_codes(batch).schema.names} == {"text"}
-        assert [text for batch in batches for text in staying(batch).column("text").to_pylist()] == list(
+        assert [text for batch in batches for text in kept_rows(batch).column("text").to_pylist()] == list(
             filter(None, texts)
         )
 
@@ -127,7 +127,9 @@ class TestReading:
         body = "def f(t):\n    kind = pa.int64() if t['n'][0].as_py() < 950 else pa.float64()\n"
         write(f"{HEAD}{body}    return pa.table({{'x': t['n'].cast(kind)}})\n")
         split, _ = opened(folder, [{"n": index} for index in range(1000)], find(("map", "clean:f")))
-        with refused(SourceError, "column 'x' as double for rows 950 to 959 of split 'train', and as int64 for others"):
+        with refused(
+            SourceError, "column 'x' as double for rows 950 to 959 of split 'train', and as int64 for other rows"
+        ):
             rows_of(split, ["x"], [(950, 960)])
 
     def test_a_column_that_is_missing_in_some_rows_is_refused(self, folder: Path) -> None:
@@ -183,7 +185,7 @@ class TestClasses:
         assert changed(stored, found).readers.keys() == {"train"}
         assert "'test' is not asked for" in caplog.text
         with refused(SourceError, "raised KeyError", "of split 'test'"):
-            changed(stored, found, asked=("train", "test"))
+            changed(stored, found, requested=("train", "test"))
 
 
 ROWS = [{"text": f"row {index % 70}", "n": index, "x": None if index % 5 else float("nan")} for index in range(200)]
@@ -212,7 +214,7 @@ class TestDependence:
     @pytest.mark.parametrize("name", DEPENDENT)
     def test_a_function_that_depends_on_the_batch_is_refused(self, folder: Path, name: str) -> None:
         step = one(*DEPENDENT[name])
-        with pytest.raises(SourceError, match=r"depends on the batch|for others"):
+        with pytest.raises(SourceError, match=r"depends on the batch|for other rows"):
             opened(folder, ROWS, [step])
 
     def test_the_column_and_the_function_are_named(self, folder: Path) -> None:

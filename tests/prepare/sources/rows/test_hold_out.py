@@ -19,10 +19,10 @@ from pipelines.prepare.options.split_options import HoldOutOption
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
 from pipelines.prepare.sources.columns.rejected import told_apart
 from pipelines.prepare.sources.rows import hold_out, selection
+from pipelines.prepare.sources.rows.hash_filter import HASHES
 from pipelines.prepare.sources.rows.hold_out import HoldOut
-from pipelines.prepare.sources.rows.left_out import codes_of, staying, without_codes
+from pipelines.prepare.sources.rows.left_out import codes_of, kept_rows, without_codes
 from pipelines.prepare.sources.rows.reading import SplitSource
-from pipelines.prepare.sources.rows.sides import HASHES
 from tests.prepare.sources.rows.test_function_check import folder
 from tests.prepare.sources.rows.test_user_functions import find, refused, write
 from tests.prepare.sources.stored import rows_of, store
@@ -45,13 +45,13 @@ def divided(
     """The splits of a build with these --hold-out and --split."""
     config = SourceConfig(dataset="data", splits=splits, hold_out=wanted)
     stored = store(folder, train=rows, **options)
-    chosen = selection.choose(config, stored.groups, stored.readers)
+    chosen = selection.select_splits(config, stored.groups, stored.readers)
     held = hold_out.resolve(config.hold_outs, chosen)
     return hold_out.divide(chosen, held, columns=("text",), seed=seed)
 
 
 def numbers(split: SplitSource) -> list[int]:
-    return [n for batch in rows_of(split, ["n"]) for n in staying(batch).column("n").to_pylist()]
+    return [n for batch in rows_of(split, ["n"]) for n in kept_rows(batch).column("n").to_pylist()]
 
 
 def counted(split: SplitSource) -> dict[str, int]:
@@ -200,12 +200,12 @@ class TestWithFunctions:
         assert found["validation"].reader.share == pytest.approx(0.15, abs=0.05)
 
     def _divided(self, folder: Path, function: Any) -> dict[str, SplitSource]:
-        from pipelines.prepare.sources.rows.function_check import with_functions
+        from pipelines.prepare.sources.rows.function_check import apply_functions
 
         stored = store(folder, train=ROWS)
-        changed = with_functions(stored.readers, stored.groups, stored.columns, find(function), asked=("train",))
+        changed = apply_functions(stored.readers, stored.groups, stored.columns, find(function), requested=("train",))
         config = SourceConfig(dataset="data", hold_out="validation=30%")
-        chosen = selection.choose(config, stored.groups, changed.readers)
+        chosen = selection.select_splits(config, stored.groups, changed.readers)
         return hold_out.divide(chosen, hold_out.resolve(config.hold_outs, chosen), columns=("text",), seed=0)
 
 
@@ -237,7 +237,7 @@ class TestOptions:
             SourceConfig(dataset="data", hold_out=text)
 
     def test_one_name_twice(self) -> None:
-        with refused(ConfigError, "--hold-out is given twice for split 'v'"):
+        with refused(ConfigError, "--hold-out names the new split 'v' twice"):
             SourceConfig(dataset="data", hold_out=("v=1%", "v=extra:1%"))
 
     @pytest.mark.parametrize(
@@ -245,9 +245,14 @@ class TestOptions:
         [
             (("train=1%",), (), ConfigError, "--hold-out train=1%: there is a split 'train' already"),
             (("v=dev:1%",), (), SplitNotFoundError, "--hold-out v=dev:1%: no split 'dev' is made here"),
-            (("v=2000",), (), ConfigError, "--hold-out v=2000: split 'train' has 2,000 rows, expected fewer"),
+            (("v=2000",), (), ConfigError, "--hold-out v=2000: split 'train' has only 2,000 rows"),
             (("v=60%", "w=40%"), (), ConfigError, "--hold-out w=40%: no row of split 'train' would be left"),
-            (("v=1%",), ("a=train[:9]", "b=train[9:]"), SplitNotFoundError, "the splits a, b, of which none is train"),
+            (
+                ("v=1%",),
+                ("a=train[:9]", "b=train[9:]"),
+                SplitNotFoundError,
+                "the splits are a, b, and none of them is train",
+            ),
         ],
     )
     def test_what_the_splits_do_not_allow(
@@ -266,7 +271,7 @@ class TestOptions:
     def test_the_manifest_says_which_hashes(self, folder: Path) -> None:
         config = SourceConfig(dataset="data", hold_out=("v=25%", "t=50%"))
         stored = store(folder, train=ROWS)
-        chosen = selection.choose(config, stored.groups, stored.readers)
+        chosen = selection.select_splits(config, stored.groups, stored.readers)
         held = hold_out.resolve(config.hold_outs, chosen)
         assert [each.to_json() for each in held] == [
             {"split": "v", "of": "train", "hashes": [0, HASHES // 4]},

@@ -195,17 +195,19 @@ def test_a_file_in_utf_16_is_not_taken_for_latin_1(tmp_path: Path) -> None:
 def test_a_parquet_file_of_other_types_is_refused_before_a_row_is_read(tmp_path: Path) -> None:
     pq.write_table(pa.table({"text": ["a"], "n": [1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"text": [1], "n": ["x"]}), tmp_path / "b.parquet")
-    found = opening.find(SourceConfig(dataset=str(tmp_path)), columns=("text",))
+    found = opening.open_source(SourceConfig(dataset=str(tmp_path)), columns=("text",))
     with pytest.raises(SourceError, match=r"b\.parquet: column 'text' holds int64, expected string"):
-        opening.locate(found, ["train"], folder=str(tmp_path / "rows"), inside=None, columns=("text",), run=_not_run)
+        opening.locate_rows(
+            found, ["train"], folder=str(tmp_path / "rows"), inside=None, columns=("text",), run=_not_run
+        )
 
 
 def test_a_name_that_a_header_has_twice_is_refused_if_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("text,n,n\na,1,2\n")
     config = SourceConfig(dataset=str(tmp_path))
-    assert opening.find(config, columns=("text",))
+    assert opening.open_source(config, columns=("text",))
     with pytest.raises(ColumnError, match="several columns 'n'"):
-        opening.find(config, columns=("text", "n"))
+        opening.open_source(config, columns=("text", "n"))
 
 
 def test_what_travels_to_a_worker_of_a_split_is_small(tmp_path: Path) -> None:

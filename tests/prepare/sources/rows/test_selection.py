@@ -36,7 +36,7 @@ def choose(lengths: Mapping[str, int], *splits: str, limit: int | None = None) -
     config = SourceConfig(dataset="data", splits=splits, limit=limit)
     groups = {name: grouped(rows) for name, rows in lengths.items()}
     readers = {name: RowReader(split=name, types=SCHEMA) for name in lengths}
-    return selection.choose(config, groups, readers)
+    return selection.select_splits(config, groups, readers)
 
 
 def ranges(chosen: Mapping[str, SplitSource]) -> dict[str, tuple[str, tuple[tuple[int, int], ...]]]:
@@ -160,8 +160,8 @@ class TestNeeded:
     )
     def test_the_splits_that_rows_are_taken_from(self, specs: tuple[str, ...], expected: tuple[str, ...]) -> None:
         config = SourceConfig(dataset="data", splits=specs)
-        assert selection.needed(config, ("train", "test", "my-split")) == expected
+        assert selection.needed_source_splits(config, ("train", "test", "my-split")) == expected
 
     def test_a_split_that_is_not_there(self) -> None:
         with pytest.raises(SplitNotFoundError, match="unknown split 'dev'"):
-            selection.needed(SourceConfig(dataset="data", splits=("dev",)), ("train",))
+            selection.needed_source_splits(SourceConfig(dataset="data", splits=("dev",)), ("train",))

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.prepare.options.config import FunctionKind, FunctionOption
-from pipelines.prepare.sources.rows import user_functions
+from pipelines.prepare.sources.rows import function_calls, user_functions
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tests import building
 from tfrecord_io.errors import ConfigError, FormatError, PrepError, SourceError
@@ -44,7 +44,7 @@ def write(text: str, name: str = "clean") -> Path:
 
 
 def find(*wanted: tuple[FunctionKind, str]) -> tuple[UserFunction, ...]:
-    return user_functions.find([FunctionOption(kind=kind, spec=spec) for kind, spec in wanted])
+    return function_calls.find([FunctionOption(kind=kind, spec=spec) for kind, spec in wanted])
 
 
 def one(kind: FunctionKind, body: str) -> UserFunction:
@@ -54,7 +54,7 @@ def one(kind: FunctionKind, body: str) -> UserFunction:
 
 
 def run(function: UserFunction, table: pa.Table = TABLE) -> Any:
-    return user_functions.call(function, table, place="rows 0 to 3 of split 'train'")
+    return function_calls.call(function, table, where="rows 0 to 3 of split 'train'")
 
 
 @contextlib.contextmanager
@@ -171,9 +171,9 @@ class TestPinning:
         (folder / "elsewhere").mkdir()
         packed = pickle.dumps(find(("map", "clean:upper"))[0])
         code = (
-            "import pickle, sys, pyarrow as pa; from pipelines.prepare.sources.rows import user_functions; "
+            "import pickle, sys, pyarrow as pa; from pipelines.prepare.sources.rows import function_calls; "
             "function = pickle.loads(sys.stdin.buffer.read()); "
-            "print(user_functions.call(function, pa.table({'text': ['a']}), place='')['text'].to_pylist())"
+            "print(function_calls.call(function, pa.table({'text': ['a']}), where='')['text'].to_pylist())"
         )
         ran = subprocess.run(
             [sys.executable, "-c", code],
@@ -210,7 +210,7 @@ class TestPinning:
         found = find(("map", "clean:upper"), ("filter", "clean:long"))
         stored = json.loads(json.dumps([function.to_json() for function in found]))
         again = user_functions.restore(
-            stored, expected=[function.identity() for function in found], place="source.json"
+            stored, expected=[function.identity() for function in found], where="source.json"
         )
         assert again == found
 
@@ -219,7 +219,7 @@ class TestPinning:
         function = one("map", "return t")
         stored = [{**function.to_json(), damage: "x:y"}] if isinstance(damage, str) else damage
         with refused(FormatError, "source.json", "--map clean:f"):
-            user_functions.restore(stored, expected=[function.identity()], place="source.json")
+            user_functions.restore(stored, expected=[function.identity()], where="source.json")
 
 
 class TestCalling:
@@ -240,17 +240,17 @@ class TestCalling:
     @pytest.mark.parametrize(
         ("kind", "body", "said"),
         [
-            ("map", "return t.slice(1)", "gave 3 rows for rows 0 to 3 of split 'train', expected 4"),
-            ("map", "return None", "gave None"),
-            ("map", "return t['text']", "gave an Arrow array of string"),
-            ("map", "return t.to_pylist()", "gave a list"),
+            ("map", "return t.slice(1)", "returned 3 rows for rows 0 to 3 of split 'train', expected 4"),
+            ("map", "return None", "returned None"),
+            ("map", "return t['text']", "returned an Arrow array of string"),
+            ("map", "return t.to_pylist()", "returned a list"),
             ("map", "return t.append_column('n', t['n'])", "several columns named 'n'"),
-            ("filter", "return t", "gave a Table"),
-            ("filter", "return [True] * 4", "gave a list"),
-            ("filter", "return t['n']", "gave an Arrow array of int64"),
-            ("filter", "return np.ones(4)", "gave a NumPy array of float64 with 1 dimensions"),
-            ("filter", "return np.ones((4, 1), bool)", "gave a NumPy array of bool with 2 dimensions"),
-            ("filter", "return np.ones(3, bool)", "gave 3 values for rows 0 to 3 of split 'train', expected 4"),
+            ("filter", "return t", "returned a Table"),
+            ("filter", "return [True] * 4", "returned a list"),
+            ("filter", "return t['n']", "returned an Arrow array of int64"),
+            ("filter", "return np.ones(4)", "returned a NumPy array of float64 with 1 dimensions"),
+            ("filter", "return np.ones((4, 1), bool)", "returned a NumPy array of bool with 2 dimensions"),
+            ("filter", "return np.ones(3, bool)", "returned 3 values for rows 0 to 3 of split 'train', expected 4"),
         ],
     )
     def test_something_else_is_refused(self, kind: FunctionKind, body: str, said: str) -> None:
@@ -276,11 +276,11 @@ class TestCalling:
             "def small(t): return pc.less(t['n'], 5)\n"
         )
         twice, small = find(("map", "clean:twice"), ("filter", "clean:small"))
-        results = [user_functions.run(order, TABLE, place="") for order in ([twice, small], [small, twice])]
+        results = [function_calls.run(order, TABLE, where="") for order in ([twice, small], [small, twice])]
         assert [table["n"].to_pylist() for table, _ in results] == [[2, 4], [2, 4, 6, 8]]
         assert [kept.tolist() for _, kept in results] == [[0, 1], [0, 1, 2, 3]]
 
     def test_a_function_is_never_called_without_rows(self) -> None:
         write("def none(t): return t['n'].is_null()\ndef fail(t): raise AssertionError\n")
-        _, kept = user_functions.run(find(("filter", "clean:none"), ("map", "clean:fail")), TABLE, place="")
+        _, kept = function_calls.run(find(("filter", "clean:none"), ("map", "clean:fail")), TABLE, where="")
         assert kept.tolist() == []

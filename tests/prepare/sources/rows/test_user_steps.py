@@ -24,7 +24,7 @@ from pipelines.prepare.beam import pipeline
 from pipelines.prepare.launch.resolving import Resolved
 from pipelines.prepare.options.config import FunctionOption, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.shards import shard_writer
-from pipelines.prepare.sources.rows.left_out import staying
+from pipelines.prepare.sources.rows.left_out import kept_rows
 from tests import building
 from tests.building import Outcome, read_manifest, read_rows, shard_bytes
 from tests.cli.test_cli import OPTIONS
@@ -257,7 +257,7 @@ class TestSameBytes:
         for dataset in (data(folder), folder / "train.parquet"):
             found = resolved(folder, ("map", "clean:spaced"), ("filter", "clean:some"), dataset=dataset)
             batches = found.source.splits["train"].read([(300, 400), (0, 120)], found.job.spec.columns.names)
-            rows = [row for _, batch in batches for row in staying(batch).to_pylist()]
+            rows = [row for _, batch in batches for row in kept_rows(batch).to_pylist()]
             expected = [{"text": row["text"], "n": row["n"]} for row in [*MAPPED[300:], *MAPPED[:120]] if row in LEFT]
             assert rows == expected
 
@@ -434,7 +434,7 @@ class TestLater:
         place["steps"][0]["source"] += "# edited"
         path.write_text(json.dumps(place))
         outcome = building.command("trace", root, "--split", "train", "--shard", 0, "--record", 0)
-        assert f"{path}: has not the functions that the manifest names (--map clean:spaced" in outcome.error[0]
+        assert f"{path}: lacks the functions that the manifest names (--map clean:spaced" in outcome.error[0]
 
 
 class TestMistakes:
@@ -446,8 +446,8 @@ class TestMistakes:
             ({"map": "clean"}, "--map 'clean', expected package.module:function", 2),
             ({"map": "missing:f"}, "--map missing:f: there is no module missing", 2),
             ({"filter": "clean:missing"}, "--filter clean:missing: clean has no function 'missing'", 2),
-            ({"map": "clean:some"}, "--map clean:some gave an Arrow array of bool", 1),
-            ({"filter": "clean:spaced"}, "--filter clean:spaced gave a Table", 1),
+            ({"map": "clean:some"}, "--map clean:some returned an Arrow array of bool", 1),
+            ({"filter": "clean:spaced"}, "--filter clean:spaced returned a Table", 1),
             ({"filter": "math:sin"}, "--filter math:sin: module math has no source text", 2),
             ({"map": "clean:tripled", "text_column": "body"}, "split 'train' has no column 'body'", 1),
         ],

@@ -10,7 +10,7 @@ import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.sources.rows.sides import row_hashes
+from pipelines.prepare.sources.rows.hash_filter import row_hashes
 
 TEXT = st.none() | st.text(max_size=6)
 MESSAGES = st.none() | st.lists(

@@ -1,12 +1,13 @@
-"""Which of the splits that share their rows by `--hold-out` a row is in: a hash of its content says so, the same for
-equal texts, whatever the batch, the machine and Arrow's encoding of them.
+"""Dividing rows among the splits of `--hold-out` by a hash of their content.
+
+The hash is the same for equal texts, whatever the batch, the machine, and the Arrow encoding:
 
     a text              xxh3_64 of its UTF-8 bytes
     a list, a struct    xxh3_64 of the hashes of its items, of its fields by name
     a number            xxh3_64 of its text
     several columns     xxh3_64 of their hashes, in the order of the columns
 
-Nested values take one pass a level, over arrays. About 3 million texts a second.
+Nested values take one pass over arrays for each level. About 3 million texts a second.
 """
 
 from __future__ import annotations
@@ -23,19 +24,20 @@ import xxhash
 from pipelines.prepare.sources.rows.left_out import CODES
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 
-__all__ = ["HASHES", "Side", "row_hashes"]
+__all__ = ["HASHES", "HashFilter", "row_hashes"]
 
-# Hashes are numbers below this, which JSON holds exactly.
+# Hashes are below this, so that JSON numbers hold them exactly.
 HASHES = 1 << 48
 _SHIFT = np.uint64(64 - 48)
-# Apart from everything else that is drawn by the same seed.
+# Makes these hashes independent of other uses of the seed.
 _PURPOSE = 7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Side:
-    """The rows whose `columns` have a hash in [low, high), if they are `held_out` for this split; or else all others,
-    and those where one of the columns is null, but for the `optional` ones.
+class HashFilter:
+    """Keeps the rows whose `columns` have a hash in [low, high) if the split is `held_out`, and else all other rows.
+
+    A row with a null in one of the columns, except the `optional` ones, is never held out.
     """
 
     columns: tuple[str, ...]
@@ -47,12 +49,12 @@ class Side:
 
     @property
     def share(self) -> float:
-        """About how many of the rows are on this side, over 0 and below 1."""
+        """About the share of rows that are kept, above 0 and below 1."""
         share = (self.high - self.low) / HASHES
         return share if self.held_out else 1.0 - share
 
     def codes(self, batch: pa.RecordBatch) -> np.ndarray:
-        """The code of each row, int8 [n] (see `left_out`); 0 for those on this side."""
+        """Return the code of each row, int8 [n] (see `left_out`); 0 for rows that are kept."""
         inside = self._inside(batch)
         if self.held_out:
             return np.where(inside, 0, CODES[NOT_HELD_OUT]).astype(np.int8)
@@ -71,12 +73,12 @@ def _hash_seed(seed: int) -> int:
     return int(np.random.SeedSequence([seed, _PURPOSE]).generate_state(1, np.uint64)[0])
 
 
-# The hash of a null inside of a list or a struct. No other value is more likely to have it than any other hash.
+# The hash of a null in a list or a struct.
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 
 def row_hashes(columns: Sequence[pa.Array], *, seed: int) -> np.ndarray:
-    """uint64 [n] for n rows. `seed` is below 2^64."""
+    """Return the hashes of n rows, uint64 [n]. `seed` is below 2^64."""
     hashes = [_hashes(column, seed) for column in columns]
     return hashes[0] if len(hashes) == 1 else _joined(hashes, seed)
 
@@ -88,14 +90,14 @@ def _hashes(column: pa.Array, seed: int) -> np.ndarray:
     if pa.types.is_dictionary(kind):
         return _hashes(column.cast(kind.value_type), seed)
     if pa.types.is_struct(kind):
-        found = _of_structs(column, seed)
+        hashes = _of_structs(column, seed)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        found = _of_lists(column, seed)
+        hashes = _of_lists(column, seed)
     elif pa.types.is_null(kind):
-        found = np.full(len(column), _NULL)
+        hashes = np.full(len(column), _NULL)
     else:
-        found = _of_bytes(_as_bytes(column), seed)
-    return np.where(np.asarray(column.is_null().to_numpy(zero_copy_only=False), dtype=bool), _NULL, found)
+        hashes = _of_bytes(_as_bytes(column), seed)
+    return np.where(np.asarray(column.is_null().to_numpy(zero_copy_only=False), dtype=bool), _NULL, hashes)
 
 
 def _as_bytes(column: pa.Array) -> pa.Array:
@@ -104,12 +106,12 @@ def _as_bytes(column: pa.Array) -> pa.Array:
         return column.cast(pa.large_binary())
     try:
         return column.cast(pa.large_string()).view(pa.large_binary())
-    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # no type of a text, but it may be nested beside some
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):  # a type without a text form, nested beside texts
         return pa.array([repr(value) for value in column.to_pylist()], pa.large_string()).view(pa.large_binary())
 
 
 def _of_bytes(column: pa.Array, seed: int) -> np.ndarray:
-    """Of large_binary; of null anything."""
+    """Hash each value of a large_binary array; the hash of a null is arbitrary."""
     if not len(column):
         return np.zeros(0, np.uint64)
     _, offsets, data = column.buffers()
@@ -122,7 +124,7 @@ def _of_bytes(column: pa.Array, seed: int) -> np.ndarray:
 def _of_lists(column: pa.Array, seed: int) -> np.ndarray:
     lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    return _of_runs(_hashes(column.flatten(), seed), ends, seed)
+    return _of_ranges(_hashes(column.flatten(), seed), ends, seed)
 
 
 def _of_structs(column: pa.Array, seed: int) -> np.ndarray:
@@ -133,13 +135,13 @@ def _of_structs(column: pa.Array, seed: int) -> np.ndarray:
 
 
 def _joined(hashes: Sequence[np.ndarray], seed: int) -> np.ndarray:
-    """One hash for each row of several."""
+    """Combine several hashes of each row into one."""
     rows, width = len(hashes[0]), len(hashes)
-    return _of_runs(np.stack(hashes, axis=1).ravel(), np.arange(rows + 1, dtype=np.int64) * width, seed)
+    return _of_ranges(np.stack(hashes, axis=1).ravel(), np.arange(rows + 1, dtype=np.int64) * width, seed)
 
 
-def _of_runs(hashes: np.ndarray, ends: np.ndarray, seed: int) -> np.ndarray:
-    """One hash for each run [ends[i], ends[i + 1]) of hashes."""
-    # As bytes in one order on any machine.
+def _of_ranges(hashes: np.ndarray, ends: np.ndarray, seed: int) -> np.ndarray:
+    """Combine the hashes of each range [ends[i], ends[i + 1]) into one."""
+    # Little-endian bytes on any machine.
     buffers = [None, pa.py_buffer(8 * ends), pa.py_buffer(hashes.astype("<u8"))]
     return _of_bytes(pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(ends) - 1, buffers), seed)
