@@ -1,1 +1,1 @@
-"""Comparing what engines give with the reference tokenizer while a job runs."""
+"""Comparing the tokens of fast engines with those of the reference tokenizer while a job runs."""

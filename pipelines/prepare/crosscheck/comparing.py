@@ -1,9 +1,9 @@
-"""Comparing a fast engine with the reference while a job runs: some rows are encoded by both.
+"""Comparing a fast engine with the reference tokenizer while a job runs: some rows are encoded by both.
 
-One row in two hundred is, whatever it holds, and rows with what engines stumble over are as long as these are few
-(`odd_rows`). Which ones follows from the seed, the rows' numbers and the content of the shard's rows, so that it is the
-same rows on any runner and when a shard is made again. Whole rows are compared, with special tokens, truncation and
-what was rejected.
+These are one row in two hundred, whatever it holds, and rows with content that engines get wrong, as long as those are
+rare (`odd_rows`). The choice depends on the seed, the row numbers and the content of the shard's rows only, so it is
+the same on any runner and when a shard is made again. Whole rows are compared: special tokens, truncation, reasons for
+rejection.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["ONE_IN", "CrossCheck", "EngineMismatch", "TokensDiffer", "chosen", "
 
 ONE_IN = 200
 _ROWS_AT_ONCE = 64
-# How many comparisons may be under way or waiting for their turn beside the work.
+# The most comparisons that may be under way or queued beside the work.
 _BATCHES_BEHIND = 16
 # The finalizer of SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
 _GAMMA, _MIX = np.uint64(0x9E3779B97F4A7C15), (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 
 
 def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
-    """Which of the rows (numbers int64 [N]) are compared whatever they hold, as indices."""
+    """Return the indices of the rows (numbers int64 [N]) that are compared whatever they hold."""
     with np.errstate(over="ignore"):
         x = numbers.astype(np.uint64) + np.uint64(seed % 2**64) * _GAMMA + _GAMMA
         x = (x ^ (x >> np.uint64(30))) * _MIX[0]
@@ -43,19 +43,19 @@ def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EngineMismatch:
-    """Which engine gave other tokens than the reference, and for which row (its number in the split)."""
+    """An engine that gave other tokens than the reference, and the first such row (its number in the split)."""
 
     engine: str
     split: str
     row: int
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """Return plain JSON values."""
         return dataclasses.asdict(self)
 
 
 class TokensDiffer(Exception):
-    """The engine gives other tokens for this row (its number in the split) than the reference."""
+    """The engine gives other tokens than the reference for a row (its number in the split)."""
 
     def __init__(self, row: int) -> None:
         super().__init__(row)
@@ -63,14 +63,15 @@ class TokensDiffer(Exception):
 
 
 def engine_of(encoder: BatchEncoder) -> str:
-    """The engine's name and version, as receipts and manifests have it."""
+    """Return the engine's name and version, as receipts and manifests have it."""
     return f"{encoder.engine} {encoder.engine_version}"
 
 
 class CrossCheck:
-    """Compares a shard's rows with the reference, many at a time: calls for two or three rows each would take twice as
-    long. `rows_checked` were equal. With a `pool` that is done beside the caller's work, which waits only if the
-    reference falls behind.
+    """Compares rows of a shard with the reference, many at a time: calls with two or three rows take twice as long.
+
+    `rows_checked` counts rows that were equal. With a `pool`, comparisons run beside the caller's work, which waits
+    only if the reference falls behind.
     """
 
     def __init__(self, encoder: BatchEncoder, *, pool: concurrent.futures.Executor | None = None) -> None:
@@ -82,9 +83,9 @@ class CrossCheck:
         self._begun: collections.deque[concurrent.futures.Future[int]] = collections.deque()
 
     def add(self, rows: Rows, encoded: Encoded, *, numbers: np.ndarray, which: np.ndarray) -> None:
-        """The rows `which` (indices into `rows`, `encoded` and their `numbers`) are to be compared, now or soon.
+        """Queue rows for comparison with the reference; `which` are indices into `rows`, `encoded` and `numbers`.
 
-        Raises: TokensDiffer if `encoded` has something else for one that was added than the reference.
+        Raises: TokensDiffer if the reference gives something else for a row that was queued, now or before.
         """
         if self._reference is None or not len(which):
             return
@@ -93,13 +94,13 @@ class CrossCheck:
             self._begin(self._reference)
 
     def add_some(self, rows: Rows, encoded: Encoded, *, numbers: np.ndarray, seed: int) -> None:
-        """Queue those of the shard's next rows that are to be compared. Raises: as `add`."""
+        """Choose and queue some of the shard's next rows for comparison. Raises: as `add`."""
         if self._odd_rows is not None:
             which = np.union1d(chosen(numbers, seed=seed), self._odd_rows.chosen(rows))
             self.add(rows, encoded, numbers=numbers, which=which)
 
     def finish(self) -> None:
-        """Compares what is left. Raises: as `add`."""
+        """Compare all rows that are still queued. Raises: as `add`."""
         if self._reference is None:
             return
         if self._waiting:
@@ -142,26 +143,26 @@ class _Sampled:
         )
 
     def compared(self, reference: BatchEncoder) -> int:
-        """How many rows there are. Raises: TokensDiffer if the reference gives something else for one of them."""
+        """Return the number of rows. Raises: TokensDiffer if the reference gives something else for one of them."""
         differ = self.differ_from(reference.encode(self.rows))
         if differ.any():
             raise TokensDiffer(int(self.numbers[np.flatnonzero(differ)[0]]))
         return len(self.numbers)
 
     def differ_from(self, expected: Encoded) -> np.ndarray:
-        """Bool [N]."""
+        """Return which rows differ from what the reference gives, bool [N]."""
         ours = self.encoded
         differ = (ours.full_lengths != expected.full_lengths) | (ours.reasons != expected.reasons)
         differ |= ours.num_sequences != expected.num_sequences
         if not np.array_equal(ours.row_of_sequence, expected.row_of_sequence):
-            return differ  # there is a row with more or fewer runs
+            return differ  # a row has more or fewer sequences
         for name, ragged in ours.ragged.items():
             differ[ours.row_of_sequence[_sequences_differ(ragged, expected.ragged[name])]] = True
         return differ
 
 
 def _sequences_differ(one: RaggedTokens, other: RaggedTokens) -> np.ndarray:
-    """Bool [N]."""
+    """Return which sequences differ, bool [N]."""
     differ = one.lengths != other.lengths
     for index in np.flatnonzero(~differ):
         ours, theirs = (ragged.ids[ragged.offsets[index] : ragged.offsets[index + 1]] for ragged in (one, other))

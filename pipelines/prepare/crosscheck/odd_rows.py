@@ -1,14 +1,14 @@
-"""Rows with what engines stumble over, found while a job runs, and which of them are compared with the reference.
+"""Rows with content that engines tend to get wrong, found while a job runs: some are compared with the reference.
 
-    added      the content of an added token, as text       <mask>
-    byte       the name of an entry for a byte, as text     <0x0A>
-    control    a control or format character                U+000B, U+200B
-    mark       a combining mark                             U+0301
+    added      the content of an added token, as text        <mask>
+    byte       the name of a byte token, as text             <0x0A>
+    control    a control or format character                 U+000B, U+200B
+    mark       a combining mark                              U+0301
 
-Of each kind rows are compared in the order of the shard, as long as their bytes stay within an allowance that grows
-with the text: 64 KiB, and a 1,600th of what was read so far. So a rare kind is compared wherever it occurs, and a
-common one now and then: of a shard, all kinds together take at most 256 KiB and a 400th of its text. What is chosen
-follows from the rows of the shard alone, whatever batches they come in.
+Rows of each kind are compared in the order of the shard while their bytes stay within an allowance: 64 KiB plus a
+1,600th of the text read so far. So a rare kind is compared wherever it occurs, and a common one now and then: in a
+shard, all kinds together take at most 256 KiB plus a 400th of its text. The choice depends only on the rows of the
+shard, not on how they are batched.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ __all__ = ["ALLOWANCE", "EXTRA_ONE_IN", "KINDS", "OddRows"]
 KINDS = ("added", "byte", "control", "mark")
 ALLOWANCE = 1 << 16
 EXTRA_ONE_IN = 1_600
-# What a row costs the reference beside its bytes, in bytes.
+# The cost of a row for the reference besides its bytes, in bytes.
 _ROW_BYTES = 128
 _NUM_ANCHORS = 4
-# In most texts there are none of these; beside them, two bytes side by side are looked for.
+# Bytes that most texts do not have; names without one are searched for by two adjacent bytes.
 _RARE = frozenset(b"<>[]{}|@#$%^&*_+=~`\\/")
 _HARMLESS = "\t\n\r"
 
 
 class OddRows:
-    """The rows of one shard, batch by batch."""
+    """Chooses odd rows of one shard, batch by batch."""
 
     def __init__(self, added: Sequence[str]) -> None:
         """`added`: contents of the added tokens."""
@@ -49,7 +49,7 @@ class OddRows:
         self._read = np.zeros(1, np.int64)
 
     def chosen(self, rows: Rows) -> np.ndarray:
-        """Which of the next rows of the shard are compared, as indices."""
+        """Return the indices of those of the shard's next rows that are compared."""
         kinds, sizes = np.zeros(len(rows), np.uint8), np.full(len(rows), _ROW_BYTES, np.int64)
         for column in (*rows.texts, *rows.nested.values()):
             for texts, owners in _texts_in(column):
@@ -72,7 +72,7 @@ class OddRows:
 
 
 def _texts_in(column: pa.Array, owners: np.ndarray | None = None) -> Iterator[tuple[pa.Array, np.ndarray | None]]:
-    """(texts, the row that each belongs to) of a column and all that is nested in it; None where text i is row i's."""
+    """Yield (texts, row of each text) of a column and everything nested in it; None if text i is of row i."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         yield column, owners
     elif pa.types.is_struct(column.type):
@@ -107,9 +107,9 @@ def _tables(added: tuple[str, ...]) -> kernels.Tables:
 
 
 def _shortest(names: Iterator[bytes]) -> list[bytes]:
-    """Those of two bytes and more that hold no other: where a longer one is, a shorter one is too.
+    """Return the names that contain no shorter one, since that is found wherever a longer one is.
 
-    A token of one letter, digit or space is in every text.
+    Names of one byte are left out: a single letter, digit or space is in every text.
     """
     kept: list[bytes] = []
     for name in sorted({name for name in names if len(name) > 1}, key=lambda name: (len(name), name)):
@@ -119,9 +119,9 @@ def _shortest(names: Iterator[bytes]) -> list[bytes]:
 
 
 def _anchors(names: Sequence[bytes]) -> list[bytes]:
-    """ "<" and up to three more, single rare bytes or two bytes side by side, of which most of the names have one.
+    """Return "<" and up to three more anchors, rare bytes or pairs of bytes, that most of the names contain.
 
-    A name that has none is not looked for: of tokens that are ordinary words, all but a few.
+    A name without an anchor is not searched for, such as most added tokens that are ordinary words.
     """
     anchors: list[bytes] = []
     left = [name for name in names if b"<" not in name]
@@ -135,13 +135,13 @@ def _anchors(names: Sequence[bytes]) -> list[bytes]:
 
 
 def _filters(anchors: Sequence[bytes]) -> np.ndarray:
-    """uint8 [N, 3]: a byte, and what the next one is with these bits set, which is true of any for a single byte."""
+    """Return uint8 [N, 3]: a byte, bits to set in the next byte, and its value then; any byte fits a single one."""
     pairs = [(*anchor, 0) if len(anchor) == 2 else (anchor[0], 255, 255) for anchor in anchors]
     return np.array(pairs, np.uint8)
 
 
 def _classes(first: Sequence[int]) -> np.ndarray:
-    """What each byte may begin: see `kernels`."""
+    """Return what each byte may begin: see `odd_row_kernels`."""
     classes = np.zeros(256, np.uint8)
     odd = [point for point in range(128) if unicodedata.category(chr(point)) == "Cc" and chr(point) not in _HARMLESS]
     classes[odd] = kernels.CONTROL_BYTE
@@ -152,7 +152,7 @@ def _classes(first: Sequence[int]) -> np.ndarray:
 
 @functools.cache
 def _kinds_of_points() -> np.ndarray:
-    """The kind of each code point as a bit, up to the last one that has any."""
+    """Return the kind of each code point as a bit, up to the last one that has a kind."""
     kinds = np.zeros(0xE0200, np.uint8)
     for point in (*range(0x80, 0x1F000), *range(0xE0000, len(kinds))):
         category = unicodedata.category(chr(point))

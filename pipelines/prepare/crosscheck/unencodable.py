@@ -1,4 +1,4 @@
-"""Rows on which a tokenizer's own library fails: found one by one, and named."""
+"""Finding and naming the rows on which a tokenizer's own library fails."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NAMED = 5
 
 
 def encode(encoder: BatchEncoder, rows: Rows, *, split: str, numbers: np.ndarray) -> Encoded:
-    """`encoder.encode(rows)`; `numbers` int64 [N] are the rows' places in the split.
+    """Return `encoder.encode(rows)`; `numbers` int64 [N] are the row numbers in the split.
 
-    Raises: TokenizerError, which names the rows, if the tokenizer fails on some of them.
+    Raises: TokenizerError, which names the failing rows, if the tokenizer fails.
     """
     try:
         return encoder.encode(rows)
@@ -36,14 +36,14 @@ def _naming_rows(
     named = [f"{numbers[index]:,}" for index in failing[:_NAMED]]
     if len(failing) > _NAMED:
         named.append(f"{len(failing) - _NAMED:,} more")
-    # None fails alone where it is the rows together that are too much.
+    # Possibly no row fails alone, and only all rows together are too much.
     which = f"row{'s' * (len(named) > 1)} {', '.join(named)}" if named else f"rows {numbers[0]:,} to {numbers[-1]:,}"
     cause = causes[failing[0]] if failing else _cause(error)
     return TokenizerError(f"{which} of {split}: {cause}", remedy=library_failures.REMEDY)
 
 
 def _failure(encoder: BatchEncoder, row: Rows) -> str:
-    """What the tokenizer says of the row; empty if it does not fail on it."""
+    """Return the tokenizer's error for one row; empty if it does not fail on it."""
     try:
         encoder.encode(row)
     except BaseException as error:

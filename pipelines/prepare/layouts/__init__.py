@@ -1,12 +1,12 @@
-"""Layouts: what becomes of rows of text, one module for each. `LAYOUTS` are all of them, by name.
+"""Layouts: how rows of text become records, one module for each. `LAYOUTS` has all of them by name.
 
-pad       a row of text, or a pair, becomes one record, or with --stride several
-qa        so does a question with a window of its context
-tokens    so do the words of a row, with a tag for each
-seq2seq   so does a row with what is to be generated from it
+pad       a text, or a pair of texts, becomes one record, or several with --stride
+qa        a question with a window of its context becomes one record
+tokens    the words of a row, with a tag for each, become one record
+seq2seq   a text and the text to be generated from it become one record
 concat    documents are joined and cut at every L-th token
-pack      whole documents side by side
-chat      conversations become records, or stand side by side
+pack      whole documents stand side by side in a record
+chat      conversations become one record each, or stand side by side
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LAYOUTS: dict[str, Layout] = {
 
 
 def layout_of(options: LayoutConfig) -> Layout:
-    """The layout that was asked for."""
+    """Return the layout that the options ask for."""
     if options.name == "pad" and options.stride is not None:
         return WINDOWS
     return PACKED_CHAT if options.pack_rows else LAYOUTS[options.name]

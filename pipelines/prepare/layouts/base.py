@@ -1,10 +1,10 @@
 """What every layout is made of: an encoder that tokenizes batches, and a builder that gathers a shard and lays it out.
 
-    encode    texts to tokens; several threads may do it at once; changes nothing
-    add       takes what `encode` gave, in reading order
-    chunks    arrays ready for the encoder, a few thousand rows at a time, permuted if asked
+    encode    turns texts into tokens; has no side effects, so several threads may call it at once
+    add       takes the result of `encode`, in reading order
+    chunks    yields arrays for the Example encoder, a few thousand rows at a time, permuted if asked
 
-Tokens are held ragged, in the narrowest dtype: about what the finished shard weighs, without its padding and masks.
+Tokens are held ragged, in the narrowest dtype: about the size of the finished shard, without its padding and masks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 _TOKENS_PER_CHUNK = 1 << 19
-# The values that are tokens, among those that there are for each token.
+# Which of the ragged values are tokens; the others annotate them.
 _TOKENS = ("input_ids", "target_ids")
 
 
@@ -45,11 +45,13 @@ _TOKENS = ("input_ids", "target_ids")
 class Encoded:
     """A batch of N rows after tokenizing.
 
-    `ragged` are ragged values by feature name, one run for each row, or for each of `owners` (int64, the index of the
-    run's row, ascending) where a row gives several or none. `reasons` (object [N]) says why a row cannot be used, ''
-    where it can; the runs of other rows are to be left out. `full_lengths` int64 [N] counts a row's tokens, special
-    ones and those that do not fit included; `tokens_cut` are those of usable rows that do not. `details` say more than
-    the reason does, by row.
+    `ragged`: values by feature name, one sequence for each row; if a row gives several or none, one for each of
+        `owners` (int64, ascending: the index of the sequence's row).
+    `arrays`: other features of the rows, by name, [N, ...].
+    `reasons` (object [N]): why a row cannot be used, '' if it can. Sequences of unusable rows are left out of records.
+    `full_lengths` int64 [N]: all tokens of each row, special ones and those that do not fit included.
+    `tokens_cut`: the tokens of usable rows that do not fit.
+    `details`: more than the reason says, by row index.
     """
 
     ragged: Mapping[str, RaggedTokens]
@@ -62,29 +64,29 @@ class Encoded:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in the batch."""
+        """Number of tokens in the batch."""
         return sum(len(ragged.ids) for name, ragged in self.ragged.items() if name in _TOKENS)
 
     @property
     def row_of_sequence(self) -> np.ndarray:
-        """The index of each run's row, int64, ascending."""
+        """Index of each sequence's row, int64, ascending."""
         return np.arange(len(self.reasons)) if self.owners is None else self.owners
 
     @property
     def num_sequences(self) -> np.ndarray:
-        """How many runs each row has, int64 [N]."""
+        """Number of sequences of each row, int64 [N]."""
         return np.bincount(self.row_of_sequence, minlength=len(self.reasons))
 
     @property
     def usable(self) -> np.ndarray:
-        """Bool, for each run: whether its row can be used."""
+        """Whether the row of each sequence can be used, bool."""
         return np.asarray((self.reasons == "")[self.row_of_sequence])
 
     def take(self, which: np.ndarray) -> Encoded:
-        """The rows with the indices `which` (ascending), without `arrays`."""
-        place = np.full(len(self.reasons), -1)
-        place[which] = np.arange(len(which))
-        owners = place[self.row_of_sequence]
+        """Return the rows with the indices `which` (ascending), without `arrays`."""
+        new_index = np.full(len(self.reasons), -1)
+        new_index[which] = np.arange(len(which))
+        owners = new_index[self.row_of_sequence]
         chosen = np.flatnonzero(owners >= 0)
         return Encoded(
             ragged={name: ragged.take(chosen) for name, ragged in self.ragged.items()},
@@ -96,7 +98,7 @@ class Encoded:
 
     @classmethod
     def joined(cls, parts: Sequence[Encoded]) -> Encoded:
-        """The rows of several batches as one, without `arrays`."""
+        """Return the rows of several batches as one, without `arrays`."""
         firsts = np.cumsum([0, *(len(part.reasons) for part in parts)])
         return cls(
             ragged={name: concatenated([part.ragged[name] for part in parts]) for name in parts[0].ragged},
@@ -111,45 +113,45 @@ class Encoded:
 
 @dataclasses.dataclass(frozen=True)
 class Piece:
-    """Part of a record: the usable row (its index in reading order), and where its tokens are, [start, stop)."""
+    """Part of a record: the tokens [start, stop) of it come from `row`, an index among usable rows in reading order."""
 
     row: int
     start: int
     stop: int
 
 
-# What a record of the shard, by its number, is made of, in order.
+# Returns the pieces that a record of the shard, given by its index, is made of, in order.
 Lineage = Callable[[int], list[Piece]]
 
 
 class Builder(Protocol):
-    """Gathers one shard."""
+    """Gathers the rows of one shard and lays them out."""
 
     @property
     def rows_used(self) -> int:
-        """Rows that are in some record, once all chunks are taken."""
+        """Number of rows that are in a record; final once all chunks are taken."""
 
     @property
     def tokens_cut(self) -> int:
-        """Tokens of used rows that are in no record."""
+        """Number of tokens of used rows that are in no record."""
 
     def add(self, encoded: Encoded) -> None:
-        """Takes the usable rows of a batch."""
+        """Add the usable rows of a batch."""
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Columns by feature name, each [n, ...]; rows (documents) permuted if `rng` is given. Empties the builder."""
+        """Yield columns by feature name, each [n, ...], with rows permuted if `rng` is given. Empties the builder."""
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        """Where the records come from that `chunks` would give with such an `rng`. Empties the builder."""
+        """Return the lineage of the records that `chunks` would give with the same `rng`. Empties the builder."""
 
 
 class BatchEncoder(Protocol):
-    """A loaded tokenizer, made ready for one layout: made once by each worker. `constant_type` is the token type id
-    of every position, padding included, where one is certain.
+    """A loaded tokenizer, ready for one layout. Each worker opens one.
 
-    `concurrent` as for engines; `may_reject` says whether a row that was fine so far can still turn out unusable.
-    `engine` and `engine_version` say whose tokens they are; `reference` makes the same of them with the engine that
-    others are measured by, and is None where that is the one in use. `added` are the contents of added tokens.
+    `concurrent`: whether threads may call `encode` at once. `may_reject`: whether `encode` can find a row unusable.
+    `constant_type`: the token type id of every position, padding included, if it is always the same.
+    `engine`, `engine_version`: what tokenizes. `reference`: the same encoder with the reference engine, to compare
+    with; None if that is the one in use. `added`: the contents of added tokens.
     """
 
     concurrent: bool
@@ -161,10 +163,10 @@ class BatchEncoder(Protocol):
     added: tuple[str, ...]
 
     def encode(self, rows: Rows) -> Encoded:
-        """Tokenizes one batch."""
+        """Tokenize one batch."""
 
     def builder(self) -> Builder:
-        """A builder for one shard."""
+        """Return a builder for one shard."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,24 +182,23 @@ class LayoutContext:
 
     @property
     def added(self) -> tuple[str, ...]:
-        """The contents of the tokenizer's added tokens."""
+        """Contents of the tokenizer's added tokens."""
         return tuple(token.content for token in self.tokenizer.added_tokens_decoder.values())
 
 
 def text_inputs(source: SourceConfig) -> Inputs:
-    """The text columns that were asked for."""
+    """Return the requested text columns."""
     return Inputs(texts=source.text_columns)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """One layout. `open_encoder` raises ConfigError or TokenizerError if the tokenizer or the engine cannot serve it;
-    `features` are those that it makes of text.
+    """One layout.
 
-    `inputs` says which columns become tokens.
-
-    `joins_rows`: a record may hold parts of several rows, and its size follows from their tokens together; else each
-    row has records of its own, one of them (`one_record`) or any number.
+    `open_encoder` raises ConfigError or TokenizerError if the tokenizer or the engine cannot serve it.
+    `features`: the features that it makes of text. `inputs`: the columns that become tokens.
+    `joins_rows`: whether a record may hold parts of several rows; if not, each row has its own records, exactly one
+    (`one_record`) or any number.
     """
 
     open_encoder: Callable[[LayoutContext], BatchEncoder]
@@ -208,12 +209,12 @@ class Layout:
 
 
 def input_ids(length: int) -> Feature:
-    """The feature that every layout has."""
+    """Return the feature that every layout has."""
     return Feature(name="input_ids", dtype="int64", shape=(length,), role="token_ids", meaning="token ids")
 
 
 def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
-    """The order int64 [count] in which a shard takes its rows (documents): as they came, without `rng`."""
+    """Return the order of a shard's rows, int64 [count]: random, or unchanged without `rng`."""
     order = np.arange(count)
     if rng is not None:
         rng.shuffle(order)
@@ -221,12 +222,12 @@ def permuted(count: int, rng: np.random.Generator | None) -> np.ndarray:
 
 
 def by_tokens(order: np.ndarray, lengths: np.ndarray) -> Iterator[np.ndarray]:
-    """Parts of `order` of about `_TOKENS_PER_CHUNK` tokens each."""
+    """Yield parts of `order` with about `_TOKENS_PER_CHUNK` tokens each."""
     total = np.cumsum(lengths[order])
     edges = np.searchsorted(total, np.arange(_TOKENS_PER_CHUNK, (total[-1] if len(total) else 0), _TOKENS_PER_CHUNK))
     yield from (part for part in np.split(order, edges + 1) if len(part))
 
 
 def joined(batches: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Arrays of several batches, one after the other."""
+    """Concatenate the arrays of several batches."""
     return {name: np.concatenate([batch[name] for batch in batches]) for name in (batches[0] if batches else {})}

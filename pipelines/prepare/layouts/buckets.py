@@ -1,9 +1,9 @@
-"""The builder of rows of several lengths: one builder for each length, so that each family of records is laid out as a
-dataset of that length alone would be.
+"""The builder for records of several lengths: one builder for each length, which lays out its rows as if the dataset
+had only that length.
 
     lengths 4, 8      rows of   3   6   2   9   4 tokens  (the fourth was cut to 8)
-                      family 4: 0       2       4         rows of the task
-                      family 8:     1       3
+                      group 4:  0       2       4         rows of the task
+                      group 8:      1       3
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ __all__ = ["BucketsBuilder", "LengthGroup", "length_groups"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LengthGroup:
-    """The records of one length, None where all records have the same: what gathered them, and how many rows went in
-    (None where that is not counted apart from the whole). `rows` int64 are their numbers among the usable ones.
+    """The rows of a task whose records have one length.
+
+    `length` is None if all records of the dataset have the same length, and `rows` too then. Otherwise `rows` int64 are
+    the indices of the group's rows among the task's usable rows.
     """
 
     length: int | None
@@ -31,7 +33,7 @@ class LengthGroup:
     rows: np.ndarray | None = None
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        """Where the records come from, with the numbers of all usable rows."""
+        """Return the lineage of the records, with indices among all usable rows of the task."""
         inner, rows = self.builder.lineage(rng), self.rows
         if rows is None:
             return inner
@@ -39,17 +41,17 @@ class LengthGroup:
 
 
 def length_groups(builder: Builder) -> tuple[LengthGroup, ...]:
-    """What a builder has gathered, by length: at least one family, and no empty one beside others."""
+    """Return what a builder has gathered, by length: at least one group; an empty one only if there is no other."""
     if isinstance(builder, BucketsBuilder):
         return builder.length_groups()
     return (LengthGroup(length=None, builder=builder),)
 
 
 class BucketsBuilder:
-    """One record for each row, of the smallest length that holds it."""
+    """Makes one record of each row, with the smallest length that holds it."""
 
     def __init__(self, lengths: Sequence[int], open_builder: Callable[[int], Builder]) -> None:
-        """`open_builder` gives the builder of records of one length."""
+        """`open_builder` returns the builder for records of one length."""
         self._lengths = tuple(lengths)
         self._builders = tuple(open_builder(length) for length in lengths)
         self._rows: tuple[list[np.ndarray], ...] = tuple([np.zeros(0, np.int64)] for _ in lengths)
@@ -57,16 +59,16 @@ class BucketsBuilder:
 
     @property
     def rows_used(self) -> int:
-        """Rows that are in some record, once all chunks are taken."""
+        """Number of rows that are in a record; final once all chunks are taken."""
         return sum(builder.rows_used for builder in self._builders)
 
     @property
     def tokens_cut(self) -> int:
-        """Tokens that are in no record."""
+        """Number of tokens that are in no record."""
         return sum(builder.tokens_cut for builder in self._builders)
 
     def add(self, encoded: Encoded) -> None:
-        """Takes the usable rows of a batch."""
+        """Add the usable rows of a batch."""
         usable = np.flatnonzero(encoded.reasons == "")
         row_tokens = encoded.ragged["input_ids"].lengths
         cut = encoded.full_lengths - row_tokens
@@ -79,11 +81,11 @@ class BucketsBuilder:
         self._num_rows += len(usable)
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Columns by feature name, those of the shortest rows first."""
+        """Yield columns by feature name, those of the shortest records first."""
         yield from itertools.chain.from_iterable(group.builder.chunks(rng) for group in self.length_groups())
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        """Where the records come from that `chunks` would give with such an `rng`."""
+        """Return the lineage of the records that `chunks` would give with the same `rng`."""
         every = self.length_groups()
         lineages = [group.lineage(rng) for group in every]
         edges = np.cumsum([0, *(len(group.rows) for group in every if group.rows is not None)])
@@ -95,7 +97,7 @@ class BucketsBuilder:
         return pieces
 
     def length_groups(self) -> tuple[LengthGroup, ...]:
-        """Those that have rows; the one of the longest rows, if none has."""
+        """Return the groups that have rows, or the one of the longest records if none has."""
         every = [
             LengthGroup(length=length, builder=builder, rows=np.concatenate(rows))
             for length, builder, rows in zip(self._lengths, self._builders, self._rows, strict=True)

@@ -1,4 +1,4 @@
-"""Layout `chat`: conversations through the tokenizer's chat template, with a mask of what the assistant says.
+"""Layout `chat`: conversations through the tokenizer's chat template, with a mask on the assistant's words.
 
     {"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}
 
@@ -75,12 +75,12 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
             remedy="choose one with a tokenizer.json",
         )
     slow = _ChatBatchEncoder(reference, context, fills=False, reference=None)
-    # What was asked for by name, or is left when anything else was mismatch, is to be the reference all through.
+    # The reference, requested by name or left after an engine turned out to be wrong, must not fill skeletons either.
     return slow if context.engine == "hf" else _ChatBatchEncoder(engine, context, fills=True, reference=slow)
 
 
 class _ChatBatchEncoder:
-    """Conversations as tokens: with `fills` by skeletons where they can be, else by the template alone."""
+    """Tokenizes conversations: with `fills` by skeletons where possible, else by the template alone."""
 
     may_reject = True
     constant_type: int | None = None
@@ -88,7 +88,7 @@ class _ChatBatchEncoder:
     def __init__(self, engine: Engine, context: LayoutContext, *, fills: bool, reference: BatchEncoder | None) -> None:
         self.concurrent = engine.concurrent and fills
         is_other = not fills or not isinstance(engine, HuggingFaceEngine)
-        # Its tokens are the reference's, but not its texts: it is no reference.
+        # It has the reference's tokens for a text, but makes the texts differently, so it must be compared too.
         self.engine = engine.name if is_other else f"{engine.name}-filled"
         self.engine_version = engine.version
         self.reference = reference

@@ -4,7 +4,7 @@
     records      a b c </s>     d </s> e f     g </s> h i     </s> . . .
     num_tokens        4              4              4             1
 
-`.` is padding: only the last record of a shard has any, and `num_tokens` says how much of it there is not.
+`.` is padding, which only the last record of a shard has; `num_tokens` counts the other tokens of a record.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["CONCAT", "open_engines"]
 
 
 def open_engines(context: LayoutContext) -> tuple[Engine, Engine]:
-    """What tokenizes documents without special tokens: the engine to use, and the reference."""
+    """Open engines that tokenize documents without special tokens: the one to use, and the reference."""
     dtype = id_dtype(context.facts.vocab_size)
     reference = open_reference(context.tokenizer, dtype=dtype)
     return choose(context.tokenizer, reference, dtype=dtype, wanted=context.engine), reference

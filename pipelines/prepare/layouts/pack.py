@@ -5,8 +5,8 @@
     segment_ids    1 1 1 1 2 2 0 0            1 1 1 1 1 1 0 0
     positions      0 1 2 3 0 1 0 0            0 1 2 3 4 5 0 0
 
-A document is split only if it is longer than a row, or left out then (`--long-documents drop`). Which documents share
-a row is decided for all of a shard at once, in its permuted order; how, and in which order rows come, `packing` tells.
+A document that is longer than a row is split, or left out (`--long-documents drop`); no other is split. Which documents
+share a row is decided for a whole shard at once, in its permuted order; see `packing` for how, and for the rows' order.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TOKENS_PER_CHUNK = 1 << 19
 
 
 def packed_features(length: int, *, loss_mask: bool = False) -> tuple[Feature, ...]:
-    """What `PackBuilder` makes."""
+    """Return the features that `PackBuilder` makes."""
 
     meanings: dict[Role, str] = {
         "segment_ids": "1, 2, ... on the documents of this row, 0 on padding",
@@ -49,18 +49,18 @@ def packed_features(length: int, *, loss_mask: bool = False) -> tuple[Feature, .
     }
     if not loss_mask:
         del meanings["loss_mask"]
-    marks = (
+    features = (
         Feature(name=role, dtype="int64", shape=(length,), role=role, meaning=meaning)
         for role, meaning in meanings.items()
     )
-    return (input_ids(length), *marks)
+    return (input_ids(length), *features)
 
 
 class PackBuilder:
-    """Packs the documents of a shard, one run of `input_ids` for each row: led by `bos` and followed by `separator`,
-    as far as they are given. `loss_mask` says that there are runs of that name too, with one 0 or 1 for each token.
+    """Packs the documents of a shard, one sequence of `input_ids` for each row.
 
-    Without a separator no document may be empty: it would be in no record.
+    `bos` is put before and `separator` after each document, if given. `loss_mask`: there are sequences of that name
+    too, with 0 or 1 for each token. Without a separator no document may be empty, since it would be in no record.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class PackBuilder:
         self._loss_mask = GrowingVector(np.dtype(np.uint8)) if loss_mask else None
 
     def add(self, encoded: Encoded) -> None:
-        """Takes the documents of the usable rows."""
+        """Add the documents of the usable rows."""
         self.tokens_cut += encoded.tokens_cut
         usable = encoded.usable
         chosen = None if usable.all() else np.flatnonzero(usable)
@@ -92,13 +92,13 @@ class PackBuilder:
             self._loss_mask.append(_taken(encoded.ragged["loss_mask"], chosen).ids)
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Columns by feature name, about half a million tokens at a time."""
+        """Yield columns by feature name, about half a million tokens at a time."""
         documents = self._documents.take_all()
         loss_mask = None if self._loss_mask is None else self._loss_mask.take_all()
         packed = self._packed(documents, rng)
-        step = max(1, _TOKENS_PER_CHUNK // self._length)
-        for start in range(0, len(packed), step):
-            part = packed.rows(start, start + step)
+        chunk_rows = max(1, _TOKENS_PER_CHUNK // self._length)
+        for start in range(0, len(packed), chunk_rows):
+            part = packed.rows(start, start + chunk_rows)
             self.rows_used += int(np.count_nonzero(part.firsts == 0))
             yield packing.lay_out(
                 documents,
@@ -111,7 +111,7 @@ class PackBuilder:
             )
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        """The documents of a record, or parts of them, in order."""
+        """Return the lineage of records: the documents in each, or parts of them, in order."""
         packed = self._packed(self._documents.take_all(), rng)
         return lambda record: [Piece(*part) for part in packed.parts(record)]
 
@@ -122,7 +122,7 @@ class PackBuilder:
 
 
 class _PackBatchEncoder:
-    """Documents as `concat` tokenizes them."""
+    """Tokenizes documents as `concat` does."""
 
     constant_type: int | None = None
 

@@ -33,8 +33,11 @@ __all__ = ["Packing", "lay_out", "pack"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Packing:
-    """Which pieces of which documents make which row. Row r has the pieces `edges[r]` to `edges[r + 1]`, one segment
-    each: tokens [first, first + size) of a document, counted with what is put around it. All int64, `edges` [R + 1]."""
+    """The pieces of documents that make each of R rows.
+
+    Row r has the pieces from `edges[r]` up to `edges[r + 1]`, one segment each. A piece is the tokens [first, first +
+    size) of a document, counting what is put around it. All int64; `edges` [R + 1].
+    """
 
     documents: np.ndarray
     firsts: np.ndarray
@@ -45,7 +48,7 @@ class Packing:
         return len(self.edges) - 1
 
     def rows(self, start: int, stop: int) -> Packing:
-        """The rows from `start` to before `stop`."""
+        """Return the rows from `start` up to, not including, `stop`."""
         low, high = self.edges[start], self.edges[min(stop, len(self))]
         return Packing(
             documents=self.documents[low:high],
@@ -55,16 +58,17 @@ class Packing:
         )
 
     def parts(self, row: int) -> list[tuple[int, int, int]]:
-        """For each segment of a row, in order: its document, and where it lies in the row, [start, stop)."""
+        """Return (document, start, stop) for each segment of a row, in order; [start, stop) are positions in the row.
+        """
         chosen = self.rows(row, row + 1)
         stops = np.cumsum(chosen.sizes)
         return list(zip(chosen.documents.tolist(), (stops - chosen.sizes).tolist(), stops.tolist(), strict=True))
 
 
 def pack(lengths: np.ndarray, *, length: int, order: np.ndarray | None = None) -> Packing:
-    """Packs the documents with the indices `order` (all of them, without it) into rows of at most `length` tokens.
+    """Pack the documents with the indices `order` (default: all) into rows of at most `length` tokens.
 
-    `lengths` int64 [N] are the documents' tokens, with what is put around them. One without tokens is in no row.
+    `lengths` int64 [N] are the documents' tokens, with what is put around them. A document of length 0 is in no row.
     """
     chosen = np.arange(len(lengths)) if order is None else order
     documents, firsts, sizes = _split(lengths[chosen], chosen, length)
@@ -84,11 +88,13 @@ def lay_out(
     bos: int | None = None,
     loss_mask: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """The rows of `packing` as arrays, padded on the right. Each document is led by `bos` and followed by `separator`,
-    as far as they are given; the packing must count them.
+    """Lay the rows of `packing` out as arrays, padded on the right.
 
-    Returns: input_ids int32 [R, length]; segment_ids and positions, uint16 where that holds `length`, else int32; and
-    loss_mask uint8 if `loss_mask` (one for each token of `documents`) is given: 0 on BOS and padding, 1 on separators.
+    `bos` is put before and `separator` after each document, if given; the packing must count them.
+
+    Returns: input_ids int32 [R, length]; segment_ids and positions [R, length], uint16 if that can hold `length`, else
+    int32; loss_mask uint8 [R, length] if `loss_mask` (one value for each token of `documents`) is given, with 0 on BOS
+    and padding and 1 on separators.
     """
     shape = (len(packing), length)
     narrow = np.uint16 if length < 2**16 else np.int32

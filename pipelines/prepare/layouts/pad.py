@@ -1,10 +1,10 @@
-"""Layout `pad`: one row, one record, as `tokenizer(text, pair, padding="max_length")` makes it.
+"""Layout `pad`: one record for each row, as `tokenizer(text, pair, padding="max_length")` makes it.
 
     [CLS] a b [SEP] . . .      input_ids
       1   1 1   1   0 0 0      attention_mask
       0   0 0   0   0 0 0      token_type_ids, where the tokenizer has them
 
-`.` is padding, on the tokenizer's side. With --bucket-lengths rows have one of several lengths (see `buckets`).
+`.` is padding, on the tokenizer's side. With --bucket-lengths records have one of several lengths (see `buckets`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["PAD", "attention_mask", "fields_of", "open_row_encoders", "type_feat
 
 
 def attention_mask(length: int) -> Feature:
-    """The mask of padded rows."""
+    """Return the feature that masks padding."""
     return Feature(
         name="attention_mask",
         dtype="int64",
@@ -39,7 +39,7 @@ def attention_mask(length: int) -> Feature:
 
 
 def type_feature(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
-    """The token type ids, if the tokenizer has them."""
+    """Return the feature of token type ids, if the tokenizer has them."""
     if "token_type_ids" not in context.tokenizer.model_input_names:
         return ()
     return (
@@ -55,7 +55,7 @@ def type_feature(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature
 
 
 def open_row_encoders(context: LayoutContext) -> tuple[RowEncoder, RowEncoder]:
-    """What makes whole rows of texts: with the engine to use, and with the reference."""
+    """Open what makes whole rows of texts: with the engine to use, and with the reference engine."""
     dtype = id_dtype(context.facts.vocab_size)
     slow = open_rows(
         context.tokenizer,
@@ -68,7 +68,7 @@ def open_row_encoders(context: LayoutContext) -> tuple[RowEncoder, RowEncoder]:
 
 
 def fields_of(context: LayoutContext, *, constant_type: int | None) -> tuple[list[Field], dict[str, np.ndarray]]:
-    """How tokens and their type ids are laid out: as fields, or as a constant."""
+    """Return how tokens and their type ids are laid out: fields, and constants by feature name."""
     tokenizer, facts, length = context.tokenizer, context.facts, context.length
     side = facts.padding_side
     dtype = id_dtype(facts.vocab_size)
@@ -84,9 +84,9 @@ def fields_of(context: LayoutContext, *, constant_type: int | None) -> tuple[lis
 
 
 def _faster(rows: RowEncoder, tokenizer: Any, *, dtype: np.dtype, wanted: EngineName) -> RowEncoder:
-    """The same rows with the engine to use, if an engine can make them at all."""
+    """Return the row encoder with the engine to use, or unchanged if no engine can make its rows."""
     if not isinstance(rows, TemplateRows):
-        # Says that an engine asked for by name does not serve this tokenizer.
+        # Raises an error if an engine was requested by name.
         choose(tokenizer, SlowEngine(tokenizer, dtype=dtype), dtype=dtype, wanted=wanted)
         return rows
     chosen = choose(tokenizer, rows.engine, dtype=dtype, wanted=wanted)

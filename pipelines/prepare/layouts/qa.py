@@ -1,4 +1,4 @@
-"""Layout `qa`: a question and a window of its context become one record, with where in it the answer is.
+"""Layout `qa`: a question and a window of its context become one record, with the position of the answer.
 
     question, context   "Who ?"   "Anna lives in Rome"     answer "Rome" at character 14
     input_ids        [CLS] Who ?   [SEP] Anna lives [SEP]     [CLS] Who ? [SEP] in Rome [SEP]
@@ -97,7 +97,7 @@ class _QaBatchEncoder:
         )
 
     def _positions(self, encoded: EncodedWindows, answers: np.ndarray) -> np.ndarray:
-        """The first and the last token of the answer in each window, int32 [2, W]."""
+        """Return the first and the last position of the answer in each window, int32 [2, W]."""
         found = np.full((2, len(encoded.owners)), _NO_ANSWER, np.int64)
         begins = encoded.ids.offsets[:-1] + encoded.first
         _find(begins, encoded.count, encoded.starts, encoded.ends, answers[encoded.owners], found)

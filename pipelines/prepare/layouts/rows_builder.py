@@ -1,11 +1,11 @@
-"""The builder of layouts whose rows become records of their own: each ragged value is padded to its length.
+"""The builder for layouts that do not join rows: each ragged value is padded to a fixed length.
 
-    runs of input_ids    5 9 2 | 7 | 4 4        fields  input_ids: L = 4, filled with 0 on the right, and a mask
+    ragged input_ids     5 9 2 | 7 | 4 4        fields  input_ids: L = 4, filled with 0 on the right, and a mask
                                                                         attention_mask
     input_ids            5 9 2 0     7 0 0 0     4 4 0 0
     attention_mask       1 1 1 0     1 0 0 0     1 1 0 0
 
-Values that no run has, because every one is the same, are `constants`.
+Values that are the same in every record are `constants`.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from pipelines.prepare.tokenize.ragged import GrowingRagged, RaggedTokens
 __all__ = ["Field", "RowsBuilder"]
 
 _ROWS_PER_CHUNK = 1024
-# Of long rows a chunk has fewer: they are laid out with all of their padding.
+# A chunk has fewer long rows, since they are laid out with all of their padding.
 _POSITIONS_PER_CHUNK = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
-    """Runs that become a feature [N, length], filled up with `fill` on `side`: held as `held` while a shard is made,
-    laid out as `laid_out`. `mask` names the feature that is 1 on them and 0 elsewhere, if there is to be one. Without a
-    length each run is one value, and the feature [N].
+    """How the ragged values `name` become a feature [N, length], filled up with `fill` on `side`.
+
+    `held`: their dtype while a shard is gathered. `laid_out`: the dtype of the feature. `mask`: the name of a feature
+    that is 1 on the values and 0 elsewhere, or None. `length` None: one value a record, and the feature is [N].
     """
 
     name: str
@@ -44,7 +45,7 @@ class Field:
 
 
 class RowsBuilder:
-    """One record for each run, and arrays beside it."""
+    """Makes one record of each sequence, with other arrays beside it."""
 
     def __init__(self, fields: Sequence[Field], *, constants: Mapping[str, np.ndarray] | None = None) -> None:
         """`constants` are values [length] that are the same in every record."""
@@ -56,33 +57,33 @@ class RowsBuilder:
         self._arrays: list[dict[str, np.ndarray]] = []
         self._usable: list[np.ndarray] = []
         self._rows: list[np.ndarray] = []
-        self._num_runs = self._num_rows = 0
+        self._num_sequences = self._num_rows = 0
 
     def add(self, encoded: Encoded) -> None:
-        """Takes the usable rows of a batch."""
+        """Add the usable rows of a batch."""
         self.tokens_cut += encoded.tokens_cut
         for name, ragged in self._ragged.items():
             ragged.append(encoded.ragged[name])
         usable, owners = np.flatnonzero(encoded.usable), encoded.row_of_sequence
-        # Rows are counted without those that cannot be used: these are named in rejected/.
+        # Unusable rows do not count: they are listed in rejected/.
         number = np.cumsum(encoded.reasons == "") - 1 + self._num_rows
         self._rows.append(number[owners[usable]])
         self._num_rows += int((encoded.reasons == "").sum())
         self._arrays.append({name: values[owners[usable]] for name, values in encoded.arrays.items()})
-        self._usable.append(usable + self._num_runs)
-        self._num_runs += len(owners)
+        self._usable.append(usable + self._num_sequences)
+        self._num_sequences += len(owners)
 
     def chunks(self, rng: np.random.Generator | None) -> Iterator[dict[str, np.ndarray]]:
-        """Columns by feature name, a thousand records at a time, or fewer long ones."""
+        """Yield columns by feature name, a thousand records at a time, or fewer long ones."""
         ragged = {name: growing.take_all() for name, growing in self._ragged.items()}
         beside = joined(self._arrays)
         usable, rows = self._take()
         order = permuted(len(usable), rng)
         laid_out = np.zeros(int(rows.max(initial=-1)) + 1, bool)
         longest = max(field.length or 1 for field in self._fields)
-        step = max(1, min(_ROWS_PER_CHUNK, _POSITIONS_PER_CHUNK // longest))
-        for start in range(0, len(order), step):
-            chosen = order[start : start + step]
+        chunk_rows = max(1, min(_ROWS_PER_CHUNK, _POSITIONS_PER_CHUNK // longest))
+        for start in range(0, len(order), chunk_rows):
+            chosen = order[start : start + chunk_rows]
             laid_out[rows[chosen]] = True
             self.rows_used = int(np.count_nonzero(laid_out))
             yield {
@@ -92,7 +93,7 @@ class RowsBuilder:
             }
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        """Where each record comes from: as a whole from one row."""
+        """Return the lineage of records: each comes from one row."""
         lengths = self._ragged[self._fields[0].name].take_all().lengths
         usable, rows = self._take()
         order = permuted(len(usable), rng)
@@ -108,7 +109,7 @@ class RowsBuilder:
         usable, rows = np.concatenate([empty, *self._usable]), np.concatenate([empty, *self._rows])
         for gathered in (self._usable, self._rows, self._arrays):
             gathered.clear()
-        self._num_runs = self._num_rows = 0
+        self._num_sequences = self._num_rows = 0
         return usable, rows
 
     def _laid_out(self, ragged: Mapping[str, RaggedTokens], order: np.ndarray) -> dict[str, np.ndarray]:

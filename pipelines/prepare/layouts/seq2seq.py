@@ -1,4 +1,4 @@
-"""Layout `seq2seq`: one row, one record: what an encoder reads, and beside it what a decoder is to generate.
+"""Layout `seq2seq`: one record for each row: the text that an encoder reads, and the target for a decoder.
 
     --text-column en --target-column de --input-prefix "translate English to German: "       L = 8, T = 6
 
@@ -8,12 +8,12 @@
     target_mask      1   1     1  0 0 0
 
 The two are made as `tokenizer(prefix + text, truncation=True, max_length=L, padding="max_length")` and
-`tokenizer(text_target=target, truncation=True, max_length=T)` make them. A few tokenizers have a mode of its own for
-targets, in which they add another language code, or use another vocabulary; theirs come from `transformers` itself.
+`tokenizer(text_target=target, truncation=True, max_length=T)` make them. A few tokenizers have a separate mode for
+targets, with another language code or another vocabulary; their targets come from `transformers` itself.
 
-Targets are padded on the right, whatever the tokenizer's side is: a decoder's input is its target shifted by one, and
-with padding on the left the shift would begin in the padding. That shift is made by the reader
-(`tfrecord_io.objectives`), because which token a decoder starts with is a matter of the model.
+Targets are padded on the right, whatever the tokenizer's side: a decoder's input is its target shifted by one, and
+with padding on the left the shift would begin in the padding. The reader makes that shift
+(`tfrecord_io.objectives`), since the token that a decoder starts with depends on the model.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, .
 
 
 def _target_length(context: LayoutContext) -> int:
-    """T, the tokens in one target."""
+    """Return T, the number of positions of a target."""
     return context.layout.target_length or context.length
 
 
 def _of_targets(context: LayoutContext) -> LayoutContext:
     """The context that the encoder of targets is opened from: one text each, even where the inputs are pairs."""
-    # Which text of a pair gives way is no question here.
+    # A target is one text, so strategies that choose a text of a pair do not apply.
     cut: Truncation = "do_not_truncate" if context.layout.truncation == "do_not_truncate" else "longest_first"
     one = dataclasses.replace(
         context,
@@ -91,7 +91,7 @@ def _of_targets(context: LayoutContext) -> LayoutContext:
     )
     if not _has_target_mode(context.tokenizer):
         return one
-    # No engine knows of such a mode, also where one that was asked for by name serves the inputs.
+    # No engine has such a mode, even if one that was requested by name serves the inputs.
     return dataclasses.replace(one, tokenizer=_AsTarget(context.tokenizer), engine="auto")
 
 
@@ -118,7 +118,7 @@ def _has_target_mode(tokenizer: Any) -> bool:
 
 
 class _AsTarget:
-    """A tokenizer for which every text is a target."""
+    """A tokenizer that treats every text as a target."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -131,13 +131,13 @@ class _AsTarget:
 
 
 class _Seq2SeqBatchEncoder:
-    """Inputs and targets, each as `pad` makes rows."""
+    """Tokenizes inputs and targets, each as `pad` does."""
 
     def __init__(self, inputs: BatchEncoder, targets: BatchEncoder, context: LayoutContext) -> None:
         self.may_reject = inputs.may_reject or targets.may_reject
         self.concurrent = inputs.concurrent and targets.concurrent
         self.constant_type = inputs.constant_type
-        # As long as one of the two is no reference, neither are the rows.
+        # The rows are the reference's only if both inputs and targets are.
         named = targets if engines.is_reference(inputs.engine) else inputs
         self.engine, self.engine_version = named.engine, named.engine_version
         self.reference = _reference(inputs, targets, context)
@@ -168,7 +168,7 @@ class _Seq2SeqBatchEncoder:
 
 
 def _reference(inputs: BatchEncoder, targets: BatchEncoder, context: LayoutContext) -> BatchEncoder | None:
-    """The same, made by the references of both; None where it is these already."""
+    """Return the encoder made of both references; None if both are references already."""
     if inputs.reference is None and targets.reference is None:
         return None
     return _Seq2SeqBatchEncoder(inputs.reference or inputs, targets.reference or targets, context)
@@ -186,7 +186,7 @@ def _target_field(context: LayoutContext) -> Field:
 
 
 def _prefixed(texts: pa.Array, prefix: str) -> pa.Array:
-    """Each text with `prefix` before it."""
+    """Put `prefix` before each text."""
     if not prefix:
         return texts
     return pc.binary_join_element_wise(pa.scalar(prefix, texts.type), texts, pa.scalar("", texts.type))

@@ -1,4 +1,4 @@
-"""Layout `tokens`: one row of words with a tag each, one record, its tokens labelled by the words that they are of.
+"""Layout `tokens`: one record for each row of tagged words, its tokens labelled with the tags of their words.
 
     words           EU      rejects       German
     tags            B-ORG   O             B-MISC
@@ -7,8 +7,8 @@
     tag_mask        0       1       1     0        1       0      0
 
 A word's tag stands on its first token in the row, or on all of them (`--label-all-tokens`). Where `tag_mask` is 0
-there is no label, and `tags` is 0: special tokens, the other pieces of a word, padding. A word without any token, and
-one that was cut away, is in no record; how tokens and words belong together, `word_rows` tells.
+there is no label, and `tags` is 0: special tokens, the other pieces of a word, padding. A word without tokens, or one
+that was cut away, is in no record; see `word_rows` for how tokens are assigned to words.
 """
 
 from __future__ import annotations
@@ -123,8 +123,10 @@ class _TokensBatchEncoder:
 def _aligned(
     encoded: EncodedWords, tags: np.ndarray, *, counts: np.ndarray, every: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each token its label (int32 [T], 0 where it has none) and whether it has one (uint8 [T]), from the labels of
-    all words, `counts` int64 [N] of which are in each row.
+    """Return each token's label (int32 [T], 0 if it has none) and whether it has one (uint8 [T]).
+
+    `tags` are the labels of all words, of which `counts` int64 [N] are in each row. `every`: label all tokens of a
+    word.
     """
     offsets, words = encoded.rows.ids.offsets, encoded.words
     labelled = words >= 0

@@ -1,4 +1,4 @@
-"""Layout `pad` with `--stride S`: a row of text becomes as many records as its tokens need, which share S tokens.
+"""Layout `pad` with `--stride S`: a text becomes as many records as its tokens need; neighbours share S tokens.
 
     text          "An owl lives here"            L = 5 with [CLS] and [SEP], S = 1
     input_ids     [CLS] An  owl lives [SEP]      [CLS] lives here [SEP] .
@@ -6,8 +6,8 @@
     char_ends     0     2   6   12    0          0     12    17   0     0
     source_row    8                              8
 
-Nothing is cut. Label and kept columns stand in each record of their row, whose number in the split is `source_row`.
-How texts are cut into windows, `windows` tells.
+No token is lost. Label and kept columns are in each record of their row, whose number in the split is `source_row`.
+See `tokenize.overflow_windows` for how texts are cut into windows.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ __all__ = ["WINDOWS", "open_window_encoder", "window_features", "window_fields",
 
 
 def open_window_encoder(context: LayoutContext, *, stride: int, pair: bool) -> WindowEncoder:
-    """What cuts rows into windows.
+    """Open the encoder that cuts texts into windows.
 
-    Raises: ConfigError if another engine is wanted; and as `WindowEncoder` does.
+    Raises: ConfigError if another engine is requested; otherwise as `WindowEncoder`.
     """
     if context.engine not in ("auto", "hf"):
         raise ConfigError(
-            f"--engine {context.engine} where characters of tokens are asked for, which only the tokenizers library "
-            "tells",
+            f"--engine {context.engine} cannot report the characters of tokens, which this layout needs; only the "
+            "tokenizers library can",
             remedy="leave --engine out",
         )
     dtype = id_dtype(context.facts.vocab_size)
@@ -44,7 +44,7 @@ def open_window_encoder(context: LayoutContext, *, stride: int, pair: bool) -> W
 
 
 def window_features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:
-    """What every record of a window has."""
+    """Return the features of a window's record."""
     shape = (context.length,)
     meanings: dict[Role, tuple[tuple[int, ...], str]] = {
         "source_row": ((), "number of the row in the source's split, from 0"),
@@ -63,17 +63,17 @@ def window_features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feat
 
 
 def window_fields(context: LayoutContext) -> list[Field]:
-    """How windows are laid out."""
+    """Return how windows are laid out."""
     fields, _ = fields_of(context, constant_type=None)
     side, held = context.facts.padding_side, np.dtype(np.int32)
-    places = (
+    characters = (
         Field(name=name, length=context.length, fill=0, side=side, held=held) for name in ("char_starts", "char_ends")
     )
-    return [*fields, *places]
+    return [*fields, *characters]
 
 
 def window_values(encoded: EncodedWindows) -> dict[str, RaggedTokens]:
-    """The values of windows by feature."""
+    """Return the ragged values of windows by feature name."""
     values = {"char_starts": encoded.starts, "char_ends": encoded.ends}
     if encoded.types is not None:
         values["token_type_ids"] = encoded.types

@@ -273,7 +273,7 @@ def test_lists_of_answers_of_two_lengths_do_not_match(zoo: Zoo) -> None:
 
 @pytest.mark.parametrize("pair", [False, True])
 def test_an_engine_without_characters_is_refused(zoo: Zoo, pair: bool) -> None:
-    with pytest.raises(ConfigError, match="--engine wordpiece where characters of tokens are asked for"):
+    with pytest.raises(ConfigError, match="--engine wordpiece cannot report the characters of tokens"):
         _encoder(zoo, "wordpiece_cased", pair=pair, engine="wordpiece")
 
 
