@@ -29,9 +29,8 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.extraction import Inputs, Purpose, Rows
 from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.encoder import ChatEncoder
-from pipelines.prepare.tokenize.chat.filling import Filler
 from pipelines.prepare.tokenize.chat.messages import Conversations
-from pipelines.prepare.tokenize.chat.rendering import open_template
+from pipelines.prepare.tokenize.chat.opening import open_template
 from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine
 from pipelines.prepare.tokenize.ragged import RaggedTokens, id_dtype
 from tfrecord_io.errors import TokenizerError
@@ -74,40 +73,38 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
             f"{type(context.tokenizer).__name__}, does not",
             remedy="choose one with a tokenizer.json",
         )
-    slow = _ChatBatchEncoder(reference, context, fills=False, reference=None)
-    # The reference, requested by name or left after an engine turned out to be wrong, must not fill skeletons either.
-    return slow if context.engine == "hf" else _ChatBatchEncoder(engine, context, fills=True, reference=slow)
+    date = context.layout.chat_date
+    renderers = open_template(
+        context.tokenizer,
+        date=datetime.date.fromisoformat(date) if date else None,
+        name=context.layout.chat_template,
+    )
+    aligner = Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size))
+
+    def encoder_of(engine: Engine, *, reference: BatchEncoder | None) -> BatchEncoder:
+        side = context.tokenizer.truncation_side
+        encoder = ChatEncoder(renderers, engine, aligner, length=context.length, side=side)
+        return _ChatBatchEncoder(encoder, engine, context, reference=reference)
+
+    slow = encoder_of(reference, reference=None)
+    return slow if engine is reference else encoder_of(engine, reference=slow)
 
 
 class _ChatBatchEncoder:
-    """Tokenizes conversations: with `fills` by skeletons where possible, else by the template alone."""
+    """Tokenizes conversations that the template has rendered."""
 
     may_reject = True
     constant_type: int | None = None
 
-    def __init__(self, engine: Engine, context: LayoutContext, *, fills: bool, reference: BatchEncoder | None) -> None:
-        self.concurrent = engine.concurrent and fills
-        is_other = not fills or not isinstance(engine, HuggingFaceEngine)
-        # It has the reference's tokens for a text, but makes the texts differently, so it must be compared too.
-        self.engine = engine.name if is_other else f"{engine.name}-filled"
-        self.engine_version = engine.version
+    def __init__(
+        self, encoder: ChatEncoder, engine: Engine, context: LayoutContext, *, reference: BatchEncoder | None
+    ) -> None:
+        self.concurrent = engine.concurrent
+        self.engine, self.engine_version = engine.name, engine.version
         self.reference = reference
         self.added = context.added
         self._context = context
-        date = context.layout.chat_date
-        template = open_template(
-            context.tokenizer,
-            date=datetime.date.fromisoformat(date) if date else None,
-            name=context.layout.chat_template,
-        )
-        self._encoder = ChatEncoder(
-            template,
-            engine,
-            Aligner(context.tokenizer, dtype=id_dtype(context.facts.vocab_size)),
-            length=context.length,
-            side=context.tokenizer.truncation_side,
-            filler=Filler(template) if fills else None,
-        )
+        self._encoder = encoder
 
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._encoder.encode(Conversations.of(rows.nested["messages"], rows.nested.get("tools")))

@@ -21,18 +21,19 @@ from typing import Any
 import numpy as np
 from tokenizers import pre_tokenizers
 
-from pipelines.prepare.tokenize.chat.spaces import SPACES, after_spaces
 from pipelines.prepare.tokenize.chat.texts import Texts
 from pipelines.prepare.tokenize.engines import copy_backend
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_lists
 from tfrecord_io._kernels import jit, load
 
-__all__ = ["Aligner"]
+__all__ = ["SPACES", "Aligner", "after_spaces"]
 
 _ADDED, _TAKES_BEFORE, _TAKES_AFTER = 1, 2, 4
 _WORD = 8
 # Where a space may have been put before a token: nowhere, where a piece of text begins, where the whole text does.
 _MODES = (0, 1, 2)
+# Whether each character up to the last white space of Unicode is one, as `str.strip` has it.
+SPACES = np.array([chr(point).isspace() for point in range(0x3001)])
 
 
 class Aligner:
@@ -191,3 +192,23 @@ def _any(learned, start, stop):  # type: ignore[no-untyped-def]
     while start < stop and not learned[start]:
         start += 1
     return start < stop
+
+
+@jit
+def after_spaces(data, at, end, spaces):  # type: ignore[no-untyped-def]
+    """The place of the first character of data[at:end] that is no white space, or `end`. `spaces` is `SPACES`."""
+    while at < end:
+        lead = data[at]
+        if lead < 0xC0:
+            size, point = 1, np.int64(lead)
+        elif lead < 0xE0:
+            size, point = 2, np.int64(lead & 31) << 6 | np.int64(data[at + 1] & 63)
+        elif lead < 0xF0:
+            size = 3
+            point = np.int64(lead & 15) << 12 | np.int64(data[at + 1] & 63) << 6 | np.int64(data[at + 2] & 63)
+        else:
+            return at
+        if point >= len(spaces) or not spaces[point]:
+            return at
+        at += size
+    return at

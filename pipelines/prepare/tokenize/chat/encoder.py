@@ -1,8 +1,8 @@
 """From conversations to tokens and loss masks: render, tokenize, align, cut.
 
-conversations ──► texts ──────────────────────► tokens ──────► masks ──────► rows of at most L tokens
-                  filled by a skeleton, or      the engine's   by walking    those that are longer: again, with
-                  rendered one by one                          the texts     fewer messages, until they fit
+conversations ──► texts ─────────────► tokens ──────► masks ──────► rows of at most L tokens
+                  by the template      the engine's   by walking    those that are longer: again, with
+                                                      the texts     fewer messages, until they fit
 """
 
 from __future__ import annotations
@@ -14,16 +14,12 @@ import numpy as np
 from pipelines.prepare.options.config import Side
 from pipelines.prepare.tokenize.chat.alignment import Aligner
 from pipelines.prepare.tokenize.chat.cutting import Search, ranks
-from pipelines.prepare.tokenize.chat.filling import Filler
-from pipelines.prepare.tokenize.chat.messages import Conversations, Rejected
-from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering
-from pipelines.prepare.tokenize.chat.texts import Texts
+from pipelines.prepare.tokenize.chat.messages import Conversations
+from pipelines.prepare.tokenize.chat.renderer_pool import RendererPool
 from pipelines.prepare.tokenize.engines import Engine
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged
 
 __all__ = ["ChatEncoder", "EncodedChats"]
-
-_NOTHING = Rendering("", [])
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,7 +27,7 @@ class EncodedChats:
     """N conversations as tokens. `learned` (uint8, one for each token of `ids`) is 1 where it is to be learned.
 
     `full_lengths` int64 [N] are the tokens before messages were left out; `reasons` (object [N]) says why one cannot be
-    used, '' where it can, and `details` (by row) what the template had to say of it.
+    used, '' where it can, and `details` (by row) say more where there is more to say.
     """
 
     ids: RaggedTokens
@@ -47,27 +43,14 @@ class EncodedChats:
 
 
 class ChatEncoder:
-    """Makes rows of at most `length` tokens; longer conversations lose whole turns at `side`.
+    """Makes rows of at most `length` tokens; longer conversations lose whole turns at `side`."""
 
-    Without a `filler` the template itself renders every row.
-    """
-
-    def __init__(
-        self,
-        template: ChatTemplate,
-        engine: Engine,
-        aligner: Aligner,
-        *,
-        length: int,
-        side: Side,
-        filler: Filler | None,
-    ) -> None:
-        self._template = template
+    def __init__(self, renderers: RendererPool, engine: Engine, aligner: Aligner, *, length: int, side: Side) -> None:
+        self._renderers = renderers
         self._engine = engine
         self._aligner = aligner
         self._length = length
         self._side: Side = side
-        self._filler = filler
 
     def encode(self, conversations: Conversations) -> EncodedChats:
         """Rows of conversations."""
@@ -81,38 +64,12 @@ class ChatEncoder:
 
     def _encode(self, conversations: Conversations) -> tuple[EncodedChats, np.ndarray]:
         """All of their tokens, and the bytes of their texts, int64 [N]."""
-        texts, order, reasons, details = self._texts(conversations)
-        runs, learned = self._aligner.align(self._engine.encode(texts.strings), texts)
-        ids, mask = runs, learned
-        if (np.diff(order) < 0).any():
-            ids, mask = runs.take(order), RaggedTokens(learned, runs.offsets).take(order).ids
-        encoded = EncodedChats(ids=ids, learned=mask, full_lengths=ids.lengths, reasons=reasons, details=details)
-        return encoded, texts.sizes[order]
-
-    def _texts(self, conversations: Conversations) -> tuple[Texts, np.ndarray, np.ndarray, dict[int, str]]:
-        """Texts, the index of each row's text, reasons and details. The text of a row that is rejected is empty."""
-        rows, filled = np.zeros(0, np.int64), Texts.of([])
-        if self._filler is not None:
-            rows, filled = self._filler.fill(conversations)
-        reasons = np.full(len(conversations), "", dtype=object)
-        details: dict[int, str] = {}
-        others = np.setdiff1d(np.arange(len(conversations)), rows, assume_unique=True)
-        renderings = []
-        for row in others.tolist():
-            rendering = self._rendered(conversations, row)
-            if isinstance(rendering, Rejected):
-                reasons[row], details[row] = rendering.reason, rendering.detail
-                rendering = _NOTHING
-            renderings.append(rendering)
-        order = np.empty(len(conversations), np.int64)
-        order[np.concatenate([rows, others])] = np.arange(len(conversations))
-        return Texts.joined([filled, Texts.of(renderings)]), order, reasons, details
-
-    def _rendered(self, conversations: Conversations, row: int) -> Rendering | Rejected:
-        try:
-            return self._template.render(conversations.messages(row), conversations.tools_of(row))
-        except Rejected as rejected:
-            return rejected
+        rendered = self._renderers.render(conversations)
+        ids, mask = self._aligner.align(self._engine.encode(rendered.texts.strings), rendered.texts)
+        encoded = EncodedChats(
+            ids=ids, learned=mask, full_lengths=ids.lengths, reasons=rendered.reasons, details=rendered.details
+        )
+        return encoded, rendered.texts.sizes
 
     def _cut(
         self, conversations: Conversations, whole: EncodedChats, rows: np.ndarray, sizes: np.ndarray

@@ -1,7 +1,7 @@
-"""A tokenizer's chat template, and which characters of what it gives are the assistant's.
+"""What a chat template makes of one conversation: its text, and which characters of it the assistant says.
 
-`transformers` renders the text (Jinja, in its sandbox). Which part of it is to be learned comes from the template's own
-{% generation %} markers, where it has them; else from renderings of the conversation's beginnings. For the answer a of
+The template's own {% generation %} markers say which, where it has them. Else it follows from renderings of the
+conversation's beginnings. For the answer a of
 
     <|im_start|>user⏎q<|im_end|>⏎<|im_start|>assistant⏎a<|im_end|>⏎<|im_start|>user⏎…
 
@@ -10,308 +10,242 @@
     learned                                                    a<|im_end|>          what the second has more, without
                                                                                     white space behind its last token
 
-which needs each to be the beginning of the next, and of the whole. A model that was asked has to give just this: the
-answer and the token that ends it. White space after that token belongs to the frame of the next turn; where the
-template closes a turn by nothing but white space, that is the end mark, and is learned.
+Each must be the beginning of the next, and of the whole. A model that was asked has to give just this: the answer and
+the token that ends it. White space after that token belongs to the frame of the next turn; where the template closes a
+turn by nothing but white space, that is the end mark, and is learned.
+
+The Jinja environment is set up as `transformers` 5.23 does, whose texts and masks the tests compare. It is our own
+because `transformers` renders with today's date, and gives masks for its own tokens but not the characters they come
+from. It also takes a third of the time: `shared=True` spares Jinja a copy of its globals for every rendering.
 """
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import functools
-import hashlib
+import json
 import re
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
-from pipelines.prepare.tokenize.chat.limits import Meter, OverLimit
-from pipelines.prepare.tokenize.chat.messages import Message, Rejected, check_printed
-from tfrecord_io.errors import TokenizerError
+from jinja2 import TemplateError, nodes, pass_eval_context
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
 
-__all__ = [
-    "ChatTemplate",
-    "Rendering",
-    "Spans",
-    "internals",
-    "joined_spans",
-    "open_template",
-    "spans_by_prefixes",
-]
+from pipelines.prepare.tokenize.chat.conversation import ANSWER, QUESTION, Message, Rejected, check_parts_read
+from pipelines.prepare.tokenize.chat.protocol import DATE_UNKNOWN, INVALID, OVER_LIMIT, TemplateFacts
+
+__all__ = ["ChatTemplate", "Rendering", "Spans"]
 
 Spans = list[tuple[int, int]]
 
-ASSISTANT = "assistant"
+_TOO_LONG = "the chat template makes a text of more than {:,} characters"
 _MARKER = re.compile(r"\{\%[-+]?\s*generation\s*[-+]?\%\}")
-_INTERNALS = ("_compile_jinja_template", "_render_with_assistant_indices", "render_jinja_template")
-_QUESTION, _ANSWER = "what is it", "that one"
-# The template engine keeps track of generation markers in the template itself, of which the process has only one.
-_rendering = threading.RLock()
-
-
-class Render(Protocol):
-    """Renders messages, with the generation prompt or without it."""
-
-    def __call__(self, messages: Sequence[Message], *, prompt: bool) -> str: ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Rendering:
-    """A text, and the characters [start, stop) that are to be learned, in order and apart from each other."""
+    """A text, and the characters [start, stop) of it that are to be learned: in order, apart from each other."""
 
     text: str
     spans: Spans
 
 
 class ChatTemplate:
-    """The template of one tokenizer: that with the `name`, or of several the one that `transformers` takes. `date` is
-    what it is told if it asks for today's, and `closing` the token and the white space that end an assistant's turn, if
-    there is such white space.
+    """A chat template that renders one conversation after the other, to texts of at most `most_chars` characters."""
 
-    Threads may share it; one at a time renders.
-    """
-
-    def __init__(self, tokenizer: Any, *, date: datetime.date | None = None, name: str | None = None) -> None:
-        self.closing: str | None = None
-        self._tokenizer = tokenizer
-        self._date = date
-        self._name = name
-        # A tokenizer puts these together anew each time, which takes as long as rendering with them.
-        self._sources: dict[bool, str] = {}
-        self._markers: dict[bool, bool] = {}
-        self._slots: dict[bool, str] = {}
-        self._variables = dict(tokenizer.special_tokens_map)
-
-    def source(self, *, has_tools: bool = False) -> str:
-        """The template's text: some tokenizers have another one for conversations with tools."""
-        if has_tools not in self._sources:
-            self._sources[has_tools] = str(self._tokenizer.get_chat_template(self._name, [] if has_tools else None))
-        return self._sources[has_tools]
-
-    def has_markers(self, *, has_tools: bool = False) -> bool:
-        """Whether the template says by itself what the assistant's part is."""
-        if has_tools not in self._markers:
-            self._markers[has_tools] = _MARKER.search(self.source(has_tools=has_tools)) is not None
-        return self._markers[has_tools]
-
-    def text(self, messages: Sequence[Message], tools: list[Any] | None = None, *, prompt: bool = False) -> str:
-        """What `tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)` gives.
-
-        Raises: Rejected if the template refuses the messages.
-        """
-        return self._render(messages, tools, prompt=prompt, tracked=False)[0]
+    def __init__(self, facts: TemplateFacts, *, most_chars: int) -> None:
+        self._facts = facts
+        self._most_chars = most_chars
+        self._programs: dict[str, _Program] = {}
 
     def render(self, messages: Sequence[Message], tools: list[Any] | None = None) -> Rendering:
-        """The text and its assistant's parts.
+        """Render a conversation, and find the assistant's parts.
 
-        Raises: Rejected if the template refuses the messages, or gives no text of which the prompt is the beginning.
+        Raises: Rejected if the template refuses the messages, cannot read them, or makes something else of the
+            conversation's beginning once it goes on.
         """
-        if self.has_markers(has_tools=tools is not None):
-            text, spans = self._render(messages, tools, prompt=False, tracked=True)
-            check_printed(messages, text)
-            return Rendering(text, joined_spans(spans))
+        program = self._program(self._facts.source if tools is None else self._facts.tools_source)
+        text, spans = program.run(messages, tools, prompt=False)
+        check_parts_read(messages, text)
+        if not program.has_markers:
+            spans = self._spans_by_prefixes(program, text, messages, tools)
+        return Rendering(text, _joined(spans))
 
-        def rendered(messages: Sequence[Message], *, prompt: bool) -> str:
-            return self.text(messages, tools, prompt=prompt)
+    def _program(self, source: str) -> _Program:
+        if source not in self._programs:
+            self._programs[source] = _Program(source, self._facts, most_chars=self._most_chars)
+        return self._programs[source]
 
-        text = rendered(messages, prompt=False)
-        check_printed(messages, text)
-        return Rendering(text, spans_by_prefixes(text, messages, rendered, closing=self.closing))
-
-    def variables(self) -> dict[str, Any]:
-        """What the template sees besides the messages."""
-        return self._variables
-
-    @contextlib.contextmanager
-    def compiled(self, *, has_tools: bool = False) -> Iterator[Any]:
-        """The Jinja template, told the date, for one thread at a time, and for one rendering within limits.
-
-        Raises: Rejected if it would spend more; TokenizerError if it is no template.
-        """
-        with _rendering:
-            template, meter = _compiled(self._slot(has_tools=has_tools), self.source(has_tools=has_tools))
-            before = template.globals.get("strftime_now")
-            template.globals["strftime_now"] = self._today
-            meter.start()
+    def _spans_by_prefixes(
+        self, program: _Program, text: str, messages: Sequence[Message], tools: list[Any] | None
+    ) -> Spans:
+        spans: Spans = []
+        for index, message in enumerate(messages):
+            if message["role"] != "assistant":
+                continue
             try:
-                yield template
-            except OverLimit as over:
-                raise Rejected("template_limit", f"the chat template makes {over}") from over
-            finally:
-                template.globals["strftime_now"] = before
+                asked, _ = program.run(messages[:index], tools, prompt=True)
+                is_last = index + 1 == len(messages)
+                answered = text if is_last else program.run(messages[: index + 1], tools, prompt=False)[0]
+            except Rejected as rejected:
+                if rejected.reason != "template_rejected":
+                    raise
+                raise Rejected("template_prefix", f"up to message {index}: {rejected.detail}") from rejected
+            if not (answered.startswith(asked) and text.startswith(answered)):
+                raise Rejected("template_prefix", _difference(asked, answered, text, index))
+            spans.append((len(asked), len(answered) - self._space_behind(answered)))
+        return spans
 
-    def _slot(self, *, has_tools: bool) -> str:
-        """The text of another template, in place of which the source is rendered: see `_compiled`."""
-        if has_tools not in self._slots:
-            digest = hashlib.sha256(self.source(has_tools=has_tools).encode()).hexdigest()
-            marker = "{% generation %}{% endgeneration %}" if self.has_markers(has_tools=has_tools) else ""
-            self._slots[has_tools] = f"{{{{ raise_exception('{digest}') }}}}{marker}"
-        return self._slots[has_tools]
+    def _space_behind(self, answered: str) -> int:
+        """Characters of white space between the token that ends an answer and the end of its turn."""
+        closing = self._closing
+        return len(closing) - len(closing.rstrip()) if closing and answered.endswith(closing) else 0
 
-    def _render(
-        self, messages: Sequence[Message], tools: list[Any] | None, *, prompt: bool, tracked: bool
-    ) -> tuple[str, Spans]:
-        with self.compiled(has_tools=tools is not None):
-            try:
-                texts, spans = internals().render_jinja_template(
-                    conversations=[list(messages)],
-                    tools=tools,
-                    documents=None,
-                    chat_template=self._slot(has_tools=tools is not None),
-                    return_assistant_tokens_mask=tracked,
-                    continue_final_message=False,
-                    add_generation_prompt=prompt,
-                    **self.variables(),
-                )
-            except (TokenizerError, OverLimit, MemoryError):
-                raise
-            except Exception as error:  # Jinja's own, and what Python says of values that the template cannot take
-                raise Rejected("template_rejected", str(error) or type(error).__name__) from error
-        return texts[0], spans[0] if tracked else []
-
-    def _today(self, form: str) -> str:
-        if self._date is None:
-            raise TokenizerError(
-                "the chat template writes today's date, so that rows made tomorrow would differ from today's",
-                remedy="give the date that all rows are to say, such as --chat-date 2024-07-26",
-            )
-        return self._date.strftime(form)
-
-
-def _compiled(slot: str, source: str) -> tuple[Any, Meter]:
-    """The template of a source and what its renderings are charged to.
-
-    `transformers` compiles, and renders, what it finds in its cache under a text. Compiling alone may take a template
-    for ever, since constants are computed there. So it is asked to compile a text of ours, `slot`, in place of which
-    the cache then has the source compiled with a meter; the same source elsewhere in the process stays as it is.
-    """
-    from pipelines.prepare.tokenize.chat.metering import compile_metered
-
-    template = internals()._compile_jinja_template(slot)
-    if not hasattr(template, "meter"):
+    @functools.cached_property
+    def _closing(self) -> str:
+        """The token that ends an answer with the white space behind it; empty if there is no token or no space."""
         try:
-            metered, meter = compile_metered(source, template.environment)
-        except Exception as error:
-            raise TokenizerError(
-                f"the chat template cannot be compiled: {error or type(error).__name__}",
-                remedy="choose another tokenizer, or mend the template in a copy of this one",
-            ) from error
-        template.root_render_func, template.blocks = metered.root_render_func, metered.blocks
-        template.meter = meter
-    return template, template.meter
+            text, _ = self._program(self._facts.source).run([QUESTION, ANSWER], None, prompt=False)
+        except Rejected:
+            return ""
+        tail = text.rpartition(ANSWER["content"])[2]
+        space = tail[len(tail.rstrip()) :]
+        tokens = [token for token in self._facts.added_tokens if tail.rstrip().endswith(token)]
+        return max(tokens, key=len) + space if space and tokens else ""
 
 
-@functools.cache
-def internals() -> Any:
-    """The module of `transformers` that renders chat templates: what `apply_chat_template` does cannot be had from
-    outside with a date of one's own, or strings that watch the template.
+class _Program:
+    """A compiled template. Raises: Rejected if it cannot be compiled."""
 
-    Raises: TokenizerError if it is not as it was from 4.53 to 5.23.
-    """
-    import transformers
-    from transformers.utils import chat_template_utils
+    def __init__(self, source: str, facts: TemplateFacts, *, most_chars: int) -> None:
+        environment = _environment(facts.date)
+        try:
+            self._template = environment.from_string(source)
+        except MemoryError:
+            raise
+        except Exception as error:  # Jinja's own, and what Python says of templates that are too deep
+            raise Rejected(INVALID, str(error) or type(error).__name__) from error
+        self.has_markers = _MARKER.search(source) is not None
+        self._marked: Any = environment.extensions[_MarkedParts.identifier]
+        self._most_chars = most_chars
+        self._variables = {**self._template.globals, **facts.variables, "documents": None}
 
-    if lacking := [name for name in _INTERNALS if not hasattr(chat_template_utils, name)]:
-        raise TokenizerError(
-            f"transformers {transformers.__version__} renders chat templates in another way than the releases that "
-            f"this was made for: it has no {', '.join(lacking)}",
-            remedy="install a release that it was made for, such as transformers==5.23",
-        )
-    return chat_template_utils
-
-
-def open_template(tokenizer: Any, *, date: datetime.date | None = None, name: str | None = None) -> ChatTemplate:
-    """The tokenizer's template, tried on a question and its answer.
-
-    Raises: TokenizerError if there is none (with that name), it writes a date and none is given, it spends more than it
-        may, or there is no telling which part of a conversation is the assistant's.
-    """
-    _require_one(tokenizer, name=name)
-    template = ChatTemplate(tokenizer, date=date, name=name)
-    question, answer = {"role": "user", "content": _QUESTION}, {"role": ASSISTANT, "content": _ANSWER}
-    template.closing = _closing_of(template, [question, answer])
-    try:
-        spans = template.render([question, answer]).spans
-    except Rejected as rejected:
-        if rejected.reason == "template_prefix":
-            raise _no_telling(rejected.detail) from rejected
-        if rejected.reason == "template_limit":
-            raise TokenizerError(
-                f"the chat template spends more on a question and its answer than a row may take: {rejected.detail}",
-                remedy="do not use this tokenizer, or mend the template in a copy of it",
-            ) from rejected
-        return template  # It wants something else than a question and an answer; the rows will show what.
-    if not spans:
-        raise _no_telling("none of its text is within {% generation %} markers")
-    return template
+    def run(self, messages: Sequence[Message], tools: list[Any] | None, *, prompt: bool) -> tuple[str, Spans]:
+        """The text, and what of it is within markers. Raises: Rejected if the template refuses, or writes too much."""
+        variables = {**self._variables, "messages": messages, "tools": tools, "add_generation_prompt": prompt}
+        marked, pieces = self._marked, []
+        marked.start()
+        try:
+            for piece in self._template.root_render_func(self._template.new_context(variables, shared=True)):
+                pieces.append(piece)
+                marked.num_written += len(piece)
+                if marked.num_written > self._most_chars:
+                    raise Rejected(OVER_LIMIT, _TOO_LONG.format(self._most_chars))
+        except (Rejected, MemoryError):
+            raise
+        except Exception as error:  # Jinja's own, and what Python says of values that the template cannot take
+            raise Rejected("template_rejected", str(error) or type(error).__name__) from error
+        return "".join(pieces), marked.spans
 
 
-def _require_one(tokenizer: Any, *, name: str | None) -> None:
-    """Raises: TokenizerError if the tokenizer has no chat template, none with the name, or no default one."""
-    found = tokenizer.chat_template
-    if not found:
-        raise TokenizerError(
-            f"--layout chat needs a chat template, but this tokenizer, a {type(tokenizer).__name__}, has none",
-            remedy="choose the tokenizer of a chat model, or put a chat_template.jinja into a folder with this one",
-        )
-    names = sorted(found) if isinstance(found, dict) else []
-    if name is not None and name not in names:
-        raise TokenizerError(
-            f"--chat-template {name!r}, but the tokenizer's templates are {', '.join(names) or 'a single one'}",
-            remedy="give the name of one of them" if names else "leave --chat-template out",
-        )
-    if name is None and names and "default" not in names:
-        raise TokenizerError(
-            f"the tokenizer has several chat templates, {', '.join(names)}, and none of them is called default",
-            remedy=f"choose one, such as --chat-template {names[0]}",
-        )
+class _MarkedParts(Extension):
+    """{% generation %} … {% endgeneration %}: notes which characters of the text are between the two."""
+
+    tags = {"generation"}  # noqa: RUF012 - as Jinja declares it
+
+    def __init__(self, environment: Any) -> None:
+        super().__init__(environment)
+        self.start()
+
+    def start(self) -> None:
+        """Begin another rendering. `num_written` is to be the number of characters that it has given so far."""
+        self.num_written = 0
+        self.spans: Spans = []
+
+    def parse(self, parser: Parser) -> nodes.CallBlock:
+        """Called by Jinja at the tag."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        block = nodes.CallBlock(self.call_method("_note"), [], [], body)
+        block.set_lineno(line)
+        return block
+
+    @pass_eval_context
+    def _note(self, context: nodes.EvalContext, caller: Any) -> str:
+        del context
+        text: str = caller()
+        self.spans.append((self.num_written, self.num_written + len(text)))
+        return text
 
 
-def _no_telling(why: str) -> TokenizerError:
-    return TokenizerError(
-        f"the chat template does not tell which part of a conversation is the assistant's: {why}",
-        remedy="in a copy of the tokenizer, put {% generation %} and {% endgeneration %} around it in the template",
+class _Dict:
+    """`dict` without what the type itself would give away."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict.fromkeys(*args, **kwargs)
+
+
+class _Namespace(Namespace):
+    """`namespace` without names that begin with an underscore."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:
+        self, *others = args
+        values = dict(*others, **kwargs)
+        for name in values:
+            _require_public(name)
+        Namespace.__init__(self, values)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _require_public(name)
+        super().__setitem__(name, value)
+
+
+def _environment(date: str | None) -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_MarkedParts, loopcontrols]
     )
 
+    def strftime_now(form: str) -> str:
+        if date is None:
+            raise Rejected(DATE_UNKNOWN)
+        return datetime.date.fromisoformat(date).strftime(form)
 
-def _closing_of(template: ChatTemplate, messages: Sequence[Message]) -> str | None:
-    """The token that ends an answer with the white space after it, None if there is no token or no white space."""
-    try:
-        tail = template.text(messages).rpartition(_ANSWER)[2]
-    except Rejected:
-        return None
-    space = tail[len(tail.rstrip()) :]
-    tokens = [str(token) for token in template._tokenizer.get_added_vocab() if tail.rstrip().endswith(token)]
-    return max(tokens, key=len) + space if space and tokens else None
-
-
-def spans_by_prefixes(
-    text: str, messages: Sequence[Message], render: Callable[..., str], *, closing: str | None
-) -> Spans:
-    """The assistant's parts of `text`, the rendering of all `messages`.
-
-    Raises: Rejected if a rendering of the first messages is not the beginning of the next one.
-    """
-    spans: Spans = []
-    for index, message in enumerate(messages):
-        if message["role"] != ASSISTANT:
-            continue
-        try:
-            asked, answered = render(messages[:index], prompt=True), render(messages[: index + 1], prompt=False)
-        except Rejected as rejected:
-            raise Rejected("template_prefix", f"up to message {index}: {rejected.detail}") from rejected
-        if not (answered.startswith(asked) and text.startswith(answered)):
-            raise Rejected("template_prefix", _difference(asked, answered, text, index))
-        stop = len(answered)
-        if closing is not None and answered.endswith(closing):
-            stop -= len(closing) - len(closing.rstrip())
-        spans.append((len(asked), stop))
-    return joined_spans(spans)
+    environment.filters["tojson"] = _to_json
+    environment.globals |= {
+        "raise_exception": _refuse,
+        "strftime_now": strftime_now,
+        "dict": _Dict(),
+        "namespace": _Namespace,
+    }
+    # Another text each time.
+    del environment.globals["lipsum"]
+    return environment
 
 
-def joined_spans(spans: Sequence[tuple[int, int]]) -> Spans:
+def _to_json(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _refuse(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _require_public(name: Any) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"a namespace takes no name that begins with an underscore, such as {name!r}")
+
+
+def _joined(spans: Spans) -> Spans:
     """The same characters as spans in order that neither touch nor overlap; empty ones are left out."""
     joined: Spans = []
     for start, stop in sorted(span for span in spans if span[0] < span[1]):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import json
+import operator
+import sys
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from pipelines.prepare.tokenize.chat.alignment import Aligner
-from pipelines.prepare.tokenize.chat.rendering import Rendering, joined_spans
+from pipelines.prepare.tokenize.chat.alignment import SPACES, Aligner, after_spaces
+from pipelines.prepare.tokenize.chat.rendering import Rendering
 from pipelines.prepare.tokenize.chat.texts import Texts
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tests.prepare.tokenize.chat.chat_templates import chat_tokenizer
@@ -44,9 +48,21 @@ def opened(zoo: Zoo, kind: str) -> tuple[Aligner, Tokenizer]:
 
 def rendering_of(parts: list[tuple[str, bool]]) -> Rendering:
     """A text of pieces that are to be learned or not."""
-    edges = np.cumsum([0, *(len(text) for text, _ in parts)]).tolist()
-    spans = [(start, stop) for start, stop, (_, is_learned) in zip(edges, edges[1:], parts, strict=False) if is_learned]
-    return Rendering("".join(text for text, _ in parts), joined_spans(spans))
+    text, spans = "", []
+    for is_learned, group in itertools.groupby(parts, key=operator.itemgetter(1)):
+        start, text = len(text), text + "".join(piece for piece, _ in group)
+        if is_learned:
+            spans.append((start, len(text)))
+    return Rendering(text, spans)
+
+
+def texts_of(renderings: list[Rendering]) -> Texts:
+    """The texts, with spans in bytes."""
+    places = [
+        [len(rendering.text[:edge].encode()) for span in rendering.spans for edge in span] for rendering in renderings
+    ]
+    strings = pa.array([rendering.text for rendering in renderings], pa.large_string())
+    return Texts.of(strings, pa.array(places, pa.large_list(pa.int64())))
 
 
 def expected(backend: Tokenizer, rendering: Rendering) -> tuple[list[int], list[int]]:
@@ -67,7 +83,7 @@ def test_the_mask_is_that_of_the_places_that_the_tokenizer_reports(
     aligner, backend = aligners(zoo, kind)
     renderings = [rendering_of(parts) for parts in rows]
     wanted = [expected(backend, rendering) for rendering in renderings]
-    runs, mask = aligner.align(from_lists([ids for ids, _ in wanted], dtype=DTYPE), Texts.of(renderings))
+    runs, mask = aligner.align(from_lists([ids for ids, _ in wanted], dtype=DTYPE), texts_of(renderings))
     assert runs.ids.tolist() == [token for ids, _ in wanted for token in ids]
     assert mask.tolist() == [each for _, learned in wanted for each in learned]
 
@@ -76,7 +92,7 @@ aligners = functools.cache(opened)
 
 
 def aligned(zoo: Zoo, kind: str, ids: list[int], rendering: Rendering) -> tuple[RaggedTokens, list[int]]:
-    runs, mask = aligners(zoo, kind)[0].align(from_lists([ids], dtype=DTYPE), Texts.of([rendering]))
+    runs, mask = aligners(zoo, kind)[0].align(from_lists([ids], dtype=DTYPE), texts_of([rendering]))
     return runs, mask.tolist()
 
 
@@ -99,7 +115,7 @@ def test_what_can_be_walked_is_not_tokenized_again(zoo: Zoo, monkeypatch: pytest
     monkeypatch.setattr(aligner, "_with_reported", refuse)
     rendering = Rendering("<|im_start|>user\nnaïve 👍🏽<|im_end|>\n", [(17, 24)])
     ids, mask = expected(backend, rendering)
-    runs, found = aligner.align(from_lists([ids], dtype=DTYPE), Texts.of([rendering]))
+    runs, found = aligner.align(from_lists([ids], dtype=DTYPE), texts_of([rendering]))
     assert (runs.ids.tolist(), found.tolist()) == (ids, mask)
 
 
@@ -113,3 +129,31 @@ def test_a_token_that_is_learned_in_part_is_learned(zoo: Zoo) -> None:
         _, mask = aligned(zoo, "byte_bpe", ids, rendering)
         assert sum(mask) == 1
         assert mask == expected(backend, rendering)[1]
+
+
+def test_spans_that_touch_across_texts_stay_in_their_own() -> None:
+    texts = texts_of(
+        [Rendering("é|a", [(2, 3)]), Rendering("b", [(0, 1)]), Rendering("", []), Rendering("c|ü", [(1, 3)])]
+    )
+    assert texts.data.tobytes().decode() == "é|abc|ü"
+    assert texts.learned.tolist() == [0, 0, 0, 1, 1, 0, 1, 1, 1]
+
+
+# --- white space ----------------------------------------------------------------------------------------------------
+
+WHITE = [chr(point) for point in range(sys.maxunicode + 1) if chr(point).isspace()]
+NEARLY = ["\u200b", "\u2060", "\ufeff", "\u180e", "\x00", "\x1b"]
+letters = st.sampled_from([*WHITE, *NEARLY, "a", "é", "漢", "👍", "\u3001", "\u0301"]) | st.characters(codec="utf-8")
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.text(letters, max_size=12), st.text(letters, max_size=3))
+def test_the_kernel_steps_over_what_python_strips(text: str, around: str) -> None:
+    data = np.frombuffer(f"{around}{text}{around}".encode(), np.uint8)
+    first, size = len(around.encode()), len(text.encode())
+    after = after_spaces(data, first, first + size, SPACES)
+    assert after - first == size - len(text.lstrip().encode())
+
+
+def test_the_table_has_all_white_space_that_there_is() -> None:
+    assert [chr(point) for point in np.flatnonzero(SPACES)] == WHITE

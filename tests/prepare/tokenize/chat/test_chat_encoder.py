@@ -13,10 +13,10 @@ from transformers import AutoTokenizer
 
 from pipelines.prepare.options.config import Side
 from pipelines.prepare.tokenize.chat.alignment import Aligner
+from pipelines.prepare.tokenize.chat.conversation import Message
 from pipelines.prepare.tokenize.chat.encoder import ChatEncoder, EncodedChats
-from pipelines.prepare.tokenize.chat.filling import Filler
-from pipelines.prepare.tokenize.chat.messages import Conversations, Message
-from pipelines.prepare.tokenize.chat.rendering import open_template
+from pipelines.prepare.tokenize.chat.messages import Conversations
+from pipelines.prepare.tokenize.chat.opening import open_template
 from pipelines.prepare.tokenize.engines import choose, open_reference
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
@@ -33,16 +33,14 @@ def opened(zoo: Zoo, folder: Path, template: str, *, kind: str = "byte_bpe") -> 
     return AutoTokenizer.from_pretrained(chat_tokenizer(zoo, folder, template=template, kind=kind))
 
 
-def encoder(tokenizer: Any, *, length: int = 10**6, side: Side = "right", fills: bool = True) -> ChatEncoder:
-    template = open_template(tokenizer)
+def encoder(tokenizer: Any, *, length: int = 10**6, side: Side = "right") -> ChatEncoder:
     reference = open_reference(tokenizer, dtype=DTYPE)
     return ChatEncoder(
-        template,
-        choose(tokenizer, reference, dtype=DTYPE) if fills else reference,
+        open_template(tokenizer),
+        choose(tokenizer, reference, dtype=DTYPE),
         Aligner(tokenizer, dtype=DTYPE),
         length=length,
         side=side,
-        filler=Filler(template) if fills else None,
     )
 
 
@@ -87,21 +85,6 @@ def test_rows_are_those_of_apply_chat_template(zoo: Zoo, tmp_path: Path, templat
     assert set(chats.reasons) <= {"", "no_assistant"}
     for index in np.flatnonzero(chats.reasons == "").tolist():
         assert row(chats, index)[0] == tokenizer.apply_chat_template(rows[index])["input_ids"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("template", TEMPLATES)
-def test_skeletons_and_fast_engines_change_nothing(zoo: Zoo, tmp_path: Path, template: str) -> None:
-    tokenizer = opened(zoo, tmp_path, template)
-    rows = conversations(seed=1)
-    made = encoder(tokenizer)
-    first, again = encoded(made, rows), encoded(made, rows)
-    slow = encoded(encoder(tokenizer, fills=False), rows)
-    for chats in (first, again):
-        assert chats.ids.ids.tolist() == slow.ids.ids.tolist()
-        assert chats.ids.offsets.tolist() == slow.ids.offsets.tolist()
-        assert chats.learned.tolist() == slow.learned.tolist()
-        assert chats.reasons.tolist() == slow.reasons.tolist()
 
 
 @pytest.mark.parametrize("template", ["chatml_marked", "header_marked"])

@@ -1,0 +1,154 @@
+"""One conversation as Python objects: what is wrong with it, and what of it a chat template sees.
+
+Imported where templates run (`renderer`), so it needs PyArrow and nothing heavier.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = [
+    "ANSWER",
+    "QUESTION",
+    "Message",
+    "Rejected",
+    "check_parts_read",
+    "checked_messages",
+    "checked_tools",
+    "objects_of",
+]
+
+Message = dict[str, Any]
+
+# What a template is tried on.
+QUESTION: Message = {"role": "user", "content": "what is it"}
+ANSWER: Message = {"role": "assistant", "content": "that one"}
+
+_MAX_DETAIL = 300
+_PLAIN_KEYS = {"role", "content"}
+_JSON_TYPES = (str, int, float, bool, type(None))
+# Names for the same thing, of which templates read the first or the second (as in `transformers` 5.23).
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+
+
+class Rejected(Exception):
+    """A conversation cannot be used: the reason as the ledger counts it, and a detail for whoever looks into it."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = " ".join(detail.split())[:_MAX_DETAIL]
+
+
+def objects_of(column: pa.Array) -> list[Any]:
+    """The column's values as `datasets` gives them: JSON, in which it keeps what differs in type by row, is parsed."""
+    values = column.to_pylist()
+    return [_parsed(value, column.type) for value in values] if _holds_json(column.type) else values
+
+
+def checked_messages(messages: list[Any] | None) -> list[Message]:
+    """The messages as chat templates take them: without what is null, and JSON types only.
+
+    Raises: Rejected if there is none, one has no role, nothing but a role, or content that is not text.
+    """
+    if not messages:
+        raise Rejected("messages_empty")
+    return [
+        message
+        if type(message) is dict
+        and message.keys() == _PLAIN_KEYS
+        and {type(each) for each in message.values()} == {str}
+        else _checked(message, index)
+        for index, message in enumerate(messages)
+    ]
+
+
+def checked_tools(tools: Any) -> list[Any] | None:
+    """The tools of a conversation, None where there are none. Raises: Rejected if they are not a list of objects."""
+    if isinstance(tools, str):
+        try:
+            tools = json.loads(tools) if tools.strip() else None
+        except ValueError as error:
+            raise Rejected("tools_not_json", str(error)) from error
+    if not tools:
+        return None
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise Rejected("tools_not_json", f"{type(tools).__name__}, expected a list of objects")
+    return [_json_types(tool) for tool in tools]
+
+
+def check_parts_read(messages: Sequence[Message], text: str) -> None:
+    """Tell a template that reads contents that are lists of parts from one that has Python print them.
+
+    Raises: Rejected if a list, or an object in it, stands in the text as Python prints it.
+    """
+    for index, message in enumerate(messages):
+        content = message.get("content", "")
+        if isinstance(content, str):
+            continue
+        parts = [content, *content] if isinstance(content, list) else [content]
+        if any(str(part) in text for part in parts if part):
+            raise Rejected("content_not_text", f"message {index} holds a list of parts, which the template cannot read")
+
+
+def _checked(message: Any, index: int) -> Message:
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise Rejected("role_missing", f"message {index}")
+    kept = {name: value for name, value in message.items() if value is not None}
+    if kept.keys() == {"role"}:
+        raise Rejected("content_null", f"message {index} has nothing but the role {kept['role']!r}")
+    _check_content(kept.get("content", ""), index)
+    kept = _json_types(kept)
+    reasoning = next((kept[name] for name in _REASONING if name in kept), None)
+    return kept if reasoning is None else {"thinking": reasoning, **kept, "reasoning_content": reasoning}
+
+
+def _check_content(content: Any, index: int) -> None:
+    if isinstance(content, str):
+        return
+    parts = content if isinstance(content, list) else [content]
+    for part in parts:
+        if not isinstance(part, dict) or not isinstance(part.get("text"), str):
+            kind = part.get("type", "object") if isinstance(part, dict) else type(part).__name__
+            raise Rejected("content_not_text", f"message {index} holds {kind}")
+
+
+def _json_types(value: Any) -> Any:
+    """The value with a placeholder for whatever JSON has no type for, as `transformers` 5.23 shows it to templates."""
+    if isinstance(value, _JSON_TYPES):
+        return value
+    if isinstance(value, dict):
+        return {name: _json_types(each) for name, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_json_types(each) for each in value)
+    return f"<{type(value).__name__}>"
+
+
+def _holds_json(kind: pa.DataType) -> bool:
+    if pa.types.is_struct(kind):
+        return any(_holds_json(field.type) for field in kind)
+    return _holds_json(kind.value_type) if _is_list(kind) else _is_json(kind)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_json(kind: pa.DataType) -> bool:
+    return str(kind) == "extension<arrow.json>"
+
+
+def _parsed(value: Any, kind: pa.DataType) -> Any:
+    if value is None:
+        return None
+    if _is_json(kind):
+        return json.loads(value)
+    if pa.types.is_struct(kind):
+        return {field.name: _parsed(value[field.name], field.type) for field in kind}
+    if _is_list(kind):
+        return [_parsed(each, kind.value_type) for each in value]
+    return value

@@ -1,0 +1,115 @@
+"""What goes between the process that makes shards and those that render conversations for it.
+
+Each message has its length before it, in 8 bytes. To the renderer go its settings as JSON, then batches of
+conversations; from it come an empty message once it is ready, then a `RENDERED` batch for each: Arrow streams of one
+batch, since neither side is to build a Python object a row to write or read them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import IO, Any
+
+import pyarrow as pa
+
+__all__ = [
+    "DATE_UNKNOWN",
+    "INVALID",
+    "OUT_OF_MEMORY",
+    "OVER_LIMIT",
+    "RENDERED",
+    "Limits",
+    "Settings",
+    "TemplateFacts",
+    "batch_of",
+    "message_of",
+    "receive",
+    "send",
+]
+
+# Reasons: a row over a limit; and why a template serves no row at all.
+OVER_LIMIT, INVALID, DATE_UNKNOWN = "template_limit", "template_invalid", "template_date"
+# What became of each row: the text in UTF-8, the bytes [start, stop, start, stop, …] of it that are to be learned, in
+# order and apart from each other; and why the row cannot be used, empty where it can.
+RENDERED = pa.schema(
+    {"text": pa.large_binary(), "learned": pa.large_list(pa.int64()), "reason": pa.string(), "detail": pa.string()}
+)
+# Exit status of a renderer that has no memory left between two rows.
+OUT_OF_MEMORY = 3
+_WIDTH = 8
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TemplateFacts:
+    """All that a template's renderings depend on.
+
+    `source` is the template, `tools_source` the one for conversations with tools; `variables` are what it sees besides
+    the messages, `added_tokens` the contents of the tokenizer's added tokens. A template that asks for the date is told
+    `date` (ISO).
+    """
+
+    source: str
+    tools_source: str
+    variables: dict[str, Any]
+    added_tokens: list[str]
+    date: str | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a row may take: seconds of a core, bytes of memory (all of the renderer's), characters of text.
+
+    Ordinary rows take 10 to 100 µs. Seconds depend on the machine, as counts of what a template does would not; at this
+    distance only templates that are broken, or meant to do harm, can tell.
+    """
+
+    cpu_seconds: float = 5.0
+    memory_bytes: int = 3 << 29
+    chars: int = 1 << 24
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What a renderer is started with."""
+
+    template: TemplateFacts
+    limits: Limits
+
+    def to_json(self) -> bytes:
+        """The settings as a message."""
+        return json.dumps(dataclasses.asdict(self), default=str).encode()
+
+    @classmethod
+    def of(cls, message: bytes) -> Settings:
+        """The settings in a message."""
+        parts = json.loads(message)
+        return cls(template=TemplateFacts(**parts["template"]), limits=Limits(**parts["limits"]))
+
+
+def message_of(batch: pa.RecordBatch) -> pa.Buffer:
+    """A batch as a message."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def batch_of(message: bytes) -> pa.RecordBatch:
+    """The batch in a message, without a copy."""
+    return pa.ipc.open_stream(message).read_next_batch()
+
+
+def send(stream: IO[bytes], message: Any) -> None:
+    """Write a message: bytes, or a buffer."""
+    stream.write(len(message).to_bytes(_WIDTH, "little"))
+    stream.write(message)
+    stream.flush()
+
+
+def receive(stream: IO[bytes]) -> bytes | None:
+    """The next message, None where the stream ends."""
+    head = stream.read(_WIDTH)
+    size = int.from_bytes(head, "little")
+    message = stream.read(size)
+    return message if len(head) == _WIDTH and len(message) == size else None

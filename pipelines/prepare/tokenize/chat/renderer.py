@@ -1,0 +1,74 @@
+"""The process that renders conversations by a chat template: reads standard input, writes standard output.
+
+A template is a stranger's program, and Jinja's sandbox lets it loop and grow without end. So the kernel ends this
+process once a row has taken its share of processor time, and refuses it memory beyond a limit: that holds whatever a
+template does, inside of Python's own functions too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from pipelines.prepare.tokenize.chat import protocol
+from pipelines.prepare.tokenize.chat.conversation import Rejected, checked_messages, checked_tools, objects_of
+from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering
+
+__all__ = ["main"]
+
+_Row = tuple[bytes, list[int], str, str]
+
+
+def main() -> None:
+    """Serve standard input until it ends."""
+    requests, replies = sys.stdin.buffer, sys.stdout.buffer
+    settings = protocol.Settings.of(protocol.receive(requests) or b"")
+    template = ChatTemplate(settings.template, most_chars=settings.limits.chars)
+    _limit_process(memory_bytes=settings.limits.memory_bytes)
+    protocol.send(replies, b"")
+    try:
+        while (request := protocol.receive(requests)) is not None:
+            rows = list(_rendered(template, protocol.batch_of(request), seconds=settings.limits.cpu_seconds))
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            columns = [pa.array([row[i] for row in rows], kind.type) for i, kind in enumerate(protocol.RENDERED)]
+            protocol.send(replies, protocol.message_of(pa.record_batch(columns, protocol.RENDERED)))
+    except MemoryError:
+        sys.exit(protocol.OUT_OF_MEMORY)
+
+
+def _limit_process(*, memory_bytes: int) -> None:
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    limit = memory_bytes if most == resource.RLIM_INFINITY else min(memory_bytes, most)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+
+
+def _rendered(template: ChatTemplate, batch: pa.RecordBatch, *, seconds: float) -> Iterator[_Row]:
+    conversations = objects_of(batch.column("messages"))
+    tools = objects_of(batch.column("tools")) if "tools" in batch.schema.names else [None] * len(conversations)
+    for messages, tools_of_row in zip(conversations, tools, strict=True):
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        try:
+            yield (*_in_bytes(template.render(checked_messages(messages), checked_tools(tools_of_row))), "", "")
+        except Rejected as rejected:
+            yield b"", [], rejected.reason, rejected.detail
+        except MemoryError:
+            yield b"", [], protocol.OVER_LIMIT, "the chat template takes more memory than it may"
+        except (UnicodeEncodeError, RecursionError) as error:  # half of a surrogate pair; tools that are too deep
+            yield b"", [], "template_rejected", str(error)
+
+
+def _in_bytes(rendering: Rendering) -> tuple[bytes, list[int]]:
+    """The text in UTF-8, and where its spans begin and end in there."""
+    edges = [edge for span in rendering.spans for edge in span]
+    encoded = rendering.text.encode()
+    if len(encoded) > len(rendering.text):
+        pieces = (rendering.text[start:stop] for start, stop in itertools.pairwise([0, *edges]))
+        edges = list(itertools.accumulate(len(piece.encode()) for piece in pieces))
+    return encoded, edges

@@ -1,0 +1,346 @@
+"""A chat template of a stranger ends, and takes little memory, whatever it asks for; and costs no row but its own."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import gc
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+from pipelines.prepare.tokenize.chat import protocol
+from pipelines.prepare.tokenize.chat.conversation import Message
+from pipelines.prepare.tokenize.chat.messages import Conversations
+from pipelines.prepare.tokenize.chat.opening import open_template
+from pipelines.prepare.tokenize.chat.protocol import Limits, Settings, TemplateFacts
+from pipelines.prepare.tokenize.chat.renderer_pool import Rendered, RendererPool
+from tests import building
+from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
+from tests.support.tokenizers_zoo import Zoo
+from tfrecord_io.errors import TokenizerError
+
+MESSAGES: list[Message] = [{"role": "user", "content": "one\ntwo"}, {"role": "assistant", "content": "  three "}]
+SMALL = Limits(cpu_seconds=0.3, memory_bytes=1 << 29, chars=1 << 18)
+GROWING = (
+    "{% set ns = namespace(s=START) %}{% for i in range(60) %}{% set ns.s = STEP %}{% endfor %}{{ ns.s | length }}"
+)
+MARKER = "{% generation %}{% endgeneration %}"
+# What a row says decides what it costs.
+TRAPS = (
+    "{% for m in messages %}"
+    "{% if 'loop' in m.content %}"
+    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    "{% endif %}"
+    "{% if 'power' in m.content %}{{ 10 ** (messages | length * 9 ** 9) }}{% endif %}"
+    "{% if 'memory' in m.content %}{{ ('x' * messages | length * 10 ** 9) | length }}{% endif %}"
+    "{{ m.content }}{% endfor %}" + MARKER
+)
+
+
+def settings(template: str, limits: Limits = SMALL) -> Settings:
+    facts = TemplateFacts(source=template, tools_source=template, variables={}, added_tokens=[])
+    return Settings(template=facts, limits=limits)
+
+
+def conversations(*contents: str) -> Conversations:
+    """Of one message each."""
+    rows = [[{"role": "user", "content": content}] for content in contents]
+    kind = pa.list_(pa.struct({"role": pa.string(), "content": pa.string()}))
+    return Conversations.of(pa.array(rows, kind))
+
+
+def rendered(template: str, limits: Limits = SMALL) -> Rendered:
+    pool = RendererPool(settings(template, limits))
+    try:
+        return pool.render(Conversations.of(pa.array([MESSAGES])))
+    finally:
+        pool.close()
+
+
+def refusal(template: str) -> str:
+    found = rendered(template)
+    assert found.reasons.tolist() == ["template_limit"], found
+    return found.details[0]
+
+
+def growing(start: str, step: str) -> str:
+    return GROWING.replace("START", start).replace("STEP", step)
+
+
+@pytest.fixture
+def trapped() -> Iterator[RendererPool]:
+    pool = RendererPool(settings(TRAPS))
+    yield pool
+    pool.close()
+
+
+def texts(found: Rendered) -> list[str]:
+    return [str(text) for text in found.texts.strings.to_pylist()]
+
+
+# --- limits ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+        "{% for i in range(100000) %}{% for j in range(100000) if false %}{% endfor %}{% endfor %}",
+        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+        "{% for x in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 60 }}{% endfor %}",
+        "{% for i in range(100000) %}{% generation %}{% for j in range(100000) %}{% endfor %}{% endgeneration %}"
+        "{% endfor %}",
+        "{% set x = 'ß' * 100000 %}{% for i in range(99999) %}{% set y = x | upper %}{% endfor %}",
+        "{{ 10 ** 1000000000 }}",
+        "{{ (messages | length * 9 ** 9) ** (9 ** 9) % 3 }}",
+        "{% filter center(1000) %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+        "{% endfilter %}",
+    ],
+)
+def test_what_does_not_end_is_ended(template: str) -> None:
+    assert refusal(template) in (
+        "the chat template takes more than 0.3 seconds of a core",
+        "the chat template takes more memory than it may",
+    )
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        growing("'x'", "ns.s + ns.s"),
+        growing("'x'", "ns.s ~ ns.s"),
+        growing("['x']", "ns.s + ns.s"),
+        growing("['x']", "dict(a=ns.s, b=ns.s) | string"),
+        "{% macro m(s, n) %}{{ m(s + s, n - 1) if n else s | length }}{% endmacro %}{{ m('x', 60) }}",
+        "{% set x = 'x' * 100000 %}{% set y %}{% for i in range(99999) %}{{ x }}{% endfor %}{% endset %}",
+        "{{ range(100000) | map('center', 100000) | list | length }}",
+        *(
+            f"{{% set x = {expression} %}}{{{{ x | length }}}}"
+            for expression in (
+                "'x' * 10 ** 9",
+                "[1] * 10 ** 9",
+                "'x' | center(10 ** 9)",
+                "('x' | attr('center'))(1000000000)",
+                "'x'.encode().ljust(1000000000)",
+                "(1).to_bytes(1000000000, 'big')",
+                "'%1000000000d' % 1",
+                "'{:1000000000}'.format(1)",
+                "'a\\nb' | indent(1000000000)",
+                "[1, [2]] | tojson(indent=1000000000)",
+                "[1] | slice(1000000000) | list",
+                "('\\t' * 10000).expandtabs(1000000)",
+                "('a' * 10000).translate({97: 'x' * 100000})",
+                "('a ' * 10000) | wordwrap(1, wrapstring='x' * 100000)",
+            )
+        ),
+    ],
+)
+def test_what_takes_gigabytes_does_not_get_them(template: str) -> None:
+    assert refusal(template) in (
+        "the chat template takes more memory than it may",
+        "the chat template takes more than 0.3 seconds of a core",
+    )
+
+
+def test_a_text_that_is_too_long_is_refused() -> None:
+    assert refusal("{{ 'x' * 300000 }}") == "the chat template makes a text of more than 262,144 characters"
+
+
+def test_a_long_conversation_is_within_the_limits() -> None:
+    messages = [{"role": role, "content": "word " * 1000} for _ in range(100) for role in ("user", "assistant")]
+    pool = RendererPool(settings(TEMPLATES["header"], Limits()))
+    found = pool.render(Conversations.of(pa.array([messages])))
+    pool.close()
+    assert found.reasons.tolist() == [""]
+    assert texts(found)[0].count("word") == 200_000
+
+
+def test_each_row_has_all_of_the_limits(trapped: RendererPool) -> None:
+    limits = Limits(cpu_seconds=0.3)
+    pool = RendererPool(settings("{% for i in range(99999) %}{% endfor %}{{ messages[0].content }}" + MARKER, limits))
+    found = pool.render(conversations(*map(str, range(400))))
+    pool.close()
+    assert texts(found) == [str(row) for row in range(400)]
+
+
+@pytest.mark.parametrize("trap", ["loop", "power", "memory"])
+def test_a_row_over_the_limits_costs_itself_only(trapped: RendererPool, trap: str) -> None:
+    contents = [f"row {number}" for number in range(20)]
+    contents[3] = contents[17] = trap
+    for _ in range(2):
+        found = trapped.render(conversations(*contents))
+        assert [row for row, reason in enumerate(found.reasons) if reason] == [3, 17]
+        assert set(found.reasons) == {"", "template_limit"}
+        assert texts(found) == [text if text != trap else "" for text in contents]
+        assert found.details.keys() == {3, 17}
+
+
+def test_a_template_that_is_over_the_limits_for_any_question_is_refused_before_any_work() -> None:
+    with pytest.raises(TokenizerError, match="takes more for a question and its answer than a row may") as caught:
+        open_template(tokenizer("{{ ('x' * 10 ** 9) | length }}"), limits=SMALL)
+    assert "mend the template" in caught.value.remedy
+
+
+def test_a_template_that_is_none_is_named_as_such() -> None:
+    with pytest.raises(TokenizerError, match="the chat template cannot be compiled: unexpected"):
+        open_template(tokenizer("{{ 1 + }}"))
+
+
+def tokenizer(template: str) -> Any:
+    made: Any = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
+    made.chat_template = template
+    return made
+
+
+def test_rows_over_the_limits_are_rejected_with_that_reason(zoo: Zoo, tmp_path: Path) -> None:
+    template = (
+        "{% for m in messages %}{% if 'loop' in m.content %}{{ 'x' * (messages | length * 10 ** 9) }}{% endif %}"
+        "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+    )
+    chats = chat_tokenizer(zoo, tmp_path / "tokenizer", template=template)
+    rows = [{"messages": [{**MESSAGES[0], "content": text}, MESSAGES[1]]} for text in ["a"] * 9 + ["endless loop"]]
+    data = building.source(tmp_path / "in", train=rows)
+    options = {"layout": "chat", "tokenizer": chats, "max_length": 64, "max_error_rate": "0.2"}
+    outcome = building.command("build", data, *building.options(tmp_path / "out", **options))
+    assert outcome.status == 0, outcome.err
+    ledger = building.read_manifest(tmp_path / "out").splits["train"].ledger
+    assert dict(ledger.unusable) == {"template_limit": 1}
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+
+def renderers_of(parent: int) -> list[int]:
+    """The processes that render for a process."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            _, parent_of_it, *_ = (path / "stat").read_text().rpartition(")")[2].split()
+            if int(parent_of_it) == parent and b"chat import renderer" in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+    return found
+
+
+def wait_for(what: Any) -> bool:
+    """Whether it comes true within ten seconds."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        if what():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_threads_get_the_rows_that_they_asked_for() -> None:
+    before = set(renderers_of(os.getpid()))
+    pool = RendererPool(settings("{{ messages[0].content }}" + MARKER))
+    batches = [[f"{number} {row}" for row in range(50)] for number in range(40)]
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda batch: texts(pool.render(conversations(*batch))), batches))
+    assert found == batches
+    assert 1 <= len(set(renderers_of(os.getpid())) - before) <= 4
+    pool.close()
+    assert set(renderers_of(os.getpid())) <= before
+
+
+def test_no_rows_are_no_rows(trapped: RendererPool) -> None:
+    assert len(trapped.render(conversations()).texts) == 0
+
+
+def test_a_pool_that_nobody_has_takes_its_processes_along() -> None:
+    before = set(renderers_of(os.getpid()))
+    pool = RendererPool(settings("x" + MARKER))
+    pool.render(conversations("a"))
+    assert len(set(renderers_of(os.getpid())) - before) == 1
+    del pool
+    gc.collect()
+    assert set(renderers_of(os.getpid())) <= before
+
+
+def test_renderers_see_nothing_of_the_environment(
+    trapped: RendererPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = set(renderers_of(os.getpid()))
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "jinja2.py").write_text("raise SystemExit(9)")
+    monkeypatch.chdir(tmp_path)
+    assert texts(trapped.render(conversations("a"))) == ["a"]
+    (process,) = set(renderers_of(os.getpid())) - before
+    assert "secret" not in Path(f"/proc/{process}/environ").read_text()
+
+
+def test_a_process_that_cannot_be_started_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for program, cause in [("/nowhere/python", "No such file"), ("/bin/false", "it ended with status 1")]:
+        monkeypatch.setattr(sys, "executable", program)
+        with pytest.raises(TokenizerError, match=cause):
+            RendererPool(settings("x")).render(conversations("a"))
+
+
+def test_a_renderer_that_is_killed_is_replaced(trapped: RendererPool) -> None:
+    before = set(renderers_of(os.getpid()))
+    trapped.render(conversations("a"))
+    (process,) = set(renderers_of(os.getpid())) - before
+    os.kill(process, signal.SIGKILL)
+    assert texts(trapped.render(conversations("a", "b"))) == ["a", "b"]
+
+
+def test_what_an_interrupted_renderer_would_answer_is_not_taken_for_the_next_answer(
+    trapped: RendererPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trapped.render(conversations("a"))
+    with monkeypatch.context() as patch:
+        patch.setattr(protocol, "receive", lambda stream: signal.raise_signal(signal.SIGINT))
+        with pytest.raises(KeyboardInterrupt):
+            trapped.render(conversations("b"))
+    assert texts(trapped.render(conversations("c"))) == ["c"]
+
+
+def _render_in_daemon(answers: Any) -> None:
+    pool = RendererPool(settings("{{ messages[0].content }}" + MARKER))
+    answers.put(texts(pool.render(conversations("a"))))
+    pool.close()
+
+
+@pytest.mark.slow
+def test_daemonic_processes_can_render() -> None:
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    process = context.Process(target=_render_in_daemon, args=(answers,), daemon=True)
+    process.start()
+    assert answers.get(timeout=60) == ["a"]
+    process.join(60)
+    assert process.exitcode == 0
+
+
+@pytest.mark.slow
+def test_renderers_end_with_the_process_that_they_work_for() -> None:
+    program = (
+        "import json, sys, time\n"
+        "from tests.prepare.tokenize.chat.test_chat_renderers import *\n"
+        "pool = RendererPool(settings('x' + MARKER))\n"
+        "pool.render(conversations('a'))\n"
+        "print(json.dumps(renderers_of(os.getpid())), flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], env=building.environment(), stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        (process,) = json.loads(parent.stdout.readline())
+        parent.kill()
+    assert wait_for(lambda: not Path(f"/proc/{process}").exists())

@@ -1,0 +1,163 @@
+"""Our Jinja environment gives what that of `transformers` gives, and refuses what it refuses."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
+
+from pipelines.prepare.tokenize.chat.conversation import Message, Rejected, checked_messages, checked_tools, objects_of
+from pipelines.prepare.tokenize.chat.protocol import TemplateFacts
+from pipelines.prepare.tokenize.chat.rendering import ChatTemplate, Rendering
+from tests.prepare.tokenize.chat.chat_templates import TEMPLATES
+
+MESSAGES = [{"role": "user", "content": "one\ntwo"}, {"role": "assistant", "content": "  three "}]
+TOOLS = [{"type": "function", "function": {"name": "add", "description": "<Adds> ünits."}}]
+
+
+def tokenizer(template: str) -> Any:
+    made: Any = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), bos_token="<s>")
+    made.chat_template = template
+    return made
+
+
+def chat_template(source: str, *, date: str | None = None, most_chars: int = 10**6) -> ChatTemplate:
+    facts = TemplateFacts(
+        source=source, tools_source=source, variables={"bos_token": "<s>"}, added_tokens=["<|im_end|>"], date=date
+    )
+    return ChatTemplate(facts, most_chars=most_chars)
+
+
+def rendered(template: str, messages: list[Message] | None = None, tools: list[Any] | None = None) -> Rendering:
+    return chat_template(template).render(checked_messages(messages or MESSAGES), checked_tools(tools))
+
+
+def refusal(template: str, messages: list[Message] | None = None) -> Rejected:
+    with pytest.raises(Rejected) as caught:
+        rendered(template, messages)
+    return caught.value
+
+
+def marked(template: str) -> str:
+    """The template without any effect of messages' beginnings."""
+    return template + "{% generation %}{% endgeneration %}"
+
+
+@pytest.mark.parametrize("tools", [None, TOOLS], ids=["no tools", "tools"])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_texts_are_those_of_transformers(name: str, tools: list[Any] | None) -> None:
+    expected = tokenizer(TEMPLATES[name]).apply_chat_template(MESSAGES, tools=tools, tokenize=False)
+    assert rendered(TEMPLATES[name], tools=tools).text == expected
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "'%s has %5.1f %%' % (messages[0].role, 2)",
+        "'{} {:>5} {{}}'.format('a', 'b')",
+        "'-'.join(messages | map(attribute='role'))",
+        "messages | map(attribute='content') | map('trim') | join(' | ')",
+        "(messages[0].content.split('\\n') | list)[::-1]",
+        "messages | selectattr('role', 'equalto', 'user') | list | length",
+        "messages | tojson(indent=2)",
+        "messages[0] | tojson(separators=(',', ':'), sort_keys=true) ~ ('ü' | tojson) ~ ('ü' | tojson(true))",
+        "messages[1:] | map('items') | map('list') | list",
+        "'%s' | format('x') | center(9) | indent(2, true)",
+        "messages[0].content.replace('one', 'two') | replace('\\n', '\\r\\n')",
+        "[1, 2, 3] | batch(2, 0) | list ~ ([1, 2, 3] | sum) ~ [3, 1] | sort ~ {'b': 1} | dictsort",
+        "namespace(a=1).a ~ dict(a=[1]) ~ dict.fromkeys([1, 2]) ~ (2 ** 10 % 7) ~ [0] * 3 ~ none ~ nothing",
+        "'a,b'.split(',', 1) ~ 'é'.encode() ~ 'x'.zfill(3) ~ 'abc' | truncate(2, true, '')",
+        "messages[0].content | upper | title | string | list | unique | list | length",
+        "bos_token ~ tools ~ documents ~ add_generation_prompt ~ continue_final_message",
+        "range(3) | list ~ cycler('a').next() ~ joiner()() ~ (messages is iterable) ~ ('<' | escape)",
+        "messages[0].items() | list ~ messages[0].get('role') ~ messages[0]['nothing']",
+    ],
+)
+def test_what_templates_do_with_values_comes_out_as_in_transformers(expression: str) -> None:
+    template = marked(f"{{{{ {expression} }}}}")
+    assert rendered(template).text == tokenizer(template).apply_chat_template(MESSAGES, tokenize=False)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{%- for m in messages if m.role == 'user' %}\n  {{- m.content }}\n{%- else %}x{%- endfor %}\n\n",
+        "{% for m in messages %}{% if loop.last %}{% break %}{% endif %}{{ loop.index }}{% continue %}{% endfor %}",
+        "{% macro m(x, y=2) %}{{ x }}{{ y }}{{ caller() }}{% endmacro %}{% call m(1) %}b{% endcall %}",
+        "{% set ns = namespace(n=0) %}{% for m in messages %}{% set ns.n = ns.n + 1 %}{% endfor %}{{ ns.n }}",
+        "{% set x %}<{{ bos_token }}>{% endset %}{{ x }}{% filter upper %}a{{ x }}{% endfilter %}",
+        "{% with a = 1 %}{{ a }}{% endwith %}{% for x in [[], [[]]] recursive %}{{ loop(x) ~ 'x' }}{% endfor %}",
+        "{{ messages[0].reasoning_content }}{{ messages[0].thinking }}{{ messages[0] | list }}",
+    ],
+)
+def test_statements_do_what_they_do_in_transformers(template: str) -> None:
+    messages: list[Message] = [{**MESSAGES[0], "reasoning": "why", "name": None}, MESSAGES[1]]
+    assert rendered(marked(template), messages).text == tokenizer(marked(template)).apply_chat_template(
+        messages, tokenize=False
+    ).rstrip("\0")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "raise_exception('no')",
+        "nothing.at_all",
+        "messages.append(1)",
+        "messages.__class__.__mro__",
+        "dict.mro()",
+        "namespace(_a=1)",
+        "1 / 0",
+        "range(10 ** 6)",
+        "('{0.__class__.__mro__}' | attr('format'))(1).nothing.x",
+    ],
+)
+def test_what_transformers_refuses_is_refused(expression: str) -> None:
+    template = f"{{{{ {expression} }}}}"
+    with pytest.raises(Exception) as caught:  # noqa: PT011 - of many kinds
+        tokenizer(template).apply_chat_template(MESSAGES, tokenize=False)
+    rejected = refusal(template)
+    assert rejected.reason == "template_rejected"
+    if "namespace" not in expression and "dict" not in expression:  # whose details name our classes
+        assert rejected.detail == " ".join(str(caught.value).split())[:300]
+
+
+def test_values_that_json_has_no_type_for_are_shown_as_in_transformers() -> None:
+    odd = {"at": datetime.date(2024, 7, 26), "by": b"x", "of": decimal.Decimal("1.5"), "in": [datetime.time(1)]}
+    column = pa.array([[{**MESSAGES[0], "odd": odd}, {**MESSAGES[1], "odd": None}]])
+    (messages,) = objects_of(column)
+    template = marked("{{ messages | tojson }}")
+    expected = tokenizer(template).apply_chat_template(messages, tokenize=False)
+    assert rendered(template, messages).text == expected
+    assert "<date>" in expected
+
+
+@pytest.mark.parametrize("template", ["{% generation %}", "{{ 1 + }}", "{% include 'x' %}{{ x | nothing }}"])
+def test_a_template_that_cannot_be_compiled_is_no_row_s_fault(template: str) -> None:
+    assert refusal(template).reason == "template_invalid"
+
+
+def test_a_date_is_asked_for_by_name_and_given_once_known() -> None:
+    template = marked("{{ strftime_now('%d %b %Y') }}")
+    assert chat_template(template, date="2024-07-26").render(MESSAGES).text == "26 Jul 2024"
+    assert refusal(template).reason == "template_date"
+
+
+def test_a_text_that_is_too_long_is_over_the_limit_wherever_it_comes_from() -> None:
+    for template in ("{{ 'x' * 101 }}", "{% for i in range(101) %}x{% endfor %}"):
+        with pytest.raises(Rejected, match="template_limit") as caught:
+            chat_template(template, most_chars=100).render(MESSAGES)
+        assert caught.value.detail == "the chat template makes a text of more than 100 characters"
+    assert len(chat_template(marked("{{ 'x' * 100 }}"), most_chars=100).render(MESSAGES).text) == 100
+
+
+def test_spans_are_joined_and_empty_ones_left_out() -> None:
+    template = (
+        "a{% generation %}b{% endgeneration %}{% generation %}c{% endgeneration %}d"
+        "{% generation %}{% endgeneration %}{% generation %}e{% endgeneration %}"
+    )
+    assert rendered(template) == Rendering("abcde", [(1, 3), (4, 5)])
