@@ -75,7 +75,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> tuple[_Clock, int]:
     from pipelines.prepare.launch import ingesting, launcher, resolving
     from pipelines.prepare.options import config as configs
     from pipelines.prepare.shards import shard_writer
-    from pipelines.prepare.sources.columns.extraction import extract, sizes_of
+    from pipelines.prepare.sources.columns.extraction import extract, text_bytes_of
 
     clock = _Clock()
     config = configs.PrepareConfig(
@@ -93,7 +93,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> tuple[_Clock, int]:
     pieces = resolved.source.splits[split].groups.pieces(plan.row_ranges(0))
     checks, builder, text_bytes = comparing.CrossCheck(encoder), encoder.builder(), 0
     for first, batch in clock.each("read", shard_writer.batches(job, split, pieces)):
-        text_bytes += int(sizes_of(batch, job.spec.columns.content).sum())
+        text_bytes += int(text_bytes_of(batch, job.spec.columns.content).sum())
         with clock.stage("validate"):
             rows, reasons = extract(batch, job.spec.columns, first=first)
         with clock.stage("engine and special tokens"):

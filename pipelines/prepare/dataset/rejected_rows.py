@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pipelines.prepare import storage
 from pipelines.prepare.plan.planning import RowRanges
-from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow, told_apart
+from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow, split_reasons
 from pipelines.prepare.sources.rows.left_out import without_codes
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
@@ -53,7 +53,7 @@ class RejectedRows:
 
         `details` explain more than the reason does, by index into the batch.
         """
-        on_purpose, unusable = told_apart(reasons)
+        on_purpose, unusable = split_reasons(reasons)
         for reason, rows in on_purpose.items():
             self.by_reason[reason] = self.by_reason.get(reason, 0) + rows
         for index in unusable:

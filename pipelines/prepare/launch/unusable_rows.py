@@ -19,7 +19,7 @@ from pipelines.prepare.dataset.commit import check_error_rate
 from pipelines.prepare.plan import null_counts
 from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
-from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow, told_apart
+from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow, split_reasons
 from pipelines.prepare.sources.formats.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.format.ledger import LEFT_OUT
@@ -131,5 +131,5 @@ def _earliest(*rows: Sequence[RejectedRow]) -> list[RejectedRow]:
 
 def _first(numbers: np.ndarray, reasons: np.ndarray) -> list[RejectedRow]:
     """Return the first rows that cannot be used."""
-    _, unusable = told_apart(reasons)
+    _, unusable = split_reasons(reasons)
     return [RejectedRow(row=int(numbers[index]), reason=str(reasons[index])) for index in unusable[:NAMED_ROWS]]

@@ -32,7 +32,7 @@ from pipelines.prepare.layouts import BatchEncoder, Encoded
 from pipelines.prepare.plan import sample_choice
 from pipelines.prepare.plan.sample_choice import Choice
 from pipelines.prepare.plan.spec import ShardSpec
-from pipelines.prepare.sources.columns.extraction import extract, sizes_of, validate
+from pipelines.prepare.sources.columns.extraction import extract, text_bytes_of, validate
 from pipelines.prepare.sources.columns.rejected import RejectedRow
 from pipelines.prepare.sources.rows.reading import SplitSource
 
@@ -191,7 +191,7 @@ class _Reading:
     def read(self, checks: CrossCheck) -> None:
         """Read and weigh all rows; tokenize the first runs up to their limit and pass them to `checks`."""
         for row_index, first, batch in self._batches():
-            text_bytes = sizes_of(batch, self._spec.columns.content)
+            text_bytes = text_bytes_of(batch, self._spec.columns.content)
             numbers = np.arange(first, first + batch.num_rows)
             self._read.append((numbers, text_bytes, validate(batch, self._spec.columns)))
             every = _Run(index=-1, row_index=row_index, first=first, rows=batch, text_bytes=text_bytes)

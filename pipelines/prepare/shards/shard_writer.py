@@ -31,7 +31,7 @@ from pipelines.prepare.process.stopwatch import Stopwatch
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.shards import shard_files
 from pipelines.prepare.shards.shard_files import ShardFile
-from pipelines.prepare.sources.columns.extraction import Rows, extract, sizes_of
+from pipelines.prepare.sources.columns.extraction import Rows, extract, text_bytes_of
 from pipelines.prepare.sources.columns.rejected import RejectedRow
 from pipelines.prepare.sources.formats.groups import Pieces
 from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
@@ -116,7 +116,7 @@ def batches(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (first row number, record batch) of a split's rows, in batches of about `num_bytes` of text or one row."""
     for first, batch in job.splits[split].reader.read(pieces, job.spec.columns.names):
-        part = np.cumsum(sizes_of(batch, job.spec.columns.content)) // num_bytes
+        part = np.cumsum(text_bytes_of(batch, job.spec.columns.content)) // num_bytes
         edges = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), batch.num_rows]
         for start, stop in itertools.pairwise(edges):
             yield first + start, batch.slice(start, stop - start)

@@ -17,7 +17,7 @@ import pytest
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.columns.column_planning import plan_columns
-from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, extract, sizes_of
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, extract, text_bytes_of
 from tests import building
 from tfrecord_io.errors import PrepError
 
@@ -39,7 +39,7 @@ def read_all(path: Path) -> None:
     plan_columns(config, source, inputs=Inputs(nested=PLAN.nested))
     split = source.splits["train"]
     for _, batch in split.read(split.ranges, PLAN.names):
-        sizes_of(batch, PLAN.content)
+        text_bytes_of(batch, PLAN.content)
         rows, _ = extract(batch, PLAN)
         for column in rows.nested.values():
             column.to_pylist()

@@ -1,1 +1,1 @@
-"""From columns of the source to texts, labels and kept columns."""
+"""Turning columns of the source into texts, labels and kept columns, and rejecting rows that cannot be used."""

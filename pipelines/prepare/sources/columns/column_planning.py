@@ -1,9 +1,9 @@
-"""Which columns are read and as what, found out on the launcher from the schemas of all splits.
+"""Planning on the launcher which columns are read and as what, from the schemas of all splits.
 
---text-column, --label-column, --keep-column, what the layout takes
-    │ is it there, once, of a type that can be used so, and the same in every split?
+--text-column, --label-column, --keep-column, columns of the layout
+    │ does each exist once, with a usable type, the same in every split?
     ▼
-ColumnPlan, which travels to workers
+ColumnPlan, which is sent to workers
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose, is_json
-from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, named, plan_label, shown
+from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, plan_label, type_name, with_names
 from pipelines.prepare.sources.formats.features import Columns
 from pipelines.prepare.sources.rows.left_out import kept_rows
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
@@ -31,17 +31,18 @@ __all__ = ["plan_columns", "plan_types"]
 
 Plan = TypeVar("Plan")
 
-# Of these kinds a file has a header line.
+# The kinds of files that have a header line.
 _SEPARATED = ("csv", "tsv")
 
 
 def plan_types(
     config: SourceConfig, columns: Mapping[str, Columns], *, kind: str, inputs: Inputs | None = None
 ) -> ColumnPlan:
-    """What the columns of some splits are, as far as their types say: strings as labels have no names yet, and vectors
-    no length. `inputs` are to become tokens, without them the text columns; `kind` is that of the source.
+    """Plan the columns of some splits from their types alone, without the names of string labels and vector lengths.
 
-    Raises: ColumnError if a column is missing in a split, or cannot be what it is to be used as.
+    `inputs` become tokens, by default the text columns; `kind` is the source's.
+
+    Raises: ColumnError if a column is missing in a split, or has a type that cannot be used.
     """
     inputs = inputs or Inputs(texts=config.text_columns)
     for split, known in columns.items():
@@ -63,9 +64,9 @@ def plan_types(
 
 
 def plan_columns(config: SourceConfig, source: Source, *, inputs: Inputs | None = None) -> ColumnPlan:
-    """The same with what only rows can tell: the names of labels that are strings, the length of vectors.
+    """Plan the columns as `plan_types`, with the names of string labels and vector lengths, which are read from rows.
 
-    Raises: as `plan_types`; ColumnError if values cannot be what they are to be used as.
+    Raises: as `plan_types`; ColumnError if values cannot be used as planned.
     """
     columns = {name: source.columns_of(split) for name, split in source.splits.items()}
     plan = plan_types(config, columns, kind=source.kind, inputs=inputs)
@@ -74,8 +75,8 @@ def plan_columns(config: SourceConfig, source: Source, *, inputs: Inputs | None 
             _refuse_gaps(name, source=source)
     return dataclasses.replace(
         plan,
-        label=plan.label and named(plan.label, source=source),
-        tags=plan.tags and named(plan.tags, source=source),
+        label=plan.label and with_names(plan.label, source=source),
+        tags=plan.tags and with_names(plan.tags, source=source),
         kept=tuple(_with_length(feature, source=source) for feature in plan.kept),
     )
 
@@ -93,14 +94,14 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
     for name in inputs.texts:
         if not is_text(schema.field(name).type):
             raise ColumnError(
-                f"split {split!r}: column {name!r} holds {shown(schema.field(name).type)}, expected text",
+                f"split {split!r}: column {name!r} holds {type_name(schema.field(name).type)}, expected text",
                 remedy=f"choose a text column with --text-column: {_listing(schema, is_text)}",
             )
     for purpose, name in inputs.nested.items():
         fits, expected = _NESTED[purpose]
         if not fits(schema.field(name).type):
             raise ColumnError(
-                f"split {split!r}: column {name!r} holds {shown(schema.field(name).type)}, expected {expected}",
+                f"split {split!r}: column {name!r} holds {type_name(schema.field(name).type)}, expected {expected}",
                 remedy=_SHAREGPT
                 if _is_sharegpt(schema.field(name).type)
                 else f"choose another --{purpose}-column: {_listing(schema, fits)}",
@@ -113,27 +114,28 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str) -> 
     if len(parts) > 1 and set(parts) <= set(names):
         return f"give each by itself: {' '.join(f'--text-column {part}' for part in parts)}"
     if kind in _SEPARATED and len(names) == 1 and re.search(r"[;\t|]", names[0]):
-        return f"convert the file to commas, or to tabs as .tsv: its header line is one name, {names[0]!r}"
+        return f"convert the file to commas, or to tabs as .tsv: its header line is a single name, {names[0]!r}"
     for field in schema if kind == "json" else ():
         if _is_list_of(_is_struct_with(**dict.fromkeys(missing, lambda _: True)))(field.type):
-            return f"the rows seem to be inside of {field.name!r}: write that list alone to a file, as JSON lines"
+            return f"the rows seem to be inside {field.name!r}: write that list alone to a file, as JSON lines"
     listed = f"{suggestion(missing[0], names)}choose among its columns: {', '.join(names)}"
     if kind in _SEPARATED and any(re.fullmatch(r"-?[\d.]+", name) for name in names):
-        return f"{listed}; the first line of a CSV file names its columns, so put such a line there if it has none"
+        return f"{listed}; the first line of a CSV file has to name its columns, so add such a line if it is missing"
     return listed
 
 
 def _refuse_gaps(name: str, *, source: Source) -> None:
-    """In a CSV file an empty cell makes floats of a column of integers: classes would become regression targets, and
-    large numbers would be rounded.
+    """Raise ColumnError for a CSV column of integers with empty cells, which `datasets` reads as floats.
+
+    Classes would become regression targets, and large numbers would be rounded.
     """
     for split, rows in source.splits.items():
         is_float = pa.types.is_floating(source.columns_of(rows)[name].kind)
         if is_float and _has_whole_numbers_and_gaps(name, split=source.all_splits[rows.source_split]):
             raise ColumnError(
                 f"column {name!r} in split {split!r} holds whole numbers and empty cells, which `datasets` reads "
-                "as floats, expected integers or fractions",
-                remedy="fill the empty cells, or convert the files to Parquet with the type that is meant",
+                "as floats",
+                remedy="fill the empty cells, or convert the files to Parquet with the right type",
             )
 
 
@@ -150,7 +152,7 @@ def _has_whole_numbers_and_gaps(name: str, *, split: SplitSource) -> bool:
 
 
 def _same(plans: Mapping[str, Plan], *, column: str, columns: Mapping[str, Columns]) -> Plan:
-    """What all splits have in common: one dataset has one schema."""
+    """Return the plan that all splits share. Raises: ColumnError if they differ: a dataset has one schema."""
     (first, plan), *others = plans.items()
     for split, other in others:
         if other != plan:
@@ -158,7 +160,7 @@ def _same(plans: Mapping[str, Plan], *, column: str, columns: Mapping[str, Colum
             raise ColumnError(
                 f"column {column!r} in split {first!r} is {held}, in split {split!r} {otherwise}, expected the same in "
                 "both",
-                remedy="build them one at a time with --split and --output, or bring the column into one form",
+                remedy="build them one at a time with --split and --output, or convert the column to one type",
             )
     return plan
 
@@ -171,7 +173,7 @@ def _labels(column: str | None, *, columns: Mapping[str, Columns], lists: bool =
 
 
 def _kept_type(name: str, schema: pa.Schema) -> Feature:
-    """A kept column by its type; where the length of its vectors is not part of the type, 1 stands for it."""
+    """Return the feature of a kept column; if the type does not fix the length of its vectors, the shape is [1]."""
     kind = schema.field(name).type
     shape: tuple[int, ...] = ()
     if pa.types.is_fixed_size_list(kind):
@@ -183,13 +185,14 @@ def _kept_type(name: str, schema: pa.Schema) -> Feature:
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return Feature(name=name, dtype="int64", shape=shape, role="column", meaning="column of the source")
     raise ColumnError(
-        f"column {name!r} holds {shown(schema.field(name).type)}, expected numbers or vectors of numbers of one length",
+        f"column {name!r} holds {type_name(schema.field(name).type)}, expected numbers, or vectors of numbers of one "
+        "length",
         remedy=f"leave --keep-column {name} out, or keep one of: {_listing(schema, _is_number)}",
     )
 
 
 def _with_length(feature: Feature, *, source: Source) -> Feature:
-    """With the length of its vectors, which has to be the same in every split."""
+    """Return the feature with the length of its vectors. Raises: ColumnError if that differs among splits."""
     kinds = [source.columns_of(split)[feature.name].kind for split in source.splits.values()]
     if not any(pa.types.is_list(kind) or pa.types.is_large_list(kind) for kind in kinds):
         return feature
@@ -200,7 +203,7 @@ def _with_length(feature: Feature, *, source: Source) -> Feature:
             raise ColumnError(
                 f"column {feature.name!r} holds vectors of {length} values in split {first!r}, of {other} in split "
                 f"{split!r}, expected the same in both",
-                remedy="build them one at a time with --split and --output, or bring the column into one form",
+                remedy="build them one at a time with --split and --output, or make all vectors equally long",
             )
     return dataclasses.replace(feature, shape=(length,))
 
@@ -237,7 +240,7 @@ _SHAREGPT = (
     "says how to write one"
 )
 
-# What each nested column has to be, in code and in words.
+# For each purpose, a check of the column's type and the expected type in words.
 _NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {
     "target": (is_text, "text"),
     "messages": (

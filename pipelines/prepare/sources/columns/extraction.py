@@ -1,26 +1,25 @@
-"""From a record batch of the source to what the layouts take: texts, label ids, kept columns; and the rows that
-cannot be used.
+"""Extracting texts, label ids and kept columns from record batches, and finding rows that cannot be used.
 
-Which rows are rejected, and why, follows from the columns alone, row by row:
+A row without a reason is used. Reasons follow from the row's columns alone:
 
-    filtered            one of the user's filters left it out: no error, whatever else may be wrong with it
-    held_out            it is in another split by --hold-out: no error either (not_held_out: the other way round)
+    filtered            left out by one of the user's filters, which is no error
+    held_out            in another split by --hold-out, no error (not_held_out: not in this held-out split)
     text_null           a text is null
-    target_null         the text that is to be generated is null
+    target_null         the text to be generated is null
     words_null          the list of words is null (tags_null: that of tags)
     word_null           a word is null (tag_null: a tag)
-    tags_length         there are not as many tags as words
+    tags_length         tags and words differ in number
     tag_out_of_range    a ClassLabel id outside its names, or a negative number
-    tag_unknown         a string that no split had when the names of tags were collected
+    tag_unknown         a string that was in no split when the names of tags were collected
     label_null          the label is null, or NaN
     label_out_of_range  a ClassLabel id outside its names (datasets' -1 for "no label" among them)
-    label_unknown       a string that no split of the dataset had when the label names were collected
+    label_unknown       a string that was in no split when the label names were collected
     column_null         a kept column is null, or one of its values is
     column_length       a kept vector has another length than the first row's
     int_out_of_range    a label or kept integer does not fit int32, the integer type of the device
     float_out_of_range  a label or kept number is finite, but infinite as float32
 
-so that the launcher can count them before any tokenizing starts.
+The launcher can therefore count rejected rows before tokenizing.
 """
 
 from __future__ import annotations
@@ -37,15 +36,14 @@ from pipelines.prepare.sources.columns.labels import (
     INT32,
     MAX_LABEL_NAMES,
     LabelPlan,
+    decode_texts,
     is_text,
     label_values,
-    mark,
-    mark_label,
-    mark_tags,
-    nulls,
-    outside,
-    overflows,
-    strings,
+    null_mask,
+    outside_range,
+    overflows_float32,
+    reject_labels,
+    reject_tags,
 )
 from pipelines.prepare.sources.rows import left_out
 from tfrecord_io.errors import SourceError
@@ -60,31 +58,32 @@ __all__ = [
     "Rows",
     "extract",
     "is_json",
-    "sizes_of",
+    "text_bytes_of",
     "validate",
 ]
 
-# What a layout takes a column for that is not just one more text: mostly a nested one.
+# Uses of a column that is not a plain text column; most of these columns are nested.
 Purpose = Literal["messages", "tools", "words", "tags", "answers", "target"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """The columns that become tokens: texts, and nested ones by what they are for."""
+    """The columns that become tokens: text columns, and nested ones by purpose."""
 
     texts: tuple[str, ...] = ()
     nested: Mapping[Purpose, str] = dataclasses.field(default_factory=dict)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them."""
+        """The names of all input columns."""
         return (*self.texts, *self.nested.values())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ColumnPlan:
-    """Which columns are read, and as what. `nested` are those with lists or structs that the layout takes, by what they
-    are for. Resolved on the launcher; travels to workers.
+    """Which columns are read, and as what; resolved on the launcher, and sent to workers.
+
+    `nested` are columns with lists or structs that the layout takes, by purpose.
     """
 
     texts: tuple[str, ...]
@@ -95,27 +94,28 @@ class ColumnPlan:
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
-        """The names of class ids, of rows or of words."""
+        """The names of class ids, of labels or of tags."""
         plan = self.label or self.tags
         return plan.names if plan else None
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every column that is read."""
+        """The names of all columns that are read."""
         label = (self.label.column,) if self.label else ()
         return (*self.content, *label, *(feature.name for feature in self.kept))
 
     @property
     def content(self) -> tuple[str, ...]:
-        """The columns that become tokens."""
+        """The names of columns that become tokens."""
         return (*self.texts, *self.nested.values())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rows:
-    """N usable rows: N texts (strings, valid UTF-8, no nulls) for each text column, nested columns by what they are for
-    (no nulls at the top), and arrays [N, ...] by feature name. `numbers` int64 [N] are theirs in the split, where
-    `extract` was told of the first.
+    """N usable rows: N texts (valid UTF-8, no nulls) for each text column, nested columns by purpose (no nulls at the
+    top level), and arrays [N, ...] by feature name.
+
+    `numbers` int64 [N]: their numbers in the split, if `extract` got that of the first.
     """
 
     texts: tuple[pa.Array, ...]
@@ -127,7 +127,7 @@ class Rows:
         return len(next(iter((*self.texts, *self.nested.values()))))
 
     def take(self, which: np.ndarray) -> Rows:
-        """The rows with the indices `which`, without `arrays`."""
+        """Return the rows with indices `which`, without `arrays`."""
         indices = pa.array(which)
         return Rows(
             texts=tuple(column.take(indices) for column in self.texts),
@@ -138,7 +138,7 @@ class Rows:
 
     @classmethod
     def joined(cls, parts: Sequence[Rows]) -> Rows:
-        """The rows of several batches as one, without `arrays`."""
+        """Join the rows of several batches, without `arrays`."""
         return cls(
             texts=tuple(pa.concat_arrays(column) for column in zip(*(part.texts for part in parts), strict=True)),
             arrays={},
@@ -148,28 +148,28 @@ class Rows:
 
 
 def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
-    """The reason for which each row cannot be used, as an object array of str; '' where it can. Reads no text."""
+    """Return why each row cannot be used, as an object array of str [N], '' for usable rows. Does not read texts."""
     reasons = np.full(batch.num_rows, "", dtype=object)
     for feature in reversed(plan.kept):
-        _mark_kept(reasons, batch.column(feature.name), feature)
+        _reject_kept(reasons, batch.column(feature.name), feature)
     if plan.label is not None:
-        mark_label(reasons, batch.column(plan.label.column), plan.label)
+        reject_labels(reasons, batch.column(plan.label.column), plan.label)
     if plan.tags is not None:
-        mark_tags(reasons, batch.column(plan.nested["words"]), batch.column(plan.tags.column), plan.tags)
+        reject_tags(reasons, batch.column(plan.nested["words"]), batch.column(plan.tags.column), plan.tags)
     for purpose, name in plan.nested.items():
         if purpose == "tools":
             continue  # a conversation may have none
-        mark(reasons, nulls(batch.column(name)), f"{purpose}_null")
+        reasons[null_mask(batch.column(name))] = f"{purpose}_null"
     for name in plan.texts:
-        mark(reasons, nulls(batch.column(name)), "text_null")
+        reasons[null_mask(batch.column(name))] = "text_null"
     if (codes := left_out.codes_of(batch)) is not None:
         for reason, code in left_out.CODES.items():
-            mark(reasons, codes == code, reason)
+            reasons[codes == code] = reason
     return reasons
 
 
 def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, first: int = 0) -> tuple[Rows, np.ndarray]:
-    """The usable rows, and the reasons that `validate` gives for all of them. `first` is the number of the first."""
+    """Return the usable rows, and the reasons of all rows as from `validate`. `first`: number of the first row."""
     reasons = validate(batch, plan)
     if reasons.any():
         batch = batch.filter(pa.array(reasons == ""))
@@ -187,39 +187,37 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, first: int = 0) -> tuple
     return rows, reasons
 
 
-def sizes_of(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
-    """UTF-8 bytes of text in each row, int64 [N], from the offsets alone; 0 for null. Of a nested column, of all texts
-    in it.
-    """
+def text_bytes_of(batch: pa.RecordBatch, columns: Sequence[str]) -> np.ndarray:
+    """Return the UTF-8 bytes of all texts in each row, nested ones too, int64 [N]; computed from the offsets alone."""
     total = np.zeros(batch.num_rows, np.int64)
     for name in columns:
-        total += _text_sizes(batch.column(name))
+        total += _text_bytes(batch.column(name))
     return total
 
 
-def _text_sizes(column: pa.Array) -> np.ndarray:
+def _text_bytes(column: pa.Array) -> np.ndarray:
     if is_text(column.type):
         return np.asarray(pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False))
     if pa.types.is_struct(column.type):
-        parts = [_text_sizes(column.field(index)) for index in range(column.type.num_fields)]
-        return np.sum([np.zeros(len(column), np.int64), *parts], axis=0) * ~nulls(column)
+        parts = [_text_bytes(column.field(index)) for index in range(column.type.num_fields)]
+        return np.sum([np.zeros(len(column), np.int64), *parts], axis=0) * ~null_mask(column)
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
         lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         ends = np.cumsum(lengths)
-        along = np.concatenate([[0], np.cumsum(_text_sizes(column.flatten()))])
+        along = np.concatenate([[0], np.cumsum(_text_bytes(column.flatten()))])
         return np.asarray(along[ends] - along[ends - lengths])
     if is_json(column.type):
-        return _text_sizes(column.storage)
+        return _text_bytes(column.storage)
     return np.zeros(len(column), np.int64)
 
 
 def _utf8(column: pa.Array, name: str) -> pa.Array:
-    """The column itself. Raises: SourceError if a text in it is not UTF-8, or what nests its values is damaged."""
+    """Return the column. Raises: SourceError if a text in it is not UTF-8, or its offsets are damaged."""
     try:
         column.validate(full=True)
     except pa.ArrowInvalid as error:
         if "UTF8" in str(error):
-            strings(column, name)  # says which
+            decode_texts(column, name)  # names the text
         raise SourceError(
             f"column {name!r}: its values are damaged ({error})",
             remedy="check that the source is complete, and run the same command again",
@@ -227,21 +225,21 @@ def _utf8(column: pa.Array, name: str) -> pa.Array:
     return column
 
 
-def _mark_kept(reasons: np.ndarray, column: pa.Array, feature: Feature) -> None:
+def _reject_kept(reasons: np.ndarray, column: pa.Array, feature: Feature) -> None:
     values = column
     if feature.shape:
         lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
-        mark(reasons, lengths != feature.shape[0], "column_length")
+        reasons[lengths != feature.shape[0]] = "column_length"
         values = column.flatten()
-        owners = np.repeat(np.arange(len(column)), np.where(nulls(column), 0, lengths))
+        owners = np.repeat(np.arange(len(column)), np.where(null_mask(column), 0, lengths))
     else:
         owners = np.arange(len(column))
     if feature.dtype == "int64" and not pa.types.is_boolean(values.type):
-        mark(reasons, owners[outside(values, *INT32)], "int_out_of_range")
+        reasons[owners[outside_range(values, *INT32)]] = "int_out_of_range"
     elif feature.dtype == "float32":
-        mark(reasons, owners[overflows(values)], "float_out_of_range")
-    mark(reasons, owners[np.asarray(values.is_null().to_numpy(zero_copy_only=False), dtype=bool)], "column_null")
-    mark(reasons, np.asarray(column.is_null().to_numpy(zero_copy_only=False), dtype=bool), "column_null")
+        reasons[owners[overflows_float32(values)]] = "float_out_of_range"
+    reasons[owners[np.asarray(values.is_null().to_numpy(zero_copy_only=False), dtype=bool)]] = "column_null"
+    reasons[np.asarray(column.is_null().to_numpy(zero_copy_only=False), dtype=bool)] = "column_null"
 
 
 def _kept_values(column: pa.Array, feature: Feature) -> np.ndarray:
@@ -251,5 +249,5 @@ def _kept_values(column: pa.Array, feature: Feature) -> np.ndarray:
 
 
 def is_json(kind: pa.DataType) -> bool:
-    """Whether it is what `datasets` makes of JSON values of several types: their text."""
+    """Whether a type is the one as which `datasets` reads JSON values of several types: their JSON text."""
     return str(kind) == "extension<arrow.json>"

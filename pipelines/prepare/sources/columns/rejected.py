@@ -1,4 +1,4 @@
-"""Rows that could not be used, and how to tell them from rows that are left out on purpose."""
+"""Rejected rows, which could not be used, as opposed to rows that are left out on purpose."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ import numpy as np
 
 from tfrecord_io.format.ledger import LEFT_OUT
 
-__all__ = ["NAMED_ROWS", "RejectedRow", "told_apart"]
+__all__ = ["NAMED_ROWS", "RejectedRow", "split_reasons"]
 
-# How many rejected rows a receipt names; all of them are in rejected/.
+# The number of rejected rows that a receipt names; all of them are listed in rejected/.
 NAMED_ROWS = 3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RejectedRow:
-    """A row that could not be used: its number in the split, and why."""
+    """A row that could not be used: its number in the split, and the reason."""
 
     row: int
     reason: str
 
 
-def told_apart(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
-    """How many rows are left out on purpose, by reason, and the indices of those that cannot be used."""
-    rejected = np.flatnonzero(reasons != "")
-    found = reasons[rejected]
-    unusable = np.ones(len(rejected), bool)
+def split_reasons(reasons: np.ndarray) -> tuple[dict[str, int], list[int]]:
+    """Count the rows that are left out on purpose, by reason; return the counts and the indices of unusable rows.
+
+    `reasons`: as from `extraction.validate`.
+    """
+    with_reason = np.flatnonzero(reasons != "")
+    unusable = np.ones(len(with_reason), bool)
     on_purpose = {}
     for reason in LEFT_OUT:
-        has_it = found == reason
-        if rows := int(has_it.sum()):
+        has_reason = reasons[with_reason] == reason
+        if rows := int(has_reason.sum()):
             on_purpose[reason] = rows
-            unusable &= ~has_it
-    return on_purpose, rejected[unusable].tolist()
+            unusable &= ~has_reason
+    return on_purpose, with_reason[unusable].tolist()

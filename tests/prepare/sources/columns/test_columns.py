@@ -24,7 +24,7 @@ from pipelines.prepare.sources.columns.extraction import (
     Inputs,
     LabelPlan,
     extract,
-    sizes_of,
+    text_bytes_of,
     validate,
 )
 from pipelines.prepare.sources.rows.reading import Source
@@ -95,8 +95,8 @@ def test_a_pair_needs_both_texts() -> None:
 
 def test_sizes_are_utf8_bytes_of_all_texts_together() -> None:
     batch = _batch(a=pa.array(["é", None, "abc"]), b=pa.array(["xy", "z", ""], pa.large_string()))
-    assert sizes_of(batch, ("a", "b")).tolist() == [4, 1, 3]
-    assert sizes_of(batch.slice(1), ("a", "b")).tolist() == [1, 3]
+    assert text_bytes_of(batch, ("a", "b")).tolist() == [4, 1, 3]
+    assert text_bytes_of(batch.slice(1), ("a", "b")).tolist() == [1, 3]
 
 
 def test_text_that_is_not_utf8_is_an_error_that_names_the_column() -> None:
@@ -128,9 +128,9 @@ def test_a_missing_column_names_those_that_are_there(tmp_path: Path) -> None:
     ("content", "column", "advice"),
     [
         ("a,b\nx,y\n", "a,b", "give each by itself: --text-column a --text-column b"),
-        ("text;label\nx;1\n", "text", "convert the file to commas, or to tabs as .tsv: its header line is one name"),
-        ("text\tlabel\nx\t1\n", "text", "convert the file to commas, or to tabs as .tsv: its header line is one name"),
-        ("good film,0\nbad,1\n", "text", "the first line of a CSV file names its columns"),
+        ("text;label\nx;1\n", "text", "convert the file to commas, or to tabs as .tsv: its header line is a single name"),
+        ("text\tlabel\nx\t1\n", "text", "convert the file to commas, or to tabs as .tsv: its header line is a single name"),
+        ("good film,0\nbad,1\n", "text", "the first line of a CSV file has to name its columns"),
     ],
 )
 def test_a_missing_column_of_a_csv_file_says_what_may_be_wrong(
@@ -148,7 +148,7 @@ def test_rows_inside_of_one_json_value_are_explained(tmp_path: Path) -> None:
     config = SourceConfig(dataset=str(tmp_path / "a.json"))
     with pytest.raises(ColumnError) as raised:
         plan_columns(config, opened(config))
-    assert "the rows seem to be inside of 'data'" in raised.value.remedy
+    assert "the rows seem to be inside 'data'" in raised.value.remedy
 
 
 @pytest.mark.parametrize("column", ["messages", "conversations"])

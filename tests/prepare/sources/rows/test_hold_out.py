@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.split_options import HoldOutOption
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
-from pipelines.prepare.sources.columns.rejected import told_apart
+from pipelines.prepare.sources.columns.rejected import split_reasons
 from pipelines.prepare.sources.rows import hold_out, selection
 from pipelines.prepare.sources.rows.hash_filter import HASHES
 from pipelines.prepare.sources.rows.hold_out import HoldOut
@@ -58,7 +58,7 @@ def counted(split: SplitSource) -> dict[str, int]:
     """The rows of a split by what becomes of them."""
     found: collections.Counter[str] = collections.Counter()
     for batch in rows_of(split, ["text"]):
-        on_purpose, unusable = told_apart(reasons := validate(batch, PLAN))
+        on_purpose, unusable = split_reasons(reasons := validate(batch, PLAN))
         found.update(on_purpose)
         found.update([str(reasons[index]) for index in unusable])
         found["used"] += int((reasons == "").sum())
