@@ -128,8 +128,16 @@ def test_a_missing_column_names_those_that_are_there(tmp_path: Path) -> None:
     ("content", "column", "advice"),
     [
         ("a,b\nx,y\n", "a,b", "give each by itself: --text-column a --text-column b"),
-        ("text;label\nx;1\n", "text", "convert the file to commas, or to tabs as .tsv: its header line is a single name"),
-        ("text\tlabel\nx\t1\n", "text", "convert the file to commas, or to tabs as .tsv: its header line is a single name"),
+        (
+            "text;label\nx;1\n",
+            "text",
+            "convert the file to commas, or to tabs as .tsv: its header line is a single name",
+        ),
+        (
+            "text\tlabel\nx\t1\n",
+            "text",
+            "convert the file to commas, or to tabs as .tsv: its header line is a single name",
+        ),
         ("good film,0\nbad,1\n", "text", "the first line of a CSV file has to name its columns"),
     ],
 )
