@@ -1,1 +1,1 @@
-"""What the command lines of both sides share: lines and tables for people, and quiet libraries."""
+"""Shared by the command lines of data preparation and training: output for people, and quiet libraries."""

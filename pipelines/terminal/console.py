@@ -1,4 +1,4 @@
-"""How a command talks: errors as two lines, the libraries quiet, an interrupt as an end and not a traceback."""
+"""The behaviour of all commands: two-line errors, quiet libraries, and an orderly end on interrupts."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from tfrecord_io.shown import visible, visible_line, without_secrets
 
 __all__ = ["Program", "WithBeam", "WithFunctions", "common", "errors", "fail", "quiet", "say", "unexpected"]
 
-# Of an error's text: libraries quote whole requests and schemas.
-_MOST_LETTERS = 500
+# The most that is shown of an unexpected error: libraries quote whole requests and schemas.
+_MOST_CHARACTERS = 500
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 def common(command: Command) -> Command:
-    """What every command takes, with errors as two lines."""
+    """Give a command the options that every command takes."""
     command = click.option("--verbose", is_flag=True, help="Show the libraries' logs, and a traceback on errors.")(
         command
     )
@@ -38,43 +38,46 @@ def common(command: Command) -> Command:
 
 
 class WithFunctions(click.Command):
-    """A command with --map and --filter. It gets both as one parameter, `steps`: pairs of the option's name and its
-    value in the order of the command line, which click itself keeps within one option only.
+    """A command with --map and --filter, which it gets as one parameter `functions`: pairs of option name and value.
+
+    They are in the order of the command line; click itself keeps that order only within one option.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Looks through the arguments once for the order, and once more as every command does."""
+        """Parse the arguments once for the order of options, and once more as every command does."""
         _, _, order = self.make_parser(ctx).parse_args(list(args))
         rest = super().parse_args(ctx, args)
         values = {name: iter(ctx.params.pop(name) or ()) for name in ("map", "filter")}
-        given = [str(parameter.name) for parameter in order if parameter.name in values]
-        ctx.params["functions"] = tuple((name, value) for name in given for value in itertools.islice(values[name], 1))
+        names = [str(parameter.name) for parameter in order if parameter.name in values]
+        ctx.params["functions"] = tuple((name, value) for name in names for value in itertools.islice(values[name], 1))
         return rest
 
 
 class WithBeam(WithFunctions):
-    """Such a command that hands on to Beam what stands behind a `--`, as its parameter `beam_args`."""
+    """A command that gets the arguments after `--`, which are for Beam, as its parameter `beam_args`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Takes away what is Beam's."""
+        """Set the arguments for Beam apart, and parse the others."""
         at = args.index("--") if "--" in args else len(args)
         ctx.params["beam_args"] = tuple(args[at + 1 :])
         return super().parse_args(ctx, args[:at])
 
 
 class Program(click.Group):
-    """Called as the program, it ends the process at once after an error, and after a command that said so by
-    `leaves_at_once`: threads of a runner may still be there, and nobody waits for them. Called as a function
-    (`main.main(args)`), it raises SystemExit and no more.
+    """The group of all commands.
+
+    Called as the program, it ends the process at once after an error, and after a command that sets `leaves_at_once`:
+    threads of a runner may still run, and need not be waited for. Called as a function (`main.main(args)`), it only
+    raises SystemExit.
     """
 
     leaves_at_once = False
-    # Whether the process is there for the command alone.
+    # Whether the process runs nothing but the command.
     owns_process = False
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Half a million objects come with the imports, and nearly all of them stay: walking through them again and
-        # again for garbage took a fifth of the start-up.
+        # Imports make half a million objects, nearly all of which stay: searching them for garbage again and again
+        # took a fifth of the start-up.
         self.owns_process = True
         _reopen_closed()
         gc.set_threshold(500_000, 50, 100)
@@ -89,8 +92,9 @@ class Program(click.Group):
 
 
 def _reopen_closed() -> None:
-    """Puts nothing in place of an output that the shell has closed (`>&-`). Otherwise the next file that is opened gets
-    its number, and with it whatever a library prints.
+    """Replace an output that the shell has closed (`>&-`) by the null device.
+
+    Otherwise the next file that is opened gets its descriptor, and whatever a library prints is written there.
     """
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
@@ -98,7 +102,7 @@ def _reopen_closed() -> None:
 
 
 class _TerminatedError(KeyboardInterrupt):
-    """SIGTERM, by which schedulers stop a job."""
+    """SIGTERM, with which schedulers stop a job."""
 
     signal_number = signal.SIGTERM
 
@@ -107,8 +111,10 @@ class _TerminatedError(KeyboardInterrupt):
 def errors(
     *, verbose: bool, interrupted: tuple[str, str] = ("interrupted", "run the same command again")
 ) -> Iterator[None]:
-    """Two lines for whatever goes wrong. Status 2 for a wrong option, 128 and the signal's number after a signal, 1 for
-    the rest. `interrupted` is what to say after a signal: cause and remedy.
+    """Report any error as two lines, and exit.
+
+    The exit status is 2 for a wrong option, 128 plus the number of a signal, and 1 for other errors. `interrupted` is
+    the message after a signal: cause and remedy.
     """
     try:
         with _terminable():
@@ -125,7 +131,7 @@ def errors(
 
 
 def fail(cause: str, remedy: str, *, status: int, verbose: bool) -> SystemExit:
-    """Says what went wrong, with the traceback of the error that is being handled if `verbose`. Returns the end."""
+    """Print cause and remedy, and the traceback of the current error if `verbose`; return the SystemExit to raise."""
     if verbose:
         say(traceback.format_exc().rstrip("\n"), lines=True)
     click.echo(f"error: {visible_line(cause)}", err=True)
@@ -135,43 +141,43 @@ def fail(cause: str, remedy: str, *, status: int, verbose: bool) -> SystemExit:
 
 
 def unexpected(error: Exception, *, verbose: bool) -> SystemExit:
-    """`fail` for an error that nobody foresaw."""
-    lines = str(error).strip().splitlines() or ["it says no more"]
-    # A runner puts the traceback of its worker into the text, which ends in what was raised there.
-    said = lines[-1] if lines[0].startswith("Traceback") else " ".join(lines)
+    """Report an error that is not a PrepError, as `fail` does."""
+    lines = str(error).strip().splitlines() or ["no message"]
+    # A runner quotes its worker's traceback, whose last line is the error.
+    text = lines[-1] if lines[0].startswith("Traceback") else " ".join(lines)
+    text = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
     return fail(
-        f"unexpected {type(error).__name__}: {said if len(said) <= _MOST_LETTERS else said[:_MOST_LETTERS] + ' …'}",
-        "run the same command again with --verbose to see where it comes from, and report it, with what that shows, to "
-        "the project's issue tracker",
+        f"unexpected {type(error).__name__}: {text}",
+        "run the same command again with --verbose, and report its output to the project's issue tracker",
         status=1,
         verbose=verbose,
     )
 
 
 def say(text: str, *, lines: bool = False) -> None:
-    """A line for people on stderr, or several. Whatever is in it, no secret is shown, and the terminal does nothing."""
+    """Print a line, or several, on stderr, without secrets, and with escape sequences spelt out."""
     click.echo(visible(without_secrets(text), lines=lines), err=True)
 
 
 def _signal_status(error: BaseException | None) -> int:
-    """The exit status after a signal, as shells give it; 0 for anything else."""
+    """Return the exit status after a signal, as in shells; 0 for other errors."""
     if number := getattr(error, "signal_number", 0):
         return 128 + int(number)
     if isinstance(error, KeyboardInterrupt):
         return 128 + signal.SIGINT
-    # A job in another place, or work that can be saved, answers a signal with an error of its own.
+    # On a signal, a job elsewhere and a training run raise errors of their own.
     return _signal_status(error.__context__) if isinstance(error, PrepError) else 0
 
 
 def _is_clicks(error: Exception) -> bool:
-    """Whether click itself knows how to end: a wrong argument, or nobody who reads stdout any more."""
+    """Whether click handles the error: a wrong argument, or a closed stdout."""
     own = isinstance(error, click.ClickException | click.exceptions.Exit | click.Abort)
     return own or (isinstance(error, OSError) and error.errno == errno.EPIPE)
 
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Takes SIGTERM for Ctrl-C."""
+    """Treat SIGTERM like Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -188,25 +194,26 @@ def _terminable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quiet(*, verbose: bool) -> Iterator[None]:
-    """Keeps the libraries' chatter off the terminal; our own warnings stay. Says what is being done, if somebody looks
-    on: opening and sampling take seconds in which nothing else is to be seen.
+    """Show no logs of libraries, but our own warnings; on a terminal also the stages of the command.
+
+    Opening and sampling take seconds in which nothing else would be shown.
     """
     handler = logging.StreamHandler()
     if verbose:
-        handler.setFormatter(_Shown("%(levelname)s %(name)s: %(message)s"))
-        # Does nothing where somebody has set up logging before.
+        handler.setFormatter(_SafeFormatter("%(levelname)s %(name)s: %(message)s"))
+        # Has no effect if logging is already configured.
         logging.basicConfig(handlers=[handler], level=logging.INFO)
         yield
         return
-    handler.setFormatter(_LowerCase("%(levelname)s: %(message)s"))
+    handler.setFormatter(_LowerCaseFormatter("%(levelname)s: %(message)s"))
     logging.getLogger("pipelines").addHandler(handler)
-    # A root logger without any handler would print warnings after all, and a runner's threads outlive an error.
+    # Without a handler at the root, Python prints warnings, and a runner's threads outlive this context.
     logging.getLogger().addHandler(logging.NullHandler())
-    # transformers says at import what it will not be able to do without PyTorch, which nothing here needs.
+    # transformers warns at import that PyTorch is missing, which nothing here needs.
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     if "datasets" in sys.modules:
         sys.modules["datasets"].disable_progress_bars()
-    else:  # before it is imported, here or in a process that opens the source
+    else:  # for a later import, here or in a process that opens the source
         os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     ours = logging.getLogger("pipelines")
     level = ours.level
@@ -220,15 +227,15 @@ def quiet(*, verbose: bool) -> Iterator[None]:
         ours.setLevel(level)
 
 
-class _Shown(logging.Formatter):
-    """Records of any library, with their tracebacks: without secrets, and nothing in them controls the terminal."""
+class _SafeFormatter(logging.Formatter):
+    """Formats records without secrets, and with escape sequences spelt out."""
 
     def format(self, record: logging.LogRecord) -> str:
         return visible(without_secrets(super().format(record)), lines=True)
 
 
-class _LowerCase(_Shown):
-    """warning: …, as error: … and remedy: … are written; what is being done, without a word in front."""
+class _LowerCaseFormatter(_SafeFormatter):
+    """Formats records as `warning: …`, like `error: …` and `remedy: …`; stages of the command have no prefix."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)

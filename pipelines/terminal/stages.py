@@ -1,4 +1,4 @@
-"""What a command is doing before there are rows to count: a line for each stage, for whoever looks on."""
+"""Log lines for the stages of a command before it has rows to count, shown on a terminal."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import logging
 
 __all__ = ["STAGES", "begin"]
 
-# The name of the logger that hears of it; the console shows what it says on a terminal.
+# The name of the logger; the console shows its records on a terminal.
 STAGES = "pipelines.terminal.stages"
 
 
 def begin(stage: str) -> None:
-    """Says what is begun."""
+    """Log the stage that begins."""
     logging.getLogger(STAGES).info("%s", stage)

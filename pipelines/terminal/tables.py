@@ -1,7 +1,7 @@
-"""The console that tables and lines for people go to, with names and texts in them that are somebody else's.
+"""The console for tables and lines, with names and texts from data printed safely.
 
-A text stays what it is: `[/INST]` is no markup, `:heart:` no emoji, and an escape sequence is spelt out. That is done
-here, at the one place that every text passes on its way to the terminal.
+Texts are printed literally: `[/INST]` is not markup, `:heart:` is not an emoji, and escape sequences are spelt out. This
+is the one place that every text passes on its way to the terminal.
 """
 
 from __future__ import annotations
@@ -22,21 +22,22 @@ _FILE_COLUMNS = 120
 
 
 class _Console(Console):
-    """rich turns every plain text into its own by `render_str`: lines, cells, headers and titles."""
+    """A console that escapes every plain text: rich renders lines, cells, headers and titles by `render_str`."""
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(visible(text), **options)
 
 
 def console() -> Console:
-    """Where people look: stderr, as wide as a terminal, or 120 columns in a file."""
+    """Return a console on stderr, as wide as the terminal, or 120 columns wide in a file."""
     width = None if sys.stderr.isatty() else _FILE_COLUMNS
     return _Console(file=sys.stderr, width=width, highlight=False, markup=False, emoji=False)
 
 
 def table(*names: str, numbers: int = 0, **options: Any) -> Table:
-    """A table with these columns, whose cells show all of a long word. The last `numbers` columns hold numbers: at the
-    right, and never broken.
+    """Return a table with these columns, which wraps long words.
+
+    The last `numbers` columns hold numbers, right-aligned and never wrapped.
     """
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), title_justify="left", **options)
     for at, name in enumerate(names):

@@ -1,10 +1,10 @@
-"""Starts TensorFlow without the notes that it writes meanwhile, of which no setting turns off all:
+"""Importing TensorFlow without the notes that it prints, not all of which can be turned off by a setting:
 
     WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
     I0000 00:00:1795341063.773306   29615 port.cc:153] oneDNN custom operations are on. …
     E0000 00:00:1795341078.929193   29615 cuda_platform.cc:52] failed call to cuInit: …
 
-They come from its C++ side, past `sys.stderr`. What it says once it runs, TF_CPP_MIN_LOG_LEVEL decides.
+Its C++ code writes them directly to file descriptor 2. After the import, TF_CPP_MIN_LOG_LEVEL decides what is printed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ _LOG_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
 def load(*, verbose: bool = False) -> None:
-    """Imports TensorFlow and has it look for GPUs. What it writes meanwhile is shown if the import fails, or if this
-    machine has a GPU that it cannot use; and at once if `verbose`, or if TF_CPP_MIN_LOG_LEVEL asks for notes.
+    """Import TensorFlow, and let it look for GPUs.
+
+    Its notes are shown only if the import fails or it cannot use a GPU of this machine; with `verbose`, or if
+    TF_CPP_MIN_LOG_LEVEL asks for notes, they are shown at once.
 
     Raises: ImportError.
     """
@@ -38,16 +40,16 @@ def load(*, verbose: bool = False) -> None:
     with _held_back() as notes:
         try:
             tensorflow = importlib.import_module("tensorflow")
-            found = tensorflow.config.list_physical_devices("GPU")  # loads their libraries, which complain too
+            gpus = tensorflow.config.list_physical_devices("GPU")  # loads their libraries, which print notes too
         except Exception:
             notes.show()
             raise
-        if _has_gpu() and not found:
+        if _has_gpu() and not gpus:
             notes.show()
 
 
 class _Notes:
-    """What was written to standard error, and where it would have gone."""
+    """Notes held back in a file, and the stream to show them on."""
 
     def __init__(self, *, file: IO[bytes], terminal: IO[bytes]) -> None:
         self._file = file
@@ -61,11 +63,11 @@ class _Notes:
 
 @contextlib.contextmanager
 def _held_back() -> Iterator[_Notes]:
-    """Standard error of the whole process goes to a file."""
+    """Redirect file descriptor 2 of the process to a temporary file."""
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file, open(os.dup(2), "wb", buffering=0) as terminal:
         os.dup2(file.fileno(), 2)
-        # An import that ends the process (a processor without AVX) takes the file with it: this says where it was.
+        # If the import kills the process (a processor without AVX), the file is lost: show at least the traceback.
         watched = not faulthandler.is_enabled()
         if watched:
             faulthandler.enable(terminal)
@@ -79,6 +81,6 @@ def _held_back() -> Iterator[_Notes]:
 
 
 def _has_gpu() -> bool:
-    """Whether there is a GPU of NVIDIA's that has not been hidden from this process."""
+    """Whether there is an NVIDIA GPU that is not hidden from this process."""
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all").strip() in ("", "-1")
     return bool(glob.glob("/dev/nvidia[0-9]*")) and not hidden

@@ -1,1 +1,1 @@
-"""Is this place ready for a build?"""
+"""Checks of whether a build can write to an output and read its source."""

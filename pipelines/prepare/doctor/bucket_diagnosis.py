@@ -1,7 +1,7 @@
-"""Is a bucket ready: who we are, where it is, what we may do with its objects, and whether a TPU may read them.
+"""Checks of a bucket: credentials, location, permissions on objects, and whether a TPU can read them.
 
-Each permission is tried by the one request that needs it, since what an account's roles say is not all: organizations
-have policies, and objects may be held.
+Each permission is tried by a request that needs it, since an account's roles are not enough: organizations have
+policies, and objects may be held.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.prepare import storage
-from pipelines.prepare.doctor.diagnosis import PROBE, Check, HopelessError, tried
+from pipelines.prepare.doctor.diagnosis import PROBE, Check, StopChecksError
 from pipelines.prepare.storage import gcs, storage_errors
 from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.shown import without_secrets
@@ -32,12 +32,12 @@ _KINDS = {
 
 
 def checks(output: str, *, region: str | None) -> Iterator[Check]:
-    """Of the gs:// address `output`, for a TPU in `region`. Raises: HopelessError."""
+    """Check the gs:// address `output`, for a TPU in `region`. Raises: StopChecksError."""
     bucket = gcs.inner_path(output).partition("/")[0]
     credentials = _credentials_check()
     yield credentials
     if not credentials.ok and credentials.ok is not None:
-        raise HopelessError("without credentials nothing can be written")
+        raise StopChecksError("without credentials nothing can be written")
     yield from _location_checks(output, bucket, region=region)
     yield from _object_checks(output)
     yield _tpu_check(output, bucket)
@@ -46,28 +46,28 @@ def checks(output: str, *, region: str | None) -> Iterator[Check]:
 def _credentials_check() -> Check:
     name = "credentials"
     if host := os.environ.get(gcs.EMULATOR):
-        return Check(name=name, ok=True, found=f"none: {gcs.EMULATOR} is set, and an emulator at {host} asks for none")
+        return Check(name=name, ok=True, found=f"none needed: {gcs.EMULATOR} names an emulator at {host}")
     if "token" in gcs.configured():
-        return Check(name=name, ok=None, found="a token that was set for fsspec, which comes before all others")
+        return Check(name=name, ok=None, found="a token set for fsspec, which overrides all other credentials")
     try:
         found = gcs.find_credentials()
     except PrepError as error:
         return Check(name=name, ok=False, found=error.cause, remedy=error.remedy)
     if found is None:
         remedy = storage_errors.login_remedy()
-        return Check(name=name, ok=False, found="none: only what is open to everybody can be read", remedy=remedy)
+        return Check(name=name, ok=False, found="none: only public objects can be read", remedy=remedy)
     problem = _renewal_problem(found)
     kind = next((words for module, words in _KINDS.items() if type(found).__module__.startswith(module)), "")
     account = next((text for each in ("service_account_email", "account") if (text := getattr(found, each, None))), "")
     who = ": ".join(filter(None, (kind or f"{type(found).__module__}.{type(found).__name__}", account)))
     if problem:
         remedy = storage_errors.login_remedy()
-        return Check(name=name, ok=False, found=f"{who}; no token for them ({problem})", remedy=remedy)
+        return Check(name=name, ok=False, found=f"{who}; they could not be renewed ({problem})", remedy=remedy)
     return Check(name=name, ok=True, found=who)
 
 
 def _renewal_problem(credentials: Any) -> str:
-    """A new token says whether credentials are still good, and of a machine's, whose they are."""
+    """Renew the credentials; return why that fails, or an empty string. A machine's then name their account."""
     from google.auth.exceptions import GoogleAuthError
     from google.auth.transport.requests import Request
 
@@ -81,18 +81,18 @@ def _renewal_problem(credentials: Any) -> str:
 def _location_checks(output: str, bucket: str, *, region: str | None) -> Iterator[Check]:
     try:
         with storage_errors.explained(f"gs://{bucket}"):
-            told: dict[str, Any] = gcs.file_system().call("GET", "b/{}", bucket, json_out=True)
+            metadata: dict[str, Any] = gcs.file_system().call("GET", "b/{}", bucket, json_out=True)
     except OutputError as error:
         if error.__cause__ is None or storage_errors.status_of(error.__cause__) != 403:
             yield Check(name="bucket", ok=False, found=error.cause, remedy=error.remedy)
-            raise HopelessError(error.cause) from error
-        # Who may read and write objects may not always look at the bucket, and needs not.
+            raise StopChecksError(error.cause) from error
+        # An account that can read and write objects need not be able to read the bucket's metadata.
         remedy = error.remedy.replace("storage.objectAdmin", "storage.legacyBucketReader")
-        yield Check(name="bucket", ok=None, found=f"may not be looked at: {error.cause}", remedy=remedy)
+        yield Check(name="bucket", ok=None, found=f"its metadata cannot be read: {error.cause}", remedy=remedy)
         return
-    kind = told.get("locationType", "region")
-    yield Check(name="bucket", ok=True, found=f"{told.get('location')}, {kind}, {told.get('storageClass', '')}")
-    if seconds := int(told.get("retentionPolicy", {}).get("retentionPeriod", 0)):
+    kind = metadata.get("locationType", "region")
+    yield Check(name="bucket", ok=True, found=f"{metadata.get('location')}, {kind}, {metadata.get('storageClass', '')}")
+    if seconds := int(metadata.get("retentionPolicy", {}).get("retentionPeriod", 0)):
         yield Check(
             name="retention",
             ok=False,
@@ -100,36 +100,36 @@ def _location_checks(output: str, bucket: str, *, region: str | None) -> Iterato
             remedy=f"choose another bucket, or: gcloud storage buckets update gs://{bucket} --clear-retention-period",
         )
     if region is not None:
-        yield _region_check(told, bucket, region=re.sub(r"-[a-z]$", "", region.lower()))
+        yield _region_check(metadata, bucket, region=re.sub(r"-[a-z]$", "", region.lower()))
 
 
-def _region_check(told: dict[str, Any], bucket: str, *, region: str) -> Check:
-    location = str(told.get("location", ""))
-    placed = told.get("customPlacementConfig", {}).get("dataLocations", ())
-    if region in [location.lower(), *(str(each).lower() for each in placed)]:
+def _region_check(metadata: dict[str, Any], bucket: str, *, region: str) -> Check:
+    location = str(metadata.get("location", ""))
+    regions = metadata.get("customPlacementConfig", {}).get("dataLocations", ())
+    if region in [location.lower(), *(str(each).lower() for each in regions)]:
         return Check(name="region", ok=True, found=f"the bucket is in {region}")
     if (prefix := _CONTINENTS.get(location.upper())) and region.startswith(prefix):
         return Check(
             name="region",
             ok=True,
-            found=f"the bucket is in several regions of {location}, which may or may not be {region}",
-            remedy=f"for the highest speed and no cost for traffic, keep the dataset in a bucket in {region}",
+            found=f"the bucket is in several regions of {location}, which may not include {region}",
+            remedy=f"for the highest speed and no cost of traffic, keep the dataset in a bucket in {region}",
         )
     return Check(
         name="region",
         ok=False,
-        found=f"the bucket is in {location}, the TPU in {region}: every epoch is read, and paid for, across regions",
+        found=f"the bucket is in {location}, the TPU in {region}: every epoch is read across regions, at a cost",
         remedy=f"gcloud storage buckets create gs://{bucket}-{region} --location={region}",
     )
 
 
 def _object_checks(output: str) -> Iterator[Check]:
-    """One permission after another, each asked for by the one request that needs it."""
+    """Check each permission by a request that needs it."""
     fs, folder = storage.file_system(output)
     bucket = folder.partition("/")[0]
     probe = storage.join(output, PROBE + uuid.uuid4().hex)
     inner = gcs.inner_path(probe)
-    created = tried("storage.objects.create", lambda: storage.write_bytes(probe, b"probe"), path=probe)
+    created = attempt("storage.objects.create", lambda: storage.write_bytes(probe, b"probe"), path=probe)
     yield created
     listed: list[str] = []
 
@@ -138,17 +138,17 @@ def _object_checks(output: str) -> Iterator[Check]:
         page = fs.call("GET", "b/{}/o", bucket, prefix=prefix, maxResults=1, json_out=True)
         listed.extend(item["name"] for item in page.get("items", ()))
 
-    listing = tried("storage.objects.list", list_one, path=output)
+    listing = attempt("storage.objects.list", list_one, path=output)
     readable = inner if created.ok else f"{bucket}/{listed[0]}" if listed else None
-    yield tried(
+    yield attempt(
         "storage.objects.get", (lambda: fs.cat_file(readable, start=0, end=1)) if readable else None, path=probe
     )
     yield listing
-    yield tried("storage.objects.delete", (lambda: fs.rm_file(inner)) if created.ok else None, path=probe)
+    yield attempt("storage.objects.delete", (lambda: fs.rm_file(inner)) if created.ok else None, path=probe)
 
 
 def _tpu_check(output: str, bucket: str) -> Check:
-    """TPU Nodes read as their project's Cloud TPU service account; a TPU VM, as the account of the VM."""
+    """Check a TPU Node's access; it reads as its project's Cloud TPU service account, a TPU VM as the VM's account."""
     name = "TPU service account"
     fs = gcs.file_system()
     try:
@@ -160,7 +160,7 @@ def _tpu_check(output: str, bucket: str) -> Check:
     try:
         policy = fs.call("GET", "b/{}/iam", bucket, json_out=True)
     except Exception:
-        return Check(name=name, ok=None, found="who may read the bucket may not be looked at", remedy=remedy)
+        return Check(name=name, ok=None, found="the bucket's permissions cannot be read", remedy=remedy)
     members = {
         member
         for binding in policy.get("bindings", ())
@@ -168,10 +168,10 @@ def _tpu_check(output: str, bucket: str) -> Check:
         for member in binding.get("members", ())
     }
     if members & {f"serviceAccount:{account}", "allUsers", "allAuthenticatedUsers"}:
-        return Check(name=name, ok=True, found=f"{account} may read")
+        return Check(name=name, ok=True, found=f"{account} can read")
     return Check(
         name=name,
         ok=None,
-        found=f"{account} is not among the bucket's own readers; a TPU Node needs it, a TPU VM reads as its VM",
+        found=f"{account} is not among the bucket's readers; a TPU Node needs it, a TPU VM reads as its VM",
         remedy=remedy,
     )

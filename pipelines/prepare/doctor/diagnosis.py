@@ -1,4 +1,4 @@
-"""What a doctor's check found, and how checks are made and follow each other."""
+"""Checks of the doctor: their results, and how they are made one after another."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from pipelines.prepare.storage import storage_errors
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_secrets
 
-__all__ = ["PROBE", "Check", "HopelessError", "tried", "until_hopeless"]
+__all__ = ["PROBE", "Check", "StopChecksError", "attempt", "until_stopped"]
 
-# How the objects begin that checks make, in no listing and swept away by builds if a check is killed.
+# Prefix of the objects that checks make. Listings skip such objects, and builds delete them if a check was killed.
 PROBE = f"{storage.PARTIAL}doctor-"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Check:
-    """`ok` is None where it cannot be told, or does not matter here. `found` and `remedy` hold no secret."""
+    """The result of one check. `ok` is None if it cannot be known, or does not matter; `found` is the result in words.
+
+    Secrets are removed from `found` and `remedy`.
+    """
 
     name: str
     ok: bool | None
@@ -31,25 +34,25 @@ class Check:
             object.__setattr__(self, field, without_secrets(getattr(self, field)))
 
 
-class HopelessError(Exception):
-    """What comes after this check would fail for the same cause."""
+class StopChecksError(Exception):
+    """All further checks would fail for the same reason."""
 
 
-def until_hopeless(found: Iterator[Check]) -> Iterator[Check]:
-    """What was found counts, also if the rest cannot be looked at."""
+def until_stopped(checks: Iterator[Check]) -> Iterator[Check]:
+    """Yield checks until StopChecksError, then one check that says why the others were not made."""
     try:
-        yield from found
-    except HopelessError as error:
+        yield from checks
+    except StopChecksError as error:
         yield Check(name="all else", ok=None, found=f"not tried: {error}")
 
 
-def tried(name: str, attempt: Callable[[], Any] | None, *, path: str) -> Check:
-    """Whether `attempt` succeeds; None is one that cannot be made."""
-    if attempt is None:
+def attempt(name: str, action: Callable[[], Any] | None, *, path: str) -> Check:
+    """Check whether `action` succeeds; None for an action that has no object to try it on."""
+    if action is None:
         return Check(name=name, ok=None, found="not tried: there is no object to try it on")
     try:
         with storage_errors.explained(path):
-            attempt()
+            action()
     except OutputError as error:
         return Check(name=name, ok=False, found=error.cause, remedy=error.remedy)
     return Check(name=name, ok=True, found="allowed")

@@ -1,10 +1,10 @@
-"""Is this place ready for a dataset? Each thing that a build will do there is done once, on a small object of our own.
+"""Checking whether an output is ready for a build: each operation of a build is tried once, on a small probe object.
 
-    gs://      who we are ─ the bucket, its location ─ create, get, list, delete an object ─ may a TPU read it
+    gs://      credentials ─ the bucket, its location ─ create, get, list, delete an object ─ can a TPU read it
     a folder   can it be made, written and synced ─ locks ─ space
     DATASET    can the source's files be listed and read
 
-What a check cannot tell it says (`ok` is None): a permission may be given where this account cannot look.
+A check whose result cannot be known has `ok` None: permissions may be granted where this account cannot look.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from pipelines.prepare import storage
 from pipelines.prepare.doctor import bucket_diagnosis
-from pipelines.prepare.doctor.diagnosis import PROBE, Check, HopelessError, tried, until_hopeless
+from pipelines.prepare.doctor.diagnosis import PROBE, Check, StopChecksError, attempt, until_stopped
 from pipelines.prepare.sources.files import addresses, folder_listing
 from pipelines.prepare.sources.files.folder_listing import ListedFile
 from pipelines.prepare.storage import storage_errors
@@ -32,53 +32,54 @@ _LEAST_FREE_BYTES = 1 << 30
 
 
 def diagnose(output: str, *, region: str | None = None, dataset: str | None = None) -> list[Check]:
-    """Looks at `output`, and leaves nothing there. `region` (or zone) is that of the TPU, `dataset` the source's
-    files. Raises: ConfigError for an address that nothing can open.
+    """Check `output`, and leave nothing there. `region` (or zone) is the TPU's; `dataset` names the source's files.
+
+    Raises: ConfigError for an address of an unknown kind.
     """
     if storage_errors.bucket_of(output) is not None:
-        found = bucket_diagnosis.checks(output, region=region)
+        checking = bucket_diagnosis.checks(output, region=region)
     elif (folder := storage.local_path(output)) is not None:
-        found = _folder_checks(folder)
+        checking = _folder_checks(folder)
     else:
-        found = _store_checks(output)
-    checks = list(until_hopeless(found))
+        checking = _store_checks(output)
+    checks = list(until_stopped(checking))
     if dataset is not None:
         checks.append(_dataset_check(dataset))
     return checks
 
 
 def _store_checks(output: str) -> Iterator[Check]:
-    """Any other service, through fsspec."""
+    """Check any other storage service, through fsspec."""
     probe = storage.join(output, PROBE + uuid.uuid4().hex)
-    written = tried("write", lambda: storage.write_bytes(probe, b"probe"), path=probe)
+    written = attempt("write", lambda: storage.write_bytes(probe, b"probe"), path=probe)
     yield written
     if not written.ok:
-        raise HopelessError("nothing can be written")
-    yield tried("read", lambda: storage.read_bytes(probe), path=probe)
-    yield tried("list", lambda: storage.list_names(output), path=output)
-    yield tried("delete", lambda: storage.delete(probe), path=probe)
+        raise StopChecksError("nothing can be written")
+    yield attempt("read", lambda: storage.read_bytes(probe), path=probe)
+    yield attempt("list", lambda: storage.list_names(output), path=output)
+    yield attempt("delete", lambda: storage.delete(probe), path=probe)
 
 
 def _folder_checks(folder: str) -> Iterator[Check]:
-    """The folder itself is not made: what is above it tells."""
-    there = folder
-    while not os.path.lexists(there):
-        there = os.path.dirname(there)
-    if not os.path.isdir(there):
-        yield Check(name="folder", ok=False, found=f"{there} is no folder", remedy="choose an --output that is one")
-        raise HopelessError("there is no folder")
-    yield Check(name="folder", ok=True, found="there" if there == folder else f"not there yet, to be made in {there}")
-    probe = os.path.join(there, PROBE + uuid.uuid4().hex)
+    """Check a local folder; if it does not exist, the nearest folder above it, since the folder itself is not made."""
+    existing = folder
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    if not os.path.isdir(existing):
+        yield Check(name="folder", ok=False, found=f"{existing} is not a folder", remedy="choose another --output")
+        raise StopChecksError("there is no folder")
+    yield Check(name="folder", ok=True, found="exists" if existing == folder else f"will be made in {existing}")
+    probe = os.path.join(existing, PROBE + uuid.uuid4().hex)
     try:
-        written = tried("write and fsync", lambda: storage.write_bytes(probe, b"probe"), path=probe)
+        written = attempt("write and fsync", lambda: storage.write_bytes(probe, b"probe"), path=probe)
         yield written
         if not written.ok:
-            raise HopelessError("nothing can be written")
+            raise StopChecksError("nothing can be written")
         yield _lock_check(probe)
     finally:
         with contextlib.suppress(OSError):
             os.unlink(probe)
-    free = shutil.disk_usage(there).free
+    free = shutil.disk_usage(existing).free
     enough = free >= _LEAST_FREE_BYTES
     remedy = "" if enough else "free some space, or choose an --output on another disk"
     yield Check(name="space", ok=enough, found=f"{free / 1e9:.1f} GB free", remedy=remedy)
@@ -92,27 +93,27 @@ def _lock_check(probe: str) -> Check:
             return Check(
                 name="locks",
                 ok=None,
-                found=f"not on this file system ({error.strerror}): nothing keeps two jobs apart",
+                found=f"not supported by this file system ({error.strerror}): two builds would not notice each other",
                 remedy="run one job at a time in this folder",
             )
     return Check(name="locks", ok=True, found="supported")
 
 
 def _files(dataset: str) -> list[ListedFile]:
-    """What is at a path or an address: files by name or glob, or all files of a folder."""
+    """List the files that a path, an address or a glob names, or all files of a folder."""
     path = addresses.local_path(dataset)
     if path is not None and os.path.isdir(path):
         return list(folder_listing.list_local(path).files.values())
-    place = addresses.list_folder(dataset) if path is None else None
-    return addresses.list_files(dataset) if place is None else list(place.files.values())
+    listing = addresses.list_folder(dataset) if path is None else None
+    return addresses.list_files(dataset) if listing is None else list(listing.files.values())
 
 
 def _dataset_check(dataset: str) -> Check:
-    """Whether the source's files are there, and the first of them can be read."""
+    """Check whether the source's files exist, and the first of them can be read."""
     name = "dataset"
     if "://" not in dataset and not os.path.exists(dataset) and not posixpath.splitext(dataset)[1]:
         return Check(
-            name=name, ok=None, found=f"{dataset} is no local file or folder: a name on the hub, not looked up"
+            name=name, ok=None, found=f"{dataset} is not a local file or folder; names on the hub are not checked"
         )
     try:
         files = _files(dataset)
@@ -126,4 +127,4 @@ def _dataset_check(dataset: str) -> Check:
         return Check(name=name, ok=False, found=error.cause, remedy=error.remedy)
     if not files:
         return Check(name=name, ok=False, found=f"{dataset}: no such file", remedy="check the address")
-    return Check(name=name, ok=True, found=f"{len(files)} files, of which the first can be read")
+    return Check(name=name, ok=True, found=f"{len(files)} files; the first can be read")

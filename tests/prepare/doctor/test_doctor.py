@@ -37,7 +37,7 @@ def test_a_good_folder_passes_and_stays_as_it_was(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_yet_is_not_made(tmp_path: Path) -> None:
     checks = found(tmp_path / "new" / "out")
     assert all(verdicts(checks).values())
-    assert checks["folder"].found == f"not there yet, to be made in {tmp_path}"
+    assert checks["folder"].found == f"will be made in {tmp_path}"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -46,7 +46,7 @@ def test_below_a_file_there_can_be_no_folder(tmp_path: Path) -> None:
     for output in ("file", "file/out"):
         checks = found(tmp_path / output)
         assert verdicts(checks) == {"folder": False, "all else": None}
-        assert checks["folder"].remedy == "choose an --output that is one"
+        assert checks["folder"].remedy == "choose another --output"
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS, errno.ENOSPC])
@@ -98,7 +98,7 @@ def test_an_address_that_nothing_can_open_is_a_wrong_option() -> None:
         ("{}/empty", False, "no such file"),
         ("{}/none.jsonl", False, "no such file"),
         ("memory://doctor/none.jsonl", False, "no such file"),
-        ("user/name", None, "a name on the hub"),
+        ("user/name", None, "names on the hub are not checked"),
     ],
 )
 def test_the_source_is_looked_at_too(tmp_path: Path, dataset: str, ok: bool | None, says: str) -> None:

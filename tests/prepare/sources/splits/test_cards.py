@@ -80,7 +80,12 @@ REFUSED = [
     ("configs:\n- config_name: a\n  data_files: none.jsonl\n", None, "names none.jsonl, but there is no", "glob"),
     ("configs:\n- config_name: a\n  data_files: 'x*.jsonl'\n", None, r"names x\*.jsonl, but there is no", "glob"),
     ("configs:\n- config_name: a\n  data_files: '**.jsonl'\n", None, r"names \*\*.jsonl: Invalid pattern", "glob"),
-    ("configs:\n- config_name: a\n  data_files: [a.jsonl, '*.jsonl']\n", None, "names a.jsonl twice", "mend the card"),
+    (
+        "configs:\n- config_name: a\n  data_files: [a.jsonl, '*.jsonl']\n",
+        None,
+        "names a.jsonl twice",
+        "correct the card",
+    ),
     (
         "configs:\n- config_name: a\n  data_files: {split: 'a-b', path: a.jsonl}\n",
         None,
