@@ -1,1 +1,1 @@
-"""The commands: options become a config, results become tables, errors become two lines."""
+"""The command line: options become a config, results become tables, and errors become two lines."""

@@ -1,7 +1,7 @@
-"""The command line: `prep-tfrecords`. Thin: options become a config, results become tables, errors become two lines.
+"""The commands of `prep-tfrecords`.
 
-Heavy libraries are imported inside the commands, so that --help answers at once. Exit status: 0 done, 1 an error
-with its cause and remedy, 2 a wrong option, 130 Ctrl-C. People read stderr, programs read stdout (--json).
+Large libraries are imported inside the commands, so that --help is fast. Exit status: 0 done, 1 an error with its cause
+and remedy, 2 a wrong option, 130 Ctrl-C. Output for people goes to stderr, JSON (--json) to stdout.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pipelines.terminal.console import Program, WithBeam, WithFunctions, common,
 __all__ = ["main"]
 
 
-def _folder(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
-    """The folder of a dataset, by its manifest too: what a shell completes, or a listing shows."""
-    return given if given is None else given.removesuffix("/manifest.json") if given != "manifest.json" else "."
+def _folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
+    """Return the folder of a dataset, which may also be named by the path of its manifest."""
+    return path if path is None else path.removesuffix("/manifest.json") if path != "manifest.json" else "."
 
 
 _dataset = click.argument("dataset", callback=_folder)
@@ -38,7 +38,7 @@ _INTERRUPTED_BUILD = (
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(tfrecord_io.__version__, prog_name="prep-tfrecords")
 def main() -> None:
-    """From a Hugging Face dataset to TFRecord shards with static shapes."""
+    """Turn Hugging Face datasets and data files into TFRecord shards with static shapes."""
 
 
 @main.command(cls=WithBeam)
@@ -48,7 +48,7 @@ def main() -> None:
 def build(
     output: str, workers: int | None, resume: bool, dry_run: bool, as_json: bool, verbose: bool, **request: Any
 ) -> None:
-    """Make a dataset from DATASET: a hub id, files by path or glob (several too), or a folder.
+    """Make a dataset from DATASET: a hub id, one or more files by path or glob, or a folder.
 
     Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
     """
@@ -68,18 +68,19 @@ def build(
         report.summary(built)
         if as_json:
             click.echo(json.dumps({"manifest_sha256": manifest.digest(built.manifest), **_built(built)}))
-    # Taking down an interpreter with so many libraries takes a second or more, and there is nothing left to do.
+    # An orderly exit of an interpreter with so many libraries takes a second or more, for nothing.
     main.leaves_at_once = not request.get("beam_args")
 
 
 def _begin(config: Any) -> None:
-    """Says what the next seconds go into."""
+    """Log the first stage, which takes some seconds."""
     stages.begin(f"opening {config.source.dataset} and the tokenizer {config.tokenizer.name}")
 
 
 def _own_process() -> None:
-    """Spares a process that is ours what libraries do for others: Numba loads what other packages teach it before the
-    first kernel, and Arrow keeps memory that was freed.
+    """Configure libraries for a process that runs nothing but the command.
+
+    Numba does not load the extensions of other packages before the first kernel, and Arrow does not keep freed memory.
     """
     if main.owns_process:
         from pipelines.prepare.process import memory
@@ -97,7 +98,7 @@ def plan(
     output: str | None, workers: int | None, resume: bool, dry_run: bool, as_json: bool, verbose: bool, **request: Any
 ) -> None:
     """Show from a sample what `build` with the same arguments would make. Writes nothing."""
-    del resume, dry_run  # nothing is made, as always
+    del resume, dry_run  # without effect here
     _plan(request, output=output, workers=workers, as_json=as_json, verbose=verbose)
 
 
@@ -110,16 +111,16 @@ def _plan(request: dict[str, Any], *, output: str | None, workers: int | None, a
             from pipelines.prepare.launch import estimate
 
             _own_process()
-            found = estimate.estimate(config)
-        report.estimates(found)
+            estimated = estimate.estimate(config)
+        report.estimates(estimated)
         if as_json:
-            click.echo(json.dumps([each.to_json() for each in found]))
+            click.echo(json.dumps([each.to_json() for each in estimated]))
 
 
 @main.command()
 @_dataset
-@click.option("--split", "splits", multiple=True, help="Repeatable. Default: every split.")
-@click.option("--rows", type=click.IntRange(min=0), default=2, show_default=True, help="Rows to decode of each split.")
+@click.option("--split", "splits", multiple=True, help="Split to decode; repeatable. Default: all.")
+@click.option("--rows", type=click.IntRange(min=0), default=2, show_default=True, help="Rows to decode in each split.")
 @common
 def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, verbose: bool) -> None:
     """Show the manifest of a finished DATASET folder as a table, and rows decoded back to text."""
@@ -142,14 +143,15 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, ver
 
 @main.command(cls=WithFunctions)
 @_dataset
-@click.option("--repair", is_flag=True, help="Make again what is damaged or missing, from the plan and the source.")
+@click.option("--repair", is_flag=True, help="Make damaged and missing files again, from the source.")
 @takes_consent
 @common
 def verify(
     dataset: str, repair: bool, source: str | None, functions: Any, run_stored: bool, as_json: bool, verbose: bool
 ) -> None:
-    """Reread all of a finished DATASET folder: crcs, digests, counts, shapes, id ranges. Exit status 1 if it is
-    damaged. The options on the source and its steps are for --repair.
+    """Read all of a finished DATASET folder, and check crcs, digests, counts, shapes and id ranges.
+
+    The exit status is 1 if it is damaged. --source, --map, --filter and --run-stored-steps are for --repair.
     """
     with errors(verbose=verbose):
         from pipelines.prepare.audit import repair as repairing
@@ -174,7 +176,7 @@ def verify(
 
 
 def _verified(dataset: str, manifest: Any) -> list[Any]:
-    """Says of each file what it is, and returns the damaged ones."""
+    """Print the state of each file; return the damaged ones."""
     from pipelines.prepare.audit import verify as verifying
 
     damaged = []
@@ -198,7 +200,7 @@ def _refuse(dataset: str, damaged: list[Any]) -> None:
 
 @main.command(cls=WithFunctions)
 @_dataset
-@click.option("--split", required=True, help="Of the record.")
+@click.option("--split", required=True, help="Split of the record.")
 @click.option("--shard", required=True, type=click.IntRange(min=0), metavar="I", help="Number in the split, from 0.")
 @click.option("--record", required=True, type=click.IntRange(min=0), metavar="J", help="Number in the shard, from 0.")
 @takes_consent
@@ -214,7 +216,7 @@ def trace(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Show from which rows of the source a record of a finished DATASET folder was made."""
+    """Show the source rows from which a record of a finished DATASET folder was made."""
     with errors(verbose=verbose):
         from pipelines.cli import report
         from pipelines.prepare.audit import reopened_dataset, trace
@@ -223,21 +225,27 @@ def trace(
         consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
         with quiet(verbose=verbose):
             opened = reopened_dataset.reopen(dataset, _open(dataset), consent=consent)
-            found = trace.Tracer(opened).trace(split=split, shard=shard, record=record)
-        report.traced(found)
+            traced = trace.Tracer(opened).trace(split=split, shard=shard, record=record)
+        report.traced(traced)
         if as_json:
-            click.echo(json.dumps(dataclasses.asdict(found)))
+            click.echo(json.dumps(dataclasses.asdict(traced)))
 
 
 @main.command()
 @click.argument("dataset", required=False, callback=_folder)
-@click.option("--output", metavar="OUT", help="Folder or gs:// address that a build is to write to.")
+@click.option("--output", metavar="OUT", help="Output of a future build: a folder or a gs:// address.")
 @click.option(
-    "--region", metavar="REGION", help="Where the TPU or the workers are, to compare with the bucket's place."
+    "--region", metavar="REGION", help="Region of the TPU or the workers, to compare with the bucket's location."
 )
-@click.option("--source", metavar="FILES", help="Data files by path or glob, to see whether they can be read.")
-@click.option("--tpu", type=click.Choice(["node", "vm"]), help="Is DATASET fit for a TPU of this kind?")
-@click.option("--global-batch-size", type=click.IntRange(min=1), default=1024, show_default=True, help="With --tpu.")
+@click.option("--source", metavar="FILES", help="Data files by path or glob, to check that they can be read.")
+@click.option("--tpu", type=click.Choice(["node", "vm"]), help="Check DATASET for a TPU of this kind.")
+@click.option(
+    "--global-batch-size",
+    type=click.IntRange(min=1),
+    default=1024,
+    show_default=True,
+    help="Examples in a step, with --tpu.",
+)
 @click.option("--replicas", type=click.IntRange(min=1), default=8, show_default=True, help="TPU cores, with --tpu.")
 @click.option("--hosts", type=click.IntRange(min=1), default=1, show_default=True, help="TPU hosts, with --tpu.")
 @common
@@ -251,20 +259,20 @@ def doctor(
     verbose: bool,
     **sizes: int,
 ) -> None:
-    """Is a place ready for a dataset (--output), or a finished DATASET for a TPU (--tpu, node unless you say vm)?
+    """Check whether a build can write to OUT, or whether a finished DATASET can be read by a TPU (--tpu, default node).
 
-    Tries in OUT, on a small object, all that a build does there: write, read, list, delete; and says who we are.
+    In OUT, each operation of a build is tried on a small object: write, read, list, delete. Shows the credentials used.
     """
     with errors(verbose=verbose):
         from tfrecord_io.errors import ConfigError
 
         if (output is None) == (dataset is None) or (output is not None and tpu is not None):
             raise ConfigError(
-                "doctor looks at one thing at a time",
+                "doctor checks either an output or a finished dataset",
                 remedy="give --output OUT, or the folder of a finished dataset (with --tpu node or vm)",
             )
         if dataset is not None and (tpu is not None or _is_finished(dataset)):
-            # What a Node needs is all that a VM does, and more.
+            # A TPU Node needs all that a TPU VM does, and more.
             _examine_dataset(dataset, tpu=tpu or "node", as_json=as_json, verbose=verbose, **sizes)
         else:
             with quiet(verbose=verbose):
@@ -283,15 +291,15 @@ def _examine_place(output: str, *, region: str | None, source: str | None, as_js
 
     checks = doctoring.diagnose(output, region=region, dataset=source)
     for check in checks:
-        mark = {True: "ok  ", False: "BAD ", None: "?   "}[check.ok]
-        say(f"{mark} {check.name}: {check.found}")
+        verdict = {True: "ok  ", False: "BAD ", None: "?   "}[check.ok]
+        say(f"{verdict} {check.name}: {check.found}")
         if check.remedy:
             say(f"       {check.remedy}")
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(check) for check in checks]))
     if failed := [check.name for check in checks if check.ok is False]:
         raise OutputError(
-            f"{output}: not ready for a dataset: {', '.join(failed)}", remedy="do what stands below each BAD line"
+            f"{output}: not ready for a build: {', '.join(failed)}", remedy="follow the advice below each BAD line"
         )
 
 
@@ -312,7 +320,7 @@ def _examine_dataset(
     opened = reader.open(dataset)
     every = (
         finding
-        # Rows of each length are read by themselves.
+        # Buckets of different lengths are read separately.
         for data in [opened.bucket(length) for length in opened.manifest.bucket_lengths] or [opened]
         for name, split in data.splits.items()
         if split.num_examples
@@ -320,11 +328,11 @@ def _examine_dataset(
             data, name, tpu=tpu, global_batch_size=global_batch_size, num_replicas=replicas, num_hosts=hosts
         )
     )
-    found = list(dict.fromkeys(every))
-    say(readiness.describe(found), lines=True)
+    findings = list(dict.fromkeys(every))
+    say(readiness.describe(findings), lines=True)
     if as_json:
-        click.echo(json.dumps([dataclasses.asdict(finding) for finding in found]))
-    readiness.require(found)
+        click.echo(json.dumps([dataclasses.asdict(finding) for finding in findings]))
+    readiness.require(findings)
 
 
 def _open(dataset: str) -> Any:

@@ -1,4 +1,4 @@
-"""What people read: the progress bar, and the tables of `build`, `plan` and `inspect`. All of it goes to stderr."""
+"""Output for people on stderr: the progress bar of `build`, and tables of `build`, `plan`, `inspect` and `trace`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ __all__ = ["count", "estimates", "manifest_tables", "rows", "size", "summary", "
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
-# Shards with rejected rows that are named.
+# The most shards with rejected rows to name.
 _LISTED = 5
 
 
 def size(num_bytes: float) -> str:
-    """Bytes as people write them: 1.2 kB, 98.6 MB."""
+    """Format bytes for people: 1.2 kB, 98.6 MB."""
     for unit in ("B", "kB", "MB", "GB"):
         if abs(num_bytes) < 1000:
             return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
@@ -42,7 +42,7 @@ def size(num_bytes: float) -> str:
 
 
 def count(number: int) -> str:
-    """A number as people write it: all of it up to ten million, 18.2 M above."""
+    """Format a number for people: in full up to ten million, as 18.2 M above."""
     if number < 10_000_000:
         return f"{number:,}"
     return f"{number / 1e6:,.1f} M" if number < 10_000_000_000 else f"{number / 1e9:,.1f} G"
@@ -54,9 +54,7 @@ def _some(number: int, noun: str) -> str:
 
 @contextlib.contextmanager
 def watch(tasks: list[ShardTask]) -> Iterator[None]:
-    """Shows the progress of `tasks` while the context lasts: a bar on a terminal, a line every ten seconds
-    elsewhere.
-    """
+    """Show the progress of `tasks` during the context: a bar on a terminal, or a line every ten seconds."""
     out = console()
     total = sum(task.num_rows for task in tasks)
     if not tasks:
@@ -93,18 +91,18 @@ def _lines(out: Console, total: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _polling(show: Callable[[str, int], None], *, out: Console, seconds: float) -> Iterator[None]:
-    """Shows the counters every so many seconds, and what is told by the way at once."""
+    """Show the counters every so many seconds, and posted notes at once."""
     began = time.perf_counter()
     done = threading.Event()
 
-    def say() -> None:
+    def print_notes() -> None:
         for note in progress.drain_notes():
             out.print(without_secrets(note), soft_wrap=True)
 
     def poll() -> None:
         due = began + seconds
         while not done.wait(min(seconds, _POLL_SECONDS)):
-            say()
+            print_notes()
             if time.perf_counter() >= due:
                 due += seconds
                 show(*_speed(time.perf_counter() - began))
@@ -116,11 +114,11 @@ def _polling(show: Callable[[str, int], None], *, out: Console, seconds: float) 
     finally:
         done.set()
         thread.join()
-        say()
+        print_notes()
 
 
 def _speed(seconds: float) -> tuple[str, int]:
-    """The counters after so many seconds as a text, and the rows of them."""
+    """Return the speed after so many seconds as text, and the number of rows so far."""
     counts = progress.read()
     passed = max(seconds, 1e-9)
     text = (
@@ -131,11 +129,11 @@ def _speed(seconds: float) -> tuple[str, int]:
 
 
 def summary(built: BuildResult) -> None:
-    """The table at the end of a build."""
+    """Print the table at the end of a build."""
     out = console()
     out.print(_split_table(built.manifest))
     _print_buckets(out, built.manifest)
-    _print_steps(out, built.manifest)
+    _print_functions(out, built.manifest)
     _print_rejected(out, built.manifest)
     out.print(
         f"{_some(built.shards_made, 'shard')} made, {built.shards_kept} kept from before, in {built.seconds:.1f} s "
@@ -145,7 +143,7 @@ def summary(built: BuildResult) -> None:
 
 
 def manifest_tables(manifest: Manifest) -> None:
-    """The manifest as tables."""
+    """Print the manifest as tables."""
     out = console()
     facts = manifest.tokenizer
     lengths = ", ".join(map(str, manifest.bucket_lengths or (manifest.row_length,)))
@@ -159,13 +157,13 @@ def manifest_tables(manifest: Manifest) -> None:
         out.print("labels: " + ", ".join(f"{index} {name}" for index, name in enumerate(manifest.label_names[:20])))
     out.print(_split_table(manifest))
     _print_buckets(out, manifest)
-    _print_steps(out, manifest)
+    _print_functions(out, manifest)
     _print_rejected(out, manifest)
     _print_engines(out, manifest)
 
 
 def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
-    """Decoded rows, long ones shortened."""
+    """Print decoded rows, with long texts shortened."""
     out = console()
     for row in decoded:
         extra = "".join(f", {name} {value!r}" for name, value in row.features.items())
@@ -173,16 +171,16 @@ def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
         _indented(out, _shortened(row.text, width))
 
 
-def traced(found: Traced, *, width: int = 400) -> None:
-    """A record and the rows in it, long texts shortened."""
+def traced(record: Traced, *, width: int = 400) -> None:
+    """Print a record and the rows in it, with long texts shortened."""
     out = console()
-    rows = f"{_some(len(found.rows), 'row')} of {found.source}"
-    _headed(out, found.split, f"record {found.record} of {found.shard}: {rows}")
-    split = "the split" if found.origin is None else f"split {found.origin!r}"
-    for row in found.rows:
-        place = f" = row {row.file_row:,} of {row.file}" if row.file else ""
+    rows = f"{_some(len(record.rows), 'row')} of {record.source}"
+    _headed(out, record.split, f"record {record.record} of {record.shard}: {rows}")
+    split = "the split" if record.origin is None else f"split {record.origin!r}"
+    for row in record.rows:
+        in_file = f" = row {row.file_row:,} of {row.file}" if row.file else ""
         tokens = f", tokens {row.tokens[0]} to {row.tokens[1] - 1}" if row.tokens else ""
-        out.print(f"  row {row.row:,} of {split}{place}{tokens}", soft_wrap=True)
+        out.print(f"  row {row.row:,} of {split}{in_file}{tokens}", soft_wrap=True)
         for name, value in row.texts.items():
             _indented(out, f"{name}: {_shortened(value, width)}")
 
@@ -192,24 +190,24 @@ def _headed(out: Console, head: str, rest: str) -> None:
 
 
 def _indented(out: Console, text: str) -> None:
-    """Lines of somebody else's text: none of them looks like one of ours."""
+    """Print lines of a text from data, indented so that none looks like a line of ours."""
     for line in text.split("\n"):
         out.print(f"    {line}", soft_wrap=True)
 
 
 def _shortened(value: Any, width: int) -> str:
-    """A text, or anything else that a column holds as JSON, with its beginning if it is long."""
+    """Return a text, or another value as JSON; only the beginning if it is long."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= width else f"{text[:width]} … ({len(text)} characters)"
 
 
-def estimates(found: list[Estimate]) -> None:
-    """The tables of `plan`."""
+def estimates(estimated: list[Estimate]) -> None:
+    """Print the tables of `plan`."""
     out = console()
-    left_out = _left_out(found)
+    left_out = _left_out(estimated)
     names = ["rows", *left_out, "rejected", "tokens", "shards", "bytes", "tokenizing"]
-    splits = table("split", *names, numbers=len(names), title="would come out")
-    for each in found:
+    splits = table("split", *names, numbers=len(names), title="estimated output")
+    for each in estimated:
         splits.add_row(
             each.split,
             count(each.rows),
@@ -221,11 +219,11 @@ def estimates(found: list[Estimate]) -> None:
             f"{each.seconds:.1f} s",
         )
     out.print(splits)
-    if found and found[0].engine:
-        out.print(f"tokenized by {found[0].engine}")
-    if found and found[0].steps:
-        out.print(f"steps: {', '.join(found[0].steps)}")
-    for each in found:
+    if estimated and estimated[0].engine:
+        out.print(f"tokenized by {estimated[0].engine}")
+    if estimated and estimated[0].steps:
+        out.print(f"functions: {', '.join(estimated[0].steps)}")
+    for each in estimated:
         shown = "   ".join(f"{percent} %: {value}" for percent, value in each.token_percentiles.items())
         out.print(f"{each.split}: tokens in a row, percentiles   {shown}")
         if each.layouts:
@@ -236,26 +234,27 @@ def estimates(found: list[Estimate]) -> None:
 
 
 def _layouts_table(each: Estimate) -> Table:
-    """What each layout would waste; the least of it is marked."""
+    """Return a table of what each layout would waste, with the best one marked."""
     names = ("length", "rows", "shards", "padding", "tokens cut", "rows cut", "waste")
     layouts = table("layout", *names, numbers=len(names), title=f"{each.split}, by layout")
     best = least(each.layouts)
     for cost in each.layouts:
         shares = (f"{share:.1%}" for share in (cost.padding, cost.tokens_cut, cost.rows_cut, cost.waste))
         name = "buckets" if cost.lengths else cost.layout
-        mark = " *" if cost is best else ""
-        layouts.add_row(name + mark, str(cost.length), count(cost.records), count(cost.shards), *shares)
+        star = " *" if cost is best else ""
+        layouts.add_row(name + star, str(cost.length), count(cost.records), count(cost.shards), *shares)
     layouts.caption = "waste: padding and cut tokens, for each token of the rows; * wastes least"
     layouts.caption_justify = "left"
     return layouts
 
 
-def _left_out(found: Sequence[Estimate] | Sequence[Ledger]) -> dict[str, tuple[str, ...]]:
-    """The column for rows that are left out on purpose, with the fields that it counts, if any split has such rows. For
-    one column each 80 characters are too few.
+def _left_out(splits: Sequence[Estimate] | Sequence[Ledger]) -> dict[str, tuple[str, ...]]:
+    """Return the name of the column for rows left out on purpose, and the fields that it adds up; empty without any.
+
+    There is one column for both fields, since a table of 80 characters has no room for two.
     """
     fields = {"filtered": "rows_filtered", "other splits": "rows_in_other_splits"}
-    used = {name: field for name, field in fields.items() if any(getattr(each, field) for each in found)}
+    used = {name: field for name, field in fields.items() if any(getattr(each, field) for each in splits)}
     name = "left out" if len(used) > 1 else "".join(used)
     return {name: tuple(used.values())} if used else {}
 
@@ -280,26 +279,26 @@ def _split_table(manifest: Manifest) -> Table:
 
 
 def _print_buckets(out: Console, manifest: Manifest) -> None:
-    """How many rows there are of each length, and how much of them is padding, if there are several lengths."""
+    """Print the number of rows of each bucket length, and their share of padding; nothing without buckets."""
     for name, split in manifest.splits.items() if manifest.bucket_lengths else ():
-        found = []
+        buckets = []
         for length in manifest.bucket_lengths:
             of_length = [shard for shard in split.shards if shard.length == length]
             rows, tokens = (sum(getattr(shard, what) for shard in of_length) for what in ("num_examples", "num_tokens"))
             if rows:
-                found.append(f"{rows:,} of {length} ({1 - tokens / (rows * length):.0%} padding)")
-        out.print(f"rows of {name} by length: {', '.join(found)}")
+                buckets.append(f"{rows:,} of {length} ({1 - tokens / (rows * length):.0%} padding)")
+        out.print(f"rows of {name} by length: {', '.join(buckets)}")
 
 
-def _print_steps(out: Console, manifest: Manifest) -> None:
-    """The user's steps, in their order."""
-    for step in manifest.options.get("steps", []):
-        named = "".join(f"--{kind} {step[kind]}" for kind in ("map", "filter") if kind in step)
-        out.print(f"step {named} (module {step['module_sha256'][:12]})")
+def _print_functions(out: Console, manifest: Manifest) -> None:
+    """Print the user functions, in their order."""
+    for function in manifest.options.get("steps", []):
+        option = "".join(f"--{kind} {function[kind]}" for kind in ("map", "filter") if kind in function)
+        out.print(f"function {option} (module {function['module_sha256'][:12]})")
 
 
 def _print_engines(out: Console, manifest: Manifest) -> None:
-    """Whose tokens the dataset has, and how many rows the reference has confirmed."""
+    """Print which engines tokenized the rows, and how many rows the reference tokenizer has confirmed."""
     sums: dict[str, list[int]] = {}
     for engines in manifest.engines.get("splits", {}).values():
         for engine, counts in engines.items():
@@ -312,7 +311,7 @@ def _print_engines(out: Console, manifest: Manifest) -> None:
     if mismatch := manifest.engines.get("disproved"):
         out.print(
             f"{mismatch['engine']} gave other tokens for row {mismatch['row']:,} of {mismatch['split']}: "
-            "all that it had made was made again by the reference"
+            "all its shards were made again by the reference"
         )
 
 
@@ -322,5 +321,5 @@ def _print_rejected(out: Console, manifest: Manifest) -> None:
             reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(unusable.items()))
             counts = [(shard.name, sum(shard.ledger.unusable.values())) for shard in split.shards]
             where = [f"{name} {count:,}" for name, count in counts if count]
-            more = f" and {len(where) - _LISTED} shards more" if len(where) > _LISTED else ""
+            more = f" and {len(where) - _LISTED} more shards" if len(where) > _LISTED else ""
             out.print(f"rejected in {name}: {reasons} (rows in rejected/; {', '.join(where[:_LISTED])}{more})")

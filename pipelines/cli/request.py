@@ -1,7 +1,6 @@
-"""The options of `build`, all of which `plan` takes too, and the config that they become; and those by which `trace`
-and `verify` may run code or fetch a source.
+"""The options of `build` and `plan` and the config made from them, and the consent options of `trace` and `verify`.
 
-Options that only some layouts take are in a list of their own; `prepare.options.layout_traits` says which.
+Options that only some layouts take are in a list of their own; `options.layout_traits` says which layout takes which.
 """
 
 from __future__ import annotations
@@ -30,40 +29,48 @@ _REQUEST: list[Callable[[Any], Any]] = [
         "splits",
         multiple=True,
         metavar="[NAME=]SPLIT",
-        help="Repeatable, slices such as 'train[:1%]' too, named or not. Default: all.",
+        help="Split, or slice such as 'train[:1%]', with a new name if you like. Repeatable. Default: all.",
     ),
     click.option(
         "--hold-out",
         multiple=True,
         metavar="NAME=1%",
-        help="A new split of random rows, or NAME=ROWS; NAME=SPLIT:1% says of which split. Repeatable.",
+        help="Make a new split of random rows, also as NAME=ROWS or NAME=SPLIT:1%. Repeatable.",
     ),
     click.option(
-        "--text-column", "text_columns", multiple=True, metavar="NAME", help="Twice for pairs. Default: text."
+        "--text-column",
+        "text_columns",
+        multiple=True,
+        metavar="NAME",
+        help="Column of texts; two for pairs. Default: text.",
     ),
-    click.option("--label-column", metavar="NAME", help="Class labels, strings, integers, or floats."),
+    click.option("--label-column", metavar="NAME", help="Column of class labels, strings, integers, or floats."),
     click.option(
-        "--keep-column", "keep_columns", multiple=True, metavar="NAME", help="Numbers or vectors; repeatable."
+        "--keep-column",
+        "keep_columns",
+        multiple=True,
+        metavar="NAME",
+        help="Column of numbers or vectors to store with each row. Repeatable.",
     ),
-    click.option("--limit", type=int, metavar="ROWS", help="Only the first rows of each split."),
+    click.option("--limit", type=int, metavar="ROWS", help="Use only the first ROWS rows of each split."),
     click.option(
         "--map",
         multiple=True,
         metavar="MODULE:FUNCTION",
-        help="Your own function of a pyarrow.Table that gives it changed, with as many rows. Repeatable.",
+        help="Your own function from a pyarrow.Table to a changed one with as many rows. Repeatable.",
     ),
     click.option(
         "--filter",
         multiple=True,
         metavar="MODULE:FUNCTION",
-        help="Your own function of a pyarrow.Table that says which rows stay. With --map in the order given.",
+        help="Your own function from a pyarrow.Table to a mask of rows to keep. Runs with --map in this order.",
     ),
     click.option(
         "--layout",
         type=click.Choice(list(LAYOUT_TRAITS)),
         default="pad",
         show_default=True,
-        help="What rows of text become, see the README's table.",
+        help="How texts become rows of tokens; see the table in the README.",
     ),
     click.option("--max-length", type=int, metavar="N", help="Tokens in a row. Default: the model's, at most 512."),
     click.option(
@@ -71,29 +78,33 @@ _REQUEST: list[Callable[[Any], Any]] = [
         type=click.Choice(["longest_first", "only_first", "only_second", "do_not_truncate"]),
         default="longest_first",
         show_default=True,
-        help="What gives way in rows that are too long.",
+        help="Which text is cut in rows that are too long.",
     ),
     click.option("--truncation-side", type=click.Choice(["left", "right"]), help="Default: the tokenizer's."),
     click.option("--padding-side", type=click.Choice(["left", "right"]), help="Default: the tokenizer's."),
-    click.option("--shard-size", default="100MB", show_default=True, metavar="SIZE", help="Bytes of one shard."),
+    click.option("--shard-size", default="100MB", show_default=True, metavar="SIZE", help="Size of a shard."),
     click.option(
         "--compression",
         type=click.Choice(["none", "gzip"]),
         default="none",
         show_default=True,
-        help="TFDS cannot read gzip.",
+        help="Compression of shards; TFDS cannot read gzip.",
     ),
-    click.option("--seed", type=int, default=0, show_default=True, help="Decides the order of rows."),
-    click.option("--shuffle/--no-shuffle", default=True, show_default=True, help="Or keep the source's order."),
-    click.option("--max-error-rate", type=float, default=0.0, show_default=True, help="Share of rows that may be bad."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Seed of the shuffle."),
+    click.option(
+        "--shuffle/--no-shuffle", default=True, show_default=True, help="Shuffle rows, or keep the source's order."
+    ),
+    click.option(
+        "--max-error-rate", type=float, default=0.0, show_default=True, help="Share of rows that may be rejected."
+    ),
     click.option(
         "--engine",
         type=click.Choice(ENGINES),
         default="auto",
         show_default=True,
-        help="What tokenizes: all give the same tokens, auto is the fastest for the tokenizer.",
+        help="Implementation of the tokenizer; all give the same tokens, auto chooses the fastest.",
     ),
-    click.option("--name", metavar="NAME", help="Begins the shards' names. Default: from DATASET."),
+    click.option("--name", metavar="NAME", help="Prefix of the shards' names. Default: from DATASET."),
 ]
 _OF_LAYOUTS: list[Callable[[Any], Any]] = [
     click.option(
@@ -101,7 +112,7 @@ _OF_LAYOUTS: list[Callable[[Any], Any]] = [
         type=click.Choice(["pad", "drop"]),
         default="pad",
         show_default=True,
-        help="The last part block of a shard, with --layout concat.",
+        help="What to do with the last, incomplete row of a shard, with --layout concat.",
     ),
     click.option("--add-bos", is_flag=True, help="Begin each document with BOS, with --layout concat or pack."),
     click.option(
@@ -109,44 +120,56 @@ _OF_LAYOUTS: list[Callable[[Any], Any]] = [
         type=click.Choice(["split", "drop"]),
         default="split",
         show_default=True,
-        help="Documents of more than --max-length tokens, with --layout pack.",
+        help="What to do with documents of more than --max-length tokens, with --layout pack.",
     ),
     click.option("--stride", type=int, metavar="N", help="Tokens that windows of a long row share, with pad or qa."),
     click.option(
         "--bucket-lengths",
         metavar="N,N,…|auto:K",
-        help="Several lengths of rows, each in shards of its own, with pad; auto wastes least.",
+        help="Several row lengths, each with its own shards, with pad; auto:K chooses K lengths.",
     ),
-    click.option("--target-column", metavar="NAME", help="What is to be generated, with --layout seq2seq."),
-    click.option("--target-length", type=int, metavar="N", help="Tokens of it. Default: as --max-length."),
+    click.option("--target-column", metavar="NAME", help="Column of texts to generate, with --layout seq2seq."),
+    click.option("--target-length", type=int, metavar="N", help="Tokens of a target. Default: as --max-length."),
     click.option("--input-prefix", default="", metavar="TEXT", help="Put before each text, with --layout seq2seq."),
-    click.option("--messages-column", metavar="NAME", help="Conversations, with --layout chat. Default: messages."),
-    click.option("--tools-column", metavar="NAME", help="Tools for the chat template, with --layout chat."),
-    click.option("--pack-rows", is_flag=True, help="Several conversations in a row, with --layout chat."),
-    click.option("--chat-template", metavar="NAME", help="One of the tokenizer's templates. Default: as it chooses."),
-    click.option("--chat-date", metavar="DATE", help="What chat templates that write today's date are told."),
-    click.option("--words-column", metavar="NAME", help="Lists of words, with --layout tokens. Default: tokens."),
-    click.option("--tags-column", metavar="NAME", help="Their labels, with --layout tokens. Default: tags."),
-    click.option("--label-all-tokens", is_flag=True, help="Not only each word's first, with --layout tokens."),
-    click.option("--answers-column", metavar="NAME", help="With --layout qa. Default: answers."),
+    click.option(
+        "--messages-column", metavar="NAME", help="Column of conversations, with --layout chat. Default: messages."
+    ),
+    click.option("--tools-column", metavar="NAME", help="Column of tools for the chat template, with --layout chat."),
+    click.option("--pack-rows", is_flag=True, help="Pack several conversations into a row, with --layout chat."),
+    click.option(
+        "--chat-template",
+        metavar="NAME",
+        help="One of the tokenizer's chat templates. Default: the tokenizer's choice.",
+    ),
+    click.option("--chat-date", metavar="DATE", help="Date for chat templates that write today's date."),
+    click.option(
+        "--words-column", metavar="NAME", help="Column of lists of words, with --layout tokens. Default: tokens."
+    ),
+    click.option(
+        "--tags-column", metavar="NAME", help="Column of the words' tags, with --layout tokens. Default: tags."
+    ),
+    click.option(
+        "--label-all-tokens", is_flag=True, help="Label all tokens of a word, not only the first, with --layout tokens."
+    ),
+    click.option("--answers-column", metavar="NAME", help="Column of answers, with --layout qa. Default: answers."),
 ]
-# How it is made: of no use to `plan`, which takes them so that another word in front of the same line tries it out.
+# How to run a build. `plan` takes these too, without effect, so that a line can be tried by replacing `build`.
 _MAKING: list[Callable[[Any], Any]] = [
     click.option(
-        "--workers", "--num-proc", type=int, metavar="N", help="Threads. Default: every core. Never changes a byte."
+        "--workers", "--num-proc", type=int, metavar="N", help="Threads; never changes a byte. Default: every core."
     ),
-    click.option("--resume/--overwrite", default=True, help="Go on where a run stopped (default), or start over."),
+    click.option("--resume/--overwrite", default=True, help="Continue an interrupted build (default), or start over."),
     click.option(
         "--keep-ingested",
         metavar="FOLDER",
-        help="Keep the copy that sources other than Parquet are turned into, for the next build of the same source.",
+        help="Keep the Arrow copy of sources other than Parquet here, for the next build of the same source.",
     ),
     click.option("--dry-run", is_flag=True, help="Show what would be made, as `plan` does. Writes nothing."),
 ]
 
 
 def takes_making(*, output_required: bool) -> Callable[[Command], Command]:
-    """Gives a command all options that say where and how to make it."""
+    """Give a command the options that say where to write and how to run."""
     output = click.option("--output", required=output_required, metavar="OUT", help="Folder or gs:// address.")
 
     def take(command: Command) -> Command:
@@ -157,26 +180,29 @@ def takes_making(*, output_required: bool) -> Callable[[Command], Command]:
     return take
 
 
-# What a finished dataset may not bring about by itself (`prepare.consent`).
+# Consent to run code of a finished dataset, or to fetch its source (see `audit.consent`).
 _CONSENT: list[Callable[[Any], Any]] = [
+    click.option("--source", metavar="DATASET", help="The source, if it was moved, or is not on this machine."),
     click.option(
-        "--source", metavar="DATASET", help="Where the source is. Needed if it was moved, or is not on this machine."
+        "--map", multiple=True, metavar="MODULE:FUNCTION", help="The dataset's functions, named again as for build."
     ),
     click.option(
-        "--map", multiple=True, metavar="MODULE:FUNCTION", help="The dataset's own steps, named again as for build."
+        "--filter",
+        multiple=True,
+        metavar="MODULE:FUNCTION",
+        help="The dataset's filters, with --map in the same order.",
     ),
-    click.option("--filter", multiple=True, metavar="MODULE:FUNCTION", help="Likewise, in the same order."),
     click.option(
         "--run-stored-steps",
         "run_stored",
         is_flag=True,
-        help="Run the functions that are stored in the dataset: only if you trust whoever made it.",
+        help="Run the functions stored in the dataset. Only if you trust whoever made it.",
     ),
 ]
 
 
 def takes_consent(command: Command) -> Command:
-    """Gives a command the options without which no code of a dataset runs, and nothing is fetched."""
+    """Give a command the options without which it runs no code of a dataset, and fetches nothing."""
     for option in reversed(_CONSENT):
         command = option(command)
     return command
@@ -190,18 +216,18 @@ def functions_of(pairs: Sequence[tuple[str, str]]) -> tuple[Any, ...]:
 
 
 def takes_request(command: Command) -> Command:
-    """Gives a command all options that say what to make."""
+    """Give a command the options that say what to make."""
     for option in reversed([*_REQUEST, *_OF_LAYOUTS]):
         command = option(command)
     return command
 
 
 def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, overwrite: bool) -> Any:
-    """The PrepareConfig that the options ask for. Raises: ConfigError."""
+    """Make the PrepareConfig of the options. Raises: ConfigError, SourceError, TokenizerError."""
     from pipelines.prepare.options import config, paths
 
     dataset, *more = request["datasets"]
-    found = config.PrepareConfig(
+    prepare_config = config.PrepareConfig(
         source=config.SourceConfig(
             dataset=dataset,
             more_paths=tuple(more),
@@ -242,7 +268,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
         beam_args=request.get("beam_args", ()),
         keep_ingested=request.get("keep_ingested"),
     )
-    # Before anything large is imported.
+    # Misspelt paths are reported before anything large is imported.
     paths.require_dataset(dataset, *more)
     paths.require_tokenizer(request["tokenizer"])
-    return found
+    return prepare_config

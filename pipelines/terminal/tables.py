@@ -1,7 +1,7 @@
 """The console for tables and lines, with names and texts from data printed safely.
 
-Texts are printed literally: `[/INST]` is not markup, `:heart:` is not an emoji, and escape sequences are spelt out. This
-is the one place that every text passes on its way to the terminal.
+Texts are printed literally: `[/INST]` is not markup, `:heart:` is not an emoji, and escape sequences are spelt out.
+This is the one place that every text passes on its way to the terminal.
 """
 
 from __future__ import annotations

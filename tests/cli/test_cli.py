@@ -323,7 +323,7 @@ class TestDoctor:
     @pytest.mark.parametrize("arguments", [[], ["x", "--output", "y"], ["--tpu", "vm"], ["--output=y", "--tpu=vm"]])
     def test_one_thing_at_a_time(self, arguments: list[str]) -> None:
         outcome = building.command("doctor", *arguments)
-        assert (outcome.status, outcome.error[0]) == (2, "doctor looks at one thing at a time")
+        assert (outcome.status, outcome.error[0]) == (2, "doctor checks either an output or a finished dataset")
 
     def test_a_place_for_a_dataset(self, tmp_path: Path) -> None:
         outcome = building.command("doctor", "--output", tmp_path / "new", "--json")

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pipelines.prepare import storage
-from pipelines.prepare.doctor.diagnosis import PROBE, Check, StopChecksError
+from pipelines.prepare.doctor.diagnosis import PROBE, Check, StopChecksError, attempt
 from pipelines.prepare.storage import gcs, storage_errors
 from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.shown import without_secrets

@@ -76,7 +76,7 @@ def test_rejected_rows_are_counted_but_do_not_stop_a_plan(tmp_path: Path) -> Non
 def test_people_see_tables_on_stderr_and_nothing_on_stdout() -> None:
     outcome = building.command("plan", REVIEWS, "--tokenizer", building.tokenizer())
     assert outcome.out == ""
-    for shown in ("would come out", "train: tokens in a row", "validation, by layout", "320"):
+    for shown in ("estimated output", "train: tokens in a row", "validation, by layout", "320"):
         assert shown in outcome.err
 
 
