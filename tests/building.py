@@ -12,8 +12,8 @@ import io
 import itertools
 import json
 import os
+import runpy
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
 from pipelines.prepare.sources.rows import opening, selection
 from pipelines.prepare.sources.rows.reading import Source
 from tfrecord_io import examples, manifest, records
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import Manifest, Shard
 
 __all__ = [
     "REPOSITORY",
@@ -42,11 +42,13 @@ __all__ = [
     "command",
     "environment",
     "files",
+    "new_folder",
     "opened",
     "options",
     "program",
     "read_manifest",
     "read_rows",
+    "read_shard",
     "resolved",
     "reviews",
     "shard_bytes",
@@ -101,10 +103,11 @@ def environment() -> dict[str, str]:
 
 @functools.cache
 def tokenizer(example: str = "reviews") -> Path:
-    """The tokenizer of an example."""
-    folder = _new_folder() / f"{example}-tokenizer"
+    """The tokenizer of an example: of chats, reviews or translations."""
+    folder = new_folder() / f"{example}-tokenizer"
     script = REPOSITORY / "examples" / example / "train_tokenizer.py"
-    subprocess.run([sys.executable, str(script), str(folder)], check=True, capture_output=True)
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        assert runpy.run_path(str(script))["main"]([str(folder)]) == 0
     return folder
 
 
@@ -127,7 +130,7 @@ def options(output: object, **changes: object) -> list[object]:
 @functools.cache
 def built(dataset: Path, **changes: object) -> Path:
     """A finished build of `dataset`, made once for each choice of options. Shared: copy it before changing it."""
-    output = _new_folder() / "out"
+    output = new_folder() / "out"
     outcome = command("build", dataset, *options(output, **changes))
     assert outcome.status == 0, outcome.err
     return output
@@ -152,7 +155,7 @@ def opened(config: SourceConfig) -> Source:
     def run(tasks: Sequence[IngestTask]) -> None:
         ingest.ingest_all(tasks, threads=1, addresses=found.addresses)
 
-    groups = opening.locate_rows(found, every, folder=str(_new_folder()), inside=None, columns=None, run=run)
+    groups = opening.locate_rows(found, every, folder=str(new_folder()), inside=None, columns=None, run=run)
     readers, columns = resolving.changed_readers(found, groups, (), requested=every)
     return Source(
         splits=selection.select_splits(config, groups, readers),
@@ -178,12 +181,19 @@ def read_manifest(root: object) -> Manifest:
 
 def read_rows(root: object, split: str) -> dict[str, np.ndarray]:
     """Every record of a split, in the shards' order."""
+    return _joined([read_shard(root, shard) for shard in read_manifest(root).splits[split].shards])
+
+
+def read_shard(root: object, shard: Shard) -> dict[str, np.ndarray]:
+    """Every record of a shard; of one of a bucket's, as rows of its length."""
     facts = read_manifest(root)
-    parts = []
-    for shard in facts.splits[split].shards:
-        with storage.read_stream(storage.join(str(root), shard.name)) as stream:
-            for payloads in records.read_payloads(stream, compression=facts.compression, place=shard.name):
-                parts += [examples.decode(payloads, facts.schema, place=shard.name)]
+    schema = facts.schema if shard.length is None else facts.bucket(shard.length).schema
+    with storage.read_stream(storage.join(str(root), shard.name)) as stream:
+        parts = records.read_payloads(stream, compression=facts.compression, place=shard.name)
+        return _joined([examples.decode(payloads, schema, place=shard.name) for payloads in parts])
+
+
+def _joined(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
@@ -197,6 +207,6 @@ def files(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
 
 
-def _new_folder() -> Path:
-    # Inside the private home of the Hugging Face libraries, which goes away with the session.
+def new_folder() -> Path:
+    """A folder that lasts as long as the session: inside the private home of the Hugging Face libraries."""
     return Path(tempfile.mkdtemp(prefix="built-", dir=os.environ["HF_HOME"]))

@@ -1,6 +1,6 @@
 """What all tests share: a private, offline home for the Hugging Face libraries, and the trained tokenizers.
 
-Those libraries read their environment once, when they are imported, so it is set while pytest loads this file,
+Libraries read their environment once, when they are imported, so it is set while pytest loads this file,
 before any test module is. Processes that a test starts inherit it.
 
 What collection imports and makes, some 800,000 objects, stays until the end. The garbage collector looks at none of
@@ -37,6 +37,9 @@ def _isolate() -> None:
         HF_MODULES_CACHE=os.path.join(_HOME, "modules"),
         HF_HUB_OFFLINE="1",
         HF_HUB_DISABLE_TELEMETRY="1",
+        # gcsfs decides when it is imported, for the whole process, and would ask Google of what kind our emulator's
+        # buckets are, some minutes in vain.
+        GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT="false",
     )
 
 

@@ -155,6 +155,7 @@ def _first_line(server: subprocess.Popen[bytes]) -> bytes:
 
 def _serve() -> None:
     from gcp_storage_emulator import server as emulator  # type: ignore[import-untyped]
+    from gcp_storage_emulator.storage import Storage  # type: ignore[import-untyped]
 
     read_data = emulator._read_data
 
@@ -200,6 +201,8 @@ def _serve() -> None:
         boundary = content_type.partition("boundary=")[2].strip('"').encode()
         return _two_parts(handler.rfile.read(int(handler.headers["Content-Length"])), boundary)
 
+    # After every change it would write down all buckets and objects, which nobody reads: most of its time.
+    Storage._write_config_to_file = lambda self: None
     emulator.RequestHandler = Handler
     emulator._read_data = exact_data
     with emulator.create_server("127.0.0.1", 0, in_memory=True) as server:

@@ -62,14 +62,6 @@ def test_padding_is_left_out_on_either_side() -> None:
 
 
 @pytest.mark.slow
-def test_concat_blocks_show_the_separators_inside() -> None:
-    rows = inspected(built(REVIEWS, layout="concat"), "--split", "train", "--rows", 5)
-    assert {row["num_tokens"] for row in rows} == {32}
-    assert any("[SEP]" in row["text"][:-5] for row in rows)
-    assert all(row["features"] == {} for row in rows)
-
-
-@pytest.mark.slow
 def test_kept_columns_are_shown(tmp_path: Path) -> None:
     data = building.source(tmp_path / "data", train=[{"text": "x", "score": 0.5, "vector": [1, 2], "num_tokens": 9}])
     (row,) = inspected(built(data, keep_column=("score", "vector", "num_tokens")))

@@ -15,7 +15,7 @@ from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
 from tests import building
-from tests.building import REVIEWS, Outcome, built, read_manifest, reviews
+from tests.building import REVIEWS, Outcome, read_manifest, reviews
 from tests.support.tokenizers_zoo import Zoo
 
 
@@ -129,24 +129,6 @@ def test_what_is_damaged_is_made_again_and_nothing_else(finished: Path, damage: 
     kept = {name for name in sound if (finished / name).stat().st_mtime_ns == times[name]}
     # A shard brings its index along.
     assert {name for name in sound - kept if not name.startswith("index/")} == set()
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"layout": "concat"},
-        pytest.param({"compression": "gzip"}, marks=pytest.mark.slow),
-        pytest.param({"no_shuffle": True}, marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
-def test_every_kind_of_dataset_can_be_repaired(tmp_path: Path, changes: dict[str, object]) -> None:
-    clean = built(REVIEWS, **changes)
-    root = Path(shutil.copytree(clean, tmp_path / "out"))
-    for path in root.glob("*.tfrecord*"):
-        path.unlink()
-    assert repair(root).status == 0
-    assert building.files(root) == building.files(clean)
 
 
 @pytest.mark.slow

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare import storage
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Tracer
@@ -24,12 +23,11 @@ from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.formats.groups import Pieces
 from tests import building
-from tests.building import REVIEWS, read_manifest
+from tests.building import REVIEWS, read_manifest, read_shard
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io import examples, records
-from tfrecord_io.errors import ManifestError, OutputError
+from tfrecord_io.errors import ManifestError
 from tfrecord_io.format import record_index
-from tfrecord_io.manifest import Manifest, Shard
+from tfrecord_io.manifest import Shard
 
 LENGTHS = (16, 24, 40)
 OPTIONS: dict[str, Any] = {
@@ -49,23 +47,10 @@ def bucketed(**changes: Any) -> Path:
     return building.built(REVIEWS, **{**OPTIONS, **changes})
 
 
-def decoded(root: Path, facts: Manifest, shard: Shard) -> dict[str, np.ndarray]:
-    """The records of a shard, as rows of its length."""
-    assert shard.length is not None
-    schema = facts.bucket(shard.length).schema
-    with storage.read_stream(str(root / shard.name)) as stream:
-        parts = [
-            examples.decode(payloads, schema, place=shard.name)
-            for payloads in records.read_payloads(stream, compression=facts.compression, place=shard.name)
-        ]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-
 def every_record(root: Path, split: str) -> Iterator[tuple[int, Shard, dict[str, np.ndarray]]]:
     """Each shard of a split with its number and its records."""
-    facts = read_manifest(root)
-    for index, shard in enumerate(facts.splits[split].shards):
-        yield index, shard, decoded(root, facts, shard)
+    for index, shard in enumerate(read_manifest(root).splits[split].shards):
+        yield index, shard, read_shard(root, shard)
 
 
 def changed_by(root: Path, before: dict[str, bytes]) -> set[str]:
@@ -152,35 +137,6 @@ def test_shards_have_a_length_and_a_task_and_stand_in_order() -> None:
     assert [shard.name for shard in split.shards] == names
 
 
-@pytest.mark.slow
-def test_every_file_has_a_ledger_that_balances_and_the_first_of_a_task_has_the_rejected_rows(tmp_path: Path) -> None:
-    rows = [{"text": None if row % 5 == 0 else "word " * (row % 30)} for row in range(300)]
-    data = building.source(tmp_path / "data", train=rows)
-    root = tmp_path / "out"
-    options = building.options(root, bucket_lengths="8,16,24", max_length=None, shard_size="4kB", max_error_rate=0.5)
-    assert building.command("build", data, *options).status == 0
-    split = read_manifest(root).splits["train"]
-    assert all(shard.ledger.balanced for shard in split.shards)
-    assert all(shard.num_examples == shard.ledger.rows_used for shard in split.shards)
-    assert (split.ledger.rows_in, split.ledger.rejected) == (300, {"text_null": 60})
-    tasks = split.by_task()
-    assert len(tasks) > 1
-    for task, made in tasks.items():
-        listed = (root / "rejected" / f"train-{task:05d}.jsonl").read_text().splitlines()
-        assert [sum(shard.ledger.rejected.values()) for shard in made] == [len(listed), *(0 for _ in made[1:])]
-    assert building.command("verify", root).status == 0
-    rejected = root / "rejected" / "train-00001.jsonl"
-    before = building.files(root)
-    rejected.write_bytes(b"".join(rejected.read_bytes().splitlines(keepends=True)[1:]))
-    cause, _ = building.command("verify", root).error
-    assert cause.endswith("1 files are damaged or missing, the first is rejected/train-00001.jsonl")
-    assert building.command("verify", root, "--repair").status == 0
-    assert building.files(root) == before
-    tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
-    traced = tracer.trace(split="train", shard=len(split.shards) - 1, record=0)
-    assert len(traced.rows[0].texts["text"].split()) > 10
-
-
 def test_tokens_that_are_cut_are_counted_where_they_are_cut() -> None:
     facts = read_manifest(bucketed())
     tokenizer = load_tokenizer(str(bucketed()))
@@ -202,52 +158,6 @@ def test_a_bucket_by_itself_is_the_manifest_of_a_dataset_of_one_length() -> None
     assert all("-b16-" in shard.name and shard.length is None for shard in short.splits["train"].shards)
     with pytest.raises(ManifestError, match="no rows of 17 tokens"):
         facts.bucket(17)
-
-
-# The same bytes
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 7])
-def test_workers_change_no_byte(tmp_path: Path, workers: int) -> None:
-    root = tmp_path / "out"
-    assert building.command("build", REVIEWS, *building.options(root, workers=workers, **OPTIONS)).status == 0
-    assert building.files(root) == building.files(bucketed())
-
-
-@pytest.mark.slow
-def test_a_build_that_was_killed_between_two_files_of_a_task_ends_with_the_same_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = tmp_path / "out"
-    write, left = storage.write_atomic, itertools.count()
-
-    def stops(path: str, *args: Any, **kwargs: Any) -> None:
-        if path.endswith(".tfrecord") and next(left) == 4:
-            raise OutputError("the disk is gone", remedy="wait")
-        write(path, *args, **kwargs)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(storage, "write_atomic", stops)
-        assert building.command("build", REVIEWS, *building.options(root, **OPTIONS)).status == 1
-    there = building.shard_bytes(root)
-    assert len(there) % 3, "a task is half done"
-    outcome = building.command("build", REVIEWS, "--json", *building.options(root, **OPTIONS))
-    assert outcome.status == 0, outcome.err
-    assert building.files(root) == building.files(bucketed())
-    summary = json.loads(outcome.out)
-    total = sum(len(split.shards) for split in read_manifest(root).splits.values())
-    assert summary["shards_made"] + summary["shards_kept"] == total
-    assert summary["shards_kept"] == len(there) // 3 * 3
-
-
-@pytest.mark.slow
-def test_a_finished_build_is_made_of_its_receipts_again(tmp_path: Path) -> None:
-    root = Path(shutil.copytree(bucketed(), tmp_path / "out"))
-    (root / "manifest.json").unlink()
-    outcome = building.command("build", REVIEWS, "--json", *building.options(root, **OPTIONS))
-    assert json.loads(outcome.out)["shards_made"] == 0
-    assert building.files(root) == building.files(bucketed())
 
 
 # A task without rows of some length
@@ -298,23 +208,7 @@ def test_a_file_of_an_empty_family_that_an_earlier_try_left_goes_away(sparse: Pa
     assert changed_by(sparse, before) == set()
 
 
-# verify, repair, trace, inspect
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("pattern", ["*-train-b24-00000-*", "*-validation-b40-*", "*.tfrecord", "index", "tokenizer"])
-def test_what_is_damaged_is_found_and_made_again(tmp_path: Path, pattern: str) -> None:
-    root = Path(shutil.copytree(bucketed(), tmp_path / "out"))
-    for path in root.glob(pattern):
-        for file in [path, *path.glob("*")]:
-            if file.is_file():
-                content = bytearray(file.read_bytes())
-                content[len(content) // 2] ^= 1
-                file.write_bytes(content)
-    assert building.command("verify", root).status == 1
-    outcome = building.command("verify", root, "--repair")
-    assert outcome.status == 0, outcome.err
-    assert building.files(root) == building.files(bucketed())
+# Repair and the commands
 
 
 @pytest.mark.slow
@@ -338,27 +232,10 @@ def test_a_repair_that_would_put_rows_into_other_lengths_changes_nothing(
     assert building.files(root) == before
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"no_shuffle": True}], ids=str)
-def test_a_record_is_the_row_that_it_is_traced_to(changes: dict[str, Any]) -> None:
-    root = bucketed(**changes)
-    tracer, tokenizer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root))), load_tokenizer(str(root))
-    seen = []
-    for index, shard, columns in every_record(root, "train"):
-        for record, ids in enumerate(columns["input_ids"].tolist()):
-            (row,) = tracer.trace(split="train", shard=index, record=record).rows
-            assert row.texts == {"text": ROWS["train"][row.row]["text"]}
-            padded = tokenizer(row.texts["text"], truncation=True, max_length=shard.length, padding="max_length")
-            assert (ids, row.tokens) == (padded["input_ids"], None)
-            seen.append(row.row)
-    assert sorted(seen) == list(range(len(ROWS["train"])))
-
-
 def test_rows_are_shown_as_text_and_lengths_with_their_padding() -> None:
     outcome = building.command("inspect", bucketed(), "--rows", 400, "--split", "train", "--json")
     assert outcome.status == 0, outcome.err
     shown = json.loads(outcome.out)
-    assert len(shown) == len(ROWS["train"])
     assert {row["shard"].split("-")[2] for row in shown} == {"b16", "b24", "b40"}
     assert "rows of 16, 24, 40 tokens" in outcome.err
     assert "rows of train by length: " in outcome.err
@@ -383,21 +260,6 @@ def test_the_largest_family_has_the_size_of_a_shard() -> None:
     }
     assert np.mean(sizes[40]) == pytest.approx(8_000, rel=0.2)
     assert max(np.mean(of_length) for of_length in sizes.values()) == np.mean(sizes[40])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("compression", ["none", "gzip"])
-def test_a_plan_foretells_the_shards(compression: str) -> None:
-    options = {**OPTIONS, "compression": compression}
-    arguments = building.options("x", **options)[2:]
-    cut = arguments.index("--workers")
-    outcome = building.command("plan", REVIEWS, "--json", *arguments[:cut], *arguments[cut + 2 :])
-    assert outcome.status == 0, outcome.err
-    facts = read_manifest(bucketed(compression=compression))
-    for each in json.loads(outcome.out):
-        split = facts.splits[each["split"]]
-        assert each["shards"] == len(split.shards)
-        assert each["num_bytes"] == pytest.approx(split.num_bytes, rel=0.25)
 
 
 # auto

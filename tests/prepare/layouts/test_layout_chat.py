@@ -6,10 +6,6 @@ import functools
 import json
 import os
 import re
-import runpy
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +13,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from pipelines.prepare.audit import reopened_dataset, verify
-from pipelines.prepare.audit.trace import Tracer
+from pipelines.prepare.audit import verify
 from tests import building
 from tests.building import built, read_manifest, read_rows
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
@@ -26,7 +21,6 @@ from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import CorruptRecordError
 
 EXAMPLE = building.REPOSITORY / "examples" / "chats"
-SCRIPT = EXAMPLE / "train_tokenizer.py"
 CHATS = [json.loads(line)["messages"] for line in (EXAMPLE / "train.jsonl").read_text(encoding="utf-8").splitlines()]
 LENGTH = 256
 QUESTION, ANSWER = {"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}
@@ -34,12 +28,9 @@ QUESTION, ANSWER = {"role": "user", "content": "one"}, {"role": "assistant", "co
 Tokens = tuple[int, ...]
 
 
-@functools.cache
 def trained() -> Path:
     """The example's tokenizer."""
-    folder = Path(os.environ["HF_HOME"]) / "chats-tokenizer"
-    assert runpy.run_path(str(SCRIPT))["main"]([str(folder)]) == 0
-    return folder
+    return building.tokenizer("chats")
 
 
 @functools.cache
@@ -324,43 +315,7 @@ def test_a_column_that_holds_no_messages_is_refused(tmp_path: Path) -> None:
     assert "expected lists of messages with a role and a content" in building.command("build", data, *options).error[0]
 
 
-# --- the same bytes -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@BOTH
-@pytest.mark.parametrize("workers", [2, 7])
-def test_threads_change_no_byte(root: Any, workers: int, tmp_path: Path) -> None:
-    plain = root(shard_size="4kB")
-    pack = {"pack_rows": True} if root is packed else {}
-    options = {"layout": "chat", "tokenizer": trained(), "max_length": LENGTH, "shard_size": "4kB", **pack}
-    outcome = building.command("build", EXAMPLE, *building.options(tmp_path / "out", workers=workers, **options))
-    assert outcome.status == 0, outcome.err
-    assert len(building.shard_bytes(plain)) >= 3
-    assert building.files(tmp_path / "out") == building.files(plain)
-
-
-@pytest.mark.slow
-@BOTH
-def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(root: Any, tmp_path: Path) -> None:
-    made = Path(shutil.copytree(root(shard_size="4kB"), tmp_path / "out"))
-    for pattern in ("manifest.json", "*-train-00000-of-*", ".prep/*/train/receipt-00000-*"):
-        (path,) = made.glob(pattern)
-        path.unlink()
-    pack = {"pack_rows": True} if root is packed else {}
-    options = {"layout": "chat", "tokenizer": trained(), "max_length": LENGTH, "shard_size": "4kB", **pack}
-    outcome = building.command("build", EXAMPLE, *building.options(made, **options))
-    assert "1 shard made" in outcome.err
-    assert building.files(made) == building.files(root(shard_size="4kB"))
-
-
-@BOTH
-def test_a_lost_shard_is_made_again(root: Any, tmp_path: Path) -> None:
-    made = Path(shutil.copytree(root(), tmp_path / "out"))
-    for path in made.glob("*.tfrecord"):
-        path.unlink()
-    assert building.command("verify", made, "--repair").status == 0
-    assert building.files(made) == building.files(root())
+# --- engines --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -370,32 +325,7 @@ def test_the_reference_engine_makes_the_same_records() -> None:
     assert "hf" not in fast
 
 
-@pytest.mark.slow
-def test_the_example_s_tokenizer_is_the_same_bytes_on_every_run(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONHASHSEED": "random"}
-    command = [sys.executable, str(SCRIPT), str(tmp_path / "again")]
-    subprocess.run(command, env=environment, check=True, capture_output=True)
-    assert building.files(tmp_path / "again") == building.files(trained())
-
-
 # --- the commands ---------------------------------------------------------------------------------------------------
-
-
-@BOTH
-def test_a_record_is_traced_to_the_conversations_whose_tokens_it_has(root: Any) -> None:
-    made, wanted = root(), expected()
-    rows = read_rows(made, "train")
-    tracer = Tracer(reopened_dataset.reopen(str(made), read_manifest(made)))
-    at, found = 0, []
-    for index, shard in enumerate(read_manifest(made).splits["train"].shards):
-        for record in range(shard.num_examples):
-            for row in tracer.trace(split="train", shard=index, record=record).rows:
-                place = slice(*row.tokens) if row.tokens else rows["attention_mask"][at] == 1
-                ids, mask = (tuple(rows[name][at][place].tolist()) for name in ("input_ids", "loss_mask"))
-                assert (ids, mask) == wanted[row.row]
-                found.append(row.row)
-            at += 1
-    assert sorted(found) == list(range(len(CHATS)))
 
 
 @BOTH
@@ -407,19 +337,7 @@ def test_inspect_shows_what_is_to_be_learned(root: Any) -> None:
 
 
 @BOTH
-def test_plan_foretells_shards_and_bytes(root: Any) -> None:
-    pack = {"pack_rows": True} if root is packed else {}
-    options = building.options(".", layout="chat", tokenizer=trained(), max_length=LENGTH, workers=None, **pack)[2:]
-    (foretold,) = json.loads(building.command("plan", EXAMPLE, *options, "--json").out)
-    split = read_manifest(root()).splits["train"]
-    assert foretold["shards"] == len(split.shards)
-    assert foretold["num_tokens"] == pytest.approx(split.num_tokens, rel=0.1)
-    assert foretold["num_bytes"] == pytest.approx(split.num_bytes, rel=0.1)
-
-
-@BOTH
-def test_a_sound_dataset_is_verified_and_a_loss_on_padding_is_found(root: Any) -> None:
-    assert building.command("verify", root()).status == 0
+def test_a_loss_on_padding_is_found(root: Any) -> None:
     rows = read_rows(root(), "train")
     verify.check_columns(rows, read_manifest(root()), path="a shard", first=10)
     tokens = rows["segment_ids"] if root is packed else rows["attention_mask"]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
-import shutil
 import zlib
 from pathlib import Path
 from typing import Any
@@ -15,16 +13,15 @@ import pytest
 
 from pipelines.prepare.audit import reopened_dataset, verify
 from pipelines.prepare.audit.decode import load_tokenizer
-from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.layouts.base import Encoded
 from pipelines.prepare.layouts.pack import PackBuilder, packed_features
 from pipelines.prepare.tokenize.ragged import from_lists
 from pipelines.prepare.tokenize.tokenization import separator_id
 from tests import building
-from tests.building import REVIEWS, built, read_manifest, read_rows
+from tests.building import REVIEWS, built, read_manifest, read_rows, read_shard
 from tests.prepare.layouts import slow_packing
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io import examples, records
+from tfrecord_io import examples
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.schema import Schema
 
@@ -40,10 +37,7 @@ def packed(**changes: object) -> Path:
 
 
 def shard_rows(root: Path, index: int) -> Columns:
-    facts = read_manifest(root)
-    content = (root / facts.splits["train"].shards[index].name).read_bytes()
-    content = gzip.decompress(content) if facts.compression == "gzip" else content
-    return examples.decode(records.scan(content, place=""), facts.schema, place="")
+    return read_shard(root, read_manifest(root).splits["train"].shards[index])
 
 
 def documents(root: Path) -> list[list[int]]:
@@ -153,52 +147,7 @@ def test_options_that_mean_nothing_here_are_refused(tmp_path: Path, changes: dic
 # --- the same bytes -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
-    root = Path(shutil.copytree(packed(), tmp_path / "out"))
-    for pattern in ("manifest.json", "*-train-00000-of-*", ".prep/*/train/receipt-00000-*"):
-        (path,) = root.glob(pattern)
-        path.unlink()
-    options = building.options(root, layout="pack", max_length=LENGTH, split="train")
-    outcome = building.command("build", REVIEWS, *options)
-    assert "1 shard made" in outcome.err
-    assert building.files(root) == building.files(packed())
-
-
-def test_a_lost_shard_is_made_again(tmp_path: Path) -> None:
-    root = Path(shutil.copytree(packed(), tmp_path / "out"))
-    for path in root.glob("*.tfrecord"):
-        path.unlink()
-    assert building.command("verify", root, "--repair").status == 0
-    assert building.files(root) == building.files(packed())
-
-
 # --- the commands ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes", [{}, {"no_shuffle": True}, {"long_documents": "drop", "max_error_rate": 1.0}], ids=str
-)
-def test_a_record_is_traced_to_the_documents_whose_tokens_it_has(changes: dict[str, Any]) -> None:
-    root = packed(**changes)
-    content = documents(root)
-    tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
-    found: dict[int, list[int]] = {}
-    for index in range(len(read_manifest(root).splits["train"].shards)):
-        rows = shard_rows(root, index)
-        for record, (ids, marks) in enumerate(zip(rows["input_ids"], rows["segment_ids"], strict=True)):
-            traced = tracer.trace(split="train", shard=index, record=record).rows
-            for segment, row in enumerate(traced, start=1):
-                assert row.tokens is not None
-                assert row.texts == {"text": ROWS[row.row]}
-                assert np.flatnonzero(marks == segment).tolist() == list(range(*row.tokens))
-                found.setdefault(row.row, []).extend(ids[slice(*row.tokens)].tolist())
-            assert int(marks.max()) == len(traced)
-    for number, tokens in found.items():
-        assert sorted(tokens) == sorted(content[number])
-        assert tokens == content[number] or len(tokens) > LENGTH
-    assert len(found) == read_manifest(root).splits["train"].ledger.rows_used
 
 
 def test_inspect_shows_documents_with_their_separators_and_sizes() -> None:
@@ -211,15 +160,6 @@ def test_inspect_shows_documents_with_their_separators_and_sizes() -> None:
         assert record["features"] == {"tokens of each document": sizes}
         assert record["num_tokens"] == sum(sizes)
         assert record["text"] == tokenizer.decode(ids[: sum(sizes)].tolist(), clean_up_tokenization_spaces=False)
-
-
-def test_plan_foretells_shards_and_bytes() -> None:
-    options = building.options(".", layout="pack", max_length=LENGTH, split="train", workers=None)[2:]
-    (foretold,) = json.loads(building.command("plan", REVIEWS, *options, "--json").out)
-    split = read_manifest(packed()).splits["train"]
-    assert foretold["shards"] == len(split.shards)
-    assert foretold["num_tokens"] == split.num_tokens
-    assert foretold["num_bytes"] == pytest.approx(split.num_bytes, rel=0.05)
 
 
 def test_shards_are_alike_in_size() -> None:
@@ -244,11 +184,6 @@ def two_documents() -> tuple[int, int, int]:
     (row, *_) = np.flatnonzero((marks.max(axis=1) == 2) & (marks[:, -3] == 0)).tolist()
     begins, ends = int((marks[row] == 1).sum()), int((marks[row] > 0).sum())
     return row, begins, ends
-
-
-def test_a_sound_dataset_is_verified() -> None:
-    check()
-    assert building.command("verify", packed()).status == 0
 
 
 def test_segments_that_do_not_ascend_by_one_before_padding_are_found() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.audit import reopened_dataset, verify
+from pipelines.prepare.audit import verify
 from pipelines.prepare.audit.decode import load_tokenizer
-from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.layouts import BatchEncoder, LayoutContext, layout_of
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
@@ -340,39 +338,9 @@ def test_a_built_dataset_has_every_window_of_every_row() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("root", [_windows, _questions])
-def test_a_window_is_of_the_row_that_it_is_traced_to(root: Any) -> None:
-    folder = root()
-    facts = read_manifest(folder)
-    (split,) = facts.splits
-    tracer = Tracer(reopened_dataset.reopen(str(folder), facts))
-    numbers, masks = (read_rows(folder, split)[name] for name in ("source_row", "attention_mask"))
-    at = 0
-    for index, shard in enumerate(facts.splits[split].shards):
-        for record in range(shard.num_examples):
-            (row,) = tracer.trace(split=split, shard=index, record=record).rows
-            assert row.row == numbers[at]
-            assert row.tokens == (0, masks[at].sum())
-            at += 1
-    assert at == len(numbers)
-
-
-@pytest.mark.slow
 def test_rows_of_a_part_of_a_split_keep_their_numbers() -> None:
     rows = read_rows(_windows(split="validation[10:20]"), "validation")
     assert sorted(set(rows["source_row"].tolist())) == list(range(10, 20))
-
-
-@pytest.mark.slow
-def test_rejected_rows_are_named_and_stepped_over(tmp_path: Path) -> None:
-    rows = [dict(row) for row in ROWS]
-    rows[3] = {**rows[3], "answers": {"text": ["nowhere"], "answer_start": [2]}}
-    data = building.source(tmp_path / "data", train=rows)
-    options = {"layout": "qa", "text_column": ("question", "context"), "max_error_rate": 0.2}
-    assert building.command("build", data, *building.options(tmp_path / "out", **options)).status == 0
-    assert read_manifest(tmp_path / "out").splits["train"].ledger.rejected == {"answer_mismatch": 1}
-    assert 3 not in read_rows(tmp_path / "out", "train")["source_row"]
-    assert building.command("verify", tmp_path / "out").status == 0
 
 
 @pytest.mark.slow
@@ -382,46 +350,6 @@ def test_inspect_shows_answers_and_the_characters_of_a_window() -> None:
     assert {row["features"]["answer"] for row in shown} >= {"at night", "by ear alone", "nine", ""}
     assert shown[0]["features"].keys() == {"characters", "answer", "source_row"}
     assert shown[0]["features"]["characters"][0] == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("root", "data", "options"),
-    [
-        (_windows, REVIEWS, {"split": "validation", "stride": 8, "max_length": 24}),
-        (_questions, QUESTIONS, {"layout": "qa", "text_column": ("question", "context"), "max_length": 40}),
-    ],
-)
-def test_plan_predicts_the_bytes_of_a_build(root: Any, data: Path, options: dict[str, Any]) -> None:
-    outcome = building.command("plan", data, *building.options(".", **options, workers=None)[2:], "--json")
-    (found,) = json.loads(outcome.out)
-    (split,) = read_manifest(root()).splits.values()
-    assert found["num_bytes"] == pytest.approx(split.num_bytes, rel=0.1)
-    assert found["num_tokens"] == pytest.approx(split.num_tokens, rel=0.1)
-
-
-@pytest.mark.slow
-def test_a_damaged_shard_is_made_again(tmp_path: Path) -> None:
-    root = Path(shutil.copytree(_questions(), tmp_path / "out"))
-    before = building.files(root)
-    shard = sorted(root.glob("*.tfrecord"))[0]
-    shard.write_bytes(b"damaged")
-    outcome = building.command("verify", root, "--repair")
-    assert outcome.status == 0, outcome.err
-    assert building.files(root) == before
-
-
-@pytest.mark.slow
-def test_a_build_goes_on_where_one_stopped(tmp_path: Path) -> None:
-    arguments = building.options(tmp_path / "out", split="validation", stride=8, max_length=24, shard_size="10kB")
-    assert building.command("build", REVIEWS, *arguments).status == 0
-    before = building.shard_bytes(tmp_path / "out")
-    assert len(before) > 1
-    (tmp_path / "out" / "manifest.json").unlink()
-    next(iter((tmp_path / "out").glob("*.tfrecord"))).unlink()
-    outcome = building.command("build", REVIEWS, *arguments, "--json")
-    assert json.loads(outcome.out)["shards_made"] == 1
-    assert building.shard_bytes(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize(

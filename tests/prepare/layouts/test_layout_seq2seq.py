@@ -6,10 +6,7 @@ import dataclasses
 import functools
 import itertools
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -345,21 +342,9 @@ def test_a_prefix_that_is_not_utf8_is_refused(zoo: Zoo) -> None:
 # --- whole builds ---------------------------------------------------------------------------------------------------
 
 
-@functools.cache
-def _example_tokenizer(folder: Path) -> Path:
-    script = EXAMPLE / "train_tokenizer.py"
-    subprocess.run(
-        [sys.executable, str(script), str(folder)],
-        env={**os.environ, "PYTHONHASHSEED": "random"},
-        check=True,
-        capture_output=True,
-    )
-    return folder
-
-
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _example_tokenizer(tmp_path_factory.mktemp("translations") / "tokenizer")
+def trained() -> Path:
+    return building.tokenizer("translations")
 
 
 def _build(output: Path, *, tokenizer: Path, source: Path = EXAMPLE, **changes: object) -> Path:
@@ -376,12 +361,7 @@ def translations(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return _build(tmp_path_factory.mktemp("built") / "out", tokenizer=trained)
 
 
-@pytest.mark.slow
-def test_the_example_s_tokenizer_is_the_same_bytes_on_every_run(trained: Path, tmp_path: Path) -> None:
-    assert building.files(_example_tokenizer(tmp_path / "again")) == building.files(trained)
-
-
-def test_a_build_has_the_rows_of_transformers_and_verifies(translations: Path, trained: Path) -> None:
+def test_a_build_has_the_rows_of_transformers(translations: Path, trained: Path) -> None:
     pairs = [json.loads(line) for line in (EXAMPLE / "train.jsonl").read_text(encoding="utf-8").splitlines()]
     tokenizer = _load(trained)
     inputs = tokenizer([f"de: {pair['en']}" for pair in pairs], truncation=True, max_length=32)["input_ids"]
@@ -394,66 +374,18 @@ def test_a_build_has_the_rows_of_transformers_and_verifies(translations: Path, t
         )
     ]
     assert sorted(made) == sorted(zip(inputs, targets, strict=True))
-    assert len(building.shard_bytes(translations)) > 1
-    assert building.command("verify", translations).status == 0
 
 
-def test_plan_foretells_the_build(translations: Path, trained: Path, tmp_path: Path) -> None:
-    facts = building.read_manifest(translations)
-    arguments = building.options("x", tokenizer=trained, shard_size="2kB", target_length=16, workers=None)[2:]
-    outcome = building.command(
-        "plan", EXAMPLE, *arguments, "--layout", "seq2seq", "--text-column", "en", "--target-column", "de",
-        "--input-prefix", "de: ", "--json",
-    )  # fmt: skip
-    (planned,) = json.loads(outcome.out)
-    # Sixteen of the 24 rows are sampled.
-    assert planned["num_tokens"] == pytest.approx(facts.splits["train"].num_tokens, rel=0.1)
-    assert planned["num_bytes"] == pytest.approx(facts.splits["train"].num_bytes, rel=0.1)
-    assert planned["shards"] == len(facts.splits["train"].shards)
-    assert planned["layouts"] == []  # what other layouts would waste says nothing of rows with two lengths
+def test_a_plan_says_nothing_of_other_layouts_which_have_one_length(trained: Path) -> None:
+    arguments = ("--tokenizer", trained, "--layout", "seq2seq", "--text-column", "en", "--target-column", "de")
+    (planned,) = json.loads(building.command("plan", EXAMPLE, *arguments, "--json").out)
+    assert planned["layouts"] == []
 
 
 def test_inspect_shows_the_target_as_text(translations: Path) -> None:
     outcome = building.command("inspect", translations, "--rows", "24", "--json")
     shown = {row["text"]: row["features"] for row in json.loads(outcome.out)}
     assert shown["de: The soup is too hot.</s>"] == {"target text": "Die Suppe ist zu heiß.</s>"}
-
-
-def test_trace_names_the_input_and_the_target(translations: Path) -> None:
-    shown = json.loads(building.command("inspect", translations, "--rows", "1", "--json").out)
-    traced = building.command("trace", translations, "--split", "train", "--shard", "0", "--record", "0", "--json")
-    (row,) = json.loads(traced.out)["rows"]
-    assert shown[0]["text"] == f"de: {row['texts']['en']}</s>"
-    assert row["texts"]["de"].startswith(shown[0]["features"]["target text"].removesuffix("</s>"))
-
-
-@pytest.mark.slow
-def test_repair_and_resume_make_the_same_bytes(translations: Path, trained: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    shutil.copytree(translations, out)
-    before = building.shard_bytes(out)
-    damaged = sorted(before)[1]
-    (out / damaged).write_bytes(before[damaged][:-1])
-    assert building.command("verify", out, "--repair").status == 0
-    assert building.shard_bytes(out) == before
-    (out / "manifest.json").unlink()
-    (out / damaged).unlink()
-    _build(out, tokenizer=trained)
-    assert building.files(out) == building.files(translations)
-
-
-def test_null_texts_and_null_targets_are_rejected_by_their_reasons(trained: Path, tmp_path: Path) -> None:
-    rows: list[dict[str, Any]] = [
-        {"en": "a", "de": "b"},
-        {"en": None, "de": "b"},
-        {"en": "a", "de": None},
-        {"en": None, "de": None},
-    ]
-    source = building.source(tmp_path / "in", train=rows)
-    out = _build(tmp_path / "out", tokenizer=trained, source=source, max_error_rate=0.9)
-    ledger = building.read_manifest(out).splits["train"].ledger
-    assert (ledger.rows_used, ledger.rejected) == (1, {"text_null": 2, "target_null": 1})
-    assert building.command("verify", out).status == 0
 
 
 def test_a_manifest_in_which_a_row_is_not_one_example_is_refused(translations: Path) -> None:

@@ -17,9 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from pipelines.prepare.audit import reopened_dataset, verify
+from pipelines.prepare.audit import verify
 from pipelines.prepare.audit.decode import load_tokenizer
-from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows, extract
@@ -366,60 +365,12 @@ def test_a_built_dataset_has_the_names_and_every_row() -> None:
     assert (root / "features.json").exists()
 
 
-@pytest.mark.slow
-def test_a_record_is_the_row_that_it_is_traced_to() -> None:
-    root = _built()
-    tracer = Tracer(reopened_dataset.reopen(str(root), read_manifest(root)))
-    tokenizer, rows = load_tokenizer(str(root)), read_rows(root, "train")
-    seen = []
-    for record, ids in enumerate(rows["input_ids"]):
-        (row,) = tracer.trace(split="train", shard=0, record=record).rows
-        words = row.texts["tokens"]
-        assert (
-            ids.tolist() == _expected(tokenizer, [words], [row.texts["tags"]], every=False, length=32)["input_ids"][0]
-        )
-        assert row.texts == ROWS[row.row]
-        seen.append(row.row)
-    assert sorted(seen) == list(range(len(ROWS)))
-
-
 def test_inspect_shows_tokens_with_the_names_of_their_tags() -> None:
     outcome = building.command("inspect", _built(no_shuffle=True), "--json", "--rows", 1)
     ((row),) = json.loads(outcome.out)
     assert len(row["features"]["tags"]) == len(ROWS[0]["tokens"])
     assert [shown.split(" ")[1] for shown in row["features"]["tags"]] == ROWS[0]["tags"]
     assert row["features"].keys() == {"tags"}
-
-
-def test_plan_predicts_the_bytes_of_a_build() -> None:
-    outcome = building.command("plan", TAGS, *building.options(".", layout="tokens", workers=None)[2:], "--json")
-    (found,) = json.loads(outcome.out)
-    split = read_manifest(_built()).splits["train"]
-    assert found["num_bytes"] == pytest.approx(split.num_bytes, rel=0.05)
-    assert found["num_tokens"] == pytest.approx(split.num_tokens, rel=0.05)
-
-
-def test_a_damaged_shard_is_made_again(tmp_path: Path) -> None:
-    root = Path(shutil.copytree(_built(), tmp_path / "out"))
-    before = building.files(root)
-    (shard,) = root.glob("*.tfrecord")
-    shard.write_bytes(b"damaged")
-    outcome = building.command("verify", root, "--repair")
-    assert outcome.status == 0, outcome.err
-    assert building.files(root) == before
-
-
-@pytest.mark.slow
-def test_a_build_goes_on_where_one_stopped(tmp_path: Path) -> None:
-    arguments = building.options(tmp_path / "out", layout="tokens", shard_size="2kB")
-    assert building.command("build", TAGS, *arguments).status == 0
-    before = building.shard_bytes(tmp_path / "out")
-    assert len(before) > 1
-    (tmp_path / "out" / "manifest.json").unlink()
-    next(iter((tmp_path / "out").glob("*.tfrecord"))).unlink()
-    outcome = building.command("build", TAGS, *arguments, "--json")
-    assert json.loads(outcome.out)["shards_made"] == 1
-    assert building.shard_bytes(tmp_path / "out") == before
 
 
 @pytest.mark.parametrize(

@@ -55,14 +55,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield started
 
 
-@pytest.mark.parametrize(
-    "layout", [pytest.param("pad", marks=pytest.mark.slow), pytest.param("concat", marks=pytest.mark.slow), "pack"]
-)
-@pytest.mark.parametrize("workers", [2, pytest.param(7, marks=pytest.mark.slow)])
-def test_threads_change_no_byte(tmp_path: Path, layout: str, workers: int) -> None:
-    check_same(tmp_path / "out", layout=layout, workers=workers)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("helpless_launcher")
 @pytest.mark.parametrize(("workers", "layout"), [(1, "pad"), (3, "concat")])

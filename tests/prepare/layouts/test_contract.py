@@ -1,0 +1,334 @@
+"""What every layout owes its users, on one shared build of each: bytes that depend on nothing but the request, records
+that lead back to their rows, plans that come true, and damage that is found and undone.
+
+What one layout alone promises, above all that its tokens are those of `transformers`, stands in a module of its own.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import itertools
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.prepare import storage
+from pipelines.prepare.audit import reopened_dataset
+from pipelines.prepare.audit.decode import load_tokenizer
+from pipelines.prepare.audit.trace import Tracer
+from tests import building
+from tests.building import read_manifest, read_shard
+from tfrecord_io.errors import OutputError
+from tfrecord_io.manifest import Shard
+from tfrecord_io.schema import Schema
+
+Row = Mapping[str, Any]
+Runs = Sequence[Sequence[int]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Case:
+    """A layout, and rows for it.
+
+    unusable: the reason for each row, by its number, that cannot be used; these stand among the rows of the example.
+    runs: the tokens of a row as `transformers` makes them, in one run or, if overflow windows are cut, in several.
+    """
+
+    example: str
+    options: Mapping[str, object]
+    unusable: Mapping[int, tuple[Row, str]]
+    runs: Callable[[Any, Row], Runs]
+
+    @functools.cached_property
+    def rows(self) -> list[Row]:
+        """The example's rows with the unusable ones among them."""
+        path = building.REPOSITORY / "examples" / self.example / "train.jsonl"
+        rows: list[Row] = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for number, (row, _) in sorted(self.unusable.items()):
+            rows.insert(number, row)
+        return rows
+
+    @functools.cached_property
+    def source(self) -> Path:
+        """The rows as a folder of data."""
+        return building.source(building.new_folder() / self.example, train=self.rows)
+
+    @functools.cached_property
+    def built(self) -> Path:
+        """A finished build in several shards. Shared: copy it before changing it."""
+        root = building.new_folder() / "out"
+        outcome = self.build(root)
+        assert outcome.status == 0, outcome.err
+        assert len(read_manifest(root).splits["train"].by_task()) >= 3
+        return root
+
+    def arguments(self, root: object, **changes: object) -> list[object]:
+        """Options of a build into `root`."""
+        own = self.example if self.example in ("chats", "translations") else "reviews"
+        defaults = {"tokenizer": building.tokenizer(own), "max_error_rate": 0.5}
+        return building.options(root, **{**defaults, **self.options, **changes})
+
+    def build(self, root: Path, **changes: object) -> building.Outcome:
+        """Builds into `root`."""
+        return building.command("build", self.source, "--json", *self.arguments(root, **changes))
+
+
+def _of_texts(tokenizer: Any, *texts: str, **options: Any) -> Runs:
+    found: Runs = tokenizer([texts[0]], *([text] for text in texts[1:]), **options)["input_ids"]
+    return found
+
+
+def _padded(tokenizer: Any, row: Row) -> Runs:
+    return _of_texts(tokenizer, row["text"], truncation=True, max_length=32)
+
+
+def _joined(tokenizer: Any, row: Row) -> Runs:
+    (ids,) = _of_texts(tokenizer, row["text"], add_special_tokens=False)
+    return [[*ids, tokenizer.sep_token_id]]
+
+
+def _windows(tokenizer: Any, row: Row) -> Runs:
+    return _of_texts(tokenizer, row["text"], truncation=True, max_length=24, stride=8, return_overflowing_tokens=True)
+
+
+def _bucketed(tokenizer: Any, row: Row) -> Runs:
+    return _of_texts(tokenizer, row["text"], truncation=True, max_length=40)
+
+
+def _translated(tokenizer: Any, row: Row) -> Runs:
+    return _of_texts(tokenizer, f"de: {row['en']}", truncation=True, max_length=32)
+
+
+def _words(tokenizer: Any, row: Row) -> Runs:
+    found: Runs = tokenizer([row["tokens"]], is_split_into_words=True, truncation=True, max_length=32)["input_ids"]
+    return found
+
+
+def _answered(tokenizer: Any, row: Row) -> Runs:
+    options = {"truncation": "only_second", "stride": 8, "return_overflowing_tokens": True}
+    return _of_texts(tokenizer, row["question"], row["context"], max_length=40, **options)
+
+
+def _conversation(tokenizer: Any, row: Row) -> Runs:
+    return [tokenizer.apply_chat_template(row["messages"])["input_ids"]]
+
+
+NULL = {5: ({"text": None, "label": "negative"}, "text_null"), 70: ({"text": None, "label": "positive"}, "text_null")}
+TRANSLATIONS = {"layout": "seq2seq", "text_column": "en", "target_column": "de", "input_prefix": "de: "}
+QUESTION = {"question": "who ?", "context": "a house", "answers": {"text": ["nowhere"], "answer_start": [2]}}
+CHAT = {"layout": "chat", "max_length": 256, "shard_size": "4kB"}
+NO_CHAT = {3: ({"messages": []}, "messages_empty")}
+CASES = {
+    "pad": Case(example="reviews", options={"label_column": "label"}, unusable=NULL, runs=_padded),
+    "windows": Case(
+        example="reviews",
+        options={"stride": 8, "max_length": 24, "label_column": "label"},
+        unusable=NULL,
+        runs=_windows,
+    ),
+    "buckets": Case(
+        example="reviews",
+        options={"bucket_lengths": "16,24,40", "max_length": None, "shard_size": "10kB", "label_column": "label"},
+        unusable=NULL,
+        runs=_bucketed,
+    ),
+    "concat": Case(example="reviews", options={"layout": "concat", "shard_size": "8kB"}, unusable=NULL, runs=_joined),
+    "pack": Case(
+        example="reviews",
+        options={"layout": "pack", "max_length": 64, "compression": "gzip", "shard_size": "3kB"},
+        unusable=NULL,
+        runs=_joined,
+    ),
+    "pack, long documents dropped": Case(
+        example="reviews",
+        options={
+            "layout": "pack",
+            "max_length": 160,
+            "long_documents": "drop",
+            "no_shuffle": True,
+            "shard_size": "8kB",
+        },
+        unusable={**NULL, 80: ({"text": "word " * 200, "label": "positive"}, "too_long")},
+        runs=_joined,
+    ),
+    "seq2seq": Case(
+        example="translations",
+        options={**TRANSLATIONS, "target_length": 16, "shard_size": "2kB"},
+        unusable={
+            2: ({"en": None, "de": "x"}, "text_null"),
+            9: ({"en": "x", "de": None}, "target_null"),
+            11: ({"en": None, "de": None}, "text_null"),
+        },
+        runs=_translated,
+    ),
+    "tokens": Case(
+        example="tags",
+        options={"layout": "tokens", "shard_size": "2kB"},
+        unusable={4: ({"tokens": ["a", "b"], "tags": ["O"]}, "tags_length")},
+        runs=_words,
+    ),
+    "qa": Case(
+        example="questions",
+        options={"layout": "qa", "text_column": ("question", "context"), "max_length": 40, "stride": 8}
+        | {"shard_size": "8kB"},
+        unusable={3: (QUESTION, "answer_mismatch")},
+        runs=_answered,
+    ),
+    "chat": Case(example="chats", options=CHAT, unusable=NO_CHAT, runs=_conversation),
+    "packed chat": Case(example="chats", options={**CHAT, "pack_rows": True}, unusable=NO_CHAT, runs=_conversation),
+}
+
+
+# `--fast` takes one of each kind: rows of one length and of several, windows, joined documents, and conversations.
+SLOW = CASES.keys() - {"pad", "buckets", "pack", "qa", "packed chat"}
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES])
+def case(request: pytest.FixtureRequest) -> Case:
+    return CASES[request.param]
+
+
+def shards(root: Path) -> Sequence[Shard]:
+    """Those of the one split."""
+    return read_manifest(root).splits["train"].shards
+
+
+def tokens_of(columns: Mapping[str, np.ndarray], schema: Schema) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """For each record its ids, and 1 for each of them that is no padding."""
+    ids = columns["input_ids"]
+    if schema.with_role("segment_ids"):
+        there = columns["segment_ids"] > 0
+    elif schema.with_role("num_tokens"):
+        there = np.arange(ids.shape[1]) < columns["num_tokens"][:, None]
+    else:
+        there = columns["attention_mask"] == 1
+    return zip(ids, there, strict=True)
+
+
+def is_part(piece: Sequence[int], run: Sequence[int]) -> bool:
+    """Whether the tokens stand in the run, one after another."""
+    return any(list(run[at : at + len(piece)]) == list(piece) for at in range(len(run) - len(piece) + 1))
+
+
+def test_rows_that_cannot_be_used_are_counted_and_named_and_all_others_used(case: Case) -> None:
+    split = read_manifest(case.built).splits["train"]
+    reasons = {row: reason for row, (_, reason) in case.unusable.items()}
+    assert split.ledger.rejected == collections.Counter(reasons.values())
+    assert split.ledger.rows_in == len(case.rows) == split.ledger.rows_used + len(reasons)
+    listed = {}
+    for task, made in split.by_task().items():
+        path = case.built / "rejected" / f"train-{task:05d}.jsonl"
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+        listed |= {row["row"]: row["reason"] for row in rows}
+        assert all(shard.ledger.balanced for shard in made)
+        assert [sum(shard.ledger.rejected.values()) for shard in made] == [len(rows), *(0 for _ in made[1:])]
+    assert listed == reasons
+
+
+def test_every_token_of_a_record_is_of_the_row_that_it_is_traced_to_and_no_row_is_missing(case: Case) -> None:
+    facts, tokenizer = read_manifest(case.built), load_tokenizer(str(case.built))
+    tracer = Tracer(reopened_dataset.reopen(str(case.built), facts))
+    pieces: dict[int, list[list[int]]] = {}
+    for index, shard in enumerate(shards(case.built)):
+        for record, (ids, there) in enumerate(tokens_of(read_shard(case.built, shard), facts.schema)):
+            traced = tracer.trace(split="train", shard=index, record=record).rows
+            places = [slice(*row.tokens) if row.tokens else there == 1 for row in traced]
+            assert sum(len(ids[place]) for place in places) == there.sum()
+            for row, place in zip(traced, places, strict=True):
+                assert row.texts.items() <= case.rows[row.row].items()
+                assert (row.file, row.file_row) == (str(case.source / "train.jsonl"), row.row)
+                pieces.setdefault(row.row, []).append(ids[place].tolist())
+    assert pieces.keys() == set(range(len(case.rows))) - case.unusable.keys()
+    for number, found in pieces.items():
+        runs = case.runs(tokenizer, case.rows[number])
+        assert all(any(is_part(piece, run) for run in runs) for piece in found)
+        assert sorted(itertools.chain(*found)) == sorted(itertools.chain(*runs))
+
+
+def test_inspect_decodes_every_record_without_its_padding(case: Case) -> None:
+    shown = json.loads(building.command("inspect", case.built, "--rows", 10_000, "--json").out)
+    facts, tokenizer = read_manifest(case.built), load_tokenizer(str(case.built))
+    records = [
+        (shard.name, record, ids[there].tolist())
+        for shard in shards(case.built)
+        for record, (ids, there) in enumerate(tokens_of(read_shard(case.built, shard), facts.schema))
+    ]
+    assert [(row["shard"], row["record"], row["num_tokens"]) for row in shown] == [
+        (name, record, len(ids)) for name, record, ids in records
+    ]
+    assert [row["text"] for row in shown] == tokenizer.batch_decode(
+        [ids for _, _, ids in records], clean_up_tokenization_spaces=False
+    )
+
+
+def test_the_plan_is_what_comes_out(case: Case) -> None:
+    arguments = case.arguments("x", workers=None)[2:]
+    (planned,) = json.loads(building.command("plan", case.source, *arguments, "--json").out)
+    split = read_manifest(case.built).splits["train"]
+    assert planned["shards"] == len(split.shards)
+    assert planned["num_tokens"] == pytest.approx(split.num_tokens, rel=0.1)
+    assert planned["num_bytes"] == pytest.approx(split.num_bytes, rel=0.25 if "compression" in case.options else 0.1)
+
+
+def test_a_build_that_was_stopped_goes_on_to_the_same_bytes_on_other_threads(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file more is written than the first task has; with buckets, that is a part of a task."""
+    root = tmp_path / "out"
+    first = len(read_manifest(case.built).splits["train"].by_task()[0])
+    write, written = storage.write_atomic, itertools.count()
+
+    def stops(path: str, *args: Any, **kwargs: Any) -> None:
+        if ".tfrecord" in path and "/index/" not in path and next(written) > first:
+            raise OutputError("the disk is gone", remedy="wait")
+        write(path, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write_atomic", stops)
+        assert case.build(root).status == 1
+    there = building.shard_bytes(root)
+    assert len(there) == first + 1 < len(shards(case.built))
+    resumed = case.build(root, workers=2)
+    assert resumed.status == 0, resumed.err
+    assert building.files(root) == building.files(case.built)
+    made = json.loads(resumed.out)
+    assert made["shards_made"] + made["shards_kept"] == len(shards(case.built))
+    assert made["shards_kept"] == len(there) // first * first
+
+
+@pytest.mark.slow
+def test_threads_change_no_byte(case: Case, tmp_path: Path) -> None:
+    made = case.build(tmp_path / "out", workers=7)
+    assert made.status == 0, made.err
+    assert building.files(tmp_path / "out") == building.files(case.built)
+
+
+def test_verify_finds_what_is_damaged_and_makes_it_again_byte_for_byte(case: Case, tmp_path: Path) -> None:
+    root = Path(shutil.copytree(case.built, tmp_path / "out"))
+    assert building.command("verify", root).status == 0
+    gone, *_, damaged = shards(root)
+    content = bytearray((root / damaged.name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (root / damaged.name).write_bytes(content)
+    (root / gone.name).unlink()
+    rejected = next((root / "rejected").iterdir())
+    rejected.write_bytes(b"")
+    shutil.rmtree(root / "index", ignore_errors=True)
+    found = building.command("verify", root, "--json")
+    assert found.status == 1
+    bad = {each["file"] for each in json.loads(found.out) if each["problem"]}
+    assert {name for name in bad if not name.startswith("index/")} == {
+        gone.name,
+        damaged.name,
+        f"rejected/{rejected.name}",
+    }
+    repaired = building.command("verify", root, "--repair")
+    assert repaired.status == 0, repaired.err
+    assert building.files(root) == building.files(case.built)
