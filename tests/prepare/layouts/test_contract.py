@@ -222,7 +222,7 @@ def test_rows_that_cannot_be_used_are_counted_and_named_and_all_others_used(case
     reasons = {row: reason for row, (_, reason) in case.unusable.items()}
     assert split.ledger.rejected == collections.Counter(reasons.values())
     assert split.ledger.rows_in == len(case.rows) == split.ledger.rows_used + len(reasons)
-    listed: dict[str, Any] = {}
+    listed: dict[int, str] = {}
     for task, made in split.by_task().items():
         path = case.built / "rejected" / f"train-{task:05d}.jsonl"
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
