@@ -164,7 +164,7 @@ class TestSource:
             found.append(config.dataset)
             raise SourceError("not here", remedy="none")
 
-        monkeypatch.setattr(opening, "find", spy)
+        monkeypatch.setattr(opening, "open_source", spy)
         return found
 
     @pytest.fixture
