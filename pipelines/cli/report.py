@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import rich.progress
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
 from pipelines.prepare.audit.decode import DecodedRow
@@ -19,7 +20,7 @@ from pipelines.prepare.launch.estimate import Estimate
 from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.launch.layout_comparison import least
 from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.process import progress
+from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.terminal.tables import console, table
 from tfrecord_io.manifest import Ledger, Manifest
 from tfrecord_io.shown import without_secrets
@@ -53,30 +54,31 @@ def _some(number: int, noun: str) -> str:
 
 
 @contextlib.contextmanager
-def watch(tasks: list[ShardTask]) -> Iterator[None]:
-    """Show the progress of `tasks` during the context: a bar on a terminal, or a line every ten seconds."""
+def watch(tasks: list[ShardTask], progress: Progress) -> Iterator[None]:
+    """Show what `progress` counts of `tasks` during the context: a bar on a terminal, or a line every ten seconds."""
     out = console()
     total = sum(task.num_rows for task in tasks)
     if not tasks:
         yield
         return
     out.print(f"making {_some(len(tasks), 'shard')} from {_some(total, 'row')}")
-    with _bar(out, total) if out.is_terminal else _lines(out, total):
+    with _bar(out, progress, total) if out.is_terminal else _lines(out, progress, total):
         yield
 
 
 @contextlib.contextmanager
-def _bar(out: Console, total: int) -> Iterator[None]:
+def _bar(out: Console, progress: Progress, total: int) -> Iterator[None]:
     columns = (
         BarColumn(),
         TextColumn("{task.percentage:3.0f} %  {task.description}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=out, transient=True) as bar:
+    with rich.progress.Progress(*columns, console=out, transient=True) as bar:
         shown = bar.add_task("", total=total)
         with _polling(
             lambda text, rows: bar.update(shown, completed=rows, description=text),
+            progress,
             out=bar.console,
             seconds=_POLL_SECONDS,
         ):
@@ -84,13 +86,16 @@ def _bar(out: Console, total: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _lines(out: Console, total: int) -> Iterator[None]:
-    with _polling(lambda text, rows: out.print(f"{rows / total:4.0%}  {text}"), out=out, seconds=_LINE_SECONDS):
+def _lines(out: Console, progress: Progress, total: int) -> Iterator[None]:
+    def show(text: str, rows: int) -> None:
+        out.print(f"{rows / total:4.0%}  {text}")
+
+    with _polling(show, progress, out=out, seconds=_LINE_SECONDS):
         yield
 
 
 @contextlib.contextmanager
-def _polling(show: Callable[[str, int], None], *, out: Console, seconds: float) -> Iterator[None]:
+def _polling(show: Callable[[str, int], None], progress: Progress, *, out: Console, seconds: float) -> Iterator[None]:
     """Show the counters every so many seconds, and posted notes at once."""
     began = time.perf_counter()
     done = threading.Event()
@@ -105,7 +110,7 @@ def _polling(show: Callable[[str, int], None], *, out: Console, seconds: float) 
             print_notes()
             if time.perf_counter() >= due:
                 due += seconds
-                show(*_speed(time.perf_counter() - began))
+                show(*_speed(progress.read(), time.perf_counter() - began))
 
     thread = threading.Thread(target=poll, name="progress", daemon=True)
     thread.start()
@@ -117,9 +122,8 @@ def _polling(show: Callable[[str, int], None], *, out: Console, seconds: float) 
         print_notes()
 
 
-def _speed(seconds: float) -> tuple[str, int]:
+def _speed(counts: Counts, seconds: float) -> tuple[str, int]:
     """Return the speed after so many seconds as text, and the number of rows so far."""
-    counts = progress.read()
     passed = max(seconds, 1e-9)
     text = (
         f"{counts.rows / passed:,.0f} rows/s  {counts.tokens / passed:,.0f} tokens/s  "

@@ -13,6 +13,7 @@ import sys
 import apache_beam as beam
 
 from pipelines.prepare.beam import pipeline, transforms
+from pipelines.prepare.beam.run import Run
 from pipelines.prepare.launch.resolving import Resolved
 from pipelines.prepare.plan.planning import ShardTask
 from scripts.rehearsing import small_job
@@ -38,7 +39,7 @@ def graph_bytes(resolved: Resolved, *, num_tasks: int, num_files: int) -> int:
     )
     tasks = [ShardTask(split=split, index=index, count=num_tasks, num_rows=1) for index in range(num_tasks)]
     graph = beam.Pipeline(runner="FnApiRunner")
-    pipeline._add_shards(graph, resolved.job, tasks, arguments, threads=None, started_file="sign")
+    pipeline._add_shards(graph, resolved.job, tasks, arguments, run=Run(), threads=None, started_file="sign")
     return len(graph.to_runner_api().SerializeToString())
 
 

@@ -27,7 +27,7 @@ from pipelines.prepare.launch.estimate import Estimate
 from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.launch.layout_comparison import Cost
 from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.process import progress
+from pipelines.prepare.process.progress import Progress
 from pipelines.terminal import tables
 from tests import building
 from tests.building import REVIEWS, reviews
@@ -39,7 +39,6 @@ TASKS = [ShardTask(split="train", index=index, count=2, num_rows=50) for index i
 def every_few_milliseconds(monkeypatch: pytest.MonkeyPatch) -> None:
     """How often a line is written where there is no terminal."""
     monkeypatch.setattr(report, "_LINE_SECONDS", 0.01)
-    progress.reset()
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,8 @@ def test_at_80_columns_no_table_cuts_or_breaks_what_one_needs(monkeypatch: pytes
 
 
 def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    with report.watch(TASKS):
+    progress = Progress()
+    with report.watch(TASKS, progress):
         progress.add(rows=25, tokens=1000, num_bytes=2_000, shards=1)
         time.sleep(0.1)
     text = capsys.readouterr().err
@@ -132,13 +132,13 @@ def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixtur
 
 
 def test_without_tasks_nothing_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    with report.watch([]):
+    with report.watch([], Progress()):
         time.sleep(0.05)
     assert capsys.readouterr().err == ""
 
 
 def test_watching_ends_when_the_work_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ArithmeticError), report.watch(TASKS[:1]):
+    with pytest.raises(ArithmeticError), report.watch(TASKS[:1], Progress()):
         raise ArithmeticError
     assert capsys.readouterr().err.startswith("making 1 shard from 50 rows\n")
     time.sleep(0.05)
@@ -168,7 +168,7 @@ def test_the_summary_counts_what_was_made(tmp_path: Path) -> None:
 def test_counters_add_up_over_threads() -> None:
     import threading
 
-    progress.reset()
+    progress = Progress()
 
     def count() -> None:
         for _ in range(500):
@@ -313,7 +313,8 @@ def test_estimates_are_shown_whatever_their_names_are(split: str, step: str) -> 
 @given(NASTY)
 def test_what_is_said_by_the_way_is_shown_whatever_it_is(note: str) -> None:
     def watch() -> None:
-        with report.watch(TASKS):
+        progress = Progress()
+        with report.watch(TASKS, progress):
             progress.post_note(note)
 
     assert_shown(note, printed(watch))
@@ -339,7 +340,8 @@ def test_a_long_list_of_messages_is_shortened_and_null_is_null() -> None:
 
 def test_a_secret_in_what_is_said_by_the_way_is_not_shown() -> None:
     def watch() -> None:
-        with report.watch(TASKS):
+        progress = Progress()
+        with report.watch(TASKS, progress):
             progress.post_note("putting rows to ftp://me:hush@host/out")
 
     assert "to ftp://...@host/out" in printed(watch)

@@ -22,8 +22,7 @@ from apache_beam.options.pipeline_options import DebugOptions, GoogleCloudOption
 
 from pipelines.prepare import storage
 from pipelines.prepare.beam import packaging
-from pipelines.prepare.process import progress
-from pipelines.prepare.process.progress import Counts
+from pipelines.prepare.process.progress import Counts, Progress
 from tfrecord_io.errors import ConfigError, PrepError
 
 __all__ = ["NAMESPACE", "RUNNER", "Monitor", "check", "is_chosen", "prepare"]
@@ -108,10 +107,13 @@ def _job_name(name: str, *, work: str) -> str:
 
 
 class Monitor:
-    """A job from its submission on. `completes` says whether it makes the dataset, or only what that is made from."""
+    """A job from its submission on. `completes` says whether it makes the dataset, or only what that is made from;
+    `progress` counts what it does.
+    """
 
-    def __init__(self, options: PipelineOptions, *, completes: bool) -> None:
+    def __init__(self, options: PipelineOptions, *, completes: bool, progress: Progress) -> None:
         self._completes = completes
+        self._progress = progress
         cloud = options.view_as(GoogleCloudOptions)
         self._project, self._region = cloud.project, cloud.region
         self._job_id: str | None = None
@@ -121,7 +123,7 @@ class Monitor:
     def started(self, result: Any) -> Any:
         """Takes Beam's result, says where the job is shown, and counts along from now on. Returns the result."""
         self._job_id = result.job_id()
-        progress.post_note(
+        self._progress.post_note(
             f"Dataflow job {self._job_id}: https://console.cloud.google.com/dataflow/jobs/{self._region}/"
             f"{self._job_id}?project={self._project}"
         )
@@ -158,7 +160,7 @@ class Monitor:
             _log.debug("no metrics of %s: %s", self._job_id, error)
             return
         before, self._seen = self._seen, now
-        progress.add(
+        self._progress.add(
             rows=now.rows - before.rows,
             tokens=now.tokens - before.tokens,
             num_bytes=now.num_bytes - before.num_bytes,

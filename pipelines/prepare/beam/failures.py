@@ -1,7 +1,7 @@
 """How a worker's error comes back to the launcher.
 
     where the worker runs                what comes back
-    a thread of the launcher's process   the error itself, remembered here
+    a thread of the launcher's process   the error itself, remembered by its run
     another process, here or elsewhere   the runner's text, with the error in it as one line of JSON
     nowhere any more                     what Beam says of a connection that broke
 
@@ -13,13 +13,16 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from tfrecord_io import errors
 from tfrecord_io.errors import PrepError
 from tfrecord_io.shown import cause_without_secrets
 
 __all__ = ["AGAIN", "Failures", "Reported", "from_text", "reported_in"]
+
+Result = TypeVar("Result")
 
 AGAIN = "run the same command again; finished shards are kept"
 
@@ -111,40 +114,47 @@ def reported_in(text: str) -> PrepError | None:
 
 
 class Failures:
-    """Remembers the errors of workers that are threads of the launcher's process. When one has failed, the others stop
-    at their next shard.
+    """The errors of one run's workers, where these are threads of the launcher's process. When one has failed, the
+    others stop at their next shard.
 
     In other processes nobody watches and nothing is remembered: there, a shard that failed may be tried again.
     """
 
     def __init__(self) -> None:
-        self.seen: list[PrepError] = []
+        self._seen: list[Exception] = []
         self._is_watched = False
 
     @contextlib.contextmanager
-    def watched(self) -> Iterator[list[PrepError]]:
-        """For the launcher: the errors of its threads, in the order in which they came."""
-        self.seen, self._is_watched = [], True
-        try:
-            yield self.seen
-        except KeyboardInterrupt:
-            self.seen.append(PrepError("interrupted"))  # threads are still at work, and stop at their next shard
-            raise
-        except Exception:
-            self._is_watched = False
-            raise
-        self._is_watched = False
-
-    @contextlib.contextmanager
-    def remembered(self) -> Iterator[None]:
-        """For the workers, around their work. Raises: Reported in another process, in place of a PrepError."""
-        if self._is_watched and self.seen:
-            raise self.seen[0]
+    def watched(self) -> Iterator[None]:
+        """For the launcher, around the job. Raises: the first error that a worker here had, in place of any other."""
+        self._is_watched = True
         try:
             yield
-        except PrepError as error:
-            if not self._is_watched:
+        except KeyboardInterrupt:
+            self._seen.append(PrepError("interrupted"))  # threads are still at work, and stop at their next shard
+            raise
+        except Exception as error:
+            if self._seen:
+                raise self._seen[0] from error
+            raise
+        if self._seen:
+            raise self._seen[0]
+
+    def attempt(self, work: Callable[[], Result]) -> Result | None:
+        """For the workers: what `work` gives. Where the launcher watches, None instead of an error, which it raises
+        itself, and of all work after that: what Beam hears of, it prints with a traceback.
+
+        Raises: Reported in another process, in place of a PrepError.
+        """
+        if self._seen:
+            return None
+        try:
+            return work()
+        except Exception as error:
+            if self._is_watched:
+                self._seen.append(error)
+                return None
+            if isinstance(error, PrepError):
                 # The runner's text has the traceback in it, with all causes.
                 raise Reported.of(error) from cause_without_secrets(error)
-            self.seen.append(error)
             raise

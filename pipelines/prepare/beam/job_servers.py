@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,12 +28,18 @@ __all__ = ["running"]
 def running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
     """Starts the job server that the pipeline's runner would start, if any. For the main thread.
 
-    Raises: PrepError if it does not start.
+    Raises: PrepError if it does not start, or this is another thread.
     """
     runner = pipeline.runner
     if not isinstance(runner, PortableRunner) or options.view_as(PortableOptions).job_endpoint:
         yield
         return
+    if threading.current_thread() is not threading.main_thread():
+        raise PrepError(
+            f"--runner={options.view_as(StandardOptions).runner} without --job_endpoint, in a thread: Beam starts job "
+            "servers in the main thread only",
+            remedy="start one, and name it by --job_endpoint",
+        )
     server = _start(runner, options)
     runner.default_job_server = lambda _: server
     try:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import os
 import shutil
+import threading
 from collections.abc import Sequence
 
 import apache_beam as beam
@@ -15,6 +14,7 @@ from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.job_server import ExternalJobServer
 
 from pipelines.prepare.beam import dataflow
+from pipelines.prepare.process import stderr
 from tfrecord_io.errors import ConfigError, PrepError
 
 __all__ = ["PORTABLE", "check", "is_embedded", "open_pipeline", "parse", "runner_name", "take_threads"]
@@ -86,9 +86,10 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
     if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
         defaults["--job_server_timeout"] = str(_JOB_SECONDS)
     added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
-    said = io.StringIO()
+    this = threading.current_thread()
     try:
-        with contextlib.redirect_stderr(said):  # argparse explains itself in a hundred lines, the last of which says it
+        # argparse explains itself in a hundred lines, the last of which says it.
+        with stderr.held_back(lambda thread: thread is this) as said:
             options = PipelineOptions([*beam_args, *added])
             unknown = _unknown(options, beam_args)
     except SystemExit as error:

@@ -23,19 +23,13 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from pipelines.prepare import storage
 from pipelines.prepare.beam import dataflow, failures, job_servers, packaging, waiting
 from pipelines.prepare.beam.options import PORTABLE, is_embedded, open_pipeline, parse, runner_name, take_threads
-from pipelines.prepare.beam.transforms import (
-    FAILURES,
-    Commit,
-    CommitArguments,
-    Ingest,
-    WriteShard,
-    WriteShards,
-    share_encoder,
-)
+from pipelines.prepare.beam.run import Run
+from pipelines.prepare.beam.transforms import Commit, CommitArguments, Ingest, WriteShard, WriteShards
 from pipelines.prepare.dataset import own_files, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest_tasks
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
 from tfrecord_io.errors import OutputError, PrepError
@@ -54,21 +48,22 @@ def run(
     encoder: BatchEncoder,
     workers: int | None,
     beam_args: Sequence[str],
+    progress: Progress,
 ) -> None:
-    """Make the shards of `tasks` and commit. `encoder` is the launcher's own, for workers that are its threads.
+    """Make the shards of `tasks` and commit. `encoder` is the launcher's own, for workers that are its threads;
+    `progress` counts what is done.
 
     Raises: the PrepError of a worker as it was; PrepError for whatever else ends a Beam job of other processes.
     """
     options = parse(beam_args, workers=workers)
-    threads = None
-    if is_embedded(options):
-        share_encoder(job, encoder)
-        threads = take_threads(options)
+    run = Run(encoder=encoder if is_embedded(options) else None, progress=progress)
+    threads = take_threads(options) if is_embedded(options) else None
 
     def add_steps(pipeline: beam.Pipeline, started_file: str | None) -> None:
-        _add_shards(pipeline, job, tasks, arguments, threads=threads, started_file=started_file)
+        _add_shards(pipeline, job, tasks, arguments, run=run, threads=threads, started_file=started_file)
 
-    _run(options, add_steps, work=_Work(root=job.root, folder=job.work_path(), name=job.name, completes=True))
+    work = _Work(root=job.root, folder=job.work_path(), name=job.name, completes=True)
+    _run(options, add_steps, work=work, run=run)
     if own_files.read_manifest(job.root) is None:
         raise OutputError(
             f"{job.root}: the job is done, but there is no manifest.json here",
@@ -84,12 +79,14 @@ def run_ingest(
     name: str,
     workers: int | None,
     beam_args: Sequence[str],
+    progress: Progress,
 ) -> None:
     """Ingest `tasks` into `folder` on the runner's workers, which read their tasks from lists there.
 
     Raises: as `run`.
     """
     lists = ingest_tasks.write_lists(tasks, folder=folder)
+    run = Run(progress=progress)
 
     def add_steps(pipeline: beam.Pipeline, started_file: str | None) -> None:
         _ = (
@@ -97,11 +94,12 @@ def run_ingest(
             | "Lists" >> beam.Create(lists, reshuffle=False)
             | "ReadTasks" >> beam.FlatMap(ingest_tasks.read_list)
             | "Reshuffle" >> beam.Reshuffle()
-            | "Ingest" >> beam.ParDo(Ingest(root=root, versions=packaging.versions(), started_file=started_file))
+            | "Ingest"
+            >> beam.ParDo(Ingest(root=root, run=run, versions=packaging.versions(), started_file=started_file))
         )
 
     work = _Work(root=root, folder=folder, name=f"{name}-ingest", completes=False)
-    _run(parse(beam_args, workers=workers), add_steps, work=work)
+    _run(parse(beam_args, workers=workers), add_steps, work=work, run=run)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -116,24 +114,27 @@ class _Work:
     completes: bool
 
 
-def _run(options: PipelineOptions, add_steps: Callable[[beam.Pipeline, str | None], None], *, work: _Work) -> None:
+def _run(
+    options: PipelineOptions, add_steps: Callable[[beam.Pipeline, str | None], None], *, work: _Work, run: Run
+) -> None:
     """Run a pipeline to its end. `add_steps` gets the path of the file by which a worker says that it has started, if
     it should.
     """
     # Other runners see to it themselves that workers start, and may take their time.
     started_file = storage.join(work.folder, _STARTED_FILE) if runner_name(options) == PORTABLE else None
-    on_dataflow = dataflow.is_chosen(options)
+    on_dataflow, embedded = dataflow.is_chosen(options), is_embedded(options)
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         if on_dataflow:
             dataflow.prepare(options, name=work.name, work=f"{work.root} {work.folder}", folder=folder)
         pipeline = open_pipeline(options)
         add_steps(pipeline, started_file)
-        monitor = dataflow.Monitor(options, completes=work.completes) if on_dataflow else None
+        monitor = dataflow.Monitor(options, completes=work.completes, progress=run.progress) if on_dataflow else None
         try:
             with (
-                waiting.held_back(),
+                contextlib.nullcontext() if embedded else waiting.held_back(),
                 job_servers.running(pipeline, options),
-                _as_prep_error(in_threads=is_embedded(options)),
+                run.failures.watched(),
+                _as_prep_error(in_threads=embedded),
             ):
                 waiting.until_done(
                     lambda: monitor.started(pipeline.run()) if monitor else pipeline.run(),
@@ -157,6 +158,7 @@ def _add_shards(
     tasks: Sequence[ShardTask],
     arguments: CommitArguments,
     *,
+    run: Run,
     threads: int | None,
     started_file: str | None,
 ) -> None:
@@ -164,25 +166,22 @@ def _add_shards(
     keys = [plan_files.key_of(task) for task in tasks]
     if threads:
         elements = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False)
-        receipts = elements | "WriteShards" >> beam.ParDo(WriteShards(job, threads=min(threads, len(keys))))
+        receipts = elements | "WriteShards" >> beam.ParDo(WriteShards(job, run=run, threads=min(threads, len(keys))))
     else:
-        write = WriteShard(job, versions=packaging.versions(), started_file=started_file)
+        write = WriteShard(job, run=run, versions=packaging.versions(), started_file=started_file)
         elements = pipeline | "Tasks" >> beam.Create(keys, reshuffle=False) | "Reshuffle" >> beam.Reshuffle()
         receipts = elements | "WriteShard" >> beam.ParDo(write)
-    _ = receipts | "Collect" >> beam.combiners.ToList() | "Commit" >> beam.ParDo(Commit(job, arguments))
+    _ = receipts | "Collect" >> beam.combiners.ToList() | "Commit" >> beam.ParDo(Commit(job, arguments, run=run))
 
 
 @contextlib.contextmanager
 def _as_prep_error(*, in_threads: bool) -> Iterator[None]:
     """Raise the error behind one that Beam raises. A bug in this process keeps its own traceback."""
-    with FAILURES.watched() as seen:
-        try:
-            yield
-        except PrepError:
+    try:
+        yield
+    except PrepError:
+        raise
+    except Exception as error:
+        if in_threads:
             raise
-        except Exception as error:
-            if seen:
-                raise seen[0] from error
-            if in_threads:
-                raise
-            raise failures.from_text(str(error)) from error
+        raise failures.from_text(str(error)) from error

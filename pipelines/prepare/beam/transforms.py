@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,7 +13,8 @@ import apache_beam as beam
 from apache_beam.metrics import Metrics
 
 from pipelines.prepare import storage
-from pipelines.prepare.beam import dataflow, failures, packaging
+from pipelines.prepare.beam import dataflow, packaging
+from pipelines.prepare.beam.run import Run
 from pipelines.prepare.dataset import commit, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
@@ -22,13 +24,9 @@ from pipelines.prepare.process.stopwatch import Stopwatch
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+from tfrecord_io.manifest import Manifest
 
-__all__ = ["FAILURES", "Commit", "CommitArguments", "Ingest", "WriteShard", "WriteShards", "share_encoder"]
-
-FAILURES = failures.Failures()
-
-_encoders_lock = threading.Lock()
-_encoders: dict[str, BatchEncoder] = {}
+__all__ = ["Commit", "CommitArguments", "Ingest", "WriteShard", "WriteShards"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,33 +43,45 @@ class WriteShard(beam.DoFn):
     of a process if it can serve several at once.
     """
 
-    def __init__(self, job: Job, *, versions: Mapping[str, str] | None = None, started_file: str | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        *,
+        run: Run | None = None,
+        versions: Mapping[str, str] | None = None,
+        started_file: str | None = None,
+    ) -> None:
         self._job = job
+        self._run = run or Run()
         self._versions = versions or {}
         self._started_file = started_file
         self._encoder: BatchEncoder | None = None
 
     def setup(self) -> None:
         """Load the tokenizer, once for each worker."""
-        with FAILURES.remembered():
-            _start_worker(self._versions, self._started_file, root=self._job.root)
-            self._encoder = _shared_encoder(self._job)
+        self._run.failures.attempt(self._set_up)
+
+    def _set_up(self) -> None:
+        _start_worker(self._versions, self._started_file, root=self._job.root)
+        self._encoder = self._run.open_encoder(self._job)
 
     def process(self, key: TaskKey) -> Iterator[Receipt]:
-        """Take the key of one task, yield one receipt."""
+        """Take the key of one task, yield one receipt, or none after an error that the launcher raises."""
+        if (made := self._run.failures.attempt(lambda: self._make(key))) is not None:
+            _count(*made)
+            yield made[0]
+
+    def _make(self, key: TaskKey) -> tuple[Receipt, Stopwatch]:
         assert self._encoder is not None, "Beam calls setup before process"
-        clock = Stopwatch()
-        with FAILURES.remembered():
-            receipt = shard_writer.write(plan_files.task_of(self._job, key), self._job, self._encoder, clock=clock)
-        _count(receipt, clock)
-        yield receipt
+        return _write(key, self._job, self._encoder, self._run)
 
 
 class WriteShards(beam.DoFn):
     """Makes the shards of many tasks, several at a time, on threads of the process that Beam runs it in."""
 
-    def __init__(self, job: Job, *, threads: int) -> None:
+    def __init__(self, job: Job, *, run: Run, threads: int) -> None:
         self._job = job
+        self._run = run
         self._threads = threads
 
     def process(self, keys: Sequence[TaskKey]) -> Iterator[Receipt]:
@@ -83,24 +93,28 @@ class WriteShards(beam.DoFn):
         own = threading.local()
 
         def make(key: TaskKey) -> tuple[Receipt, Stopwatch]:
-            clock = Stopwatch()
-            with FAILURES.remembered():
-                if not hasattr(own, "encoder"):  # not every tokenizer can serve several threads
-                    own.encoder = _shared_encoder(self._job)
-                return shard_writer.write(
-                    plan_files.task_of(self._job, key), self._job, own.encoder, clock=clock
-                ), clock
+            if not hasattr(own, "encoder"):  # not every tokenizer can serve several threads
+                own.encoder = self._run.open_encoder(self._job)
+            return _write(key, self._job, own.encoder, self._run)
 
         with concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="shard") as pool:
-            futures = [pool.submit(make, key) for key in keys]
+            futures = [pool.submit(self._run.failures.attempt, functools.partial(make, key)) for key in keys]
             try:
                 for done in concurrent.futures.as_completed(futures):
-                    receipt, clock = done.result()
-                    _count(receipt, clock)  # Beam's metrics belong to the thread that it calls
-                    yield receipt
+                    if (made := done.result()) is not None:
+                        _count(*made)  # Beam's metrics belong to the thread that it calls
+                        yield made[0]
             finally:
                 for future in futures:
                     future.cancel()
+
+
+def _write(key: TaskKey, job: Job, encoder: BatchEncoder, run: Run) -> tuple[Receipt, Stopwatch]:
+    """Make the shard of a task. Returns: its receipt, and the time that each stage took."""
+    clock = Stopwatch()
+    task = plan_files.task_of(job, key)
+    receipt = shard_writer.write(task, job, encoder, clock=clock, progress=run.progress, gathering=run.gathering)
+    return receipt, clock
 
 
 def _count(receipt: Receipt, clock: Stopwatch) -> None:
@@ -122,42 +136,45 @@ def _count(receipt: Receipt, clock: Stopwatch) -> None:
 class Ingest(beam.DoFn):
     """Makes the ingested copy of one file, or of a part of it."""
 
-    def __init__(self, *, root: str, versions: Mapping[str, str], started_file: str | None = None) -> None:
+    def __init__(self, *, root: str, run: Run, versions: Mapping[str, str], started_file: str | None = None) -> None:
         self._root = root
+        self._run = run
         self._versions = versions
         self._started_file = started_file
 
     def setup(self) -> None:
         """Compare versions, once for each worker."""
-        with FAILURES.remembered():
-            _start_worker(self._versions, self._started_file, root=self._root)
+        self._run.failures.attempt(lambda: _start_worker(self._versions, self._started_file, root=self._root))
 
     def process(self, task: IngestTask) -> Iterator[int]:
         """Take a task, yield the number of its rows."""
-        with FAILURES.remembered():
-            receipt = ingest.run(task, addresses={})
-        Metrics.counter(dataflow.NAMESPACE, "rows_ingested").inc(receipt.num_rows)
-        yield receipt.num_rows
+        receipt = self._run.failures.attempt(lambda: ingest.run(task, addresses={}))
+        if receipt is not None:
+            Metrics.counter(dataflow.NAMESPACE, "rows_ingested").inc(receipt.num_rows)
+            yield receipt.num_rows
 
 
 class Commit(beam.DoFn):
     """Commits once every shard is made, even if the launcher is gone by then."""
 
-    def __init__(self, job: Job, arguments: CommitArguments) -> None:
+    def __init__(self, job: Job, arguments: CommitArguments, *, run: Run | None = None) -> None:
         self._job = job
         self._arguments = arguments
+        self._run = run or Run()
 
     def process(self, receipts: list[Receipt]) -> Iterator[str]:
         """Take the receipts of this run (those of earlier runs are in the job's folder), yield the fingerprint."""
+        if self._run.failures.attempt(self._commit) is not None:
+            yield self._job.fingerprint
+
+    def _commit(self) -> Manifest:
         arguments = self._arguments
-        with FAILURES.remembered():
-            commit.commit(
-                self._job,
-                items=arguments.items,
-                identity=arguments.identity,
-                max_error_rate=arguments.max_error_rate,
-            )
-        yield self._job.fingerprint
+        return commit.commit(
+            self._job,
+            items=arguments.items,
+            identity=arguments.identity,
+            max_error_rate=arguments.max_error_rate,
+        )
 
 
 def _start_worker(versions: Mapping[str, str], started_file: str | None, *, root: str) -> None:
@@ -165,25 +182,3 @@ def _start_worker(versions: Mapping[str, str], started_file: str | None, *, root
     packaging.require_versions(versions)
     if started_file:
         storage.write_bytes(started_file, b"", inside=root)
-
-
-def _shared_encoder(job: Job) -> BatchEncoder:
-    """Return this process's encoder for a job, opening it on first use. Only the last job's is kept."""
-    with _encoders_lock:
-        if (found := _encoders.get(job.work_path())) is not None:
-            return found
-        opened = job.open_encoder()
-        _keep(job, opened)
-        return opened
-
-
-def share_encoder(job: Job, encoder: BatchEncoder) -> None:
-    """Let workers that are threads of the launcher use its encoder."""
-    with _encoders_lock:
-        _keep(job, encoder)
-
-
-def _keep(job: Job, encoder: BatchEncoder) -> None:
-    _encoders.clear()
-    if encoder.concurrent:
-        _encoders[job.work_path()] = encoder

@@ -10,7 +10,6 @@ the job service                      Beam: the connection breaks
 from __future__ import annotations
 
 import contextlib
-import io
 import logging
 import sys
 import threading
@@ -20,6 +19,7 @@ from concurrent import futures
 from typing import Any
 
 from pipelines.prepare.beam.failures import AGAIN
+from pipelines.prepare.process import stderr
 from pipelines.prepare.process.threads import POLL_SECONDS, in_background
 from tfrecord_io.errors import PrepError
 from tfrecord_io.shown import visible, without_secrets
@@ -29,6 +29,8 @@ __all__ = ["held_back", "until_done"]
 _LAST_MESSAGES_SECONDS = 2.0
 # Beam's name for the thread that reads a job's messages.
 _MESSAGES_THREAD = "wait_until_finish_read"
+# Beam's names for plain threads that read messages, or serve a worker in this process (environment type LOOPBACK).
+_BEAMS_THREADS = (_MESSAGES_THREAD, "run_worker_", "read_grpc_", "forward_grpc_", "read_state", "read_log_")
 _FIRST_SIGN_SECONDS = 600.0
 
 _log = logging.getLogger(__name__)
@@ -81,14 +83,14 @@ def _check_begun(has_begun: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Holds back what is printed to stderr, and drops it if a PrepError comes, which says it all in two lines. What was
-    printed before another error is for the log.
+    """Hold back what Beam's threads print to stderr. It is dropped if a PrepError comes, which says it all in two
+    lines; after another error it goes to the log.
 
-    Beam prints the traceback of a failed worker there, whatever its logger is set to.
+    Beam prints the traceback of a failed worker there, whatever the level of its logger, and its threads print one
+    when their connection breaks.
     """
-    said = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with stderr.held_back(_is_beams) as said:
             yield
     except PrepError:
         raise
@@ -96,3 +98,7 @@ def held_back() -> Iterator[None]:
         _log.info("printed while the job ran:\n%s", said.getvalue())
         raise
     sys.stderr.write(visible(without_secrets(said.getvalue()), lines=True))
+
+
+def _is_beams(thread: threading.Thread) -> bool:
+    return type(thread).__module__.startswith("apache_beam.") or thread.name.startswith(_BEAMS_THREADS)

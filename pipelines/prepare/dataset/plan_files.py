@@ -56,10 +56,10 @@ _PART_PIECES = 1 << 18
 # Threads, since writing waits for the disk or the remote service.
 _WRITERS = 8
 _PARTS_HELD = 4
+_JOBS_HELD = 16
 
 _HEADER = "plan.json"
 _START_OVER = "start over with --overwrite"
-_lock = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -235,7 +235,7 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
             f"{_header_path(job, split)}: the plan has {header.num_shards} shards, expected {num_shards}",
             remedy="run the same command again; finished shards are kept",
         )
-    with _lock:  # threads that need one part at the same time wait for the one that reads it
+    with _lock_of(job.work_path()):  # threads that need one part at the same time wait for the one that reads it
         part = _part(job, header, index // header.part_shards, read=_cached_part)
     pieces = part.shard(index)
     pieces = dataclasses.replace(pieces, files=tuple(_absolute(job.root, file) for file in pieces.files))
@@ -308,6 +308,12 @@ def _read_part(path: str, digest: str, first: int, rows: tuple[int, ...]) -> Par
 
 
 _cached_part = functools.lru_cache(maxsize=_PARTS_HELD)(_read_part)
+
+
+@functools.lru_cache(maxsize=_JOBS_HELD)
+def _lock_of(work_path: str) -> threading.Lock:
+    """Return the lock for reading a job's plan in this process, so that no job waits for another one's storage."""
+    return threading.Lock()
 
 
 def _row_ranges(value: Any) -> RowRanges:

@@ -25,6 +25,7 @@ from pipelines.prepare.launch import resolving
 from pipelines.prepare.launch.resolving import OpenedRequest, Resolved
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
+from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest, ingest_tasks, relay
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
 from pipelines.prepare.sources.rows import opening
@@ -34,8 +35,8 @@ from tfrecord_io.errors import ConfigError, OutputError
 __all__ = ["resolve", "resolve_for_estimate"]
 
 
-def resolve(request: OpenedRequest) -> Resolved:
-    """Resolve a request for a build, with the copy of its source where workers can read it.
+def resolve(request: OpenedRequest, *, progress: Progress | None = None) -> Resolved:
+    """Resolve a request for a build, with the copy of its source where workers can read it. `progress` takes notes.
 
     Raises: as `resolving.resolve`; SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
@@ -44,7 +45,8 @@ def resolve(request: OpenedRequest) -> Resolved:
     keep = _kept_at(config)
     location = _CopyLocation.of(request, home=keep or storage.join(root, WORK_FOLDER), inside=None if keep else root)
     request = _with_copies(request, location)
-    found = _finish(request, location, run=lambda tasks: _ingest(tasks, request, location))
+    progress = progress or Progress()
+    found = _finish(request, location, run=lambda tasks: _ingest(tasks, request, location, progress))
     to_delete = location.folder if keep is None else None
     return dataclasses.replace(found, job=dataclasses.replace(found.job, ingested=to_delete))
 
@@ -132,7 +134,7 @@ def _with_copies(request: OpenedRequest, location: _CopyLocation) -> OpenedReque
     return dataclasses.replace(request, found=dataclasses.replace(found, copies=copies))
 
 
-def _ingest(tasks: Sequence[IngestTask], request: OpenedRequest, location: _CopyLocation) -> None:
+def _ingest(tasks: Sequence[IngestTask], request: OpenedRequest, location: _CopyLocation, progress: Progress) -> None:
     if location.inside is not None:  # there may not be room for two copies
         reservation.remove_copies(location.inside, but=location.folder)
     if _works_here(request):
@@ -148,6 +150,7 @@ def _ingest(tasks: Sequence[IngestTask], request: OpenedRequest, location: _Copy
         name=request.config.output.name,
         workers=request.config.workers,
         beam_args=request.config.beam_args,
+        progress=progress,
     )
 
 

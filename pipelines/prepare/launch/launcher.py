@@ -23,7 +23,8 @@ from pipelines.prepare.plan import padding_warning, sample_rows
 from pipelines.prepare.plan.blocks import forecast
 from pipelines.prepare.plan.planning import ShardTask, SplitPlan, block_rows, plan_split
 from pipelines.prepare.plan.sampling import Sample, measure
-from pipelines.prepare.process import imports, progress
+from pipelines.prepare.process import imports
+from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.storage import locking
 from pipelines.terminal import stages
 from tfrecord_io import manifest
@@ -56,18 +57,19 @@ class BuildResult:
 
 _log = logging.getLogger(__name__)
 
-Watch = Callable[[list[ShardTask]], contextlib.AbstractContextManager[None]]
+Watch = Callable[[list[ShardTask], Progress], contextlib.AbstractContextManager[None]]
 
 
 def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
     """Make the dataset, or what is missing of it.
 
-    `watch` is a context that is entered with the tasks to do and left when they are done.
+    `watch` is a context that is entered with the tasks to do and the counters of this build, and left when they are
+    done.
 
     Raises: a PrepError for everything that a user can cause. Unless this returns, no manifest is written.
     """
     began = time.perf_counter()
-    progress.reset()
+    progress = Progress()
     if config.beam_args:
         # Importing Beam takes a second, which a finished dataset should not cost.
         from pipelines.prepare.beam import options
@@ -83,7 +85,7 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
         if items is not None and not config.overwrite and (found := finished.find(request, items)):
             reservation.sweep(root)
             return _kept(*found, seconds=time.perf_counter() - began)
-        resolved = ingesting.resolve(request)
+        resolved = ingesting.resolve(request, progress=progress)
         try:
             tasks = _plan_tasks(resolved, config)
         except FingerprintMismatchError:
@@ -91,8 +93,8 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
             reservation.remove_copies(root, but=None)
             raise
         missing = _missing(resolved, tasks)
-        with watch(missing) if watch else contextlib.nullcontext():
-            result = _make_shards(resolved, tasks, missing, config)
+        with watch(missing, progress) if watch else contextlib.nullcontext():
+            result = _make_shards(resolved, tasks, missing, config, progress=progress)
     files = {split: result.splits[split].by_task() for split in resolved.job.splits}
     made, every = (sum(len(files[task.split][task.index]) for task in some) for some in (missing, tasks))
     return BuildResult(
@@ -202,14 +204,19 @@ def _missing(resolved: Resolved, tasks: list[ShardTask]) -> list[ShardTask]:
 
 
 def _make_shards(
-    resolved: Resolved, tasks: list[ShardTask], missing: list[ShardTask], config: PrepareConfig
+    resolved: Resolved,
+    tasks: list[ShardTask],
+    missing: list[ShardTask],
+    config: PrepareConfig,
+    *,
+    progress: Progress,
 ) -> Manifest:
     """Make the missing shards and commit. If an engine turns out to give wrong tokens, make its shards again with the
     reference tokenizer.
     """
     before = engine_mismatch.read(resolved.job)
     try:
-        return _run_job(resolved, missing, config)
+        return _run_job(resolved, missing, config, progress=progress)
     except PrepError:
         found = engine_mismatch.read(resolved.job)
         again = _missing(resolved, tasks)
@@ -224,10 +231,10 @@ def _make_shards(
             found.split,
             len(again),
         )
-        return _run_job(resolved, again, config)
+        return _run_job(resolved, again, config, progress=progress)
 
 
-def _run_job(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig) -> Manifest:
+def _run_job(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig, *, progress: Progress) -> Manifest:
     arguments: dict[str, Any] = {
         "items": resolved.items,
         "identity": resolved.source.identity,
@@ -245,6 +252,7 @@ def _run_job(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig
         encoder=resolved.encoder,
         workers=config.workers,
         beam_args=config.beam_args,
+        progress=progress,
     )
     result = own_files.read_manifest(resolved.job.root)
     assert result is not None, "the last step of the Beam graph writes it"

@@ -1,7 +1,7 @@
 """Counters of a build's progress, and notes for whoever watches it.
 
-Workers that are threads of the launcher add to the counters of its process, which the launcher reads. Workers on other
-machines count in processes of their own; if a service reports their progress, the launcher adds it (see `dataflow`).
+Workers that are threads of the launcher add to the counters of their build, which the launcher reads. Workers in other
+processes count for nobody; if a service reports their progress, the launcher adds it (see `dataflow`).
 Notes are lines to print once, such as the page on which a service shows the job.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import threading
 
-__all__ = ["Counts", "add", "drain_notes", "post_note", "read", "reset"]
+__all__ = ["Counts", "Progress"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,46 +23,36 @@ class Counts:
     shards: int = 0
 
 
-_lock = threading.Lock()
-_counts = Counts()
-_notes: list[str] = []
+class Progress:
+    """The counters and notes of one build. Threads may share it."""
 
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = Counts()
+        self._notes: list[str] = []
 
-def add(*, rows: int = 0, tokens: int = 0, num_bytes: int = 0, shards: int = 0) -> None:
-    """Add to the process's counters."""
-    global _counts
-    with _lock:
-        _counts = Counts(
-            rows=_counts.rows + rows,
-            tokens=_counts.tokens + tokens,
-            num_bytes=_counts.num_bytes + num_bytes,
-            shards=_counts.shards + shards,
-        )
+    def add(self, *, rows: int = 0, tokens: int = 0, num_bytes: int = 0, shards: int = 0) -> None:
+        """Add to the counters."""
+        with self._lock:
+            self._counts = Counts(
+                rows=self._counts.rows + rows,
+                tokens=self._counts.tokens + tokens,
+                num_bytes=self._counts.num_bytes + num_bytes,
+                shards=self._counts.shards + shards,
+            )
 
+    def read(self) -> Counts:
+        """Return the counters."""
+        with self._lock:
+            return self._counts
 
-def read() -> Counts:
-    """Return the process's counters."""
-    with _lock:
-        return _counts
+    def post_note(self, note: str) -> None:
+        """Add a line for whoever watches the build."""
+        with self._lock:
+            self._notes.append(note)
 
-
-def reset() -> None:
-    """Set the counters to zero and drop all notes, before a job begins."""
-    global _counts
-    with _lock:
-        _counts = Counts()
-        _notes.clear()
-
-
-def post_note(note: str) -> None:
-    """Add a line for whoever watches the build."""
-    with _lock:
-        _notes.append(note)
-
-
-def drain_notes() -> list[str]:
-    """Return the notes posted since the last call."""
-    with _lock:
-        notes = list(_notes)
-        _notes.clear()
-        return notes
+    def drain_notes(self) -> list[str]:
+        """Return the notes posted since the last call."""
+        with self._lock:
+            notes, self._notes = self._notes, []
+            return notes

@@ -17,7 +17,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.layouts import Builder
 from pipelines.prepare.layouts.token_counts import count_tokens
-from pipelines.prepare.process import progress
+from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import ordered_map
 from tfrecord_io import records
 from tfrecord_io.errors import LedgerError, OutputError
@@ -54,17 +54,18 @@ def write(
     rejected: Mapping[str, int],
     generations: Mapping[str, int],
     expected: Shard | None = None,
+    progress: Progress | None = None,
 ) -> Shard:
     """Write all rows that a builder has gathered, and return the shard's manifest entry.
 
     The shard's ledger counts `rows_in` rows, `rejected` of them by reason. `generations` are those of the files that
-    may be replaced (see `storage.generations`).
+    may be replaced (see `storage.generations`). `progress` counts the bytes.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
         job; LedgerError if its rows do not add up. Then the file is left as it was.
     """
     path, index_path = paths(job, file.name)
-    stored = _Stored()
+    stored = _Stored(progress or Progress())
 
     def shard() -> Shard:
         ledger = Ledger(
@@ -84,7 +85,7 @@ def write(
 
 
 def delete(job: Job, name: str, *, generations: Mapping[str, int]) -> None:
-    """Delete a file that an earlier attempt may have left, and its index, but no version that came after `generations`."""
+    """Delete a file that an earlier attempt may have left, and its index, but no version newer than `generations`."""
     for path in paths(job, name)[: 2 if job.spec.index_stride else 1]:
         if generations.get(path) != 0:
             storage.delete(path, inside=job.root)
@@ -148,10 +149,11 @@ def _pieces(
 class _Stored:
     """Counts and digests the bytes of one shard file."""
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Progress) -> None:
         self.num_examples = 0
         self.num_tokens = 0
         self.index = record_index.IndexBuilder()
+        self._progress = progress
         self._num_bytes = 0
         self._digest = hashlib.sha256()
 
@@ -159,7 +161,7 @@ class _Stored:
         """Count the next bytes of the file, and return them."""
         self._digest.update(piece)
         self._num_bytes += len(piece)
-        progress.add(num_bytes=len(piece))
+        self._progress.add(num_bytes=len(piece))
         return piece
 
     def shard(self, file: ShardFile, ledger: Ledger) -> Shard:

@@ -8,11 +8,12 @@ Everything random is seeded by (seed, split, shard), so the bytes are the same w
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import itertools
 import os
-import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,8 @@ from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.dataset.rejected_rows import RejectedRows
 from pipelines.prepare.layouts import BatchEncoder, Builder, Encoded, LengthGroup, length_groups
 from pipelines.prepare.plan.planning import ShardTask, split_seed
-from pipelines.prepare.process import memory, progress
+from pipelines.prepare.process import memory
+from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.stopwatch import Stopwatch
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.shards import shard_files
@@ -44,9 +46,6 @@ __all__ = ["batches", "shuffle_rng", "unusable_row", "write"]
 # but not more, since the Rust tokenizer keeps about 100 bytes for each token. The fast engines keep next to nothing.
 _BATCH_BYTES = 1 << 19
 _FAST_BATCH_BYTES = 1 << 21
-# The threads of one task use all cores, and an engine in Python holds the GIL: gathering two shards at once would gain
-# nothing and hold the tokens of both. While one task lays out and writes, the next one gathers.
-_gathering = threading.Lock()
 
 
 def write(
@@ -56,11 +55,13 @@ def write(
     *,
     expected: tuple[Shard, ...] | None = None,
     clock: Stopwatch | None = None,
+    progress: Progress | None = None,
+    gathering: AbstractContextManager[object] | None = None,
 ) -> Receipt:
     """Make a task's shard, or one for each length of records, and its receipt.
 
     A shard that differs from `expected` is not written. `clock` takes the time of the stages read, tokenize, check and
-    write.
+    write, `progress` counts what is done, and `gathering` is held while rows are read and tokenized.
 
     Raises: OutputError if a shard cannot be written, would be empty, is not as expected or was written by another job
         meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row;
@@ -68,19 +69,20 @@ def write(
     """
     generations = storage.generations(_paths(task, job))
     reservation.require_own(job)
-    clock = clock or Stopwatch()
-    encoder = _trusted(encoder, job)
-    try:
-        gathered = _gather(task, job, encoder, clock=clock)
-    except TokensDiffer as error:
-        mismatch = EngineMismatch(engine=comparing.engine_of(encoder), split=task.split, row=error.row)
-        engine_mismatch.record(job, mismatch)
+    clock, progress = clock or Stopwatch(), progress or Progress()
+    with gathering or contextlib.nullcontext():
         encoder = _trusted(encoder, job)
-        gathered = _gather(task, job, encoder, clock=clock)
+        try:
+            gathered = _gather(task, job, encoder, clock=clock, progress=progress)
+        except TokensDiffer as error:
+            mismatch = EngineMismatch(engine=comparing.engine_of(encoder), split=task.split, row=error.row)
+            engine_mismatch.record(job, mismatch)
+            encoder = _trusted(encoder, job)
+            gathered = _gather(task, job, encoder, clock=clock, progress=progress)
     memory.release_freed()
     reservation.require_own(job)
     with clock.stage("write"):
-        shards = _write_shards(task, job, gathered, generations=generations, expected=expected)
+        shards = _write_shards(task, job, gathered, generations=generations, expected=expected, progress=progress)
     rejected_path, receipt_path = job.rejected_path(task), job.receipt_path(task)
     gathered.rejected.write(rejected_path, inside=job.root, replacing=generations.get(rejected_path))
     receipt = Receipt(
@@ -141,7 +143,7 @@ class _Gathered:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Batch:
-    """Usable rows and their numbers in the split; `source` is all that was read of them, if they may yet be rejected."""
+    """Usable rows and their numbers in the split; `source` is all that was read of them, if they may be rejected."""
 
     rows: Rows
     numbers: np.ndarray
@@ -153,7 +155,7 @@ def _trusted(encoder: BatchEncoder, job: Job) -> BatchEncoder:
     return encoder if encoder.reference is None or engine_mismatch.read(job) is None else encoder.reference
 
 
-def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, clock: Stopwatch) -> _Gathered:
+def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, clock: Stopwatch, progress: Progress) -> _Gathered:
     """Read, tokenize and collect the task's rows, rejecting those that cannot be used."""
     gathered = _Gathered(builder=encoder.builder(), rejected=RejectedRows(task.row_ranges))
 
@@ -162,9 +164,9 @@ def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, clock: Stopwatc
             return batch, unencodable.encode(encoder, batch.rows, split=task.split, numbers=batch.numbers)
 
     threads = len(os.sched_getaffinity(0)) if encoder.concurrent else 1
-    with _gathering, concurrent.futures.ThreadPoolExecutor(1) as beside:
+    with concurrent.futures.ThreadPoolExecutor(1) as beside:
         checks = CrossCheck(encoder, pool=beside)
-        usable = _usable_batches(task, job, encoder, gathered, clock=clock)
+        usable = _usable_batches(task, job, encoder, gathered, clock=clock, progress=progress)
         for batch, encoded in ordered_map(encode, usable, threads=threads):
             with clock.stage("check"):
                 checks.add_some(batch.rows, encoded, numbers=batch.numbers, seed=job.spec.seed)
@@ -179,7 +181,7 @@ def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, clock: Stopwatc
 
 
 def _usable_batches(
-    task: ShardTask, job: Job, encoder: BatchEncoder, gathered: _Gathered, *, clock: Stopwatch
+    task: ShardTask, job: Job, encoder: BatchEncoder, gathered: _Gathered, *, clock: Stopwatch, progress: Progress
 ) -> Iterator[_Batch]:
     """Yield the task's usable rows in batches, rejecting the others."""
     num_bytes = _BATCH_BYTES if encoder.reference is None else _FAST_BATCH_BYTES
@@ -224,6 +226,7 @@ def _write_shards(
     *,
     generations: Mapping[str, int],
     expected: tuple[Shard, ...] | None,
+    progress: Progress,
 ) -> tuple[Shard, ...]:
     """Write one file for each length of records, and delete what an earlier attempt left for lengths without rows.
 
@@ -253,6 +256,7 @@ def _write_shards(
                 rejected=gathered.rejected.by_reason if at == 0 else {},
                 generations=generations,
                 expected=None if expected is None else expected[at],
+                progress=progress,
             )
         )
     for length in set(job.spec.layout.buckets) - set(lengths):

@@ -15,6 +15,7 @@ import contextlib
 import errno
 import functools
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -47,6 +48,8 @@ _SILENCE_SECONDS = 60
 _CONNECT_SECONDS = 20
 
 _known_buckets: set[str] = set()
+# Two threads that change the process's warnings at a time leave them changed.
+_filtering = threading.Lock()
 
 
 def file_system() -> Any:
@@ -82,7 +85,7 @@ def find_credentials() -> Any | None:
     from google.auth.exceptions import DefaultCredentialsError
 
     try:
-        with warnings.catch_warnings():
+        with _filtering, warnings.catch_warnings():
             # That users' own credentials have no quota project of their own is no matter here.
             warnings.simplefilter("ignore")
             credentials, _ = google.auth.default(scopes=[_SCOPE])

@@ -13,6 +13,7 @@ import contextlib
 import copy
 import dataclasses
 import logging
+import threading
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import Any, Protocol, TypeVar
@@ -242,15 +243,18 @@ def pad_like(tokenizer: Any, rows: EncodedRows, *, length: int) -> dict[str, np.
 
 @contextlib.contextmanager
 def _quiet(tokenizer: Any) -> Iterator[None]:
-    """Holds back the warning that a tokenizer in Python logs for each pair that it cuts."""
-    cutter = getattr(tokenizer, "truncate_sequences", None)
+    """Holds back the warning that a tokenizer in Python logs, in this thread, for each pair that it cuts."""
+    cutter, thread = getattr(tokenizer, "truncate_sequences", None), threading.get_ident()
     log = logging.getLogger(cutter.__module__ if cutter else "transformers")
-    level = log.level
-    log.setLevel(logging.ERROR)
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        return record.thread != thread or record.levelno >= logging.ERROR
+
+    log.addFilter(is_shown)
     try:
         yield
     finally:
-        log.setLevel(level)
+        log.removeFilter(is_shown)
 
 
 def _battery(*, room: int, pair: bool) -> list[list[str]]:

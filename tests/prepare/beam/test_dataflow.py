@@ -24,11 +24,12 @@ from apache_beam.runners.dataflow import dataflow_runner
 
 from pipelines.prepare.beam import dataflow, packaging, pipeline, transforms, waiting
 from pipelines.prepare.beam.failures import AGAIN, Reported
-from pipelines.prepare.launch import ingesting, resolving
+from pipelines.prepare.beam.run import Run
+from pipelines.prepare.launch import ingesting, launcher, resolving
 from pipelines.prepare.launch.resolving import Resolved
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
-from pipelines.prepare.process import progress
+from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.prepare.storage import gcs
 from tests import building
 from tests.building import REVIEWS, Outcome, reviews
@@ -267,7 +268,9 @@ class TestOtherEnds:
     @pytest.mark.slow
     def test_the_services_counters_are_shown_here(self, store: Gcs, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(dataflow, "_POLL_SECONDS", 0.05)
-        seen: list[progress.Counts] = []
+        seen: list[Counts] = []
+        progress = Progress()
+        monkeypatch.setattr(launcher, "Progress", lambda: progress)
 
         def watch(request: Any) -> End:
             for rows in (100, 250):
@@ -279,8 +282,8 @@ class TestOtherEnds:
         with dataflow_service.running(watch) as service:
             launch(store, service)
         assert seen == [
-            progress.Counts(rows=100, tokens=900, num_bytes=7_000, shards=1),
-            progress.Counts(rows=250, tokens=2_250, num_bytes=17_500, shards=2),
+            Counts(rows=100, tokens=900, num_bytes=7_000, shards=1),
+            Counts(rows=250, tokens=2_250, num_bytes=17_500, shards=2),
         ]
 
     @pytest.mark.slow
@@ -354,7 +357,7 @@ def test_the_graph_of_ten_thousand_shards_is_small(resolved: Resolved) -> None:
     arguments = transforms.CommitArguments(items=resolved.items, identity=resolved.source.identity, max_error_rate=0.0)
     tasks = [ShardTask(split="train", index=index, count=10_000, num_rows=1) for index in range(10_000)]
     graph = beam.Pipeline(runner="DirectRunner")
-    pipeline._add_shards(graph, resolved.job, tasks, arguments, threads=None, started_file=None)
+    pipeline._add_shards(graph, resolved.job, tasks, arguments, run=Run(), threads=None, started_file=None)
     assert len(graph.to_runner_api().SerializeToString()) < 100_000
 
 

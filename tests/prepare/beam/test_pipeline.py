@@ -13,6 +13,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -306,7 +307,7 @@ def test_a_bug_in_a_worker_is_two_lines_and_keeps_its_traceback_for_verbose(
     monkeypatch.setattr(shard_writer, "write", bug)
     short, long = (build(tmp_path / "out", workers=2, verbose=verbose) for verbose in (None, True))
     assert short.status == long.status == 1
-    assert short.error[0] == "unexpected ArithmeticError: a bug [while running 'WriteShards']"
+    assert short.error[0] == "unexpected ArithmeticError: a bug"
     assert "in bug" in long.err
     assert long.err.splitlines()[-2:] == short.err.splitlines()[-2:]
 
@@ -320,18 +321,27 @@ def test_an_error_is_read_back_from_a_runners_text(kind: type[errors.PrepError])
     assert (found.cause, found.remedy) == (error.cause, error.remedy)
 
 
+def raising(error: Exception) -> Callable[[], None]:
+    """What raises an error when it is called."""
+
+    def work() -> None:
+        raise error
+
+    return work
+
+
 def test_a_worker_in_another_process_reports_its_error_as_text() -> None:
     error = OutputError("cause", remedy="remedy")
-    with pytest.raises(Reported, match="OutputError") as caught, Failures().remembered():
-        raise error
+    with pytest.raises(Reported, match="OutputError") as caught:
+        Failures().attempt(raising(error))
     assert caught.value.__cause__ is error
 
 
 def test_a_report_from_another_process_and_its_traceback_hold_no_secret() -> None:
     error = OutputError("ftp://me:hush@host: cannot be written", remedy="use https://host/x?sig=hush")
     error.__cause__ = OSError("no answer from https://host/x?X-Goog-Signature=hush")
-    with pytest.raises(Reported) as caught, Failures().remembered():
-        raise error
+    with pytest.raises(Reported) as caught:
+        Failures().attempt(raising(error))
     assert "hush" not in "".join(traceback.format_exception(caught.value))
     found = failures.from_text(str(caught.value))
     assert (found.cause, found.remedy) == ("ftp://...@host: cannot be written", "use https://host/x?...")
@@ -402,6 +412,11 @@ class TestJobService:
         assert outcome.status == 1
         assert outcome.error[0] == f"no job service answers at {endpoint} within 1 seconds"
         assert not (tmp_path / "out").exists()
+
+    def test_a_job_server_to_be_started_by_a_thread_is_an_error(self, tmp_path: Path) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            outcome = pool.submit(build, tmp_path / "out", "--runner=FlinkRunner", "--flink_master=[local]").result()
+        assert outcome.error[0].startswith("--runner=FlinkRunner without --job_endpoint, in a thread")
 
     @pytest.mark.parametrize(
         ("given", "seconds"), [([], 30 * 24 * 3600), (["--job_server_timeout=7"], 7), (["--job-server-timeout=7"], 7)]

@@ -1,0 +1,63 @@
+"""What the threads of one process share while they make one dataset, and no other build in that process.
+
+launcher      Run ──► DoFns, which Beam pickles: of the run goes only its id
+same process  the launcher's own run, by that id: its encoder, its counters, and whether somebody failed already
+elsewhere     a new run, which all DoFns with that id share; nobody reads its counters
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+import weakref
+from typing import Any
+
+from pipelines.prepare.beam.failures import Failures
+from pipelines.prepare.dataset.job import Job
+from pipelines.prepare.layouts import BatchEncoder
+from pipelines.prepare.process.progress import Progress
+
+__all__ = ["Run"]
+
+# By id. A run goes with the last DoFn that has it.
+_runs: weakref.WeakValueDictionary[str, Run] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
+
+
+class Run:
+    """The state of one Beam job in this process.
+
+    failures   the errors of its workers, if the launcher is here
+    progress   its counters
+    gathering  held while a task's rows are gathered
+    """
+
+    def __init__(
+        self, *, encoder: BatchEncoder | None = None, progress: Progress | None = None, key: str | None = None
+    ) -> None:
+        """`encoder` is the launcher's own, for workers that are its threads."""
+        self.failures = Failures()
+        self.progress = progress or Progress()
+        # The threads of one task take all cores, and an engine in Python holds the GIL: gathering two shards at once
+        # would gain nothing and hold two shards' tokens. While one task lays out and writes, the next one gathers.
+        self.gathering = threading.Lock()
+        self._encoder = encoder if encoder and encoder.concurrent else None
+        self._opening = threading.Lock()
+        self._key = key or uuid.uuid4().hex
+        _runs[self._key] = self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _found, (self._key,)
+
+    def open_encoder(self, job: Job) -> BatchEncoder:
+        """The job's encoder: one for all threads if it can serve several at once, else a new one."""
+        with self._opening:
+            encoder = self._encoder or job.open_encoder()
+            if encoder.concurrent:
+                self._encoder = encoder
+            return encoder
+
+
+def _found(key: str) -> Run:
+    with _lock:
+        return _runs.get(key) or Run(key=key)
