@@ -84,7 +84,7 @@ def write(
 
 
 def delete(job: Job, name: str, *, generations: Mapping[str, int]) -> None:
-    """Delete a file that an earlier attempt may have left, and its index, but no version that came after `generations`."""
+    """Delete a file that an earlier attempt may have left, and its index, but no version newer than `generations`."""
     for path in paths(job, name)[: 2 if job.spec.index_stride else 1]:
         if generations.get(path) != 0:
             storage.delete(path, inside=job.root)
