@@ -186,7 +186,7 @@ def test_a_portable_worker_that_never_begins_ends_the_job(tmp_path: Path, cluste
     program = (
         "from pipelines.cli import commands\n"
         "from pipelines.prepare.beam import waiting\n"
-        "waiting._FIRST_SIGN_SECONDS = 3.0\n"
+        "waiting._START_SECONDS = 3.0\n"
         "commands.main()\n"
     )
     python = [sys.executable, "-c", program]
