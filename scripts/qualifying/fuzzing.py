@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.options.config import Truncation
-from pipelines.prepare.tokenize.deterministic_tokenizers import require_sound
+from pipelines.prepare.tokenize.deterministic_tokenizers import require_deterministic
 from pipelines.prepare.tokenize.engines import Engine, is_reference, open_reference
 from pipelines.prepare.tokenize.engines.choice import decide
 from pipelines.prepare.tokenize.text_rows import TemplateRows, open_rows, pad_like
@@ -66,7 +66,7 @@ def try_number(seed: int, number: int, *, num_texts: int) -> Outcome:
     with _errors() as unusable:
         made = strange.make(seed, number)
         outcome.family = made.family
-        require_sound(made.tokenizer, f"number {number}")  # or else a build refuses it
+        require_deterministic(made.tokenizer, f"number {number}")  # or else a build refuses it
         reference = open_reference(made.tokenizer, dtype=INT32)
         texts = strange_texts.make(made, count=num_texts, seed=seed, number=number)
         reference.encode(pa.array(texts, pa.string()))

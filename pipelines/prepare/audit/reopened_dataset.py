@@ -90,7 +90,7 @@ class ReopenedDataset:
         return self.rows[self.job.splits[split].source_split].pieces(row_ranges)
 
     def locate(self, split: str, row: int) -> tuple[str | None, int]:
-        """Return the file with a row of a split and the row's number in it, from 0; for a hub dataset None and `row`."""
+        """Return the file with a row of a split and the row's number in it, from 0; (None, `row`) for a hub dataset."""
         if self.manifest.source["kind"] == "hub":
             return None, row
         file, file_row = self.rows[self.job.splits[split].source_split].locate(row)

@@ -1,11 +1,11 @@
-"""Google Cloud Dataflow: what a job there needs beyond Beam's own options, and what is seen of it from here.
+"""Google Cloud Dataflow: preparing and watching a Beam job there.
 
-    launcher    check        before any work: the options, and places that workers reach
+    launcher    check        before any work: the options, and paths that workers can reach
                 prepare      the package (see `packaging`), a name, one process for each machine
-                Monitor      where to look at the job, what is done so far, how to end it
-    workers     as anywhere: WriteShard, Commit
+                Monitor      links to the job, its progress, how to end it
+    workers     as with any runner: WriteShard, Commit
 
-The job does not need the launcher: an interrupt ends the watching and no more, and the job commits by itself.
+The Beam job does not need the launcher: an interrupt only ends the watching, and the job commits by itself.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from tfrecord_io.errors import ConfigError, PrepError
 __all__ = ["NAMESPACE", "RUNNER", "Monitor", "check", "is_chosen", "prepare"]
 
 RUNNER = "DataflowRunner"
-# Of the metrics that workers count.
+# The namespace of the metrics that workers count.
 NAMESPACE = "prep-tfrecords"
 
-# The service works out counters every few seconds, and allows some hundred requests a minute for a whole project.
+# The service updates counters every few seconds, and allows a few hundred requests a minute for a whole project.
 _POLL_SECONDS = 15.0
 _LONGEST_NAME = 63
 _EXPERIMENTS = (
-    # One process with many threads, as the embedded runner has: the work releases the GIL, and every process would
-    # load the tokenizer for itself, hold a shard of its own, and start as many threads as the machine has cores.
+    # One process with many threads, as with the embedded runner: the work releases the GIL, and each further process
+    # would load the tokenizer again, hold its own shard, and start as many threads as the machine has cores.
     "no_use_multiple_sdk_containers",
-    # Beam would upload what `pip freeze` says of the launcher: addresses of packages may have passwords in them.
+    # Beam would upload the launcher's `pip freeze`, where addresses of packages may contain passwords.
     "disable_logging_submission_environment",
 )
 
@@ -46,15 +46,15 @@ _log = logging.getLogger(__name__)
 
 
 def is_chosen(options: PipelineOptions) -> bool:
-    """Whether the job is to run there."""
+    """Whether the options choose Dataflow."""
     return bool(options.view_as(StandardOptions).runner == RUNNER)
 
 
 def check(options: PipelineOptions, *, root: str) -> None:
-    """Before there is any work to lose.
+    """Check the options before there is any work to lose.
 
-    Raises: ConfigError if something is missing, or is where no worker gets to; OutputError if the place for temporary
-        files cannot be listed.
+    Raises: ConfigError if an option is missing, or the output is out of the workers' reach; OutputError if the location
+        for temporary files cannot be listed.
     """
     if not _has_client():
         raise ConfigError(
@@ -84,8 +84,9 @@ def _has_client() -> bool:
 
 
 def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> None:
-    """Adds to `options` what the user has not said. The job is called by `name`, and told apart from others by the
-    `work` that it does. `folder` has to last until the job is submitted.
+    """Complete `options` with what the user has not given.
+
+    The Beam job's name shows `name`, and a digest of its `work`. `folder` must exist until the job is submitted.
 
     Raises: ConfigError if this package cannot be sent to workers.
     """
@@ -99,7 +100,7 @@ def prepare(options: PipelineOptions, *, name: str, work: str, folder: str) -> N
 
 
 def _job_name(name: str, *, work: str) -> str:
-    """The same for the same work: the service lets no two jobs of one name run at a time."""
+    """Return the same name for the same work, since the service never runs two jobs of one name at a time."""
     digest = hashlib.sha256(work.encode()).hexdigest()[:12]
     room = _LONGEST_NAME - len(f"{NAMESPACE}--{digest}")
     shown = re.sub("[^a-z0-9]+", "-", name.lower())[:room].strip("-")
@@ -107,8 +108,8 @@ def _job_name(name: str, *, work: str) -> str:
 
 
 class Monitor:
-    """A job from its submission on. `completes` says whether it makes the dataset, or only what that is made from;
-    `progress` counts what it does.
+    """Watches a Beam job from its submission on. `completes`: whether it completes the dataset, or only ingests;
+    `progress` receives its counters.
     """
 
     def __init__(self, options: PipelineOptions, *, completes: bool, progress: Progress) -> None:
@@ -121,7 +122,7 @@ class Monitor:
         self._seen = Counts()
 
     def started(self, result: Any) -> Any:
-        """Takes Beam's result, says where the job is shown, and counts along from now on. Returns the result."""
+        """Show the link to the job, and follow its counters from now on. Returns Beam's `result`."""
         self._job_id = result.job_id()
         self._progress.post_note(
             f"Dataflow job {self._job_id}: https://console.cloud.google.com/dataflow/jobs/{self._region}/"
@@ -131,11 +132,11 @@ class Monitor:
         return result
 
     def close(self) -> None:
-        """Ends the counting."""
+        """Stop following the counters."""
         self._ended.set()
 
     def interrupted(self) -> PrepError | None:
-        """What to say of an interrupt; None if there was no job yet."""
+        """Return the error to raise on an interrupt; None if there is no job yet."""
         if self._job_id is None:
             return None
         does, kept = (
@@ -156,7 +157,7 @@ class Monitor:
     def _update(self, result: Any) -> None:
         try:
             now = _counts(result.metrics())
-        except Exception as error:  # whatever it is, the job itself is not concerned
+        except Exception as error:  # it does not affect the job itself
             _log.debug("no metrics of %s: %s", self._job_id, error)
             return
         before, self._seen = self._seen, now
@@ -169,7 +170,7 @@ class Monitor:
 
 
 def _counts(metrics: Any) -> Counts:
-    """The job's counters, those of work under way too."""
+    """Return the job's counters, including those of work under way."""
     found: dict[str, int] = {}
     for counter in metrics.query(MetricsFilter().with_namespace(NAMESPACE))["counters"]:
         value = counter.attempted if counter.attempted is not None else counter.committed

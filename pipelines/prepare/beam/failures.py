@@ -1,11 +1,11 @@
-"""How a worker's error comes back to the launcher.
+"""How an error of a worker reaches the launcher.
 
     where the worker runs                what comes back
     a thread of the launcher's process   the error itself, remembered by its run
-    another process, here or elsewhere   the runner's text, with the error in it as one line of JSON
-    nowhere any more                     what Beam says of a connection that broke
+    another process, here or elsewhere   the runner's text, which contains the error as one line of JSON
+    a process that died                  Beam's message about a broken connection
 
-Whatever happens in another process ends as a PrepError. Its traceback was printed there, or is in the runner's log.
+Any error in another process becomes a PrepError. Its traceback was printed there, or is in the runner's log.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Result = TypeVar("Result")
 
 AGAIN = "run the same command again; finished shards are kept"
 
-_MARK = "prep-tfrecords error "
+_ERROR_PREFIX = "prep-tfrecords error "
 
-# What a runner says of things that no code of ours could report: a pattern, the cause, the remedy.
+# Messages of runners about failures that our code could not report: pattern, cause, remedy.
 _KNOWN = (
     (
         r"ModuleNotFoundError: No module named '([^']+)'",
@@ -37,7 +37,7 @@ _KNOWN = (
     ),
     (
         r"already (?:an )?active job named ([\w-]+)",
-        "a Dataflow job of the name {0} is at work: another launcher has started this very build",
+        "a Dataflow job named {0} is running: another launcher has started the same build",
         "wait for it, or end it with `gcloud dataflow jobs cancel`; then run the same command again",
     ),
     (
@@ -48,17 +48,17 @@ _KNOWN = (
     (
         r"Dataflow pipeline failed\. State: (\w+), Error:\s+None",
         "the Dataflow job ended in the state {0}, and no reason was given",
-        f"look at the job's page for one; when it is mended, {AGAIN}",
+        f"look at the job's page for one; when it is fixed, {AGAIN}",
     ),
     (
         r"StatusCode\.DEADLINE_EXCEEDED()",
         "the job was not done within --job_server_timeout",
-        "leave it out, or give a larger one; the job itself may be at work still",
+        "leave it out, or give a larger one; the job itself may still be running",
     ),
     (
         r"StatusCode\.\w+\s+details = \"([^\"\n]*)",
         "the connection to the job service or to a worker broke: {0}",
-        f"see in their logs why, start them again if they are gone, and {AGAIN}",
+        f"see their logs for the reason, start them again if they are gone, and {AGAIN}",
     ),
     (
         r"java\.net\.ConnectException: ([^\n]*)",
@@ -79,17 +79,17 @@ _KNOWN = (
 
 
 class Reported(Exception):
-    """A PrepError on its way through a runner that hands on nothing but text."""
+    """A PrepError on its way through a runner that passes on only text."""
 
     @classmethod
     def of(cls, error: PrepError) -> Reported:
-        """The error as a text that `from_text` finds in any other."""
+        """Encode an error as text that `from_text` finds within any other text."""
         facts = {"kind": type(error).__name__, "cause": error.cause, "remedy": error.remedy}
-        return cls(_MARK + json.dumps(facts))
+        return cls(_ERROR_PREFIX + json.dumps(facts))
 
 
 def from_text(text: str) -> PrepError:
-    """What is behind a runner's message about a failed job."""
+    """Return the error behind a runner's message about a failed Beam job."""
     if (reported := reported_in(text)) is not None:
         return reported
     for pattern, cause, remedy in _KNOWN:
@@ -97,14 +97,14 @@ def from_text(text: str) -> PrepError:
             return PrepError(cause.format(*found.groups()), remedy=remedy)
     last = next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "no reason was given")
     return PrepError(
-        f"the job failed: {last}", remedy=f"look into the runner's log, or add --verbose; when it is mended, {AGAIN}"
+        f"the job failed: {last}", remedy=f"look into the runner's log, or add --verbose; when it is fixed, {AGAIN}"
     )
 
 
 def reported_in(text: str) -> PrepError | None:
-    """The error that a worker raised and a runner's message holds, or None."""
-    _, mark, rest = text.partition(_MARK)
-    if not mark:
+    """Return the error of a worker that a runner's message contains, or None."""
+    _, prefix, rest = text.partition(_ERROR_PREFIX)
+    if not prefix:
         return None
     try:
         facts, _ = json.JSONDecoder().raw_decode(rest)
@@ -114,10 +114,10 @@ def reported_in(text: str) -> PrepError | None:
 
 
 class Failures:
-    """The errors of one run's workers, where these are threads of the launcher's process. When one has failed, the
-    others stop at their next shard.
+    """Remembers the errors of one run's workers that are threads of the launcher. After one fails, the others stop at
+    their next shard.
 
-    In other processes nobody watches and nothing is remembered: there, a shard that failed may be tried again.
+    In other processes nothing is remembered: there, a failed shard may be tried again.
     """
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class Failures:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """For the launcher, around the job. Raises: the first error that a worker here had, in place of any other."""
+        """Enter in the launcher, around the job. Raises: the first error of a worker here, in place of any other."""
         self._is_watched = True
         try:
             yield
@@ -141,8 +141,8 @@ class Failures:
             raise self._seen[0]
 
     def attempt(self, work: Callable[[], Result]) -> Result | None:
-        """For the workers: what `work` gives. Where the launcher watches, None instead of an error, which it raises
-        itself, and of all work after that: what Beam hears of, it prints with a traceback.
+        """Return the result of `work`. In the launcher's process an error is remembered and None returned, for this and
+        all later work, since Beam prints a traceback for every error that reaches it; the launcher raises it.
 
         Raises: Reported in another process, in place of a PrepError.
         """

@@ -1,10 +1,9 @@
-"""Job servers that Beam starts by itself, as for `--runner=FlinkRunner` without a --job_endpoint.
+"""Job servers that Beam starts itself, for example for `--runner=FlinkRunner` without a --job_endpoint.
 
-    launcher ──► job server (a process of Java or Go, which may hold all of the other system) ──► workers
+    launcher ──► job server (a Java or Go process, which may contain the whole other system) ──► workers
 
-Beam would start it inside of `Pipeline.run` and end it when Python exits. It sets a handler for interrupts then, which
-Python allows in the main thread only, but our pipelines run in another one. So it is started before, and ends with the
-job.
+Beam would start it in `Pipeline.run` and end it when Python exits. Starting it sets an interrupt handler, which Python
+allows only in the main thread, but our pipelines run in another one. So it is started before, and ends with the job.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ __all__ = ["running"]
 
 @contextlib.contextmanager
 def running(pipeline: beam.Pipeline, options: PipelineOptions) -> Iterator[None]:
-    """Starts the job server that the pipeline's runner would start, if any. For the main thread.
+    """Start the job server that the pipeline's runner would start, if any. Call it in the main thread.
 
     Raises: PrepError if it does not start, or this is another thread.
     """
@@ -52,7 +51,7 @@ def _start(runner: PortableRunner, options: PipelineOptions) -> Any:
     on_interrupt = signal.getsignal(signal.SIGINT)
     try:
         server = runner.default_job_server(options)
-        server.start()  # once: the runner's own call finds it at work
+        server.start()  # once: the runner's own call finds it running
     except Exception as error:
         name = options.view_as(StandardOptions).runner
         raise PrepError(
@@ -61,6 +60,6 @@ def _start(runner: PortableRunner, options: PipelineOptions) -> Any:
             "--job_endpoint",
         ) from error
     finally:
-        # Beam's would end the server before anybody else hears of the interrupt.
+        # Beam's handler would end the server before anything else sees the interrupt.
         signal.signal(signal.SIGINT, on_interrupt)
     return server

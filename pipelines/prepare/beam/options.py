@@ -1,4 +1,4 @@
-"""Beam's options, checked before there is any work to lose, and the runner that they choose."""
+"""Beam's options: checking them before there is any work to lose, and the runner that they choose."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["PORTABLE", "check", "is_embedded", "open_pipeline", "parse", "runner
 _EMBEDDED = (None, "DirectRunner", "FnApiRunner")
 PORTABLE = "PortableRunner"
 _CONNECT_SECONDS = 20
-# Beam ends the wait for a job after --job_server_timeout, which it means for single requests: 300 seconds if not given.
+# Beam stops waiting for a job after --job_server_timeout, which is meant for single requests; its default is 300 s.
 _JOB_SECONDS = 30 * 24 * 3600
 
 
 def check(beam_args: Sequence[str], *, root: str) -> None:
-    """Checks Beam's options, and that the job service they name answers.
+    """Check Beam's options, and that the job service they name answers.
 
-    Raises: ConfigError for options that Beam or its runner does not take, or for an output in `root` that it does not
-        reach; PrepError if no job service answers.
+    Raises: ConfigError for options that Beam or its runner does not take, or for an output in `root` that no worker
+        reaches; PrepError if no job service answers.
     """
     options = parse(beam_args)
     if dataflow.is_chosen(options):
@@ -39,7 +39,8 @@ def check(beam_args: Sequence[str], *, root: str) -> None:
     endpoint = options.view_as(PortableOptions).job_endpoint
     if runner_name(options) == PORTABLE and not endpoint:
         raise ConfigError(
-            "--runner=PortableRunner without --job_endpoint", remedy="say where its job service is, as HOST:PORT"
+            "--runner=PortableRunner without --job_endpoint",
+            remedy="give --job_endpoint=HOST:PORT, the address of its job service",
         )
     if endpoint and endpoint != "embed":
         _reach(endpoint)
@@ -65,7 +66,7 @@ def _cores() -> int:
 
 
 def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
-    """An empty pipeline. Raises: ConfigError for options that its runner does not take."""
+    """Return an empty pipeline. Raises: ConfigError for options that its runner does not take."""
     # Beam's own DirectRunner would look for a Go binary to download.
     runner = FnApiRunner() if is_embedded(options) else None
     try:
@@ -75,12 +76,12 @@ def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
 
 
 def runner_name(options: PipelineOptions) -> str | None:
-    """The value of --runner; None for the default."""
+    """Return the value of --runner; None for the default."""
     return options.view_as(StandardOptions).runner
 
 
 def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
-    """The options for Beam. Raises: ConfigError for one that Beam does not know, or a value that it does not take."""
+    """Parse the options for Beam. Raises: ConfigError for unknown options, or values that Beam does not take."""
     given = {arg.partition("=")[0] for arg in beam_args}
     defaults = {"--direct_num_workers": str(workers or _cores())}
     if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
@@ -88,14 +89,14 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
     added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
     this = threading.current_thread()
     try:
-        # argparse explains itself in a hundred lines, the last of which says it.
+        # argparse prints a hundred lines, of which only the last says what is wrong.
         with stderr.held_back(lambda thread: thread is this) as said:
             options = PipelineOptions([*beam_args, *added])
             unknown = _unknown(options, beam_args)
     except SystemExit as error:
         reason = said.getvalue().strip().rpartition("error: ")[2]
         raise ConfigError(f"Beam: {reason}", remedy="see the Beam options after the --") from error
-    # The runners of other systems have options that only their job servers know.
+    # Runners of other systems have options that only their job servers know.
     if unknown and runner_name(options) in (*_EMBEDDED, "DataflowRunner"):
         raise ConfigError(
             f"Beam does not know {' '.join(unknown)}",
@@ -107,19 +108,19 @@ def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOp
 
 
 def _require_no_port(options: PipelineOptions) -> None:
-    """Beam's other modes talk to their workers over ports of this machine, on all of its addresses, without asking who
-    connects; what comes in is unpickled.
+    """Refuse Beam's other modes: they open ports on all addresses of this machine, let anybody connect, and unpickle
+    what comes in.
     """
     mode = options.view_as(DirectOptions).direct_running_mode
     if mode != "in_memory":
         raise ConfigError(
             f"--direct_running_mode={mode} opens ports through which anybody could run code here, expected in_memory",
-            remedy="leave it out: every core is used without it, and --workers says how many threads there are",
+            remedy="leave it out: all cores are used without it, and --workers sets the number of threads",
         )
 
 
 def take_threads(options: PipelineOptions) -> int:
-    """How many threads make shards here. Beam itself is to have one worker, which runs them."""
+    """Return how many threads make shards here, and set Beam itself to one worker, which runs them."""
     direct = options.view_as(DirectOptions)
     threads = direct.direct_num_workers or _cores()  # 0 is Beam's word for every core
     direct.direct_num_workers = 1
@@ -127,7 +128,7 @@ def take_threads(options: PipelineOptions) -> int:
 
 
 def _unknown(options: PipelineOptions, beam_args: Sequence[str]) -> list[str]:
-    """Arguments that none of Beam's option classes takes. Beam itself discards them with a line in its log."""
+    """Return arguments that no option class of Beam takes; Beam itself would discard them with a line in its log."""
     parsers: list[argparse.ArgumentParser] = []
     options.get_all_options(add_extra_args_fn=parsers.append)
     return parsers[0].parse_known_args(list(beam_args))[1]

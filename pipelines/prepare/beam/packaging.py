@@ -1,17 +1,18 @@
-"""What workers on machines of their own install before they start: this package, and the libraries that decide bytes.
+"""What workers on other machines install before they start: this package, and the libraries that decide bytes.
 
     sent                                                                              by Beam's option
     this package, as an sdist                                                         --extra_package
     datasets, tokenizers, transformers and the engines of other projects, in the      --requirements_file
     launcher's versions
 
-The sdist is made of a copy of the package by setuptools: by the checkout's own setup.py, or, where the package was
-installed, by one that repeats the installed name, version and requirements.
+Setuptools makes the sdist from a copy of the package: with the checkout's setup.py, or, for an installed package, with
+one that repeats the installed name, version and requirements.
 
-Base dependencies only: workers have no use for TensorFlow. An extra package is installed even where one of the same
-version is there already, and Beam does nothing with it here; of a --setup_file it would make an sdist, printing what
-that prints. A user's own --setup_file, --extra_package or --sdk_container_image wins; then it is for them to see to it
-that workers have this package. Each worker compares its versions with the launcher's before it makes anything.
+Workers get base dependencies only, since they do not need TensorFlow. An --extra_package is used because it is
+installed even if the same version is present, and Beam does not process it here; for a --setup_file it would run
+setuptools and print its output. A user's own --setup_file, --extra_package or --sdk_container_image takes precedence;
+then the user must see to it that workers have this package. Each worker compares its versions with the launcher's
+before it starts.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ __all__ = ["require_versions", "ship", "versions"]
 
 _DISTRIBUTION = "prep-tfrecords"
 _PACKAGES = ("pipelines", "tfrecord_io")
-# Without MANIFEST.in, which would add tests and documents: workers need neither.
+# Without MANIFEST.in, which would add tests and documents that workers do not need.
 _CHECKOUT_FILES = ("setup.py", "pyproject.toml", "README.md", "LICENSE")
 _PINNED = ("datasets", "tokenizers", "transformers")
-# Engines of the extra `fast`: workers tokenize as fast as the launcher would, and by the same releases.
+# Engines of the extra `fast`, so that workers tokenize as fast as the launcher, with the same releases.
 _IF_INSTALLED = ("fastokens", "gigatoken")
-# What some tokenizers load when they are opened, and no base dependency.
+# Libraries that some tokenizers load when they are opened; not base dependencies.
 _IF_LOADED = ("sentencepiece", "tiktoken")
-# Besides what Python leaves behind: what trains models, which no worker does.
+# Files that Python leaves behind, and the trainer, which workers do not need.
 _NOT_FOR_WORKERS = ("__pycache__", "*.pyc", "train")
 
 
 def versions() -> dict[str, str]:
-    """What has to be the same on launcher and workers."""
+    """Return the versions that must be the same on launcher and workers."""
     return {
         _DISTRIBUTION: tfrecord_io.__version__,
         **{name: metadata.version(name) for name in ("tokenizers", "transformers")},
@@ -52,7 +53,7 @@ def versions() -> dict[str, str]:
 
 
 def require_versions(expected: Mapping[str, str]) -> None:
-    """On a worker. Raises: PrepError if it has other versions than the launcher."""
+    """Check a worker's versions. Raises: PrepError if they differ from the launcher's."""
     if wrong := [
         f"{name} {found}, expected {expected[name]}"
         for name, found in versions().items()
@@ -66,8 +67,8 @@ def require_versions(expected: Mapping[str, str]) -> None:
 
 
 def ship(options: PipelineOptions, folder: str) -> None:
-    """Puts into `options` what workers are to install, unless the user has said it. `folder` has to last until the
-    job is submitted.
+    """Add to `options` what workers install, unless the user has chosen that. `folder` must exist until the job is
+    submitted.
 
     Raises: ConfigError if this package cannot be sent.
     """
@@ -79,7 +80,7 @@ def ship(options: PipelineOptions, folder: str) -> None:
         requirements = Path(folder, "requirements.txt")
         requirements.write_text("".join(f"{pin}\n" for pin in _pins()))
         setup.requirements_file = str(requirements)
-        # Or else Beam would download them here, to upload them again.
+        # Otherwise Beam would download them here, and upload them again.
         setup.requirements_cache = "skip"
 
 
@@ -90,7 +91,7 @@ def _pins() -> Iterator[str]:
         *(name for name in _IF_LOADED if name in sys.modules),
     ):
         version = metadata.version(name)
-        if "+" not in version:  # made here, and nowhere to be had
+        if "+" not in version:  # a local build, which no registry has
             yield f"{name}=={version}"
 
 
@@ -110,7 +111,7 @@ def _is_checkout(folder: Path) -> bool:
 
 
 def _sdist(source: Path, folder: Path) -> Path:
-    """Makes the sdist in a copy, since setuptools leaves traces, and may not write to a checkout."""
+    """Make the sdist in a copy, since setuptools leaves files behind, and must not write to a checkout."""
     copy = folder / "copy"
     copy.mkdir()
     if _is_checkout(source):
@@ -127,14 +128,14 @@ def _sdist(source: Path, folder: Path) -> Path:
         said = made.stderr.strip().splitlines() or [f"it ended with status {made.returncode}"]
         raise ConfigError(
             f"{source}: `python setup.py sdist` cannot make the package that workers install: {said[-1]}",
-            remedy="pip install setuptools, or say what workers are to install with --extra_package after the --",
+            remedy="pip install setuptools, or give what workers should install with --extra_package after the --",
         )
     (sdist,) = (folder / "dist").iterdir()
     return sdist
 
 
 def _installed_setup() -> str:
-    """A setup.py with the name, version and base requirements of the installed package.
+    """Return a setup.py with the name, version and base requirements of the installed package.
 
     Raises: ConfigError if it is not installed.
     """
@@ -142,8 +143,8 @@ def _installed_setup() -> str:
         installed = metadata.distribution(_DISTRIBUTION)
     except metadata.PackageNotFoundError as error:
         raise ConfigError(
-            f"{_DISTRIBUTION} is not installed, nor is there a checkout with its setup.py: workers cannot be given it",
-            remedy="install it with pip, or say what workers are to install with --extra_package after the --",
+            f"{_DISTRIBUTION} is not installed and has no checkout with a setup.py, so it cannot be sent to workers",
+            remedy="install it with pip, or give what workers should install with --extra_package after the --",
         ) from error
     fields = {
         "name": _DISTRIBUTION,

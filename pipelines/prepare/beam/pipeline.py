@@ -138,7 +138,7 @@ def _run(
             ):
                 waiting.until_done(
                     lambda: monitor.started(pipeline.run()) if monitor else pipeline.run(),
-                    has_begun=(lambda: storage.exists(started_file)) if started_file else None,
+                    has_started=(lambda: storage.exists(started_file)) if started_file else None,
                 )
         except KeyboardInterrupt:
             if monitor and (error := monitor.interrupted()):

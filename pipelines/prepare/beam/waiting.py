@@ -1,9 +1,9 @@
-"""Waiting for a Beam job, and noticing the ends that Beam waits beyond.
+"""Waiting for the end of a Beam job, including ends that Beam does not notice.
 
 what ends                            who notices
 the job                              Beam
-the launcher, by an interrupt        the main thread, which only waits; Beam has a thread of its own
-a worker that never begins           a time limit: Beam's job service waits forever for it
+the launcher, by an interrupt        the main thread, which only waits; Beam runs on another thread
+a worker that never starts           a time limit: Beam's job service would wait forever
 the job service                      Beam: the connection breaks
 """
 
@@ -31,35 +31,36 @@ _LAST_MESSAGES_SECONDS = 2.0
 _MESSAGES_THREAD = "wait_until_finish_read"
 # Beam's names for plain threads that read messages, or serve a worker in this process (environment type LOOPBACK).
 _BEAMS_THREADS = (_MESSAGES_THREAD, "run_worker_", "read_grpc_", "forward_grpc_", "read_state", "read_log_")
-_FIRST_SIGN_SECONDS = 600.0
+_START_SECONDS = 600.0
 
 _log = logging.getLogger(__name__)
 
 
-def until_done(start: Callable[[], Any], *, has_begun: Callable[[], bool] | None = None) -> None:
-    """Starts a job (`start` gives Beam's result) and waits for its end. `has_begun` tells whether a worker has given
-    its first sign.
+def until_done(start: Callable[[], Any], *, has_started: Callable[[], bool] | None = None) -> None:
+    """Start a Beam job (`start` returns Beam's result) and wait for its end.
 
-    Raises: whatever the job raises; PrepError if it ends otherwise than done, or no worker ever begins.
+    `has_started` says whether a worker has started.
+
+    Raises: whatever the job raises; PrepError if it ends in another state than DONE, or no worker ever starts.
     """
-    # A thread that nobody has to wait for: Beam would turn an interrupt into an error of the step where it struck, or
-    # go on until every thread has made all of its shards.
+    # On a daemon thread: on the main thread, Beam would turn an interrupt into an error of the current step, or go on
+    # until every thread has made all of its shards.
     job = in_background(lambda: _check_state(start()))
     started = time.monotonic()
-    # The system may hand a signal to another thread, which wakes nobody: this one has to look for itself.
+    # The system may deliver a signal to another thread, which does not wake this one, so it polls.
     while not job.done():
         futures.wait([job], timeout=POLL_SECONDS)
-        if has_begun and time.monotonic() - started > _FIRST_SIGN_SECONDS:
-            _check_begun(has_begun)
-            has_begun = None
+        if has_started and time.monotonic() - started > _START_SECONDS:
+            _check_started(has_started)
+            has_started = None
     if job.exception() is not None:
         _let_messages_end()
     job.result()
 
 
 def _let_messages_end() -> None:
-    """Where a connection broke, the thread that reads the job's messages ends with a traceback: while it is still held
-    back.
+    """Wait for the thread that reads the job's messages: after a broken connection it ends with a traceback, which must
+    come while stderr is still held back.
     """
     for thread in threading.enumerate():
         if thread.name == _MESSAGES_THREAD:
@@ -67,27 +68,26 @@ def _let_messages_end() -> None:
 
 
 def _check_state(result: Any) -> None:
-    """Waits, and does not take a runner's silence for success."""
+    """Wait for the end. Raises: PrepError unless the runner reports success."""
     state = result.wait_until_finish() or result.state
     if state != "DONE":
         raise PrepError(f"the job ended in the state {state}, expected DONE", remedy=AGAIN)
 
 
-def _check_begun(has_begun: Callable[[], bool]) -> None:
-    if not has_begun():
+def _check_started(has_started: Callable[[], bool]) -> None:
+    if not has_started():
         raise PrepError(
-            f"no worker has begun {_FIRST_SIGN_SECONDS:.0f} seconds after the job was started",
-            remedy=f"look into the logs of the job service and its workers; when that is mended, {AGAIN}",
+            f"no worker has started {_START_SECONDS:.0f} seconds after the job was submitted",
+            remedy=f"look into the logs of the job service and its workers; when that is fixed, {AGAIN}",
         )
 
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Hold back what Beam's threads print to stderr. It is dropped if a PrepError comes, which says it all in two
-    lines; after another error it goes to the log.
+    """Hold back what Beam's threads print to stderr. After a PrepError it is dropped, after another error it is logged.
 
-    Beam prints the traceback of a failed worker there, whatever the level of its logger, and its threads print one
-    when their connection breaks.
+    Beam prints the traceback of a failed worker to stderr whatever its log level is, and its threads print one when
+    their connection breaks; a PrepError says the same in two lines.
     """
     try:
         with stderr.held_back(_is_beams) as said:

@@ -66,7 +66,7 @@ class Job:
         return storage.join(self.root, WORK_FOLDER, self.fingerprint, *parts)
 
     def shard_name(self, task: ShardTask, *, length: int | None = None) -> str:
-        """Return the file name of a task's shard; with several lengths, of its shard with records of `length` tokens."""
+        """Return the file name of a task's shard; with several lengths, of the one with records of `length` tokens."""
         return manifest.shard_name(
             name=self.name,
             split=task.split,

@@ -58,7 +58,7 @@ class Packing:
         )
 
     def parts(self, row: int) -> list[tuple[int, int, int]]:
-        """Return (document, start, stop) for each segment of a row, in order; [start, stop) are positions in the row."""
+        """Return (document, start, stop) for each segment of a row, in order; [start, stop) are its positions."""
         chosen = self.rows(row, row + 1)
         stops = np.cumsum(chosen.sizes)
         return list(zip(chosen.documents.tolist(), (stops - chosen.sizes).tolist(), stops.tolist(), strict=True))

@@ -143,7 +143,7 @@ class _Gathered:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Batch:
-    """Usable rows and their numbers in the split; `source` is all that was read of them, if they may be rejected."""
+    """Usable rows and their numbers in the split; `source` is all that was read of them, if some may be rejected."""
 
     rows: Rows
     numbers: np.ndarray

@@ -1,9 +1,9 @@
-"""From ragged tokens to arrays [N, L] with one fixed shape: what layouts are made of.
+"""From ragged tokens to arrays [N, L] of a fixed shape.
 
     pad      one row, one example                  [CLS] a b [SEP] . . .      mask 1 1 1 1 0 0 0
     concat   documents joined, then cut at L       a b c </s> d | e </s> f g </s> | h i </s> . .
 
-`.` is padding. In `concat` only the last block of a shard is padded, and `num_tokens` says how much of a block is not.
+`.` is padding. In `concat` only the last block of a shard is padded; `num_tokens` counts the other tokens of a block.
 """
 
 from __future__ import annotations
@@ -29,44 +29,47 @@ def pad(
     side: Side,
     order: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """Lays the runs with the indices `order` (all of them, without it) out as one row each, padded on `side`.
+    """Lay out the sequences with the indices `order` (default: all) as one row each, padded on `side`.
 
     Returns: input_ids int32 [N, length]; attention_mask int8 [N, length], 1 on tokens; token_type_ids uint8 [N, length]
     if `types` (uint8, one for each token of `rows`) is given.
-    Raises: SchemaError if a run is longer than `length`; truncating comes before.
+    Raises: SchemaError if a sequence is longer than `length`; truncate before.
     """
     ids = filled(rows, length=length, value=pad_id, side=side, dtype=np.int32, order=order)
     laid_out = {"input_ids": ids, "attention_mask": marked(rows, length=length, side=side, order=order)}
     if types is not None:
-        runs = RaggedTokens(types, rows.offsets)
-        laid_out["token_type_ids"] = filled(runs, length=length, value=pad_type, side=side, dtype=np.uint8, order=order)
+        ragged = RaggedTokens(types, rows.offsets)
+        laid_out["token_type_ids"] = filled(
+            ragged, length=length, value=pad_type, side=side, dtype=np.uint8, order=order
+        )
     return laid_out
 
 
 def filled(
-    runs: RaggedTokens, *, length: int, value: int, side: Side, dtype: DTypeLike, order: np.ndarray | None = None
+    ragged: RaggedTokens, *, length: int, value: int, side: Side, dtype: DTypeLike, order: np.ndarray | None = None
 ) -> np.ndarray:
-    """dtype [N, length]: the runs with the indices `order` (all of them, without it), filled up with `value` on `side`.
+    """Return the sequences with the indices `order` (default: all) as rows filled up with `value` on `side`.
 
-    Raises: SchemaError if a run is longer than `length`.
+    Returns: `dtype` [N, length]. Raises: SchemaError if a sequence is longer than `length`.
     """
-    chosen = _chosen(runs, order, length=length)
+    chosen = _chosen(ragged, order, length=length)
     out = np.empty((len(chosen), length), dtype)
-    _place(out, runs.ids, runs.offsets, chosen, side == "left", value)
+    _place(out, ragged.ids, ragged.offsets, chosen, side == "left", value)
     return out
 
 
-def marked(runs: RaggedTokens, *, length: int, side: Side, order: np.ndarray | None = None) -> np.ndarray:
-    """int8 [N, length]: 1 where `filled` puts a run, else 0. Raises: as `filled`."""
-    chosen = _chosen(runs, order, length=length)
+def marked(ragged: RaggedTokens, *, length: int, side: Side, order: np.ndarray | None = None) -> np.ndarray:
+    """Return int8 [N, length]: 1 where `filled` puts a sequence, else 0. Raises: as `filled`."""
+    chosen = _chosen(ragged, order, length=length)
     out = np.empty((len(chosen), length), np.int8)
-    _mark(out, runs.offsets, chosen, side == "left")
+    _mark(out, ragged.offsets, chosen, side == "left")
     return out
 
 
 def join(documents: RaggedTokens, *, separator: int, bos: int | None, order: np.ndarray | None = None) -> np.ndarray:
-    """The documents with the indices `order` (all of them, without it) as one int32 vector, each followed by
-    `separator` and, if `bos` is given, led by it.
+    """Join the documents with the indices `order` (default: all) to one int32 vector.
+
+    Each is followed by `separator` and, if `bos` is given, preceded by that.
     """
     chosen = np.arange(len(documents)) if order is None else order
     extra = 1 if bos is None else 2
@@ -77,9 +80,9 @@ def join(documents: RaggedTokens, *, separator: int, bos: int | None, order: np.
 
 
 def cut(tokens: np.ndarray, *, length: int, pad_id: int) -> dict[str, np.ndarray]:
-    """Blocks of `length` tokens, the last one padded on the right.
+    """Cut tokens into blocks of `length`, the last one padded on the right.
 
-    Returns: input_ids int32 [N, length]; num_tokens int32 [N], `length` in every block but perhaps the last.
+    Returns: input_ids int32 [N, length]; num_tokens int32 [N], `length` in all blocks except possibly the last.
     """
     count = -(-len(tokens) // length)
     ids = np.full(count * length, pad_id, np.int32)
@@ -90,19 +93,19 @@ def cut(tokens: np.ndarray, *, length: int, pad_id: int) -> dict[str, np.ndarray
     return {"input_ids": ids.reshape(count, length), "num_tokens": num_tokens}
 
 
-def _chosen(runs: RaggedTokens, order: np.ndarray | None, *, length: int) -> np.ndarray:
-    chosen = np.arange(len(runs)) if order is None else order
-    longest = int((runs.offsets[chosen + 1] - runs.offsets[chosen]).max(initial=0))
+def _chosen(ragged: RaggedTokens, order: np.ndarray | None, *, length: int) -> np.ndarray:
+    chosen = np.arange(len(ragged)) if order is None else order
+    longest = int((ragged.offsets[chosen + 1] - ragged.offsets[chosen]).max(initial=0))
     if longest > length:
         raise SchemaError(f"a row of {longest} tokens, expected at most {length}")
     return chosen
 
 
-# Indices are unsigned: whether a signed one counts from the end is tested for each element, which takes several times
-# as long as copying it (measured).
+# Indices are unsigned: for a signed one, each access tests whether it counts from the end, which takes several times as
+# long as copying the element (measured).
 @jit
 def _place(out, values, offsets, order, left, fill):  # type: ignore[no-untyped-def]
-    """Each run of `order` into a row, the rest of which becomes `fill`."""
+    """Copy each sequence of `order` into a row, and `fill` into the rest of it."""
     length = np.uint64(out.shape[1])
     for row in range(len(order)):
         start, size = np.uint64(offsets[order[row]]), np.uint64(offsets[order[row] + 1] - offsets[order[row]])
@@ -118,7 +121,7 @@ def _place(out, values, offsets, order, left, fill):  # type: ignore[no-untyped-
 
 @jit
 def _mark(out, offsets, order, left):  # type: ignore[no-untyped-def]
-    """1 where a run of `order` lies, else 0."""
+    """Write 1 where a sequence of `order` lies, else 0."""
     length = out.shape[1]
     for row in range(len(order)):
         size = offsets[order[row] + 1] - offsets[order[row]]

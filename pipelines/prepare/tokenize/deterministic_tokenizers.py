@@ -1,5 +1,7 @@
-"""Tokenizers of which no dataset is made: those that may answer the same text in two ways, so that none could be made
-again or checked, and those that would take all memory, or never end, before they give a token.
+"""Refusing tokenizers that no dataset can be made with.
+
+These are tokenizers that may give a text different tokens each time, so that no dataset could be made again or checked,
+and those that would exhaust memory or never return.
 """
 
 from __future__ import annotations
@@ -9,18 +11,21 @@ from typing import Any
 
 from tfrecord_io.errors import TokenizerError
 
-__all__ = ["require_sound"]
+__all__ = ["require_deterministic"]
 
 _MAX_ID = 1 << 24
-_NOT_ONE = "so that the same text gets other tokens each time, and no dataset of its tokens can be made again"
+_NOT_REPRODUCIBLE = "so the same text gets other tokens each time, and no dataset of its tokens can be made again"
 
 
-def require_sound(tokenizer: Any, name: str) -> None:
-    """Raises: TokenizerError if the tokenizer gives tokens by chance, or has ids that no model has rows for."""
+def require_deterministic(tokenizer: Any, name: str) -> None:
+    """Check a tokenizer.
+
+    Raises: TokenizerError if its tokens depend on chance, or its ids or added tokens are unusable.
+    """
     sampling = getattr(tokenizer, "sp_model_kwargs", None) or {}
     if sampling.get("enable_sampling"):
         raise TokenizerError(
-            f"tokenizer {name!r} samples among segmentations (enable_sampling), {_NOT_ONE}",
+            f"tokenizer {name!r} samples among segmentations (enable_sampling), {_NOT_REPRODUCIBLE}",
             remedy="set enable_sampling to false in the sp_model_kwargs of its tokenizer_config.json",
         )
     if not tokenizer.is_fast:
@@ -28,7 +33,7 @@ def require_sound(tokenizer: Any, name: str) -> None:
     backend = tokenizer.backend_tokenizer
     if dropout := getattr(backend.model, "dropout", None):
         raise TokenizerError(
-            f"tokenizer {name!r} leaves out merges by chance (BPE dropout {dropout:g}), {_NOT_ONE}",
+            f"tokenizer {name!r} leaves out merges by chance (BPE dropout {dropout:g}), {_NOT_REPRODUCIBLE}",
             remedy='set "dropout" of the model to null in its tokenizer.json',
         )
     vocabulary = backend.get_vocab(with_added_tokens=False)
@@ -38,7 +43,7 @@ def require_sound(tokenizer: Any, name: str) -> None:
 
 
 def _require_small_ids(ids: list[int], name: str) -> None:
-    """When a tokenizer.json is written, a list is made of all ids below the largest that no entry has."""
+    """Refuse huge ids: writing a tokenizer.json makes a list of all unused ids below the largest."""
     largest = max(ids, default=0)
     if largest > _MAX_ID:
         raise TokenizerError(
@@ -48,7 +53,7 @@ def _require_small_ids(ids: list[int], name: str) -> None:
 
 
 def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
-    """A tokenizer.json is written by ids: of two entries with one id, it has one or the other, by chance."""
+    """Refuse two entries with one id: a tokenizer.json is written by ids, and gets either entry by chance."""
     if len(set(vocabulary.values())) == len(vocabulary):
         return
     entry_of: dict[int, str] = {}
@@ -56,20 +61,20 @@ def _require_different_ids(vocabulary: dict[str, int], name: str) -> None:
         other = entry_of.setdefault(number, entry)
         if other != entry:
             raise TokenizerError(
-                f"tokenizer {name!r}: {other!r} and {entry!r} of its vocabulary have the same id, {number}; of two "
-                "such entries, a saved tokenizer keeps one, by chance",
+                f"tokenizer {name!r}: {other!r} and {entry!r} of its vocabulary have the same id, {number}; a saved "
+                "tokenizer keeps only one of them, by chance",
                 remedy="give each entry of the vocabulary an id of its own in its tokenizer.json",
             )
 
 
 def _require_different_texts(backend: Any, name: str) -> None:
-    """Of two added tokens that are looked for as the same text, either is found, by chance."""
+    """Refuse two added tokens that are searched for as the same text: either is found by chance."""
     token_of: dict[str, str] = {}
     for text, content in _normalized(backend):
         if not text:
             raise TokenizerError(
                 f"tokenizer {name!r}: nothing is left of its added token {content!r} once it is normalized, and "
-                "`tokenizers` looks for nothing without end",
+                "`tokenizers` would search for the empty text forever",
                 remedy='take it out of "added_tokens" in its tokenizer.json, or make it "normalized": false',
             )
         other = token_of.setdefault(text, content)
@@ -83,7 +88,7 @@ def _require_different_texts(backend: Any, name: str) -> None:
 
 
 def _normalized(backend: Any) -> Iterator[tuple[str, str]]:
-    """What the added tokens that are looked for in normalized text are looked for as, and their contents."""
+    """Yield (normalized text, content) of the added tokens that are searched for in normalized text."""
     normalize = backend.normalizer.normalize_str if backend.normalizer is not None else str
     for token in backend.get_added_tokens_decoder().values():
         if token.normalized:

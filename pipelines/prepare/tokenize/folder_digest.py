@@ -1,4 +1,4 @@
-"""The digest of a small folder's content, such as a tokenizer's."""
+"""The digest of the content of a small folder, such as a tokenizer's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["bytes_digest"]
 
 
 def bytes_digest(files: Mapping[str, bytes]) -> str:
-    """SHA-256 over names and contents, in the names' order."""
+    """Return the SHA-256 over names and contents, sorted by name, as hex digits."""
     total = hashlib.sha256()
     for name in sorted(files):
         total.update(f"{name}\0{len(files[name])}\0".encode())

@@ -1,6 +1,6 @@
-"""When a tokenizer's compiled library fails on a text: an Exception without a kind of its own, or a panic.
+"""Recognizing failures of a tokenizer's compiled library on a text: a plain Exception, or a panic.
 
-A panic of Rust comes to Python as pyo3's PanicException, which is a BaseException: `except Exception` does not see it.
+A panic of Rust reaches Python as pyo3's PanicException, a BaseException that `except Exception` does not catch.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from tfrecord_io.shown import first_line
 
 __all__ = ["REMEDY", "TextsNotEncoded", "is_failure", "is_of_library", "not_encoded"]
 
-REMEDY = "leave such rows out with --filter, or mend the tokenizer; `transformers` itself fails on them too"
+REMEDY = "leave such rows out with --filter, or fix the tokenizer; `transformers` itself fails on them too"
 
 
 class TextsNotEncoded(TokenizerError):
-    """The tokenizer's own library fails on one of the texts."""
+    """The tokenizer's own library fails on a text."""
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether a tokenizer's library failed on a text: as an engine says it, or raised by the library itself."""
+    """Whether a tokenizer's library failed on a text: reported by an engine, or raised by the library itself."""
     return isinstance(error, TextsNotEncoded) or type(error) is Exception or _is_panic(error)
 
 
 def is_of_library(error: BaseException) -> bool:
-    """Whether an error may come from a compiled library: any Exception, or a panic; no interrupt, no lack of memory."""
+    """Whether an error may come from a compiled library: an Exception other than MemoryError, or a panic."""
     return _is_panic(error) or (isinstance(error, Exception) and not isinstance(error, MemoryError))
 
 
 def _is_panic(error: BaseException) -> bool:
-    # The class has no public name to import: each library that is built with pyo3 has one of its own.
+    # The class cannot be imported: each library that is built with pyo3 has its own.
     return type(error).__name__ == "PanicException"
 
 
 def not_encoded(error: BaseException, *, library: str, num_texts: int) -> TextsNotEncoded:
-    """The error to raise for one that the library gave for some of so many texts. Its caller knows their rows."""
+    """Return the error to raise for one that a library raised for some of `num_texts` texts. Callers add the rows."""
     texts = "a text" if num_texts == 1 else f"one of {num_texts:,} texts"
     return TextsNotEncoded(f"the tokenizer ({library}) fails on {texts}: {first_line(error)}", remedy=REMEDY)

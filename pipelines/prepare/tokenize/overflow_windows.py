@@ -1,12 +1,12 @@
-"""Long texts in windows: rows of at most L tokens of which neighbours share S, and where in the text each token is.
+"""Cutting long texts into windows: rows of at most L tokens, neighbours sharing S, with each token's characters.
 
     tokens of a text   a b c d e f g        L = 6 with [CLS] and [SEP], S = 2
     windows            [CLS] a b c d [SEP]    [CLS] c d e f [SEP]    [CLS] e f g [SEP]
 
 That is `tokenizer(text, truncation=True, max_length=L, stride=S, return_overflowing_tokens=True,
-return_offsets_mapping=True)`; of a pair, each window has the first text as a whole (`truncation="only_second"`). With
-`truncation_side` left the windows begin at the text's end. The windows are cut by the `tokenizers` library itself,
-which alone knows the characters of a token, and are compared with those of the tokenizer when it is opened.
+return_offsets_mapping=True)`; each window of a pair has the whole first text (`truncation="only_second"`). With
+`truncation_side` left the windows start from the text's end. The `tokenizers` library itself cuts the windows, since
+only it knows the characters of a token; they are compared with those of the tokenizer when it is opened.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ _SOME_ROOM = 9
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncodedWindows:
-    """N rows in W windows: a run of `ids` for each, and values of its T tokens beside them.
+    """N rows in W windows with T tokens.
 
-    `owners` int64 [W] are the windows' rows, ascending; a row that is `impossible` (bool [N]) has none. `types` (uint8)
-    are None where the tokenizer has no type ids. The tokens of the text that is cut (a pair's second) are those from
-    `first` to `first + count` (int64 [W]) of a window; `starts` and `ends` (int32) are their characters, 0 on all
-    others. `full_lengths` int64 [N] are the tokens of a row as one.
+    `ids`: one sequence for each window. `types`: uint8 [T], None if the tokenizer has no type ids.
+    `owners`: int64 [W], the windows' rows, ascending. `impossible`: bool [N], rows that cannot be cut and have no
+    window. `first`, `count`: int64 [W], the tokens of the text that is cut (a pair's second) are [first, first +
+    count). `starts`, `ends`: int32 [T], the characters of those tokens, 0 on all others. `full_lengths`: int64 [N], the
+    tokens of a row without windows.
     """
 
     ids: RaggedTokens
@@ -57,8 +58,10 @@ class WindowEncoder:
     concurrent = True
 
     def __init__(self, tokenizer: Any, *, length: int, stride: int, pair: bool, dtype: np.dtype) -> None:
-        """Raises: ConfigError if windows would not get on, or have no room for text; TokenizerError if the tokenizer
-        does not tell characters.
+        """Open an encoder for windows of `length` tokens that share `stride` tokens.
+
+        Raises: ConfigError if windows would not advance, or have no room for text; TokenizerError if the tokenizer does
+            not report characters.
         """
         self.version = metadata.version("tokenizers")
         self._special = require_room(tokenizer, length=length, pair=pair)
@@ -84,18 +87,18 @@ class WindowEncoder:
         self._backend.enable_truncation(max_length=length, stride=stride, strategy=strategy, direction=self._side)
 
     def encode(self, texts: Sequence[list[str]]) -> EncodedWindows:
-        """Windows of one text in each row, or of two."""
+        """Return the windows of rows of one text, or of two: one list of texts for each column."""
         led = self._lengths(texts[0]) if self._pair else np.zeros(len(texts[0]), np.int64)
         impossible = self._without_room(led, texts[-1])
         possible = np.flatnonzero(~impossible).tolist()
         chosen = [[column[index] for index in possible] for column in texts]
         encodings = self._backend.encode_batch(list(zip(*chosen, strict=True)) if self._pair else chosen[0])
-        # Each look at `overflowing` copies it.
+        # Reading `overflowing` copies it, so it is read once.
         parts = [(encoding, *encoding.overflowing) for encoding in encodings]
         owners = np.repeat(np.array(possible, np.int64), [len(part) for part in parts])
         windows = list(itertools.chain.from_iterable(parts))
         ids = from_lists([window.ids for window in windows], dtype=self._dtype)
-        first, count = _places([window.sequence_ids for window in windows], sequence=int(self._pair))
+        first, count = _text_spans([window.sequence_ids for window in windows], sequence=int(self._pair))
         starts, ends = _characters(windows, num_tokens=len(ids.ids)) * _inside(ids, first, count)
         types = from_lists([window.type_ids for window in windows], dtype=np.dtype(np.uint8)).ids
         return EncodedWindows(
@@ -115,7 +118,7 @@ class WindowEncoder:
         return np.fromiter(map(len, encodings), np.int64, len(texts))
 
     def _without_room(self, led: np.ndarray, texts: list[str]) -> np.ndarray:
-        """Bool [N]: rows whose second text does not fit, and has so little room that windows would not get on."""
+        """Return the rows whose second text does not fit in so little room that windows would not advance, bool [N]."""
         room = self._length - self._special - led
         narrow = np.flatnonzero(room <= self._stride)
         impossible = np.zeros(len(led), bool)
@@ -124,14 +127,14 @@ class WindowEncoder:
         return impossible
 
     def _full_lengths(self, lengths: np.ndarray, owners: np.ndarray, led: np.ndarray) -> np.ndarray:
-        """Each window but a row's first repeats the special tokens, the first text, and S tokens."""
+        """Return rows' tokens without what each further window repeats: special tokens, first text and S tokens."""
         total = np.bincount(owners, weights=lengths, minlength=len(led)).astype(np.int64)
         repeated = np.maximum(np.bincount(owners, minlength=len(led)) - 1, 0)
         return np.asarray(total - repeated * (self._special + led + self._stride))
 
 
 def require_windows(tokenizer: Any, *, pair: bool, dtype: np.dtype) -> None:
-    """Raises: TokenizerError if windows that are cut here are not those of the tokenizer itself."""
+    """Raise TokenizerError if the windows that are cut here differ from those of the tokenizer itself."""
     length = int(tokenizer.num_special_tokens_to_add(pair=pair)) + _SOME_ROOM + pair
     encoder = WindowEncoder(tokenizer, length=length, stride=_SOME_ROOM // 3, pair=pair, dtype=dtype)
     texts = [["x"] * len(BATTERY), list(BATTERY)] if pair else [list(BATTERY)]
@@ -160,28 +163,28 @@ def require_windows(tokenizer: Any, *, pair: bool, dtype: np.dtype) -> None:
 
 def _no_characters(tokenizer: Any) -> TokenizerError:
     return TokenizerError(
-        f"windows need the characters that a token stands for, which a {type(tokenizer).__name__} does not say as the "
+        f"windows need the characters of each token, which a {type(tokenizer).__name__} does not report as the "
         "tokenizers library does",
-        remedy="take a fast tokenizer, one with a tokenizer.json, or leave --stride out",
+        remedy="use a fast tokenizer, one with a tokenizer.json, or leave --stride out",
     )
 
 
 def _characters(windows: Sequence[Any], *, num_tokens: int) -> np.ndarray:
-    """Where each token begins, and where it ends, in its text: int32 [2, T]."""
+    """Return the first and the end character of each token in its text, int32 [2, T]."""
     pairs = itertools.chain.from_iterable(window.offsets for window in windows)
     both = np.fromiter(itertools.chain.from_iterable(pairs), np.int32, 2 * num_tokens)
     return np.ascontiguousarray(both.reshape(num_tokens, 2).T)
 
 
 def _inside(ids: RaggedTokens, first: np.ndarray, count: np.ndarray) -> np.ndarray:
-    """Bool [T]: tokens from `first` to `first + count` of their window."""
+    """Return which tokens are from `first` up to `first + count` of their window, bool [T]."""
     lengths = ids.lengths
-    place = np.arange(len(ids.ids)) - np.repeat(ids.offsets[:-1], lengths)
-    return np.asarray((place >= np.repeat(first, lengths)) & (place < np.repeat(first + count, lengths)))
+    position = np.arange(len(ids.ids)) - np.repeat(ids.offsets[:-1], lengths)
+    return np.asarray((position >= np.repeat(first, lengths)) & (position < np.repeat(first + count, lengths)))
 
 
-def _places(sequence_ids: Sequence[list[int | None]], *, sequence: int) -> tuple[np.ndarray, np.ndarray]:
-    """Where the tokens of a text begin in each window, and how many there are."""
+def _text_spans(sequence_ids: Sequence[list[int | None]], *, sequence: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where the tokens of a text begin in each window and how many there are, int64 [W] each."""
     counts = [ids.count(sequence) for ids in sequence_ids]
     firsts = [ids.index(sequence) if count else 0 for ids, count in zip(sequence_ids, counts, strict=True)]
     return np.array(firsts, np.int64), np.array(counts, np.int64)

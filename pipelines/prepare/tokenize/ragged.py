@@ -1,7 +1,7 @@
-"""Ragged arrays of tokens: the form in which text travels between the tokenizer and the layouts.
+"""Ragged arrays of tokens, the form in which text passes from the tokenizer to the layouts.
 
 ids      [ 5 9 2 | 7 | | 4 4 ]         one vector of all tokens
-offsets  [ 0 3 4 4 6 ]                 run i is ids[offsets[i]:offsets[i + 1]]
+offsets  [ 0 3 4 4 6 ]                 sequence i is ids[offsets[i]:offsets[i + 1]]
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ __all__ = [
 ]
 
 _PAGE = mmap.PAGESIZE
-# Shared memory, which is the default, would be accounted for as a file.
+# Shared memory, the default, would be counted as a file.
 _PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_ANONYMOUS") else {}
 
 
 @dataclasses.dataclass(frozen=True)
 class RaggedTokens:
-    """N runs: `ids` of any unsigned or signed integer dtype [T], `offsets` int64 [N + 1] from 0 to T."""
+    """N sequences of T tokens in all: `ids` [T] of any integer dtype, `offsets` int64 [N + 1] from 0 to T."""
 
     ids: np.ndarray
     offsets: np.ndarray
@@ -44,11 +44,11 @@ class RaggedTokens:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens in each run, int64 [N]."""
+        """Number of tokens in each sequence, int64 [N]."""
         return np.diff(self.offsets)
 
     def take(self, order: np.ndarray) -> RaggedTokens:
-        """The runs with the given indices, in that order."""
+        """Return the sequences with the given indices, in that order."""
         offsets = offsets_of(self.lengths[order])
         ids = np.empty(int(offsets[-1]), self.ids.dtype)
         _gather(self.ids, self.offsets, order, offsets, ids)
@@ -56,32 +56,32 @@ class RaggedTokens:
 
 
 def concatenated(parts: Sequence[RaggedTokens]) -> RaggedTokens:
-    """The runs of all parts, one after the other."""
+    """Return the sequences of all parts, one after the other."""
     lengths = np.concatenate([part.lengths for part in parts])
     return RaggedTokens(np.concatenate([part.ids for part in parts]), offsets_of(lengths))
 
 
-def exchanged(runs: RaggedTokens, places: np.ndarray, others: RaggedTokens) -> RaggedTokens:
-    """The runs, those with the indices `places` exchanged for `others`."""
-    order = np.arange(len(runs))
-    order[places] = len(runs) + np.arange(len(others))
-    return concatenated([runs, others]).take(order)
+def exchanged(ragged: RaggedTokens, indices: np.ndarray, others: RaggedTokens) -> RaggedTokens:
+    """Return `ragged` with the sequences at `indices` replaced by `others`."""
+    order = np.arange(len(ragged))
+    order[indices] = len(ragged) + np.arange(len(others))
+    return concatenated([ragged, others]).take(order)
 
 
 def offsets_of(lengths: np.ndarray) -> np.ndarray:
-    """int64 [N + 1] offsets of runs of the given lengths."""
+    """Return the offsets of sequences of the given lengths, int64 [N + 1]."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
 def id_dtype(vocab_size: int) -> np.dtype:
-    """The narrowest dtype that holds every id: what a shard's tokens are kept in while it is made."""
+    """Return the narrowest dtype that can hold every id; a shard's tokens are held in it while it is made."""
     return np.dtype(np.uint16 if vocab_size <= 2**16 else np.int32)
 
 
 def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedTokens:
-    """Runs from Python lists of ids.
+    """Make sequences of Python lists of ids.
 
     Raises: OverflowError if an id is negative or too large for `dtype`.
     """
@@ -90,7 +90,7 @@ def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedToke
     for values, start, stop in zip(lists, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
         # array.array reads a list of int in 11 ns an element where NumPy takes 25, and no other step is per token.
         ids[start:stop] = np.frombuffer(array.array("I", values), np.uint32)
-    # NumPy would let it wrap.
+    # NumPy would wrap silently.
     if len(ids) and int(ids.max()) > np.iinfo(dtype).max:
         raise OverflowError(f"token id {ids.max()}, expected at most {np.iinfo(dtype).max}")
     return RaggedTokens(ids.astype(dtype), offsets)
@@ -99,9 +99,9 @@ def from_lists(lists: Sequence[Sequence[int]], *, dtype: np.dtype) -> RaggedToke
 class GrowingVector:
     """A vector that grows at its end without ever being held twice.
 
-    Joining a list of parts would hold the parts and the result, for a shard hundreds of megabytes. Memory from the
-    system grows in place instead (its pages move, not their bytes), and what is reserved ahead is not resident until
-    written.
+    Joining a list of parts would hold both the parts and the result, hundreds of megabytes for a shard. Instead, memory
+    from the system grows in place (pages are remapped, not copied), and memory that is reserved ahead is not resident
+    until it is written.
     """
 
     def __init__(self, dtype: np.dtype) -> None:
@@ -110,23 +110,23 @@ class GrowingVector:
         self._size = 0
 
     def append(self, values: np.ndarray) -> None:
-        """Adds values at the end."""
+        """Append values."""
         end = self._size + len(values)
         if end == self._size:
             return
         memory = self._reserved(end)
-        # No view outlives this line: memory that is looked at cannot grow.
+        # No view may outlive this line: memory with a view cannot grow.
         np.frombuffer(memory, self._dtype)[self._size : end] = values
         self._size = end
 
     def take_all(self) -> np.ndarray:
-        """All values; the vector is empty afterwards."""
+        """Return all values; the vector is empty afterwards."""
         memory, size = self._memory, self._size
         self._memory, self._size = None, 0
         return np.empty(0, self._dtype) if memory is None else np.frombuffer(memory, self._dtype, size)
 
     def _reserved(self, count: int) -> mmap.mmap:
-        """Memory with room for so many values at least, and all that there are at its beginning."""
+        """Return memory that begins with the current values and has room for at least `count` values."""
         known = 0 if self._memory is None else len(self._memory)
         if self._memory is not None and count * self._dtype.itemsize <= known:
             return self._memory
@@ -155,19 +155,19 @@ def _grown(memory: mmap.mmap, num_bytes: int) -> mmap.mmap:
 
 
 class GrowingRagged:
-    """Runs that are gathered batch by batch."""
+    """Sequences that are gathered batch by batch."""
 
     def __init__(self, dtype: np.dtype) -> None:
         self._ids = GrowingVector(dtype)
         self._lengths = GrowingVector(np.dtype(np.int64))
 
-    def append(self, runs: RaggedTokens) -> None:
-        """Adds runs at the end."""
-        self._ids.append(runs.ids)
-        self._lengths.append(runs.lengths)
+    def append(self, ragged: RaggedTokens) -> None:
+        """Append sequences."""
+        self._ids.append(ragged.ids)
+        self._lengths.append(ragged.lengths)
 
     def take_all(self) -> RaggedTokens:
-        """All runs; nothing is left here afterwards."""
+        """Return all sequences; this is empty afterwards."""
         return RaggedTokens(self._ids.take_all(), offsets_of(self._lengths.take_all()))
 
 

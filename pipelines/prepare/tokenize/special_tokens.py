@@ -1,12 +1,12 @@
 """Special tokens and truncation, as arrays: from the tokens of texts to whole rows.
 
-What a fast tokenizer adds to one text or to a pair is fixed:
+A fast tokenizer adds fixed tokens to one text or to a pair:
 
     one text    prefix A suffix                  [CLS] A [SEP]
     a pair      prefix A middle B suffix         [CLS] A [SEP] B [SEP]
 
-`probe` reads the three pieces, and the token type ids of every part, off the tokenizer itself. A tokenizer that does
-not work like this yields None, and its rows then come from `transformers` row by row (`rows.ReferenceRows`).
+`probe` finds the three pieces, and the token type ids of every part, by calling the tokenizer. For a tokenizer that
+does not work like this it returns None, and `transformers` makes its rows (`text_rows.ReferenceRows`).
 
 The rule for `longest_first` is that of the tokenizers library (utils/truncation.rs), odd lengths included: the longer
 text gives way until both are equal, then both shrink, the first being the shorter one by the odd token unless it was
@@ -30,7 +30,7 @@ __all__ = ["Template", "assemble", "kept_lengths", "probe"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Template:
-    """The fixed parts of a row and their type ids. `second_type` is None for one text, which has no middle either."""
+    """The fixed parts of a row and their type ids. For one text, `second_type` is None and `middle` is empty."""
 
     prefix: tuple[int, ...]
     middle: tuple[int, ...]
@@ -43,18 +43,18 @@ class Template:
 
     @property
     def num_special(self) -> int:
-        """Tokens that every row has besides its texts'."""
+        """Number of tokens that every row has besides those of its texts."""
         return len(self.prefix) + len(self.middle) + len(self.suffix)
 
     @property
     def type_ids(self) -> frozenset[int]:
-        """The token type ids that tokens of a row can have."""
+        """Token type ids that tokens of a row can have."""
         second = () if self.second_type is None else (self.second_type,)
         return frozenset((*self.prefix_types, self.first_type, *self.middle_types, *second, *self.suffix_types))
 
 
 def probe(backend: Any, *, pair: bool) -> Template | None:
-    """The template of a `tokenizers.Tokenizer`, or None if what it adds is not of that form."""
+    """Return the template of a `tokenizers.Tokenizer`, or None if the tokens that it adds are not of that form."""
     first, second = "a b", "c d"
     parts = [backend.encode(text, add_special_tokens=False).ids for text in ([first, second] if pair else [first])]
     whole = backend.encode(first, second) if pair else backend.encode(first)
@@ -82,7 +82,7 @@ def probe(backend: Any, *, pair: bool) -> Template | None:
 
 
 def _positions(ids: list[int], special: list[int], parts: list[list[int]]) -> list[int] | None:
-    """Where each part stands in `ids`, if everything around the parts is marked as added."""
+    """Return the position of each part in `ids`; None unless everything around the parts is marked as added."""
     starts: list[int] = []
     at = 0
     for part in parts:
@@ -98,7 +98,7 @@ def _positions(ids: list[int], special: list[int], parts: list[list[int]]) -> li
 def kept_lengths(
     lengths: Sequence[np.ndarray], *, room: int, truncation: Truncation
 ) -> tuple[list[np.ndarray], np.ndarray]:
-    """How many tokens of each text stay in a row with `room` for text, and which rows (bool [N]) cannot be made.
+    """Return how many tokens of each text stay in a row with `room` for text, and which rows are impossible (bool [N]).
 
     `lengths` is int64 [N] for each of one or two texts.
     """
@@ -131,7 +131,7 @@ def _halve(first: np.ndarray, second: np.ndarray, room: int) -> list[np.ndarray]
 def assemble(
     texts: Sequence[RaggedTokens], kept: Sequence[np.ndarray], template: Template, *, side: Side
 ) -> tuple[RaggedTokens, np.ndarray]:
-    """Whole rows without padding, and their type ids uint8 [T]. `side` is where texts lose what is not kept."""
+    """Return whole rows without padding, and their type ids uint8 [T]. Texts lose tokens on `side`."""
     offsets = offsets_of(np.sum(kept, axis=0) + template.num_special)
     ids = np.empty(int(offsets[-1]), texts[0].ids.dtype)
     types = np.empty(len(ids), np.uint8)

@@ -1,10 +1,10 @@
 """From texts to the rows that `transformers` would make: special tokens, truncation, token type ids.
 
-    TemplateRows     the engine's tokens and a template, put together by array kernels; for fast tokenizers
+    TemplateRows     the engine's tokens and a template, assembled by array kernels; for fast tokenizers
     ReferenceRows    `tokenizer(...)` itself, for every other tokenizer
 
-Both give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`. `open_rows` takes the first only if
-it gives bit for bit the same on a battery of texts, so that a tokenizer with habits of its own is never guessed at.
+Both give the rows of `tokenizer(text, text_pair, truncation=..., max_length=L)`. `open_rows` chooses the first only if
+it gives bit for bit the same on a battery of texts, so an unusual tokenizer is never guessed at.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ __all__ = [
 
 Encoder = TypeVar("Encoder", bound="Templated")
 
-# Rows with this much room for text are compared, besides the length asked for: the first cuts most of the battery, into
-# the second all of it fits, and longer rows differ by padding only.
+# Room for text of the rows that are compared, besides the requested length: the first cuts most of the battery, the
+# second fits all of it, and longer rows differ only by padding.
 _SOME_ROOM, _ALL_ROOM = 13, 2048
 _LETTERS_PER_ROOM = 24
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncodedRows:
-    """N whole rows without padding. `types` (uint8, one for each token) is None where the tokenizer has no type ids.
+    """N whole rows without padding, with T tokens.
 
-    `full_lengths` int64 [N] are the tokens that the rows had before they were cut. `impossible` bool [N] marks rows
-    that cannot be cut to size as asked; they are to be left out.
+    `types`: uint8 [T], None if the tokenizer has no type ids. `full_lengths`: int64 [N], tokens before truncation.
+    `impossible`: bool [N], rows that cannot be truncated as requested and must be left out.
     """
 
     ids: RaggedTokens
@@ -63,13 +63,15 @@ class EncodedRows:
 
     @property
     def tokens_cut(self) -> int:
-        """Tokens of the usable rows that truncation took away."""
+        """Number of tokens of usable rows that truncation removed."""
         return int((self.full_lengths - self.ids.lengths)[~self.impossible].sum())
 
 
 class RowEncoder(Protocol):
-    """Makes rows of at most `length` tokens. `concurrent` as for engines; `only_type` is the type id of every token,
-    where one is certain."""
+    """Makes rows of at most `length` tokens.
+
+    `concurrent`: as for engines. `only_type`: the type id of every token, if it is always the same.
+    """
 
     concurrent: bool
     name: str
@@ -81,7 +83,7 @@ class RowEncoder(Protocol):
 
 
 class Templated:
-    """What encoders have in common that put an engine's tokens into a template."""
+    """Base class of encoders that put an engine's tokens into a template."""
 
     def __init__(
         self, engine: Engine, template: Template, *, tokenizer: Any, length: int, truncation: Truncation
@@ -95,7 +97,7 @@ class Templated:
         self.only_type = min(template.type_ids) if len(template.type_ids) == 1 else None
 
     def with_engine(self: Encoder, engine: Engine) -> Encoder:
-        """The same rows, made with another engine."""
+        """Return an encoder that makes the same rows with another engine."""
         other = copy.copy(self)
         other._take(engine)
         return other
@@ -111,16 +113,16 @@ class TemplateRows(Templated):
 
     def encode(self, texts: Sequence[pa.Array]) -> EncodedRows:
         """Rows of one text column, or of two: strings without nulls."""
-        runs = [self.engine.encode(column) for column in texts]
-        lengths = [run.lengths for run in runs]
+        tokens = [self.engine.encode(column) for column in texts]
+        lengths = [column.lengths for column in tokens]
         kept, impossible = kept_lengths(lengths, room=self._room, truncation=self._truncation)
-        ids, types = assemble(runs, kept, self._template, side=self._side)
+        ids, types = assemble(tokens, kept, self._template, side=self._side)
         full = np.sum(lengths, axis=0) + self._template.num_special
         return EncodedRows(ids=ids, types=types if self._has_types else None, full_lengths=full, impossible=impossible)
 
 
 class Transformers:
-    """What encoders have in common that call `tokenizer(...)`, as slow and as right as that."""
+    """Base class of encoders that call `tokenizer(...)` itself, which is slow but right by definition."""
 
     concurrent = False
     name = "reference"
@@ -168,7 +170,7 @@ class ReferenceRows(Transformers):
         with _quiet(self._tokenizer):
             if truncation in ("longest_first", "do_not_truncate"):
                 return dict(self._tokenizer(*texts, **options))
-            # One row that cannot be cut as asked fails the whole batch, so each row is on its own.
+            # One row that cannot be truncated as requested fails the whole batch, so each row is encoded by itself.
             rows = [self._call_one(row, options) for row in zip(*texts, strict=True)]
             return {name: [row[name] for row in rows] for name in rows[0]}
 
@@ -176,15 +178,13 @@ class ReferenceRows(Transformers):
         columns = [[text] for text in row]
         try:
             encoded = self._tokenizer(*columns, **options)
-        except (
-            Exception
-        ):  # the Rust library raises plain Exception here; without truncation the row says it by its length
+        except Exception:  # the Rust library raises a plain Exception; the untruncated row shows it by its length
             encoded = self._tokenizer(*columns, **{**options, "truncation": "do_not_truncate"})
         return {name: values[0] for name, values in encoded.items()}
 
     def _full_lengths(self, texts: Sequence[list[str]], lengths: np.ndarray) -> np.ndarray:
         full_lengths = lengths.copy()
-        # Some tokenizers leave out a special token where the cut text happens to end in it.
+        # Some tokenizers leave out a special token if the truncated text happens to end in it.
         special = self._tokenizer.num_special_tokens_to_add(pair=len(texts) == 2)
         full = np.flatnonzero((lengths >= self._length - special) & (lengths <= self._length))
         if len(full) and self._truncation != "do_not_truncate":
@@ -197,9 +197,9 @@ class ReferenceRows(Transformers):
 def open_rows(
     tokenizer: Any, *, length: int, truncation: Truncation, pair: bool, dtype: np.dtype
 ) -> TemplateRows | ReferenceRows:
-    """The encoder that gives what `transformers` gives, with the engine that the others are measured by.
+    """Open an encoder that gives what `transformers` gives, with the reference engine.
 
-    Raises: ConfigError if a row of `length` has no room for text beside the special tokens.
+    Raises: ConfigError if a row of `length` has no room for text besides the special tokens.
     """
     special = require_room(tokenizer, length=length, pair=pair)
     if truncation == "only_second" and not pair:
@@ -219,7 +219,7 @@ def open_rows(
 
 
 def require_room(tokenizer: Any, *, length: int, pair: bool) -> int:
-    """How many special tokens a row has. Raises: ConfigError if they leave no room for text in `length`."""
+    """Return the number of special tokens in a row. Raises: ConfigError if they leave no room for text in `length`."""
     special = int(tokenizer.num_special_tokens_to_add(pair=pair))
     if length <= special:
         raise ConfigError(
@@ -230,7 +230,7 @@ def require_room(tokenizer: Any, *, length: int, pair: bool) -> int:
 
 
 def pad_like(tokenizer: Any, rows: EncodedRows, *, length: int) -> dict[str, np.ndarray]:
-    """`arrays.pad` with the tokenizer's own padding."""
+    """Pad rows with `arrays.pad` and the tokenizer's own padding."""
     return arrays.pad(
         rows.ids,
         rows.types,
@@ -243,7 +243,7 @@ def pad_like(tokenizer: Any, rows: EncodedRows, *, length: int) -> dict[str, np.
 
 @contextlib.contextmanager
 def _quiet(tokenizer: Any) -> Iterator[None]:
-    """Holds back the warning that a tokenizer in Python logs, in this thread, for each pair that it cuts."""
+    """Suppress the warning that a tokenizer in Python logs, in this thread, for each pair that it truncates."""
     cutter, thread = getattr(tokenizer, "truncate_sequences", None), threading.get_ident()
     log = logging.getLogger(cutter.__module__ if cutter else "transformers")
 
@@ -258,8 +258,8 @@ def _quiet(tokenizer: Any) -> Iterator[None]:
 
 
 def _battery(*, room: int, pair: bool) -> list[list[str]]:
-    # `transformers` makes pieces of what it cuts away, of a pair as many as both texts' pieces multiplied: with little
-    # room, long texts take seconds.
+    # `transformers` also makes windows of the text that it cuts away, for a pair as many as the product of both texts':
+    # with little room, long texts would take seconds.
     texts = [text for text in BATTERY if len(text) <= _LETTERS_PER_ROOM * room]
     return [texts, [*texts[1:], texts[0]]] if pair else [texts]
 
@@ -270,7 +270,7 @@ def _agrees(rows: RowEncoder, columns: list[list[str]], *, tokenizer: Any, lengt
     possible = np.flatnonzero(~got.impossible)
     if not len(possible):
         return True
-    # As a batch: called with plain strings, `transformers` takes an empty second text for none.
+    # As a batch: called with plain strings, `transformers` ignores an empty second text.
     expected = tokenizer(
         *([column[index] for index in possible] for column in columns),
         truncation=truncation,

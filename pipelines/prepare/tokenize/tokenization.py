@@ -1,8 +1,8 @@
-"""Loading a tokenizer, making it travel, and what the manifest says of it.
+"""Loading a tokenizer, saving it for workers, and the facts about it in the manifest.
 
-The launcher resolves the tokenizer once (hub id or folder), applies what the user decided (sides, a pad token where
-there is none), and saves it to a folder. That saved copy is what every worker loads, what the fingerprint covers,
-and what ends up beside the shards: a trainer that loads OUT/tokenizer has the very object that made them.
+The launcher resolves the tokenizer once (hub id or folder), applies the user's choices (sides, a pad token if there is
+none), and saves it to a folder. Every worker loads this saved copy, the fingerprint covers it, and it is stored beside
+the shards: a trainer that loads OUT/tokenizer gets exactly the tokenizer that made them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.process import imports
 from pipelines.prepare.tokenize import library_failures
-from pipelines.prepare.tokenize.deterministic_tokenizers import require_sound
+from pipelines.prepare.tokenize.deterministic_tokenizers import require_deterministic
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.manifest import TokenizerFacts
@@ -29,33 +29,33 @@ __all__ = ["Files", "facts", "import_libraries", "load", "no_bos", "resolve", "r
 Files = dict[str, bytes]
 
 DEFAULT_MAX_LENGTH = 512
-# transformers marks "no limit known" by 10^30.
+# transformers uses 10^30 for "no known limit".
 _NO_LIMIT = 10**9
 
-# What transformers saves of where a tokenizer was loaded from: equal tokenizers must give equal files.
+# Options that depend on where a tokenizer was loaded from; without them equal tokenizers give equal files.
 _WHERE_FROM = ("is_local", "local_files_only")
 
-# What T5 and its kin have in place of hidden spans.
+# The tokens by which T5 and similar models mark hidden spans.
 _SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 
 _log = logging.getLogger(__name__)
 
 
 def import_libraries() -> None:
-    """Imports what tokenizers are loaded with, which takes a second, if that has not been done."""
+    """Import the libraries that load tokenizers, which takes a second the first time."""
     with imports.one_at_a_time:
         from transformers import AutoTokenizer, PreTrainedTokenizerBase  # noqa: F401  (imported when asked for)
 
 
 def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
-    """The tokenizer to use, and the files that it was saved as and loaded from again.
+    """Load the requested tokenizer, and return it together with its saved files.
 
-    Raises: TokenizerError if it cannot be found or loaded, gives tokens by chance, or has neither a pad nor an EOS
-        token.
+    Raises: TokenizerError if it cannot be found or loaded, if its tokens depend on chance, or if it has neither a pad
+        nor an EOS token.
     """
     paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
-    require_sound(tokenizer, config.name)
+    require_deterministic(tokenizer, config.name)
     _set_sides(tokenizer, config)
     for key in _WHERE_FROM:
         tokenizer.init_kwargs.pop(key, None)
@@ -66,9 +66,9 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
 
 
 def load(files: Files) -> Any:
-    """The tokenizer of saved files, offline and without running any code of theirs.
+    """Load a tokenizer from saved files, offline and without running code that they contain.
 
-    Raises: TokenizerError if it cannot be loaded, or the name of a file leads elsewhere.
+    Raises: TokenizerError if it cannot be loaded, or the name of a file leads out of the folder.
     """
     from transformers import AutoTokenizer
 
@@ -87,7 +87,7 @@ def load(files: Files) -> Any:
 
 
 def facts(tokenizer: Any, *, name: str, files: Files) -> TokenizerFacts:
-    """What a trainer needs to know of it."""
+    """Return the facts about a tokenizer that a trainer needs."""
     return TokenizerFacts(
         name=Path(name).name if os.path.isdir(name) else name,
         kind=type(tokenizer).__name__,
@@ -107,7 +107,7 @@ def facts(tokenizer: Any, *, name: str, files: Files) -> TokenizerFacts:
 
 
 def resolve_length(tokenizer: Any, layout: LayoutConfig) -> int:
-    """L: what the user asked for, or the tokenizer's own limit, at most 512. Warns above the model's limit."""
+    """Return L: the requested length, or the tokenizer's limit, at most 512. Warns above the model's limit."""
     limit = int(tokenizer.model_max_length)
     if layout.max_length is None:
         return min(limit, DEFAULT_MAX_LENGTH)
@@ -122,7 +122,7 @@ def resolve_length(tokenizer: Any, layout: LayoutConfig) -> int:
 
 
 def separator_id(tokenizer: Any) -> int:
-    """The id that ends each document in the `concat` layout: EOS, or the separator token where there is no EOS."""
+    """Return the id that ends each document in layout `concat`: EOS, or the separator token without EOS."""
     for token_id in (tokenizer.eos_token_id, tokenizer.sep_token_id):
         if token_id is not None:
             return int(token_id)
@@ -133,7 +133,7 @@ def separator_id(tokenizer: Any) -> int:
 
 
 def no_bos(name: str) -> TokenizerError:
-    """The error of --add-bos with a tokenizer that has no such token."""
+    """Return the error for --add-bos with a tokenizer that has no BOS token."""
     return TokenizerError(
         f"--add-bos was given, but tokenizer {name!r} has no BOS token",
         remedy="leave --add-bos out, or set bos_token in its tokenizer_config.json",
@@ -146,7 +146,7 @@ def _saved(tokenizer: Any, name: str) -> Files:
             tokenizer.save_pretrained(folder)
             paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
             return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-    except Exception as error:  # the tokenizer's Rust code raises a bare Exception where the disk is full
+    except Exception as error:  # the tokenizer's Rust code raises a plain Exception when the disk is full
         raise TokenizerError(
             f"tokenizer {name!r} cannot be saved to a temporary folder: {error}",
             remedy=f"free some space in {tempfile.gettempdir()}, or set TMPDIR to a folder with room",
@@ -154,10 +154,10 @@ def _saved(tokenizer: Any, name: str) -> Files:
 
 
 def _write(folder: Path, name: str, content: bytes) -> None:
-    # A service's names may hold what a file system takes for the folder above.
+    # A name from a remote service may contain "..", which a local file system would follow.
     if ".." in name.split("/"):
         raise TokenizerError(
-            f"the saved tokenizer has a file {name!r}, which would not lie in its folder",
+            f"the saved tokenizer has a file {name!r}, which would be outside of its folder",
             remedy="copy the tokenizer's folder again from where the dataset was made",
         )
     path = folder / name
@@ -166,7 +166,7 @@ def _write(folder: Path, name: str, content: bytes) -> None:
 
 
 def _vocab_size(tokenizer: Any) -> int:
-    # Ids may have holes (added tokens), so that the largest one counts, not how many there are.
+    # Ids may have gaps (added tokens), so the largest id counts, not the number of ids.
     return max([len(tokenizer) - 1, *tokenizer.get_vocab().values(), *tokenizer.all_special_ids]) + 1
 
 
@@ -184,7 +184,7 @@ def _fetch(config: TokenizerConfig) -> Any:
         return AutoTokenizer.from_pretrained(
             name, revision=config.revision or "main", trust_remote_code=False, local_files_only=local
         )
-    except BaseException as error:  # transformers raises many kinds: each means that there is no usable tokenizer there
+    except BaseException as error:  # transformers raises many kinds; each means that there is no usable tokenizer
         if not library_failures.is_of_library(error):
             raise
         raise TokenizerError(
@@ -202,7 +202,7 @@ def _set_sides(tokenizer: Any, config: TokenizerConfig) -> None:
     for key, side in sides.items():
         if side:
             setattr(tokenizer, key, side)
-            # Of attributes, `save_pretrained` writes only those that the tokenizer was once made with.
+            # `save_pretrained` writes only attributes that are among the tokenizer's init arguments.
             tokenizer.init_kwargs[key] = side
 
 

@@ -1,16 +1,15 @@
-"""From lists of words to the rows that `transformers` makes of them, and which word each token is a piece of.
+"""From lists of words to the rows that `transformers` makes of them, with the word that each token belongs to.
 
     words      EU     rejects   German
     ids        [CLS]  EU  re  ##jects  German  [SEP]
     words      -1     0   1   1        2       -1
 
 That is `tokenizer(words, is_split_into_words=True, truncation=..., max_length=L)` with its `word_ids()`. Each word is
-tokenized by itself there, whatever stands before it, so that `TemplateWords` tokenizes each distinct word of a batch
-once and puts the rows together with a template. `open_words` takes it only if it gives the same as the tokenizer itself
+tokenized by itself there, whatever precedes it, so `TemplateWords` tokenizes each distinct word of a batch once and
+assembles the rows with a template. `open_words` uses it only if it gives the same as the tokenizer itself
 (`ReferenceWords`) on a battery of words.
 
-A word of which the tokenizer makes nothing (an empty one, or control characters alone) has no token, and its label
-goes with it. `transformers` does the same.
+A word without tokens (an empty one, or only control characters) loses its label, as in `transformers`.
 """
 
 from __future__ import annotations
@@ -32,20 +31,20 @@ from tfrecord_io.errors import ConfigError, TokenizerError
 
 __all__ = ["EncodedWords", "ReferenceWords", "TemplateWords", "WordEncoder", "joins_words", "open_words"]
 
-# As in `rows`: the first cuts most of the battery, into the second all of it fits.
+# As in `text_rows`: the first cuts most of the battery, the second fits all of it.
 _SOME_ROOM, _ALL_ROOM = 13, 2048
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class EncodedWords:
-    """N whole rows without padding; `words` int32 [T] is for each token the place of its word in the row, or -1."""
+    """N whole rows without padding; `words` int32 [T] is the index of each token's word in its row, or -1."""
 
     rows: EncodedRows
     words: np.ndarray
 
 
 class WordEncoder(Protocol):
-    """Makes rows of at most `length` tokens; the rest as for `rows.RowEncoder`."""
+    """Makes rows of at most `length` tokens; attributes as for `text_rows.RowEncoder`."""
 
     concurrent: bool
     name: str
@@ -71,19 +70,19 @@ class TemplateWords(Templated):
         """Rows of lists of words, without nulls."""
         tokens, edges = self._tokens(lists.flatten()), offsets_of(list_lengths(lists))
         rows = RaggedTokens(tokens.ids, tokens.offsets[edges])
-        place = np.arange(len(tokens), dtype=np.int32) - np.repeat(edges[:-1], np.diff(edges)).astype(np.int32)
-        words = RaggedTokens(np.repeat(place, tokens.lengths), rows.offsets)
+        index = np.arange(len(tokens), dtype=np.int32) - np.repeat(edges[:-1], np.diff(edges)).astype(np.int32)
+        words = RaggedTokens(np.repeat(index, tokens.lengths), rows.offsets)
         kept, impossible = kept_lengths([rows.lengths], room=self._room, truncation=self._truncation)
         ids, types = assemble([rows], kept, self._template, side=self._side)
-        placed, _ = assemble([words], kept, self._no_words, side=self._side)
+        word_indices, _ = assemble([words], kept, self._no_words, side=self._side)
         full = rows.lengths + self._template.num_special
         encoded = EncodedRows(
             ids=ids, types=types if self._has_types else None, full_lengths=full, impossible=impossible
         )
-        return EncodedWords(rows=encoded, words=placed.ids)
+        return EncodedWords(rows=encoded, words=word_indices.ids)
 
     def _tokens(self, words: pa.Array) -> RaggedTokens:
-        """The tokens of each word. Words come again and again: each is tokenized once in a batch."""
+        """Return the tokens of each word. Words repeat often, so each distinct word of a batch is tokenized once."""
         distinct = pc.dictionary_encode(words)
         return self.engine.encode(distinct.dictionary).take(distinct.indices.to_numpy(zero_copy_only=False))
 
@@ -110,7 +109,7 @@ class ReferenceWords(Transformers):
                 full_lengths=np.fromiter(map(len, full), np.int64, len(rows)),
                 impossible=impossible,
             ),
-            words=np.array([place for row in encoded["words"] for place in row], np.int32),
+            words=np.array([word for row in encoded["words"] for word in row], np.int32),
         )
 
     def _call(self, rows: list[list[str]], *, truncation: Truncation) -> dict[str, list[list[int]]]:
@@ -119,17 +118,17 @@ class ReferenceWords(Transformers):
         encoded = self._tokenizer(
             rows, is_split_into_words=True, truncation=truncation, max_length=self._length, verbose=False
         )
-        places = (encoded.word_ids(index) for index in range(len(rows)))
-        return {**encoded, "words": [[-1 if place is None else place for place in row] for row in places]}
+        words = (encoded.word_ids(index) for index in range(len(rows)))
+        return {**encoded, "words": [[-1 if word is None else word for word in row] for row in words]}
 
 
 def open_words(
     tokenizer: Any, *, length: int, truncation: Truncation, dtype: np.dtype, wanted: EngineName = "auto"
 ) -> tuple[WordEncoder, WordEncoder]:
-    """What makes rows of words: with the engine to use, and with the one that the others are measured by.
+    """Open what makes rows of words: with the engine to use, and with the reference engine.
 
-    Raises: ConfigError if a row of `length` has no room for words, or the engine does not serve the tokenizer;
-        TokenizerError if the tokenizer does not say which word a token is of, or refuses words.
+    Raises: ConfigError if a row of `length` has no room for words, or the engine cannot serve the tokenizer;
+        TokenizerError if the tokenizer does not report the words of tokens, or refuses lists of words.
     """
     special = require_room(tokenizer, length=length, pair=False)
     if truncation == "only_second":
@@ -139,8 +138,8 @@ def open_words(
         )
     if not tokenizer.is_fast:
         raise TokenizerError(
-            f"--layout tokens needs to know of which word a token is, which a {type(tokenizer).__name__} does not say",
-            remedy="take a fast tokenizer, one with a tokenizer.json",
+            f"--layout tokens needs the word of each token, which a {type(tokenizer).__name__} does not report",
+            remedy="use a fast tokenizer, one with a tokenizer.json",
         )
     _require_words(tokenizer)
     engine = open_reference(tokenizer, dtype=dtype)
@@ -154,7 +153,7 @@ def open_words(
 
 
 def joins_words(tokenizer: Any) -> bool:
-    """Whether words follow one another without a space between them, as if the text had none."""
+    """Whether the tokenizer joins words without a space between them."""
     encoded = tokenizer([["a", "b"]], is_split_into_words=True, add_special_tokens=False)
     return " " not in tokenizer.decode(encoded["input_ids"][0], clean_up_tokenization_spaces=False).strip()
 
@@ -162,7 +161,7 @@ def joins_words(tokenizer: Any) -> bool:
 def _require_words(tokenizer: Any) -> None:
     try:
         tokenizer([["a", "b"]], is_split_into_words=True)
-    except (AssertionError, ValueError) as error:  # some releases refuse words where no space would be put before them
+    except (AssertionError, ValueError) as error:  # some releases refuse words that get no space before them
         raise TokenizerError(
             f"this {type(tokenizer).__name__} takes no lists of words: {str(error).strip()}",
             remedy="load it with AutoTokenizer.from_pretrained(NAME, add_prefix_space=True), save it to a folder with "
@@ -173,7 +172,7 @@ def _require_words(tokenizer: Any) -> None:
 def _templated(
     engine: Engine, tokenizer: Any, *, length: int, special: int, truncation: Truncation, dtype: np.dtype
 ) -> TemplateWords | None:
-    """Rows from a template, if they are what the tokenizer itself makes."""
+    """Return an encoder with a template if it makes the same rows as the tokenizer itself, else None."""
     template = probe(engine.backend, pair=False) if isinstance(engine, HuggingFaceEngine) else None
     if template is None:
         return None

@@ -201,7 +201,7 @@ class TestSource:
     @pytest.mark.parametrize("path", ["/proc/self/environ", "/sys/kernel", "/dev/zero", "/proc/*/maps"])
     def test_a_path_to_something_else_than_data_is_to_be_named(self, root: Path, opened: list[str], path: str) -> None:
         craft(root, dataset=path)
-        assert "something else than plain files and folders" in trace(root).error[0]
+        assert "something other than plain files and folders" in trace(root).error[0]
         assert opened == []
 
 
@@ -216,5 +216,5 @@ def test_pipes_among_the_data_and_links_to_devices_are_to_be_named(tmp_path: Pat
     (tmp_path / "piped").mkdir()
     os.mkfifo(tmp_path / "piped" / "x.jsonl")
     for path in (tmp_path / "zero.csv", tmp_path / "piped", f"{tmp_path}/*.csv"):
-        with pytest.raises(SourceError, match="something else than plain files"):
+        with pytest.raises(SourceError, match="something other than plain files"):
             source_to_open(str(path), NONE, root="r")

@@ -230,7 +230,7 @@ class TestOtherEnds:
         with dataflow_service.running(job_without_workers) as service:
             service.refusal = "The workflow could not be created. There is already an active job named prep-x-1. If"
             outcome = launch(store, service)
-        assert outcome.error[0].startswith("a Dataflow job of the name prep-x-1 is at work")
+        assert outcome.error[0].startswith("a Dataflow job named prep-x-1 is running")
         assert "gcloud dataflow jobs cancel" in outcome.error[1]
 
     @pytest.mark.slow

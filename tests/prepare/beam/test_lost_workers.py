@@ -186,7 +186,7 @@ def test_a_portable_worker_that_never_begins_ends_the_job(tmp_path: Path, cluste
     program = (
         "from pipelines.cli import commands\n"
         "from pipelines.prepare.beam import waiting\n"
-        "waiting._FIRST_SIGN_SECONDS = 3.0\n"
+        "waiting._START_SECONDS = 3.0\n"
         "commands.main()\n"
     )
     python = [sys.executable, "-c", program]
@@ -195,7 +195,7 @@ def test_a_portable_worker_that_never_begins_ends_the_job(tmp_path: Path, cluste
         building_process(REVIEWS, tmp_path / "out", *cluster.beam_args, program=python) as launcher,
     ):
         cause, remedy = launcher.wait().error
-    assert cause == "no worker has begun 3 seconds after the job was started"
+    assert cause == "no worker has started 3 seconds after the job was submitted"
     assert "logs of the job service and its workers" in remedy
 
 

@@ -157,7 +157,7 @@ def described(folder: Path) -> tuple[str, set[str]]:
 def test_what_is_neither_a_checkout_nor_installed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packaging, "_is_checkout", lambda folder: False)
     monkeypatch.setattr(packaging, "_DISTRIBUTION", "not-installed-at-all")
-    with pytest.raises(ConfigError, match="is not installed, nor is there a checkout"):
+    with pytest.raises(ConfigError, match="is not installed and has no checkout"):
         shipped(tmp_path)
 
 

@@ -169,7 +169,7 @@ def test_a_job_holds_no_heavy_object(finished: Path) -> None:
 def test_nothing_is_committed_while_something_is_missing(finished: Path, missing: str) -> None:
     (finished / "manifest.json").unlink()
     sorted(finished.glob(missing))[0].unlink()
-    with pytest.raises(OutputError, match="are not there") as caught:
+    with pytest.raises(OutputError, match="are missing") as caught:
         committed(resolved(finished))
     assert caught.value.remedy == "run the same command again; only what is missing is made"
     assert not (finished / "manifest.json").exists()

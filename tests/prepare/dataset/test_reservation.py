@@ -295,7 +295,7 @@ def test_a_tokenizer_that_was_changed_in_the_work_folder_is_not_loaded(tmp_path:
             f"{folder}: the tokenizer's files have changed since they were saved: digest {got}, "
             f"expected {job.spec.facts.content_sha256}"
         )
-        assert "delete this folder, and run the same build again" in caught.value.remedy
+        assert "delete this folder and run the same build again" in caught.value.remedy
     shutil.rmtree(folder)
     resolved.reserve(overwrite=False)
     assert tokenizer_files(job) == resolved.tokenizer_files

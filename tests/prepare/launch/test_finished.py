@@ -28,7 +28,7 @@ def refuse_to_ingest(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise AssertionError("rows were looked for")
 
-    monkeypatch.setattr(ingesting, "resolved", fail)
+    monkeypatch.setattr(ingesting, "resolve", fail)
 
 
 def test_nothing_is_read_or_changed_when_all_is_there(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from pipelines.prepare.options.config import LayoutConfig, Side, TokenizerConfig
 from pipelines.prepare.tokenize import tokenization
-from pipelines.prepare.tokenize.deterministic_tokenizers import require_sound
+from pipelines.prepare.tokenize.deterministic_tokenizers import require_deterministic
 from tests.support import texts
 from tests.support.tokenizers_zoo import KINDS, Zoo
 from tfrecord_io.errors import TokenizerError
@@ -73,7 +73,7 @@ def test_named_chat_templates_are_in_the_saved_copy_wherever_they_were_kept(zoo:
 
 
 def test_no_saved_file_is_written_beside_the_folder() -> None:
-    with pytest.raises(TokenizerError, match="would not lie in its folder"):
+    with pytest.raises(TokenizerError, match="would be outside of its folder"):
         tokenization.load({"additional_chat_templates/../../x": b""})
 
 
@@ -203,7 +203,7 @@ def test_a_tokenizer_in_python_that_samples_is_refused() -> None:
         sp_model_kwargs: ClassVar = {"enable_sampling": True, "alpha": 0.1}
 
     with pytest.raises(TokenizerError, match="samples among segmentations"):
-        require_sound(Sampling(), "mine")
+        require_deterministic(Sampling(), "mine")
 
 
 # --- the pad token --------------------------------------------------------------------------------------------------

@@ -1,17 +1,17 @@
-"""Engines: a batch of texts in, ragged token ids without special tokens out.
+"""Engines: they turn a batch of texts into ragged token ids without special tokens.
 
-An engine must give the very ids of `tokenizer(text, add_special_tokens=False)`:
+An engine must give exactly the ids of `tokenizer(text, add_special_tokens=False)`:
 
-    wordpiece   kernels of our own for BERT's WordPiece
-    unigram     kernels of our own for SentencePiece's Unigram
+    wordpiece   our own kernels for BERT's WordPiece
+    unigram     our own kernels for SentencePiece's Unigram
     fastokens   the package of that name, for byte-level BPE
     gigatoken   the package of that name, for SentencePiece's BPE
     hf          the Rust tokenizer behind a fast tokenizer, called without the Python layer on top of it
-    slow        a tokenizer that exists in Python only, or whose Python layer changes what the Rust one gives
+    slow        a tokenizer that is Python code, or whose Python layer changes the ids of the Rust one
 
-The last two are references: one of them serves every tokenizer. `decide` takes another one only for the tokenizers that
-it is qualified for (docs/engines.md), and only if both agree on a battery of texts, and says why not the others;
-`crosscheck` goes on comparing.
+The last two are references; one of them serves every tokenizer. `decide` chooses another engine only for tokenizers
+that it is qualified for (docs/engines.md), and only if both agree on a battery of texts; it gives a reason for each
+engine that it rejects. `crosscheck` keeps comparing while a job runs.
 """
 
 from pipelines.prepare.tokenize.engines.base import BATTERY, Engine, is_reference, utf8_of

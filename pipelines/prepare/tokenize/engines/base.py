@@ -1,4 +1,4 @@
-"""What an engine is: a batch of texts in, ragged token ids without special tokens out."""
+"""The interface of engines, which turn a batch of texts into ragged token ids without special tokens."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pipelines.prepare.tokenize.ragged import RaggedTokens
 
 __all__ = ["BATTERY", "Engine", "is_reference", "utf8_of"]
 
-# What has tripped tokenizers before: empty and blank texts, literal special tokens, scripts, marks, controls, long
-# words.
+# Texts that tokenizers have got wrong before: empty and blank ones, literal special tokens, scripts, marks, controls,
+# long words.
 BATTERY = (
     "",
     " ",
@@ -34,13 +34,14 @@ BATTERY = (
 )
 
 
-# The last one is `transformers` itself, row by row (see `rows`).
+# The last one is `transformers` itself, row by row (see `text_rows`).
 _REFERENCES = ("hf", "slow", "reference")
 
 
 class Engine(Protocol):
-    """`name` and `version` are what the manifest says of it. `concurrent`: several threads may encode at once, and
-    gain from it.
+    """Turns texts into token ids.
+
+    `name`, `version`: as in the manifest. `concurrent`: whether threads may encode at once, and gain from it.
     """
 
     name: str
@@ -48,24 +49,22 @@ class Engine(Protocol):
     concurrent: bool
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """The tokens of each text: those of `tokenizer(text, add_special_tokens=False)`.
+        """Return the tokens of each text, those of `tokenizer(text, add_special_tokens=False)`.
 
         Args:
-            texts: strings or large strings, sliced or not, without nulls, valid UTF-8 (which no half of a surrogate
-                pair is).
+            texts: strings or large strings, possibly sliced, without nulls, in valid UTF-8 (so without surrogates).
         """
 
 
 def is_reference(engine: str) -> bool:
-    """Whether a name, with its version or without, is that of an engine by which the others are measured."""
+    """Whether a name, with or without version, is that of a reference engine."""
     return engine.partition(" ")[0] in _REFERENCES
 
 
 def utf8_of(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes and the int64 [N + 1] edges of N texts, without a copy of the bytes: text i is
-    data[edges[i]:edges[i + 1]].
+    """Return (data, edges) of N texts without copying: text i is data[edges[i]:edges[i + 1]].
 
-    `data` is read-only uint8; the first edge need not be 0.
+    `data` is read-only uint8, `edges` int64 [N + 1]; the first edge need not be 0.
     """
     width = np.dtype(np.int64 if pa.types.is_large_string(texts.type) else np.int32)
     _, offsets, data = texts.buffers()

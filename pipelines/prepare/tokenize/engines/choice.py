@@ -1,4 +1,4 @@
-"""Which engine serves a tokenizer: the fastest that gives what the tokenizer gives."""
+"""Choosing the engine for a tokenizer: the fastest one that gives the tokenizer's own ids."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Choice", "Reference", "choose", "decide", "open_reference", "why_slo
 
 Reference: TypeAlias = HuggingFaceEngine | SlowEngine
 
-# The function of each module that makes the engine, or raises NotQualified where the tokenizer is not one for it.
+# The module and function that make each engine, or raise NotQualified for tokenizers that it cannot serve.
 _FAST = {
     "wordpiece": ("pipelines.prepare.tokenize.engines.wordpiece.encoder", "make_wordpiece"),
     "unigram": ("pipelines.prepare.tokenize.engines.unigram.encoder", "make_unigram"),
@@ -36,16 +36,16 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The engine to use. `reasons`: for each that was considered and refused, by name, a sentence that says why."""
+    """The engine to use, and for each engine that was rejected, by name, a sentence that gives the reason."""
 
     engine: Engine
     reasons: Mapping[str, str]
 
 
 def open_reference(tokenizer: Any, *, dtype: np.dtype) -> Reference:
-    """The engine by which the others are measured: the Rust tokenizer, where it gives what the tokenizer gives.
+    """Open the reference engine: the Rust tokenizer, if it gives the tokenizer's own ids, else the tokenizer itself.
 
-    Raises: TokenizerError if the tokenizer fails on the texts that engines are tried on.
+    Raises: TokenizerError if the tokenizer fails on the texts that engines are tested with.
     """
     slow = SlowEngine(tokenizer, dtype=dtype)
     if not tokenizer.is_fast:
@@ -61,14 +61,14 @@ def open_reference(tokenizer: Any, *, dtype: np.dtype) -> Reference:
 
 
 def choose(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto") -> Engine:
-    """The engine of `decide`. Raises: as it does."""
+    """Return the engine that `decide` chooses. Raises: as `decide`."""
     return decide(tokenizer, reference, dtype=dtype, wanted=wanted).engine
 
 
 def decide(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName = "auto") -> Choice:
-    """The engine to use: `wanted`, or the first that is qualified, or the reference; and why not those before it.
+    """Choose `wanted`, or the first qualified engine, or else the reference, with reasons against those before it.
 
-    Raises: ConfigError if an engine that was asked for by name is not qualified for the tokenizer.
+    Raises: ConfigError if an engine that was requested by name is not qualified for the tokenizer.
     """
     if wanted == "hf":
         return Choice(engine=reference, reasons={})
@@ -82,13 +82,13 @@ def decide(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: Engine
     if wanted != "auto":
         raise ConfigError(
             f"--engine {wanted} does not serve this tokenizer, a {type(tokenizer).__name__}: {reasons[wanted]}",
-            remedy="leave --engine out: the fastest engine that gives the tokenizer's own tokens is taken",
+            remedy="leave --engine out: then the fastest engine that gives the tokenizer's own tokens is used",
         )
     return Choice(engine=reference, reasons=reasons)
 
 
 def why_slow(tokenizer: Any, *, dtype: np.dtype) -> str:
-    """Why transformers' own tokenizer serves where nobody asked for it: for each fast engine a reason."""
+    """Return why transformers' own tokenizer is used although nobody requested it: a reason for each fast engine."""
     choice = decide(tokenizer, open_reference(tokenizer, dtype=dtype), dtype=dtype)
     if choice.engine.name in _FAST:
         return f"{choice.engine.name} has its tokens, but not all that these rows need, such as offsets"
@@ -96,7 +96,7 @@ def why_slow(tokenizer: Any, *, dtype: np.dtype) -> str:
 
 
 def _opened(name: str, tokenizer: Any, reference: Engine, *, dtype: np.dtype) -> Engine | str:
-    """The engine, or the reason why it is not used, whatever it raises at a tokenizer for which it was not made."""
+    """Return the engine, or the reason why it is not used; errors of engines on foreign tokenizers are reasons too."""
     if isinstance(reference, SlowEngine):
         return f"the Python code of a {type(tokenizer).__name__} decides its tokens, too"
     module, function = _FAST[name]

@@ -1,4 +1,4 @@
-"""What is known of code points, by asking a tokenizer: pages of 256, each asked for when a text first needs it.
+"""A cache of a tokenizer's treatment of code points: pages of 256, each computed when a text first needs it.
 
 An entry has 64 bits: the kind of a code point in the lowest 3 (`text_kernels`); of one that is part of a word, the
 number of bytes that become of it in bits 3-7, and their place in `pool` from bit 13 on. Bits 8-12 are the engine's own.
@@ -25,15 +25,15 @@ _SLACK = bytes(32)  # the kernels copy so many at most, of which an entry has 31
 
 
 class PageReader(Protocol):
-    """Who knows the entries."""
+    """Computes the entries of pages."""
 
     def page(self, number: int, pool: bytearray) -> list[int]:
-        """The entries of one page; what they refer to is appended to `pool`."""
+        """Return the entries of one page, and append the bytes that they refer to to `pool`."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pages:
-    """The pages asked for so far. Never changed: `extended` makes new ones, so threads need no lock to read."""
+    """The pages computed so far. Immutable: `extended` returns a new object, so threads can read without a lock."""
 
     page_of: np.ndarray  # int32 [NUM_PAGES], -1 if missing
     entries: np.ndarray  # uint64
@@ -41,7 +41,7 @@ class Pages:
 
     @classmethod
     def none(cls) -> Pages:
-        """No pages."""
+        """Return an object without pages."""
         return cls(
             page_of=frozen(np.full(NUM_PAGES, -1, np.int32)),
             entries=frozen(np.zeros(0, np.uint64)),
@@ -49,11 +49,11 @@ class Pages:
         )
 
     def kind(self, point: int) -> int:
-        """The kind of a code point whose page is here."""
+        """Return the kind of a code point whose page is present."""
         return self._entry(point) & 7
 
     def spelling(self, point: int) -> bytes | None:
-        """The UTF-8 that becomes of an ORDINARY code point whose page is here; None for other ones."""
+        """Return the UTF-8 that an ORDINARY code point becomes, if its page is present; None for other kinds."""
         entry = self._entry(point)
         start = entry >> 13
         return self.pool[start : start + (entry >> 3 & 31)].tobytes() if entry & 7 == ORDINARY else None
@@ -62,7 +62,7 @@ class Pages:
         return int(self.entries[int(self.page_of[point // PAGE]) * PAGE + point % PAGE])
 
     def extended(self, numbers: list[int], *, read: PageReader) -> Pages:
-        """These and the pages of those numbers that are missing here."""
+        """Return these pages together with the missing ones of the given numbers."""
         missing = [number for number in numbers if self.page_of[number] < 0]
         page_of = self.page_of.copy()
         page_of[missing] = len(self.entries) // PAGE + np.arange(len(missing))
@@ -76,7 +76,7 @@ class Pages:
 
 
 def letters_of_page(number: int) -> list[str]:
-    """The code points of a page: 256, or none of one of surrogates."""
+    """Return the code points of a page: 256, or none if they are surrogates."""
     return [chr(point) for point in range(number * PAGE, (number + 1) * PAGE) if point not in _SURROGATES]
 
 

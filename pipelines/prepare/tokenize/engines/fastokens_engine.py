@@ -1,4 +1,4 @@
-"""Byte-level BPE by the package `fastokens`: the ids of the Rust tokenizer, fifty times as fast.
+"""Byte-level BPE with the package `fastokens`: the ids of the Rust tokenizer, fifty times as fast.
 
 It remembers the tokens of words seen before, in tables of a fixed size, and has scanners of its own for the patterns
 in `split_patterns`. Other patterns it leaves to a regular expression library to which U+180E is white space, as it is
@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 def make_fastokens(
     tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
 ) -> FastokensEngine:
-    """An engine for this tokenizer. docs/engines.md says why it gives the reference's ids for what is let through.
+    """Open an engine for this tokenizer. docs/engines.md argues why it gives the reference's ids for what it accepts.
 
     `reference` is the Rust tokenizer, if it has been opened. `any_version` is for finding out whether an untried
     version of the package, or of the reference, can be qualified.
@@ -174,7 +174,7 @@ class FastokensEngine:
         self._split_special_tokens = split_special_tokens
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """The tokens of each text."""
+        """Return the tokens of each text."""
         strings = texts.to_pylist()
         try:
             runs = self._encode(strings)

@@ -1,4 +1,4 @@
-"""SentencePiece's BPE by the package `gigatoken`: the ids of the Rust tokenizer.
+"""SentencePiece's BPE with the package `gigatoken`: the ids of the Rust tokenizer.
 
 Of that package only this is used. Its byte-level BPE is faster still, but knows letters that Unicode got later than the
 reference did (U+A7CF and others), and its memory of words grows with the text, without a limit.
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 def make_gigatoken(
     tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
 ) -> GigatokenEngine:
-    """An engine for this tokenizer. docs/engines.md says why it gives the reference's ids for what is let through.
+    """Open an engine for this tokenizer. docs/engines.md argues why it gives the reference's ids for what it accepts.
 
     `reference` is the Rust tokenizer, if it has been opened. `any_version` is for finding out whether an untried
     version of the package, or of the reference, can be qualified.
@@ -100,7 +100,7 @@ def _marks_as_tried(normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, 
 
 
 class GigatokenEngine:
-    """Encodes in several threads at once."""
+    """Encodes with `gigatoken`; several threads may use it at once."""
 
     name = "gigatoken"
     concurrent = True
@@ -120,7 +120,7 @@ class GigatokenEngine:
         self._dtype = dtype
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """The tokens of each text."""
+        """Return the tokens of each text."""
         if not len(texts):
             return from_lists([], dtype=self._dtype)
         try:
@@ -139,7 +139,7 @@ class GigatokenEngine:
 
 
 def _strings(texts: pa.Array) -> Any:
-    """The texts as an array of the other library, over the same bytes."""
+    """Return the texts as an array of the other library, over the same bytes."""
     awkward = importlib.import_module("awkward")
     data, edges = utf8_of(texts)
     letters = awkward.contents.NumpyArray(data, parameters={"__array__": "char"})

@@ -1,4 +1,4 @@
-"""The engines that every other one is measured by: the Rust tokenizer itself, and a tokenizer in Python."""
+"""The reference engines: the Rust tokenizer itself, and a tokenizer in Python."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.tokenize import library_failures
-from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists, offsets_of
+from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_lists
 
 __all__ = ["HuggingFaceEngine", "SlowEngine", "copy_backend"]
 
@@ -31,17 +31,17 @@ class HuggingFaceEngine:
 
     @classmethod
     def of(cls, tokenizer: Any, *, dtype: np.dtype) -> HuggingFaceEngine | None:
-        """None for a tokenizer in Python."""
+        """Open an engine for a tokenizer; None for one in Python."""
         return cls(tokenizer, dtype=dtype) if tokenizer.is_fast else None
 
     @functools.cached_property
     def parts(self) -> Mapping[str, Any]:
-        """The tokenizer.json, without truncation and padding."""
+        """The content of tokenizer.json, without truncation and padding."""
         parts: dict[str, Any] = json.loads(self.backend.to_str())
         return parts
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """The tokens of each text. Empty texts and texts of any length are fine.
+        """Return the tokens of each text; texts may be empty or of any length.
 
         Raises: TextsNotEncoded if the library fails on one of them.
         """
@@ -56,15 +56,9 @@ class HuggingFaceEngine:
             ) from error
         return from_lists([encoding.ids for encoding in encodings], dtype=self._dtype)
 
-    def put_into(self, runs: RaggedTokens, texts: pa.Array, indices: np.ndarray) -> RaggedTokens:
-        """`runs` of all `texts`, those with the given indices exchanged for the tokens that this engine gives."""
-        known = self.encode(texts.take(pa.array(indices)))
-        both = RaggedTokens(
-            np.concatenate([runs.ids, known.ids]), offsets_of(np.concatenate([runs.lengths, known.lengths]))
-        )
-        order = np.arange(len(runs))
-        order[indices] = len(runs) + np.arange(len(indices))
-        return both.take(order)
+    def put_into(self, ragged: RaggedTokens, texts: pa.Array, indices: np.ndarray) -> RaggedTokens:
+        """Return `ragged`, the tokens of all `texts`, with those at `indices` replaced by this engine's."""
+        return exchanged(ragged, indices, self.encode(texts.take(pa.array(indices))))
 
 
 class SlowEngine:
@@ -79,7 +73,7 @@ class SlowEngine:
         self._dtype = dtype
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """The tokens of each text.
+        """Return the tokens of each text.
 
         Raises: TextsNotEncoded if the tokenizer fails on one of them.
         """
@@ -98,9 +92,9 @@ class SlowEngine:
 
 
 def copy_backend(tokenizer: Any) -> Any:
-    """A `tokenizers.Tokenizer` of our own, set up as `transformers` sets it up before each call without truncation.
+    """Return a copy of the `tokenizers.Tokenizer`, set up as by `transformers` before each call without truncation.
 
-    A copy, since `transformers` changes the settings of its own while another thread may be encoding with it.
+    It is a copy, since `transformers` changes the settings of its own while other threads may be encoding.
     """
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.no_truncation()

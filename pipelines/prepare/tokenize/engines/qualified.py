@@ -1,7 +1,7 @@
-"""What engines are qualified for: releases, and what a tokenizer.json may hold.
+"""Checking what engines are qualified for: releases, and the content of tokenizer.json.
 
-docs/engines.md has the argument for each step of each engine. A release, a pattern or a setting that no argument
-covers is not qualified, and a sentence says why.
+docs/engines.md argues for each part of each engine that it is right. A release, a pattern or a setting that no argument
+covers is not qualified, and a sentence gives the reason.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class NotQualified(Exception):
-    """An engine does not serve a tokenizer. `reason` says why, in a sentence without a full stop."""
+    """An engine cannot serve a tokenizer; `reason` is a sentence without a full stop."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -52,7 +52,7 @@ class NotQualified(Exception):
 
 
 def or_none(make: Callable[Parameters, Result]) -> Callable[Parameters, Result | None]:
-    """`make`, which raises NotQualified, as a function that gives None then."""
+    """Wrap `make` so that it returns None where it would raise NotQualified."""
 
     @functools.wraps(make)
     def open_engine(*arguments: Parameters.args, **options: Parameters.kwargs) -> Result | None:
@@ -65,10 +65,10 @@ def or_none(make: Callable[Parameters, Result]) -> Callable[Parameters, Result |
 
 
 def require_release(package: str, *, tried: Releases, any_version: bool) -> str:
-    """The version of an installed package.
+    """Return the version of an installed package.
 
-    Raises: NotQualified if it is not installed; or if it, or the reference, is not one of the releases tried, unless
-        `any_version` will do.
+    Raises: NotQualified if it is not installed; or, unless `any_version`, if it or the reference is not a release that
+        was tried.
     """
     try:
         version = metadata.version(package)
@@ -85,7 +85,7 @@ def require_release(package: str, *, tried: Releases, any_version: bool) -> str:
 
 
 def require_reference(*, any_version: bool) -> None:
-    """Raises: NotQualified if this release of `tokenizers` is not one that the engines were compared with."""
+    """Raise NotQualified if the engines were not compared with this release of `tokenizers`, unless `any_version`."""
     version = metadata.version("tokenizers")
     if not any_version and not _within(version, _REFERENCE):
         raise NotQualified(
@@ -95,7 +95,7 @@ def require_reference(*, any_version: bool) -> None:
 
 
 def rust_tokenizer(tokenizer: Any, reference: HuggingFaceEngine | None, *, dtype: np.dtype) -> HuggingFaceEngine:
-    """`reference`, or one opened for this tokenizer. Raises: NotQualified for a tokenizer in Python."""
+    """Return `reference`, or open one for this tokenizer. Raises: NotQualified for a tokenizer in Python."""
     reference = reference or HuggingFaceEngine.of(tokenizer, dtype=dtype)
     if reference is None:
         raise NotQualified(f"a {type(tokenizer).__name__} is Python code")
@@ -103,12 +103,15 @@ def rust_tokenizer(tokenizer: Any, reference: HuggingFaceEngine | None, *, dtype
 
 
 def encoding_parts(reference: HuggingFaceEngine) -> dict[str, Any]:
-    """The tokenizer.json, but for what does not decide the ids of a text."""
+    """Return the content of tokenizer.json without the parts that do not affect the ids of a text."""
     return {**reference.parts, "post_processor": None, "decoder": None, "truncation": None, "padding": None}
 
 
 def opened(package: str, make: Callable[[], Result]) -> Result:
-    """What `make` gives. Raises: NotQualified if the package cannot be imported, or takes the tokenizer for faulty."""
+    """Return what `make` returns.
+
+    Raises: NotQualified if the package cannot be imported or opened with the tokenizer.
+    """
     try:
         return make()
     except BaseException as error:
@@ -119,7 +122,7 @@ def opened(package: str, make: Callable[[], Result]) -> Result:
 
 
 def require_merges_only(parts: Mapping[str, Any], *, byte_fallback: bool, dtype: np.dtype) -> None:
-    """Raises: NotQualified unless the model is a BPE that is nothing but its merges, and `dtype` holds its ids."""
+    """Raise NotQualified unless the model is a BPE that consists only of merges, and `dtype` can hold its ids."""
     model = parts["model"]
     if model["type"] != "BPE":
         raise NotQualified(f"its model is {model['type']}, not BPE")
@@ -136,7 +139,7 @@ def require_merges_only(parts: Mapping[str, Any], *, byte_fallback: bool, dtype:
 
 
 def require_ids_kept(post_processor: Mapping[str, Any] | None) -> None:
-    """Raises: NotQualified unless the ids of one text stay as they are, but for special tokens."""
+    """Raise NotQualified unless the post-processor only adds special tokens to the ids of a text."""
     if not _keeps_ids(post_processor):
         raise NotQualified("its post-processor does more than to add special tokens")
 

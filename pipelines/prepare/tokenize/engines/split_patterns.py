@@ -1,4 +1,4 @@
-"""The expressions by which byte-level tokenizers split text into words, as their tokenizer.json files have them."""
+"""The regular expressions that split text into words in byte-level tokenizers, as in their tokenizer.json files."""
 
 from __future__ import annotations
 

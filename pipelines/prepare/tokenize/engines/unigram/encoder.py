@@ -1,4 +1,4 @@
-"""SentencePiece's Unigram by compiled code of our own: the ids that the Rust tokenizer gives, many times as fast.
+"""SentencePiece's Unigram in our own compiled code: the ids of the Rust tokenizer, many times as fast.
 
     texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`unigram_kernels`), no GIL, no strings
                  │              │
@@ -56,7 +56,7 @@ _FIRST_WORD_BYTES = 4_096
 def make_unigram(
     tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
 ) -> UnigramEngine:
-    """An engine for this tokenizer. docs/engines.md says why it gives the reference's ids for what is let through.
+    """Open an engine for this tokenizer. docs/engines.md argues why it gives the reference's ids for what it accepts.
 
     `reference` is the Rust tokenizer, if it has been opened. `any_version`: beside any release of `tokenizers`, though
     what Precompiled does to clusters is written down in its code only.
@@ -85,7 +85,7 @@ open_unigram = or_none(make_unigram)
 
 
 def _require_model(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
-    """Raises: NotQualified unless tokenizer.json describes a model of the kind, whose ids fit."""
+    """Raise NotQualified unless tokenizer.json describes a Unigram model that this engine accepts."""
     model = parts["model"]
     if model["type"] != "Unigram":
         raise NotQualified(f"its model is {model['type']}, not Unigram")
@@ -123,7 +123,7 @@ class _Words:
 
 
 class UnigramEngine:
-    """Encodes in any number of threads at once: they share what is only read, and each call has its own tables."""
+    """Encodes with our kernels. Any number of threads may use it: shared data is read-only."""
 
     name = "unigram"
     version = "1"
@@ -145,7 +145,7 @@ class UnigramEngine:
         return self._pages.kind(ord(" ")) == SPACE
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """The tokens of each text."""
+        """Return the tokens of each text."""
         data, edges = utf8_of(texts)
         asked = np.zeros(len(texts), np.uint8)
         runs = self._encode_bytes(frozen(data), edges, asked)
@@ -214,7 +214,7 @@ def _scratch(num_bytes: int) -> Scratch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Contents:
-    """Texts to look for, as the loop takes them."""
+    """Texts to search for, in the form that the kernel takes."""
 
     first: np.ndarray
     trie: vocabulary_trie.Trie

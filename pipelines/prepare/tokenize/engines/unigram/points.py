@@ -90,7 +90,7 @@ class Reader:
         return _is_white(letter) if self._splits_white else letter == " "
 
     def page(self, number: int, pool: bytearray) -> list[int]:
-        """The entries of one page; what they refer to is appended to `pool`."""
+        """Return the entries of one page, and append the bytes that they refer to to `pool`."""
         points = letters_of_page(number)
         if not points:
             return [ASK] * PAGE

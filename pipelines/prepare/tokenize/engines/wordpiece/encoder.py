@@ -1,4 +1,4 @@
-"""WordPiece by compiled code of our own: the ids that the Rust tokenizer gives, many times as fast.
+"""WordPiece in our own compiled code: the ids of the Rust tokenizer, many times as fast.
 
     texts ──► code points ──► words ──► ids        one loop over Arrow's bytes (`wordpiece_kernels`), no GIL, no strings
                  │              │
@@ -55,7 +55,7 @@ _LETTERS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 def make_wordpiece(
     tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
 ) -> WordPieceEngine:
-    """An engine for this tokenizer. docs/engines.md says why it gives the reference's ids for what is let through.
+    """Open an engine for this tokenizer. docs/engines.md argues why it gives the reference's ids for what it accepts.
 
     That is a fast tokenizer of BertNormalizer, BertPreTokenizer and WordPiece with any settings, all of whose added
     tokens are looked for before the text is normalized. `reference` is the Rust tokenizer, if it has been opened.
@@ -75,7 +75,7 @@ open_wordpiece = or_none(make_wordpiece)
 
 
 def _require_kind(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
-    """Raises: NotQualified unless tokenizer.json describes a tokenizer of the kind, whose ids fit."""
+    """Raise NotQualified unless tokenizer.json describes a WordPiece tokenizer that this engine accepts."""
     for part, expected in _KINDS.items():
         kind = (parts[part] or {}).get("type")
         if kind != expected:
@@ -92,7 +92,7 @@ def _require_kind(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
 
 
 class WordPieceEngine:
-    """Encodes in any number of threads at once: they share what is only read, and each call has its own tables."""
+    """Encodes with our kernels. Any number of threads may use it: shared data is read-only."""
 
     name = "wordpiece"
     version = "1"
@@ -117,13 +117,13 @@ class WordPieceEngine:
         self._memories: list[np.ndarray] = []  # those not in use; list.pop and list.append are atomic
 
     def takes_short_cuts_rightly(self) -> bool:
-        """Whether a space, ASCII letters and digits become what the kernel takes for granted."""
+        """Whether a space, ASCII letters and digits become what the kernel assumes."""
         folded = _LETTERS.lower() if self._tables.fold else _LETTERS
         spelled = b"".join(self._pages.spelling(letter) or b"?" for letter in _LETTERS)
         return spelled == folded and self._pages.kind(ord(" ")) == SPACE
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
-        """The tokens of each text."""
+        """Return the tokens of each text."""
         data, edges = utf8_of(texts)
         asked = np.zeros(len(texts), np.uint8)
         if self._hidden.edges.size > 1:
