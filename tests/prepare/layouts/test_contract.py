@@ -124,7 +124,7 @@ NULL = {5: ({"text": None, "label": "negative"}, "text_null"), 70: ({"text": Non
 TRANSLATIONS = {"layout": "seq2seq", "text_column": "en", "target_column": "de", "input_prefix": "de: "}
 QUESTION = {"question": "who ?", "context": "a house", "answers": {"text": ["nowhere"], "answer_start": [2]}}
 CHAT = {"layout": "chat", "max_length": 256, "shard_size": "4kB"}
-NO_CHAT: dict[int, Any] = {3: ({"messages": []}, "messages_empty")}
+NO_CHAT = {3: ({"messages": []}, "messages_empty")}
 CASES = {
     "pad": Case(example="reviews", options={"label_column": "label"}, unusable=NULL, runs=_padded),
     "windows": Case(
@@ -222,7 +222,7 @@ def test_rows_that_cannot_be_used_are_counted_and_named_and_all_others_used(case
     reasons = {row: reason for row, (_, reason) in case.unusable.items()}
     assert split.ledger.rejected == collections.Counter(reasons.values())
     assert split.ledger.rows_in == len(case.rows) == split.ledger.rows_used + len(reasons)
-    listed: dict[int, str] = {}
+    listed = {}
     for task, made in split.by_task().items():
         path = case.built / "rejected" / f"train-{task:05d}.jsonl"
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
