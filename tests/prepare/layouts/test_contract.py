@@ -25,6 +25,7 @@ from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Tracer
 from tests import building
 from tests.building import read_manifest, read_shard
+from tests.support.speed import slow_but
 from tfrecord_io.errors import OutputError
 from tfrecord_io.manifest import Shard
 from tfrecord_io.schema import Schema
@@ -187,10 +188,10 @@ CASES = {
 
 
 # `--fast` takes one of each kind: rows of one length and of several, windows, joined documents, and conversations.
-SLOW = CASES.keys() - {"pad", "buckets", "pack", "qa", "packed chat"}
+FAST = ("pad", "buckets", "pack", "qa", "packed chat")
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES])
+@pytest.fixture(params=slow_but(CASES, *FAST))
 def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 
