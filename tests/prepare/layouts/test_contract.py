@@ -32,6 +32,7 @@ from tfrecord_io.schema import Schema
 
 Row = Mapping[str, Any]
 Runs = Sequence[Sequence[int]]
+Unusable = Mapping[int, tuple[Row, str]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class Case:
 
     example: str
     options: Mapping[str, object]
-    unusable: Mapping[int, tuple[Row, str]]
+    unusable: Unusable
     runs: Callable[[Any, Row], Runs]
 
     @functools.cached_property
@@ -121,11 +122,14 @@ def _conversation(tokenizer: Any, row: Row) -> Runs:
     return [tokenizer.apply_chat_template(row["messages"])["input_ids"]]
 
 
-NULL = {5: ({"text": None, "label": "negative"}, "text_null"), 70: ({"text": None, "label": "positive"}, "text_null")}
+NULL: Unusable = {
+    5: ({"text": None, "label": "negative"}, "text_null"),
+    70: ({"text": None, "label": "positive"}, "text_null"),
+}
 TRANSLATIONS = {"layout": "seq2seq", "text_column": "en", "target_column": "de", "input_prefix": "de: "}
 QUESTION = {"question": "who ?", "context": "a house", "answers": {"text": ["nowhere"], "answer_start": [2]}}
 CHAT = {"layout": "chat", "max_length": 256, "shard_size": "4kB"}
-NO_CHAT = {3: ({"messages": []}, "messages_empty")}
+NO_CHAT: Unusable = {3: ({"messages": []}, "messages_empty")}
 CASES = {
     "pad": Case(example="reviews", options={"label_column": "label"}, unusable=NULL, runs=_padded),
     "windows": Case(
@@ -223,7 +227,7 @@ def test_rows_that_cannot_be_used_are_counted_and_named_and_all_others_used(case
     reasons = {row: reason for row, (_, reason) in case.unusable.items()}
     assert split.ledger.rejected == collections.Counter(reasons.values())
     assert split.ledger.rows_in == len(case.rows) == split.ledger.rows_used + len(reasons)
-    listed = {}
+    listed: dict[int, str] = {}
     for task, made in split.by_task().items():
         path = case.built / "rejected" / f"train-{task:05d}.jsonl"
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
