@@ -118,7 +118,7 @@ def test_a_closed_output_is_no_error(closed: str) -> None:
     assert (ended.status, "Traceback" in ended.err) == (0, False)
 
 
-@pytest.mark.parametrize("closed", ["1", "2"])
+@pytest.mark.parametrize("closed", [pytest.param("1", marks=pytest.mark.slow), "2"])
 def test_an_error_with_a_closed_output_has_its_status(tmp_path: Path, closed: str) -> None:
     ended = run(["sh", "-c", f"{shlex.join(building.program('inspect', tmp_path))} {closed}>&-"])
     assert (ended.status, "Traceback" in ended.err) == (1, False)
@@ -184,7 +184,7 @@ def test_trace_says_which_numbers_there_are(shard: int, record: int, remedy: str
     assert one.error[1] == "there is only number 0"
 
 
-@pytest.mark.parametrize("command", ["plan", "build"])
+@pytest.mark.parametrize("command", [pytest.param("plan", marks=pytest.mark.slow), "build"])
 def test_which_engine_serves_is_said_and_why_it_is_slow(tmp_path: Path, zoo: Zoo, command: str) -> None:
     """Another release of `tokenizers`, or a missing package, would be ten times slower without a word."""
     output = ["--output", tmp_path / "out"]

@@ -63,6 +63,7 @@ def test_only_the_generation_that_was_named_is_replaced(gcs: Gcs, kind: str) -> 
     assert fs.cat_file(path) == b"third"
 
 
+@pytest.mark.slow
 def test_the_emulator_ends_with_its_context() -> None:
     with contextlib.suppress(ZeroDivisionError), emulator.running() as gcs:
         gcs.bucket()

@@ -55,6 +55,7 @@ def test_a_group_takes_one_request_of_its_columns_bytes(gcs: Gcs, bucket: str, m
     assert counted["requests"] == 4, "a footer for the plan, one for the reader, and two groups"
 
 
+@pytest.mark.slow
 def test_rows_arrive_whole_through_faults(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
     shorten_pauses(monkeypatch, ours=0.01, theirs=0.001)
     file = uploaded(gcs, bucket, "faults.parquet")

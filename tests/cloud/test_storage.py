@@ -212,9 +212,8 @@ def test_an_upload_that_the_service_drops_is_an_error_and_shows_no_session(
     assert storage.list_names(f"gs://{bucket}") == []
 
 
-@pytest.mark.parametrize(
-    "stall_at", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("stall_at", [1, 2, 4])
+@pytest.mark.slow
 def test_a_connection_that_stalls_is_given_up_and_made_again(
     gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch, stall_at: int
 ) -> None:

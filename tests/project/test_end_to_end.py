@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare.audit import verify
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_rows, reviews
 from tests.support.tokenizers_zoo import Zoo
@@ -93,13 +92,6 @@ def test_another_seed_gives_another_order_of_the_same_rows() -> None:
     assert collections.Counter(one) == collections.Counter(other)
 
 
-def test_every_shard_of_every_kind_of_build_verifies() -> None:
-    for root in (reviews(), reviews(compression="gzip"), built(REVIEWS, layout="concat")):
-        checked = list(verify.verify_files(str(root), read_manifest(root)))
-        assert {each.part for each in checked} >= {"shard", "tokenizer"}
-        assert [each for each in checked if each.problem] == []
-
-
 @pytest.mark.slow
 def test_a_gzip_shard_holds_the_bytes_of_the_plain_one() -> None:
     # One shard for each split: --shard-size is of the file as stored, so smaller ones would be cut elsewhere.
@@ -148,17 +140,6 @@ def test_concat_blocks_are_the_documents_joined_by_separators_and_cut() -> None:
 
 
 @pytest.mark.slow
-def test_a_dropped_remainder_is_counted_as_cut() -> None:
-    padded, dropped = (
-        read_manifest(built(REVIEWS, layout="concat", remainder=remainder)).splits["train"]
-        for remainder in ("pad", "drop")
-    )
-    assert 0 < dropped.ledger.tokens_cut < LENGTH * len(dropped.shards)
-    assert padded.ledger.tokens_cut == 0
-    assert dropped.num_tokens + dropped.ledger.tokens_cut == padded.num_tokens
-
-
-@pytest.mark.slow
 def test_kept_columns_stay_with_their_rows(tmp_path: Path) -> None:
     rows = [{"text": f"review {i}", "num_tokens": i, "score": i / 7, "vector": [i, -i, 2 * i]} for i in range(50)]
     data = building.source(tmp_path / "data", train=rows)
@@ -193,16 +174,6 @@ def test_padding_stands_on_the_side_that_the_tokenizer_pads(zoo_tokenizer: Path)
     expected = expected_rows(texts, tokenizer=tokenizer, length=48)
     assert (expected["attention_mask"][:, 0] == 0).any()
     assert_same_rows(read_rows(root, "validation"), expected)
-
-
-@pytest.mark.slow
-def test_the_padding_side_can_be_chosen() -> None:
-    root = reviews(padding_side="left", no_shuffle=True, split="validation")
-    assert read_manifest(root).tokenizer.padding_side == "left"
-    tokenizer = load_tokenizer(root / "tokenizer")
-    texts = [row["text"] for row in source_rows("validation")]
-    expected = expected_rows(texts, tokenizer=tokenizer)
-    np.testing.assert_array_equal(read_rows(root, "validation")["input_ids"], expected["input_ids"])
 
 
 def test_the_stored_tokenizer_makes_the_same_rows() -> None:
@@ -260,12 +231,6 @@ def test_the_reader_gives_every_row_back() -> None:
     elements = [element[0] if isinstance(element, tuple) else element for element in batches]
     got = {name: np.concatenate([np.asarray(element[name]) for element in elements])[:80] for name in elements[0]}
     assert_same_rows({name: got[name] for name in (*TOKEN_FEATURES, "label")}, read_rows(root, "validation"))
-
-
-@pytest.mark.slow
-def test_two_builds_of_the_same_are_the_same_files(tmp_path: Path) -> None:
-    assert building.command("build", REVIEWS, *building.options(tmp_path / "out", label_column="label")).status == 0
-    assert building.files(tmp_path / "out") == building.files(reviews())
 
 
 @pytest.mark.slow

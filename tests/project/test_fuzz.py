@@ -315,6 +315,7 @@ JOB_DOCUMENT = {"name": "tiny", "seed": 0, "source": {"files": [{"name": "a", "b
 PLACE_DOCUMENT = {"dataset": "data", "config": None, "revision": None}
 
 
+@pytest.mark.slow
 @FUZZ
 @given(job=texts_like(JOB_DOCUMENT), committed=st.none() | texts_like(json.loads(manifest.dump(make()))))
 @example(job=DEEP, committed=DEEP)

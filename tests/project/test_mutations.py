@@ -26,6 +26,7 @@ import pytest
 from pipelines.prepare.dataset import engine_mismatch, plan_files, receipts, reservation, source_record
 from tests import building
 from tests.building import REVIEWS, built
+from tests.support.speed import slow_but
 from tfrecord_io import manifest
 from tfrecord_io.errors import PrepError
 from tfrecord_io.format import json_fields
@@ -134,7 +135,7 @@ def parser_of(file: str, folder: Path) -> Callable[[bytes], object]:
     return parsers[name]
 
 
-@pytest.mark.parametrize("name", sorted(BUILDS))
+@pytest.mark.parametrize("name", slow_but(sorted(BUILDS), "buckets"))
 def test_every_parser_takes_a_file_or_refuses_it(roots: dict[str, Path], name: str, tmp_path: Path) -> None:
     root, refused = roots[name], 0
     # The files for TFDS are never parsed, but compared with what the manifest gives.
@@ -164,7 +165,7 @@ def is_refused(parse: Callable[[], object], change: Change) -> bool:
     return True
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS))
+@pytest.mark.parametrize("command", slow_but(sorted(COMMANDS), "inspect"))
 def test_every_command_does_its_work_or_refuses_to(roots: dict[str, Path], command: str) -> None:
     draw = random.Random(f"{SEED} {command}")
     every = [(root, change) for root in roots.values() for file in files_of(root) for change in changes_of(root, file)]

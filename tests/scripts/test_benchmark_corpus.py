@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from scripts.benchmarks import corpus
+from tests.support.speed import slow_but
 
 NUM_BYTES = 200_000
 
@@ -57,7 +58,7 @@ def test_a_smaller_corpus_is_the_beginning_of_a_larger_one() -> None:
     assert large[len(small) - 1].startswith(small[-1])
 
 
-@pytest.mark.parametrize("num_bytes", [1_000, 50_000, NUM_BYTES, pytest.param(7_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_bytes", slow_but([1_000, 50_000, NUM_BYTES, 7_000_000], 1_000))
 def test_sizes_are_within_two_percent(num_bytes: int) -> None:
     assert 0.98 * num_bytes <= _num_bytes(_texts(num_bytes)) <= num_bytes
 

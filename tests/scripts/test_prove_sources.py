@@ -40,6 +40,7 @@ def gcs() -> Iterator[Gcs]:
         yield running
 
 
+@pytest.mark.slow
 def test_each_client_is_counted_apart_and_by_folder(gcs: Gcs) -> None:
     bucket = gcs.bucket()
     gcs.write(bucket, "data/a", b"x" * 10_000)
@@ -76,6 +77,7 @@ def test_an_error_is_no_content(gcs: Gcs) -> None:
     assert tallies["launcher"].received["data"] == 0
 
 
+@pytest.mark.slow
 def test_files_of_all_forms_have_the_same_rows(tmp_path: Path) -> None:
     rows: dict[str, list[Any]] = {}
     for form in corpora.FORMS:
@@ -103,6 +105,7 @@ def test_what_a_command_and_its_children_write_is_counted(tmp_path: Path) -> Non
     assert run.cpu_seconds > 0
 
 
+@pytest.mark.slow
 def test_a_home_that_is_too_small_is_too_small(tmp_path: Path) -> None:
     prefix, log = small_disk.limiting(tmp_path)
     assert prefix, "neither root nor user namespaces here"

@@ -46,6 +46,7 @@ def test_a_bar_that_is_missed_gives_exit_status_1() -> None:
     assert rehearse_scale.exit_status([reached, missed]) == 1
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_gives_exit_status_1_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,6 +100,7 @@ def test_the_hubs_own_client_finds_and_reads_its_files(tmp_path: Path) -> None:
     assert server.served["data/train-0.jsonl"] < 200
 
 
+@pytest.mark.slow
 def test_a_bucket_that_denies_its_listing_still_gives_its_files() -> None:
     with emulator.running() as gcs:
         bucket = gcs.bucket()

@@ -114,7 +114,7 @@ def test_sizes_may_need_one_byte_more(length: int, value: int) -> None:
     assert list(examples.encode(columns, schema)) == [by_tensorflow(columns, schema, 0)] * 2
 
 
-@pytest.mark.parametrize("dtype", ["int32", "uint32"])
+@pytest.mark.parametrize("dtype", ["int32", pytest.param("uint32", marks=pytest.mark.slow)])
 @settings(deadline=None, max_examples=50)
 @given(data=st.data())
 def test_rows_that_are_written_many_values_at_a_time_are_no_different(dtype: str, data: st.DataObject) -> None:
@@ -129,7 +129,7 @@ def test_rows_that_are_written_many_values_at_a_time_are_no_different(dtype: str
     assert list(examples.encode(columns, schema)) == [by_tensorflow(columns, schema, row) for row in range(len(rows))]
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize("dtype", [pytest.param("int32", marks=pytest.mark.slow), "int64"])
 @settings(deadline=None)  # the first example compiles
 @given(data=st.data())
 def test_what_other_processors_use_writes_the_same_varints(dtype: str, data: st.DataObject) -> None:

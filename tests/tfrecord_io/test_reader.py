@@ -173,7 +173,13 @@ class TestElements:
 
     @pytest.mark.parametrize("training", [True, False])
     @pytest.mark.parametrize(
-        "objective", [None, objectives.classification(), objectives.masked_lm(), objectives.causal_lm()]
+        "objective",
+        [
+            None,
+            pytest.param(objectives.classification(), marks=pytest.mark.slow),
+            objectives.masked_lm(),
+            pytest.param(objectives.causal_lm(), marks=pytest.mark.slow),
+        ],
     )
     def test_have_static_shapes_whatever_the_objective(self, data: Data, training: bool, objective: Any) -> None:
         ds = data.dataset("train", global_batch_size=4, objective=objective, training=training)

@@ -105,16 +105,6 @@ def test_a_joined_record_is_the_parts_of_rows_that_it_is_traced_to(
 
 
 @pytest.mark.slow
-def test_rows_that_only_the_tokenizer_rejects_are_stepped_over_too() -> None:
-    root = built(REVIEWS, truncation="do_not_truncate", max_error_rate=1.0, split="train", max_length=24)
-    assert read_manifest(root).splits["train"].ledger.rejected["too_long"] > 20
-    tokenizer = load_tokenizer(str(root))
-    for traced, ids in every_record(root):
-        text = traced.rows[0].texts["text"]
-        assert ids.tolist() == tokenizer(text, max_length=24, padding="max_length")["input_ids"]
-
-
-@pytest.mark.slow
 def test_a_list_of_rejected_rows_that_is_gone_is_an_error_with_the_way_to_get_it_back(tmp_path: Path) -> None:
     data = building.source(tmp_path / "data", train=[{"text": None}, *({"text": f"row {i}"} for i in range(20))])
     assert building.command("build", data, *building.options(tmp_path / "out", max_error_rate=0.5)).status == 0

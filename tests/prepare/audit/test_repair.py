@@ -81,7 +81,7 @@ DAMAGE: dict[str, list[Callable[[Path], None]]] = {
 }
 
 
-@pytest.mark.parametrize("engine", ["hf", "wordpiece"])
+@pytest.mark.parametrize("engine", [pytest.param("hf", marks=pytest.mark.slow), "wordpiece"])
 def test_the_engine_of_the_manifest_makes_it_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:

@@ -25,12 +25,14 @@ from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.audit.trace import Tracer
 from tests import building
 from tests.building import read_manifest, read_shard
+from tests.support.speed import slow_but
 from tfrecord_io.errors import OutputError
 from tfrecord_io.manifest import Shard
 from tfrecord_io.schema import Schema
 
 Row = Mapping[str, Any]
 Runs = Sequence[Sequence[int]]
+Unusable = Mapping[int, tuple[Row, str]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,7 +45,7 @@ class Case:
 
     example: str
     options: Mapping[str, object]
-    unusable: Mapping[int, tuple[Row, str]]
+    unusable: Unusable
     runs: Callable[[Any, Row], Runs]
 
     @functools.cached_property
@@ -120,11 +122,14 @@ def _conversation(tokenizer: Any, row: Row) -> Runs:
     return [tokenizer.apply_chat_template(row["messages"])["input_ids"]]
 
 
-NULL = {5: ({"text": None, "label": "negative"}, "text_null"), 70: ({"text": None, "label": "positive"}, "text_null")}
+NULL: Unusable = {
+    5: ({"text": None, "label": "negative"}, "text_null"),
+    70: ({"text": None, "label": "positive"}, "text_null"),
+}
 TRANSLATIONS = {"layout": "seq2seq", "text_column": "en", "target_column": "de", "input_prefix": "de: "}
 QUESTION = {"question": "who ?", "context": "a house", "answers": {"text": ["nowhere"], "answer_start": [2]}}
 CHAT = {"layout": "chat", "max_length": 256, "shard_size": "4kB"}
-NO_CHAT: dict[int, Any] = {3: ({"messages": []}, "messages_empty")}
+NO_CHAT: Unusable = {3: ({"messages": []}, "messages_empty")}
 CASES = {
     "pad": Case(example="reviews", options={"label_column": "label"}, unusable=NULL, runs=_padded),
     "windows": Case(
@@ -187,10 +192,10 @@ CASES = {
 
 
 # `--fast` takes one of each kind: rows of one length and of several, windows, joined documents, and conversations.
-SLOW = CASES.keys() - {"pad", "buckets", "pack", "qa", "packed chat"}
+FAST = ("pad", "buckets", "pack", "qa", "packed chat")
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in CASES])
+@pytest.fixture(params=slow_but(CASES, *FAST))
 def case(request: pytest.FixtureRequest) -> Case:
     return CASES[request.param]
 

@@ -92,7 +92,7 @@ def expected() -> list[tuple[Tokens, Tokens]]:
 # --- what is built --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("side", ["right", pytest.param("left", marks=pytest.mark.slow)])
 def test_padded_rows_are_those_of_transformers_one_by_one(side: str) -> None:
     rows = read_rows(chats(no_shuffle=True, padding_side=side), "train")
     assert len(rows["input_ids"]) == len(CHATS)
@@ -173,6 +173,7 @@ def test_other_columns_keep_their_rows(tmp_path: Path) -> None:
     assert learned(root) == [f"{n}<|im_end|>" for n in made["n"]]
 
 
+@pytest.mark.slow
 def test_the_conversations_may_be_in_a_column_called_text(tmp_path: Path) -> None:
     root = build(tmp_path / "out", rows=[{"text": [QUESTION, ANSWER]}], messages_column="text")
     assert learned(root) == ["two<|im_end|>"]
@@ -419,7 +420,7 @@ def named(names: tuple[str, ...] = tuple(NAMED)) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("layout", ["pad", "chat"])
+@pytest.mark.parametrize("layout", [pytest.param("pad", marks=pytest.mark.slow), "chat"])
 def test_a_tokenizer_with_several_templates_serves_every_layout(tmp_path: Path, layout: str) -> None:
     rows = [{"messages": [QUESTION, ANSWER], "text": "one two"}] * 3
     changes = {"text_column": "text"} if layout != "chat" else {}

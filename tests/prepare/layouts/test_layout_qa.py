@@ -24,6 +24,7 @@ from pipelines.prepare.tokenize import tokenization
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_rows
 from tests.support import texts
+from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import FAST_KINDS, Zoo
 from tfrecord_io.errors import ConfigError, CorruptRecordError, TokenizerError
 
@@ -31,7 +32,9 @@ LENGTH, STRIDE = 20, 4
 QUESTIONS = building.REPOSITORY / "examples" / "questions"
 ROWS = [json.loads(line) for line in (QUESTIONS / "train.jsonl").read_text(encoding="utf-8").splitlines()]
 SOME_TEXTS = [*texts.sentences(6, seed=3), "", "one", *texts.HOSTILE[::5]]
-KINDS = [*FAST_KINDS, "unigram_left+left", "byte_bpe_roberta+left"]
+KINDS = slow_but(
+    [*FAST_KINDS, "unigram_left+left", "byte_bpe_roberta+left"], "wordpiece_cased", "byte_bpe_bos", "unigram_left+left"
+)
 WORDS = ["the", "a", "of", "every", "small", "house", "river", "walks", "7", ",", "unbelievably", "é", "中文"]
 CONTEXTS = st.lists(st.sampled_from(WORDS), min_size=1, max_size=60)
 

@@ -25,6 +25,7 @@ from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize import tokenization
 from tests import building
 from tests.support import texts
+from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io import manifest
 from tfrecord_io.errors import ConfigError, CorruptRecordError, ManifestError
@@ -104,16 +105,22 @@ def _lists(built: dict[str, np.ndarray]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "kind",
-    [
+    slow_but(
+        [
+            "wordpiece_cased",
+            "truncation_left",
+            "byte_bpe_roberta",
+            "byte_bpe_bos",
+            "bpe_fallback",
+            "unigram",
+            "unigram_left",
+            "slow_byt5",
+        ],
         "wordpiece_cased",
-        "truncation_left",
-        "byte_bpe_roberta",
         "byte_bpe_bos",
-        "bpe_fallback",
-        "unigram",
         "unigram_left",
         "slow_byt5",
-    ],
+    ),
 )
 def test_inputs_and_targets_are_those_of_transformers(zoo: Zoo, kind: str) -> None:
     built = _built(_zoo_encoder(zoo, kind), [SOURCES], TARGETS, cuts=[3, 9])

@@ -28,6 +28,7 @@ from pipelines.prepare.tokenize.word_rows import ReferenceWords, TemplateWords, 
 from tests import building
 from tests.building import built, read_manifest, read_rows
 from tests.support import texts
+from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import FAST_KINDS, Zoo
 from tfrecord_io.errors import ColumnError, ConfigError, CorruptRecordError, TokenizerError
 
@@ -70,7 +71,12 @@ def _tokenizer(zoo: Zoo, kind: str) -> Any:
     return found
 
 
-KINDS = [*FAST_KINDS, "byte_bpe_prefixed", "unigram_left+left", "byte_bpe_roberta+left"]
+KINDS = slow_but(
+    [*FAST_KINDS, "byte_bpe_prefixed", "unigram_left+left", "byte_bpe_roberta+left"],
+    "wordpiece_cased",
+    "byte_bpe_bos",
+    "unigram_left+left",
+)
 
 
 @functools.cache

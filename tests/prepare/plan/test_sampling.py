@@ -16,6 +16,7 @@ from pipelines.prepare.plan.size_curve import Curve
 from tests.prepare import stored
 from tests.prepare.stored import Work
 from tests.support import texts
+from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 
 ROWS = 2000
@@ -228,7 +229,7 @@ def _measured(folder: Path, zoo: Zoo, words: np.ndarray, **options: Any) -> samp
     return sample
 
 
-@pytest.mark.parametrize("name", _LENGTHS)
+@pytest.mark.parametrize("name", slow_but(_LENGTHS, "sorted", "one huge row"))
 def test_long_rows_count_as_much_as_short_ones(tmp_path: Path, zoo: Zoo, name: str) -> None:
     words = _LENGTHS[name](np.random.default_rng(5))
     found = _measured(tmp_path, zoo, words).row_tokens - 2  # [CLS] and [SEP]
@@ -255,6 +256,7 @@ def test_a_change_of_language_is_followed_where_rows_are_long(tmp_path: Path, zo
     assert sample.row_tokens.mean() == pytest.approx(words.mean(), rel=0.03)
 
 
+@pytest.mark.slow
 def test_samples_of_many_rows_are_right_in_the_mean(tmp_path: Path, zoo: Zoo) -> None:
     words = np.random.default_rng(6).lognormal(np.log(600), 0.8, 6000).astype(int)
     made = ["x " * int(count) for count in words]

@@ -46,7 +46,7 @@ def test_padded_rows_are_those_of_the_padding_collator() -> None:
         np.testing.assert_array_equal(rows[name], values)
 
 
-@pytest.mark.parametrize("every_token", [False, True])
+@pytest.mark.parametrize("every_token", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_tags_are_those_of_the_token_classification_collator(every_token: bool) -> None:
     rows, tokenizer, root = made("tags", layout="tokens", label_all_tokens=every_token or None)
     names = building.read_manifest(root).label_names
@@ -66,6 +66,7 @@ def test_tags_are_those_of_the_token_classification_collator(every_token: bool) 
     np.testing.assert_array_equal(np.where(rows["tag_mask"] == 1, rows["tags"], NONE), expected["labels"])
 
 
+@pytest.mark.slow
 def test_targets_are_those_of_the_seq2seq_collator() -> None:
     rows, tokenizer, _ = made(
         "translations",

@@ -304,6 +304,7 @@ def test_a_graph_that_continues_runs_no_python(write_dataset: WriteDataset, trai
     assert not impure(ops)
 
 
+@pytest.mark.slow
 def test_training_that_continues_is_known_to_be_endless(write_dataset: WriteDataset) -> None:
     data = reader.open(write_dataset({"train": pad_shards(40)}))
     assert data.dataset("train", global_batch_size=8, start_step=3).cardinality() == tf.data.INFINITE_CARDINALITY

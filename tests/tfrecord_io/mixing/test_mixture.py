@@ -76,7 +76,8 @@ def by_dataset(rows: Iterable[int]) -> dict[str, list[int]]:
 
 
 class TestShares:
-    @pytest.mark.parametrize("batch", [7, pytest.param(1, marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("batch", [7, 1])
     def test_after_every_step_each_dataset_has_its_weight_in_rows_to_within_one(
         self, mixed: Mixture, batch: int
     ) -> None:

@@ -42,6 +42,7 @@ def large_batch(num_rows: int = 4000) -> dict[str, tf.Tensor]:
     return batch(pad_rows(num_rows))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
 def test_eager_and_tf_data_give_the_same(objective: Objective) -> None:
     bound, features = objective.bind(make_manifest()), large_batch(50)

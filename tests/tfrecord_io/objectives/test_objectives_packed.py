@@ -86,6 +86,7 @@ class TestReading:
         for name in ("input_ids", "attention_mask", "segment_ids", "positions"):
             assert element[name].numpy()[1].tolist() == [0] * LENGTH
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("objective", EVERY_OBJECTIVE)
     def test_every_objective_is_pure_and_static(self, write_dataset: WriteDataset, objective: Objective) -> None:
         columns = packed([[[5, 6], [7, 8, 9]], [[8] * LENGTH]])

@@ -195,6 +195,7 @@ def test_the_name_of_rows_says_which_they_are(rows: Rows, root: pathlib.Path) ->
     assert repr(rows) == f"Rows({str(root)!r}, 'train', 58 rows, {'f' * 12})"
 
 
+@pytest.mark.slow
 def test_threads_read_at_the_same_time(rows: Rows) -> None:
     def read(seed: int) -> None:
         numbers = np.random.default_rng(seed).integers(0, len(rows), 30)
