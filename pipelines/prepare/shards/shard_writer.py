@@ -173,7 +173,7 @@ def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, clock: Stopwatc
             gathered.builder.add(encoded)
             if batch.source is not None:
                 gathered.rejected.add(batch.source, encoded.reasons, batch.numbers, details=encoded.details)
-                _require_usable_batches(task, job, gathered.rejected)
+                _require_usable(task, job, gathered.rejected)
             progress.add(rows=len(batch.numbers), tokens=encoded.num_tokens)
         checks.finish()
     gathered.rows_checked = checks.rows_checked
@@ -189,14 +189,14 @@ def _usable_batches(
         gathered.rows_in += batch.num_rows
         rows, reasons = extract(batch, job.spec.columns, first=first)
         gathered.rejected.add(batch, reasons, np.arange(first, first + batch.num_rows))
-        _require_usable_batches(task, job, gathered.rejected)
+        _require_usable(task, job, gathered.rejected)
         usable = np.flatnonzero(reasons == "")
         source = _take(batch, usable) if encoder.may_reject else None
         progress.add(rows=batch.num_rows - len(usable))
         yield _Batch(rows=rows, numbers=first + usable, source=source)
 
 
-def _require_usable_batches(task: ShardTask, job: Job, rejected: RejectedRows) -> None:
+def _require_usable(task: ShardTask, job: Job, rejected: RejectedRows) -> None:
     """Raise RowsRejectedError if a row was rejected and the job allows none."""
     if job.strict and rejected.first:
         raise unusable_row(rejected.first[0], task)
