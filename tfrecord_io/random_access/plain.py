@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from tfrecord_io import example_layout
+from tfrecord_io.codec import example_layout
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.random_access import checksums
 from tfrecord_io.random_access.groups import Groups

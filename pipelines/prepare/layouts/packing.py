@@ -26,7 +26,7 @@ import dataclasses
 import numpy as np
 
 from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
-from tfrecord_io._kernels import jit, trailing_zeros
+from tfrecord_io.codec.kernels import jit, trailing_zeros
 
 __all__ = ["Packing", "lay_out", "pack"]
 

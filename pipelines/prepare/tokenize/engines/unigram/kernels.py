@@ -34,7 +34,7 @@ from pipelines.prepare.tokenize.engines.text_kernels import (
     jit,
 )
 from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, best_path
-from tfrecord_io._kernels import load, store, trailing_zeros
+from tfrecord_io.codec.kernels import load, store, trailing_zeros
 
 __all__ = ["ENDS_IN_MARK", "JOINS", "LONG_WORD", "MEMORY_WORDS", "MERGES", "NO_ROOM", "STRIPPED", "Tables", "encode"]
 

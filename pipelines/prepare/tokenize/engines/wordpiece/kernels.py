@@ -33,7 +33,7 @@ from pipelines.prepare.tokenize.engines.text_kernels import (
     entry_of,
     jit,
 )
-from tfrecord_io._kernels import load, store, trailing_zeros
+from tfrecord_io.codec.kernels import load, store, trailing_zeros
 
 __all__ = ["MEMORY_WORDS", "Tables", "encode", "find_added"]
 

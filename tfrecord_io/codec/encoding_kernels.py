@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfrecord_io import _frame_kernels
-from tfrecord_io._addresses import copy_bytes, move_bytes, peek, poke
-from tfrecord_io._kernels import FLOAT_LIST, INT64_LIST, jit, varint_size
-from tfrecord_io._wide_varints import CAN_SQUEEZE, COUNT, WIDTH, put_many
+from tfrecord_io.codec import frame_kernels
+from tfrecord_io.codec.addresses import copy_bytes, move_bytes, peek, poke
+from tfrecord_io.codec.kernels import FLOAT_LIST, INT64_LIST, jit, varint_size
+from tfrecord_io.codec.wide_varints import CAN_SQUEEZE, COUNT, WIDTH, put_many
 
 SLACK = WIDTH  # bytes past the end of what is written that a kernel may write to
 FLOATS, UINT8, INT32, INT64 = range(4)  # how the values of a column lie in memory
@@ -226,13 +226,13 @@ def write_records(out: np.ndarray, offsets: np.ndarray, row: int, columns: np.nd
     Returns: the first row that is not written, or the number of rows.
     """
     first, described = np.int64(out.ctypes.data), np.int64(columns.ctypes.data)
-    head = _frame_kernels.HEAD_BYTES if framed else 0
+    head = frame_kernels.HEAD_BYTES if framed else 0
     prefix = np.int64(0)
     while row < len(offsets) - 1 and offsets[row] + most <= len(out):
         start = first + offsets[row]
         end, prefix = _put_record(start + head, described, len(columns), row, prefix)
         if framed:
-            end = _frame_kernels.put_frame(start, end)
+            end = frame_kernels.put_frame(start, end)
         row += 1
         offsets[row] = end - first
     return row

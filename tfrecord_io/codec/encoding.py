@@ -16,10 +16,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tfrecord_io import _write_kernels, example_layout
-from tfrecord_io._frame_kernels import FRAME_BYTES
-from tfrecord_io._kernels import frozen
-from tfrecord_io._write_kernels import FLOATS, INT32, INT64, SLACK, UINT8
+from tfrecord_io.codec import encoding_kernels, example_layout
+from tfrecord_io.codec.encoding_kernels import FLOATS, INT32, INT64, SLACK, UINT8
+from tfrecord_io.codec.frame_kernels import FRAME_BYTES
+from tfrecord_io.codec.kernels import frozen
 from tfrecord_io.errors import SchemaError
 from tfrecord_io.schema import Feature, Schema
 
@@ -92,13 +92,13 @@ def write(
     fitted = [_fit(columns[entry.name], entry, num_rows) for entry in entries]  # alive while the kernel reads them
     lines, usual, most = [], 2 * FRAME_BYTES, 2 * FRAME_BYTES + SLACK
     for entry, (values, kind) in zip(entries, fitted, strict=True):
-        lines.append(_write_kernels.describe(values, kind, entry.num_values, entry.key))
+        lines.append(encoding_kernels.describe(values, kind, entry.num_values, entry.key))
         usual += len(entry.key) + _HEADER_BYTES + entry.num_values * _USUAL_BYTES[kind]
-        most += _write_kernels.most_bytes(kind, entry.num_values, len(entry.key))
+        most += encoding_kernels.most_bytes(kind, entry.num_values, len(entry.key))
 
     table, offsets = np.array(lines, np.int64), np.zeros(num_rows + 1, np.int64)
     room, row = memory.at_least(num_rows * usual + most), 0
-    while (row := _write_kernels.write_records(room, offsets, row, table, most, framed)) < num_rows:
+    while (row := encoding_kernels.write_records(room, offsets, row, table, most, framed)) < num_rows:
         room = memory.at_least(2 * len(room), keep=int(offsets[row]))
     return room[: offsets[-1]], offsets
 

@@ -9,10 +9,10 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from tfrecord_io._addresses import pointer
-from tfrecord_io._frame_kernels import find_frame
-from tfrecord_io._kernels import INT64_LIST, copy, jit
-from tfrecord_io._read_kernels import OK, take_header, take_row, take_varint
+from tfrecord_io.codec.addresses import pointer
+from tfrecord_io.codec.decoding_kernels import OK, take_header, take_row, take_varint
+from tfrecord_io.codec.frame_kernels import find_frame
+from tfrecord_io.codec.kernels import INT64_LIST, copy, jit
 
 __all__ = ["read_rows", "read_spans"]
 

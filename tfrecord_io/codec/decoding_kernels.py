@@ -1,4 +1,4 @@
-"""The compiled loops that read Examples, the inverse of `_write_kernels`. They report what they find wrong, see
+"""The compiled loops that read Examples, the inverse of `encoding_kernels`. They report what they find wrong, see
 `examples`.
 """
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfrecord_io._kernels import FLOAT_LIST, INT64_LIST, copy, jit, load, trailing_zeros, varint_size
+from tfrecord_io.codec.kernels import FLOAT_LIST, INT64_LIST, copy, jit, load, trailing_zeros, varint_size
 
 # What a kernel says of a record.
 OK, BAD_PREFIX, NO_ENTRY, OTHER_KIND, BAD_SIZES, BAD_COUNT, BAD_VARINT, EXTRA_BYTES = range(8)

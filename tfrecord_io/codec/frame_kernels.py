@@ -14,8 +14,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from tfrecord_io._addresses import copy_bytes, peek, poke
-from tfrecord_io._kernels import compiles_for, jit
+from tfrecord_io.codec.addresses import copy_bytes, peek, poke
+from tfrecord_io.codec.kernels import compiles_for, jit
 
 HEAD_BYTES, FRAME_BYTES = 12, 16  # of a frame: what is in front of its data, and what it adds to them
 

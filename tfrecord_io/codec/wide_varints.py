@@ -17,8 +17,8 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from tfrecord_io._addresses import pointer
-from tfrecord_io._kernels import compiles_for
+from tfrecord_io.codec.addresses import pointer
+from tfrecord_io.codec.kernels import compiles_for
 
 __all__ = ["CAN_SQUEEZE", "COUNT", "WIDTH", "put_many"]
 

@@ -12,7 +12,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrecord_io import _wide_varints, _write_kernels, examples
+from tfrecord_io import examples
+from tfrecord_io.codec import encoding_kernels, wide_varints
 from tfrecord_io.errors import CorruptRecordError, SchemaError
 from tfrecord_io.examples import Memory, Payloads
 from tfrecord_io.schema import DType, Feature, Schema
@@ -139,11 +140,11 @@ def test_what_other_processors_use_writes_the_same_varints(dtype: str, data: st.
     value = data.draw(st.sampled_from([edges, usual, st.integers(0, 127), st.one_of(usual, edges)]))
     values = np.array(data.draw(st.lists(value, min_size=1, max_size=150)), dtype)
     expected = b"".join(varint(value & (2**64 - 1)) for value in values.tolist())
-    ways = [_write_kernels._put_narrow]
-    if _wide_varints.CAN_SQUEEZE:
-        ways.append(_write_kernels._put_wide)
+    ways = [encoding_kernels._put_narrow]
+    if wide_varints.CAN_SQUEEZE:
+        ways.append(encoding_kernels._put_wide)
     for put in ways:
-        out = np.full(len(expected) + _write_kernels.SLACK, 0xEE, np.uint8)
+        out = np.full(len(expected) + encoding_kernels.SLACK, 0xEE, np.uint8)
         end = put(out.ctypes.data, values.ctypes.data, len(values), values.dtype.type(0))
         assert out[: end - out.ctypes.data].tobytes() == expected
 

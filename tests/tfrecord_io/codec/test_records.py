@@ -21,7 +21,8 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tfrecord_io import _frame_kernels, _kernels, examples, records
+from tfrecord_io import examples, records
+from tfrecord_io.codec import frame_kernels, kernels
 from tfrecord_io.errors import ConfigError, CorruptRecordError, SchemaError
 from tfrecord_io.examples import Memory, Payloads
 from tfrecord_io.schema import DType, Feature, Schema
@@ -99,11 +100,11 @@ def crc32c_by_bits(data: bytes) -> int:
 
 def ways_to_sum() -> list[Any]:
     """Of what this machine has: what it does not use is used on others."""
-    ways: list[Any] = [_frame_kernels._crc_by_tables]
-    if _kernels.compiles_for("sse4.2"):
-        ways.append(_frame_kernels._crc_by_instruction)
-    if _kernels.compiles_for("sse4.2", "pclmul"):
-        ways.append(_frame_kernels._crc_by_stripes)
+    ways: list[Any] = [frame_kernels._crc_by_tables]
+    if kernels.compiles_for("sse4.2"):
+        ways.append(frame_kernels._crc_by_instruction)
+    if kernels.compiles_for("sse4.2", "pclmul"):
+        ways.append(frame_kernels._crc_by_stripes)
     return ways
 
 
@@ -206,8 +207,9 @@ def test_columns_that_do_not_fit_are_not_framed_either() -> None:
 
 _ELSEWHERE = """
 import pickle, sys
-from tfrecord_io import _wide_varints, records
-assert not _wide_varints.CAN_SQUEEZE
+from tfrecord_io import records
+from tfrecord_io.codec import wide_varints
+assert not wide_varints.CAN_SQUEEZE
 columns, schema = pickle.load(sys.stdin.buffer)
 sys.stdout.buffer.write(records.encode_framed(columns, schema).data.tobytes())
 """
