@@ -1,47 +1,29 @@
-"""Columns to the kernel that writes records, and the memory that it writes to.
+"""Columns to records, in exactly the memory that these take.
 
-    columns ──► checked against the schema ──► one line of numbers for each ──► kernel ──► data, offsets
-                                                                                 │  ▲
-                                                              no room for a row: ▼  │ twice the memory, and go on
-
-How many bytes the records have is known only when they are written: an integer takes 1 to 10. Token ids take at most 3,
-so there is room for 3 at first. Memory that is not written to costs nothing.
+columns ──► checked against the schema ──► payloads counted ──► places ──► heads, values, frames ──► data, offsets
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping
 
 import numpy as np
 
 from tfrecord_io.codec import encoding_kernels, example_layout
-from tfrecord_io.codec.encoding_kernels import FLOATS, INT32, INT64, SLACK, UINT8
-from tfrecord_io.codec.frame_kernels import FRAME_BYTES
+from tfrecord_io.codec.frame_kernels import put_frames
 from tfrecord_io.codec.kernels import frozen
 from tfrecord_io.errors import SchemaError
 from tfrecord_io.schema import Feature, Schema
 
-__all__ = ["Memory", "key", "write"]
+__all__ = ["Memory", "constant", "write"]
 
-_Layouts = dict[str, tuple[int, np.dtype]]
-
-# How the kernel takes each dtype. The rare ones are converted first, so that less is compiled.
-_INTS: _Layouts = {
-    "bool": (UINT8, np.dtype(np.uint8)),
-    "int8": (INT32, np.dtype(np.int32)),
-    "int16": (INT32, np.dtype(np.int32)),
-    "int32": (INT32, np.dtype(np.int32)),
-    "int64": (INT64, np.dtype(np.int64)),
-    "uint8": (UINT8, np.dtype(np.uint8)),
-    "uint16": (INT32, np.dtype(np.int32)),
-    "uint32": (INT64, np.dtype(np.int64)),
-}
-_FLOATS: _Layouts = {"float32": (FLOATS, np.dtype(np.float32))}
-_NAMES = {np.dtype(name): name for name in (*_INTS, *_FLOATS)}  # NumPy takes microseconds to tell
-_USUAL_BYTES = {FLOATS: 4, UINT8: 1, INT32: 3, INT64: 3}  # of a value
-_HEADER_BYTES = 24  # of an entry without its key, unless it is huge
+# How the kernels take each dtype: as few as possible, so that little is compiled.
+_Taken = dict[str, np.dtype]
+_INTS: _Taken = dict.fromkeys(("bool", "int8", "int16", "int32", "uint8", "uint16"), np.dtype(np.int32))
+_INTS |= dict.fromkeys(("int64", "uint32"), np.dtype(np.int64))
+_TAKEN: dict[str, _Taken] = {"int64": _INTS, "float32": {"float32": np.dtype(np.float32)}}
+_NAMES = {np.dtype(name): name for taken in _TAKEN.values() for name in taken}  # NumPy takes microseconds to tell
 
 
 class Memory:
@@ -55,28 +37,16 @@ class Memory:
     def __init__(self) -> None:
         self._room = np.empty(0, np.uint8)
 
-    def at_least(self, size: int, *, keep: int = 0) -> np.ndarray:
-        """uint8 [size or more], in which the first `keep` bytes are those of the last time."""
+    def take(self, size: int) -> np.ndarray:
+        """uint8 [size]."""
         if len(self._room) < size:
-            kept, self._room = self._room[:keep], np.empty(size, np.uint8)
-            self._room[:keep] = kept
-        return self._room
+            self._room = np.empty(size, np.uint8)
+        return self._room[:size]
 
 
-def key(feature: Feature) -> np.ndarray:
+def constant(feature: Feature) -> np.ndarray:
     """The constant bytes of an entry, as kernels take them."""
     return frozen(np.frombuffer(example_layout.key(feature), np.uint8))
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Entry:
-    """What a schema says of a feature's entry in every record."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-    num_values: int
-    key: np.ndarray
 
 
 def write(
@@ -86,30 +56,36 @@ def write(
 
     Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
     """
-    entries = _plan(schema)
-    memory = Memory() if memory is None else memory
+    features, keys, key_sizes_F = _plan(schema)
     num_rows = _num_rows(columns, schema)
-    fitted = [_fit(columns[entry.name], entry, num_rows) for entry in entries]  # alive while the kernel reads them
-    lines, usual, most = [], 2 * FRAME_BYTES, 2 * FRAME_BYTES + SLACK
-    for entry, (values, kind) in zip(entries, fitted, strict=True):
-        lines.append(encoding_kernels.describe(values, kind, entry.num_values, entry.key))
-        usual += len(entry.key) + _HEADER_BYTES + entry.num_values * _USUAL_BYTES[kind]
-        most += encoding_kernels.most_bytes(kind, entry.num_values, len(entry.key))
-
-    table, offsets = np.array(lines, np.int64), np.zeros(num_rows + 1, np.int64)
-    room, row = memory.at_least(num_rows * usual + most), 0
-    while (row := encoding_kernels.write_records(room, offsets, row, table, most, framed)) < num_rows:
-        room = memory.at_least(2 * len(room), keep=int(offsets[row]))
-    return room[: offsets[-1]], offsets
+    fitted = [_fit(columns[feature.name], feature, num_rows) for feature in features]
+    payloads_FN, places_FN = np.empty((2, len(features), num_rows), np.int64)
+    for values, payloads_N in zip(fitted, payloads_FN, strict=True):
+        if values.dtype == np.uint8:
+            payloads_N[:] = values.shape[1]
+        else:
+            encoding_kernels.count_bytes(values, payloads_N)
+    offsets = np.zeros(num_rows + 1, np.int64)
+    encoding_kernels.place_records(payloads_FN, key_sizes_F, framed, places_FN, offsets)
+    out = (memory or Memory()).take(int(offsets[-1]))
+    encoding_kernels.put_prefixes(out, offsets, places_FN[0], framed)
+    for feature, key, values, payloads_N, places_N in zip(features, keys, fitted, payloads_FN, places_FN, strict=True):
+        encoding_kernels.put_heads(out, places_N, payloads_N, key, example_layout.LIST_TAGS[feature.dtype])
+        if values.dtype == np.uint8:
+            encoding_kernels.put_bytes(out, places_N, values)
+        else:
+            encoding_kernels.put_ints(out, places_N, payloads_N, values)
+    if framed:
+        put_frames(out, offsets)
+    return out, offsets
 
 
 @functools.lru_cache(maxsize=256)
-def _plan(schema: Schema) -> tuple[_Entry, ...]:
-    """The entries of every record, in their order."""
-    return tuple(
-        _Entry(feature.name, feature.dtype, feature.shape, feature.num_values, key(feature))
-        for feature in example_layout.in_order(schema)
-    )
+def _plan(schema: Schema) -> tuple[list[Feature], list[np.ndarray], np.ndarray]:
+    """The features of every record in their order, their keys, and the sizes of these."""
+    features = example_layout.in_order(schema)
+    keys = [constant(feature) for feature in features]
+    return features, keys, np.array([len(key) for key in keys])
 
 
 def _num_rows(columns: Mapping[str, np.ndarray], schema: Schema) -> int:
@@ -120,20 +96,23 @@ def _num_rows(columns: Mapping[str, np.ndarray], schema: Schema) -> int:
     return len(first) if first.ndim else 0
 
 
-def _fit(column: np.ndarray, entry: _Entry, num_rows: int) -> tuple[np.ndarray, int]:
-    """A column as the kernel takes it, one row after the other; and how the values lie in it."""
-    allowed = _INTS if entry.dtype == "int64" else _FLOATS
+def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray:
+    """A column as the kernels take it: int32 or int64 [N, L]; or as the bytes that its payloads are, uint8: floats, and
+    values of one byte below 128, which are their own varints.
+    """
+    taken = _TAKEN[feature.dtype]
     name = _NAMES.get(column.dtype) or column.dtype.name
-    if name not in allowed:
+    if name not in taken:
         raise SchemaError(
-            f"column {entry.name!r}: dtype {name}, expected {' or '.join(allowed)}",
+            f"column {feature.name!r}: dtype {name}, expected {' or '.join(taken)}",
             remedy="convert the column; a silent conversion could change values",
         )
-    if column.shape != (num_rows, *entry.shape):
-        raise SchemaError(f"column {entry.name!r}: shape {column.shape}, expected {(num_rows, *entry.shape)}")
-    kind, dtype = allowed[name]
-    if column.dtype == np.bool_:
-        column = column.view(dtype)
-    if column.dtype != dtype or not (column.flags.c_contiguous and column.flags.aligned):
-        column = np.require(column, dtype, ["C", "A"])
-    return column, kind
+    if column.shape != (num_rows, *feature.shape):
+        raise SchemaError(f"column {feature.name!r}: shape {column.shape}, expected {(num_rows, *feature.shape)}")
+    shape = num_rows, feature.num_values
+    if column.itemsize == 1:  # masks, mostly
+        values = frozen(column).reshape(shape).view(np.uint8)
+        if values.max(initial=0) < 0x80:
+            return values
+    values = frozen(column.astype(taken[name], copy=False)).reshape(shape)
+    return values.view(np.uint8) if feature.dtype == "float32" else values

@@ -6,233 +6,156 @@ One entry of an Example, per feature (sizes are varints, each counts the bytes t
     │     └─ `key` ────┘   │        └ the packed values: varints (int64_list, 1a) or 4 bytes each (float_list, 12)
     └ entry of the map     └ Feature: the kind of its list
 
-What stands in front of a payload has its size in it, and the size is known once the payload is written. So a payload
-is written where it belongs if what stands in front is as wide as in the record before, and moved if it is not, which
-is rare: rows have similar sizes. Counting the bytes beforehand would read all values twice.
-
-One kernel writes whole records, whatever the schema: it gets a line of numbers for each feature (see `describe`), with
-the address of the values, since a type for each set of columns would be compiled anew for each dataset.
+All sizes follow from those of the payloads. So payloads are counted first, which gives each entry and record its
+place; then each feature is written into all records.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from tfrecord_io.codec import frame_kernels
-from tfrecord_io.codec.addresses import copy_bytes, move_bytes, peek, poke
-from tfrecord_io.codec.kernels import FLOAT_LIST, INT64_LIST, jit, varint_size
-from tfrecord_io.codec.wide_varints import CAN_SQUEEZE, COUNT, WIDTH, put_many
+from tfrecord_io.codec.frame_kernels import FRAME_BYTES, HEAD_BYTES
+from tfrecord_io.codec.kernels import copy, jit, store_4
 
-SLACK = WIDTH  # bytes past the end of what is written that a kernel may write to
-FLOATS, UINT8, INT32, INT64 = range(4)  # how the values of a column lie in memory
-_ADDRESS, _KIND, _NUM_VALUES, _ROW_BYTES, _KEY, _KEY_SIZE, _WIDTH = range(7)
-_NUM_FIELDS = 7
+__all__ = ["count_bytes", "place_records", "put_bytes", "put_heads", "put_ints", "put_prefixes", "varint_size"]
 
-_TABLE_SIZE = 1 << 16
-_HEADER_BYTES = 5 * 11  # at most, beside the key: five sizes and their tags
-
-
-def describe(values_NL: np.ndarray, kind: int, num_values: int, key: np.ndarray) -> tuple[int, ...]:
-    """What the kernel is told of a column: where the values and the key are, which must be kept alive, and how they
-    lie. The last number is the kernel's own: how wide the header of the last record was.
-    """
-    row_bytes = num_values * values_NL.itemsize
-    return values_NL.ctypes.data, kind, num_values, row_bytes, key.ctypes.data, len(key), 0
-
-
-def most_bytes(kind: int, num_values: int, key_size: int) -> int:
-    """Bytes that an entry may need at most."""
-    return key_size + _HEADER_BYTES + num_values * (4 if kind == FLOATS else 2 if kind == UINT8 else 10)
-
-
-def _varint_table() -> np.ndarray:
-    """The varint of each small value in the low bytes of a word, and how many bytes it has in the highest one.
-
-    Looked up, since ids of 2 and 3 bytes alternate at random, and a branch on their length would be mispredicted for
-    every other token. Computing the bytes without a branch takes more than twice as long (measured).
-    """
-    values = np.arange(_TABLE_SIZE, dtype=np.uint32)
-    two, three = (values >= 1 << 7).astype(np.uint32), (values >= 1 << 14).astype(np.uint32)
-    bytes_of = (values & 0x7F) | ((values << 1) & 0x7F00) | ((values << 2) & 0x7F0000) | (two << 7) | (three << 15)
-    return bytes_of | ((1 + two + three) << 24)
-
-
-_VARINTS = _varint_table()
+_PAST_THREE_BYTES = np.uint64(1 << 21)
 
 
 @jit
-def _spread(value: int) -> int:
-    x = np.uint64(value)
-    x = (x & np.uint64(0x000000000FFFFFFF)) | ((x & np.uint64(0x00FFFFFFF0000000)) << np.uint64(4))
-    x = (x & np.uint64(0x00003FFF00003FFF)) | ((x & np.uint64(0x0FFFC0000FFFC000)) << np.uint64(2))
-    return (x & np.uint64(0x007F007F007F007F)) | ((x & np.uint64(0x3F803F803F803F80)) << np.uint64(1))
+def varint_size(value: int) -> int:
+    """Bytes of the varint of a uint64."""
+    size = 1
+    while value >= np.uint64(0x80):
+        value >>= np.uint64(7)
+        size += 1
+    return size
 
 
 @jit
-def _put_varint(position: int, value: int) -> int:
-    left = np.uint64(value)
-    while left >= np.uint64(0x80):
-        poke(position, 0, np.uint8((left & np.uint64(0x7F)) | np.uint64(0x80)))
-        left >>= np.uint64(7)
-        position += 1
-    poke(position, 0, np.uint8(left))
-    return position + 1
+def _put_varint(out: np.ndarray, position: int, value: int) -> int:
+    """Writes a uint64 to a position that is one, too. Returns: the position after it."""
+    while value >= np.uint64(0x80):
+        out[position] = np.uint8(value & np.uint64(0x7F)) | np.uint8(0x80)
+        value >>= np.uint64(7)
+        position += np.uint64(1)
+    out[position] = np.uint8(value)
+    return position + np.uint64(1)
 
 
 @jit
-def _put_each(position: int, values: int, start: int, stop: int, like: int) -> int:
-    """Writes the values from `start` to `stop` one after the other."""
-    for index in range(start, stop):
-        word = np.uint64(np.int64(peek(values, index, like)))
-        if word < np.uint64(_TABLE_SIZE):
-            varint = _VARINTS[word]
-            poke(position, 0, varint)
-            position += np.int64(varint >> np.uint32(24))
-        elif word < np.uint64(1 << 56):
-            size = varint_size(word)
-            more = (np.uint64(1) << np.uint64(8 * size - 8)) - np.uint64(1)  # the bytes before the last
-            poke(position, 0, _spread(word) | (np.uint64(0x8080808080808080) & more))
-            position += size
-        else:
-            position = _put_varint(position, word)
-    return position
+def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
+    """Sets the bytes of each row of int32 or int64 as varints."""
+    length = np.uint64(values_NL.shape[1])
+    for row in range(len(payloads_N)):
+        r, bits, size = np.uint64(row), np.uint64(0), np.int64(length)
+        for column in range(length):
+            value = np.uint64(np.int64(values_NL[r, column]))
+            bits |= value
+            size += np.int64(value >= np.uint64(1 << 7)) + np.int64(value >= np.uint64(1 << 14))
+        if bits >= _PAST_THREE_BYTES:
+            size = np.int64(0)
+            for column in range(length):
+                size += varint_size(np.uint64(np.int64(values_NL[r, column])))
+        payloads_N[row] = size
 
 
 @jit
-def _put_block(position: int, values: int, start: int, stop: int, like: int) -> int:
-    """The same, faster where each takes one byte: masks, labels, padding."""
-    bits = np.uint64(np.int64(peek(values, start, like)))
-    if bits < np.uint64(0x80):  # hardly any token id is: no need to look further
-        for index in range(start, stop):
-            bits |= np.uint64(np.int64(peek(values, index, like)))
-    if bits >= np.uint64(0x80):
-        return _put_each(position, values, start, stop, like)
-    for index in range(stop - start):
-        poke(position, index, np.uint8(peek(values, start + index, like)))
-    return position + stop - start
+def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
+    """E, V and W of an entry, from P."""
+    of_list = 1 + varint_size(np.uint64(payload)) + payload
+    of_feature = 1 + varint_size(np.uint64(of_list)) + of_list
+    return key_size + varint_size(np.uint64(of_feature)) + of_feature, of_feature, of_list
 
 
 @jit
-def _put_narrow(position: int, values: int, count: int, like: int) -> int:
-    """Writes `count` values of the type of `like`, 32 or 64 bits, by blocks."""
-    for start in range(0, count, COUNT):
-        position = _put_block(position, values, start, min(start + COUNT, count), like)
-    return position
+def place_records(
+    payloads_FN: np.ndarray, key_sizes_F: np.ndarray, framed: bool, places_FN: np.ndarray, offsets: np.ndarray
+) -> None:
+    """Sets where each record begins, with its frame if `framed`, and where the last one ends; and where entries do."""
+    around = FRAME_BYTES if framed else 0
+    for row in range(len(offsets) - 1):
+        size = 0
+        for feature in range(len(payloads_FN)):
+            places_FN[feature, row] = size
+            of_entry, _, _ = _sizes(key_sizes_F[feature], payloads_FN[feature, row])
+            size += 1 + varint_size(np.uint64(of_entry)) + of_entry
+        prefix = 1 + varint_size(np.uint64(size))
+        for feature in range(len(payloads_FN)):
+            places_FN[feature, row] += offsets[row] + prefix + (HEAD_BYTES if framed else 0)
+        offsets[row + 1] = offsets[row] + prefix + size + around
 
 
 @jit
-def _put_wide(position: int, values: int, count: int, like: int) -> int:
-    """The same, where the processor can write a block at once."""
-    whole = count - count % COUNT
-    for start in range(0, whole, COUNT):
-        end = put_many(position, values, start, like)
-        position = end if end >= 0 else _put_each(position, values, start, start + COUNT, like)
-    return position if whole == count else _put_block(position, values, whole, count, like)
-
-
-@jit
-def _put_bytes(position: int, values: int, count: int) -> int:
-    """Writes `count` values of 8 bits: mostly masks, which are their own varints."""
-    bits = np.uint64(0)
-    for index in range(count // 8):
-        bits |= peek(values, index, np.uint64(0))
-    for index in range(count - count % 8, count):
-        bits |= np.uint64(peek(values, index, np.uint8(0)))
-    if bits & np.uint64(0x8080808080808080):
-        return _put_each(position, values, 0, count, np.uint8(0))
-    copy_bytes(position, values, count)
-    return position + count
-
-
-_put_values = _put_wide if CAN_SQUEEZE else _put_narrow
-
-
-@jit
-def _field(columns: int, index: int, field: int) -> int:
-    return peek(columns, index * _NUM_FIELDS + field, np.int64(0))
-
-
-@jit
-def _put_payload(position: int, columns: int, index: int, row: int) -> int:
-    """Writes the values of a row, and returns the position after them."""
-    kind, count = _field(columns, index, _KIND), _field(columns, index, _NUM_VALUES)
-    size = _field(columns, index, _ROW_BYTES)
-    values = _field(columns, index, _ADDRESS) + row * size
-    if kind == INT32:
-        return _put_values(position, values, count, np.int32(0))
-    if kind == INT64:
-        return _put_values(position, values, count, np.int64(0))
-    if kind == UINT8:
-        return _put_bytes(position, values, count)
-    copy_bytes(position, values, size)  # floats: their own bytes, so that NaNs keep theirs
-    return position + size
-
-
-@jit
-def _nested_sizes(key_size: int, payload_size: int) -> tuple[int, int, int]:
-    """E, V and W of the entry, from P."""
-    list_size = 1 + varint_size(payload_size) + payload_size
-    feature_size = 1 + varint_size(list_size) + list_size
-    return key_size + varint_size(feature_size) + feature_size, feature_size, list_size
-
-
-@jit
-def _put_header(position: int, columns: int, index: int, payload_size: int) -> None:
-    key_size = _field(columns, index, _KEY_SIZE)
-    entry_size, feature_size, list_size = _nested_sizes(key_size, payload_size)
-    poke(position, 0, np.uint8(0x0A))
-    position = _put_varint(position + 1, entry_size)
-    copy_bytes(position, _field(columns, index, _KEY), key_size)
-    position = _put_varint(position + key_size, feature_size)
-    poke(position, 0, np.uint8(FLOAT_LIST if _field(columns, index, _KIND) == FLOATS else INT64_LIST))
-    position = _put_varint(position + 1, list_size)
-    poke(position, 0, np.uint8(0x0A))
-    _put_varint(position + 1, payload_size)
-
-
-@jit
-def _put_entry(position: int, columns: int, index: int, row: int) -> int:
-    expected = _field(columns, index, _WIDTH)
-    size = _put_payload(position + expected, columns, index, row) - position - expected
-    entry_size, _, _ = _nested_sizes(_field(columns, index, _KEY_SIZE), size)
-    width = 1 + varint_size(entry_size) + entry_size - size
-    if width != expected:
-        move_bytes(position + width, position + expected, size)
-        poke(columns, index * _NUM_FIELDS + _WIDTH, width)
-    _put_header(position, columns, index, size)
-    return position + width + size
-
-
-@jit
-def _put_record(position: int, columns: int, num_columns: int, row: int, expected: int) -> tuple[int, int]:
-    """Returns: the position after the record, and the width of its prefix, `expected` for the next."""
-    end = position + expected
-    for index in range(num_columns):
-        end = _put_entry(end, columns, index, row)
-    size = end - position - expected
-    width = 1 + varint_size(size)
-    if width != expected:
-        move_bytes(position + width, position + expected, size)
-    poke(position, 0, np.uint8(0x0A))
-    _put_varint(position + 1, size)
-    return position + width + size, width
-
-
-@jit
-def write_records(out: np.ndarray, offsets: np.ndarray, row: int, columns: np.ndarray, most: int, framed: bool) -> int:
-    """Writes records from `row` on, each in its frame if `framed`, and where each ends. Stops where fewer than `most`
-    bytes are left: what a record may need with its frame and SLACK.
-
-    Returns: the first row that is not written, or the number of rows.
-    """
-    first, described = np.int64(out.ctypes.data), np.int64(columns.ctypes.data)
-    head = frame_kernels.HEAD_BYTES if framed else 0
-    prefix = np.int64(0)
-    while row < len(offsets) - 1 and offsets[row] + most <= len(out):
-        start = first + offsets[row]
-        end, prefix = _put_record(start + head, described, len(columns), row, prefix)
+def put_prefixes(out: np.ndarray, offsets: np.ndarray, first_N: np.ndarray, framed: bool) -> None:
+    """Writes what stands in front of the first entry of each record, which has its place in `first_N`."""
+    for row in range(len(first_N)):
+        start, end = offsets[row], offsets[row + 1]
         if framed:
-            end = frame_kernels.put_frame(start, end)
-        row += 1
-        offsets[row] = end - first
-    return row
+            start, end = start + HEAD_BYTES, end - (FRAME_BYTES - HEAD_BYTES)
+        out[start] = 0x0A
+        _put_varint(out, np.uint64(start + 1), np.uint64(end - first_N[row]))
+
+
+@jit
+def put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, key: np.ndarray, kind: int) -> None:
+    """Writes what stands in front of the payloads of one feature. `places_N` moves on to these."""
+    for row in range(len(places_N)):
+        of_entry, of_feature, of_list = _sizes(len(key), payloads_N[row])
+        at = np.uint64(places_N[row])
+        out[at] = 0x0A
+        at = _put_varint(out, at + np.uint64(1), np.uint64(of_entry))
+        for k in range(len(key)):
+            out[at + np.uint64(k)] = key[k]
+        at = _put_varint(out, at + np.uint64(len(key)), np.uint64(of_feature))
+        out[at] = kind
+        at = _put_varint(out, at + np.uint64(1), np.uint64(of_list))
+        out[at] = 0x0A
+        places_N[row] = _put_varint(out, at + np.uint64(1), np.uint64(payloads_N[row]))
+
+
+@jit
+def _short_varint(value: int) -> int:
+    """The varint of a uint32 below 2^21 in the lowest bytes of a word, how many they are in the highest one."""
+    two, three = np.uint32(value >= np.uint32(1 << 7)), np.uint32(value >= np.uint32(1 << 14))
+    first, second = value & np.uint32(0x7F), (value << np.uint32(1)) & np.uint32(0x7F00)
+    third = (value << np.uint32(2)) & np.uint32(0x7F0000)
+    marks = (two << np.uint32(7)) | (three << np.uint32(15))
+    return first | second | third | marks | ((np.uint32(1) + two + three) << np.uint32(24))
+
+
+@jit
+def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, values_NL: np.ndarray) -> None:
+    """Writes rows of int32 or int64 as varints.
+
+    The varints of a row are computed first, which is SIMD, and then put behind each other, each as a word whose bytes
+    too many the next one overwrites: no branch on a size, which would be mispredicted for every other token.
+    """
+    length = np.uint64(values_NL.shape[1])
+    whole = length - min(length, np.uint64(3))  # a word reaches over three values more, or into what is behind
+    words_L = np.empty(length, np.uint32)
+    for row in range(len(places_N)):
+        at, r = np.uint64(places_N[row]), np.uint64(row)
+        if payloads_N[row] == np.int64(length):  # one byte each: masks, labels
+            for column in range(length):
+                out[at + column] = np.uint8(values_NL[r, column])
+            continue
+        bits = np.uint64(0)
+        for column in range(length):
+            value = np.uint64(np.int64(values_NL[r, column]))
+            bits |= value
+            words_L[column] = _short_varint(np.uint32(value))
+        first = whole if bits < _PAST_THREE_BYTES else np.uint64(0)
+        for column in range(first):
+            store_4(out, at, words_L[column])
+            at += np.uint64(words_L[column] >> np.uint32(24))
+        for column in range(first, length):
+            at = _put_varint(out, at, np.uint64(np.int64(values_NL[r, column])))
+
+
+@jit
+def put_bytes(out: np.ndarray, places_N: np.ndarray, bytes_NB: np.ndarray) -> None:
+    """Writes rows of bytes as they are: floats, so that NaNs keep theirs."""
+    rows, size = bytes_NB.reshape(-1), bytes_NB.shape[1]
+    for row in range(len(places_N)):
+        copy(out, places_N[row], rows, row * size, size)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from tfrecord_io.schema import Feature, Schema
 
-__all__ = ["in_order", "key"]
+__all__ = ["LIST_TAGS", "in_order", "key"]
+
+# Of a feature's list of values, by its dtype.
+LIST_TAGS = {"int64": 0x1A, "float32": 0x12}
 
 
 def in_order(schema: Schema) -> list[Feature]:

@@ -11,7 +11,7 @@ Many messages have that meaning; `encode` gives the one that `SerializeToString(
 and `decode` takes no other. So bytes and arrays determine each other: a record that decodes is byte for byte the one
 that was encoded, and any other byte in it is damage.
 
-Records are written one after the other in a single pass, and read by feature: each pass takes one feature out of all.
+Records are written and read by feature: each pass puts one feature into all records, or takes one out of all.
 """
 
 from __future__ import annotations
@@ -94,9 +94,12 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
     columns: dict[str, np.ndarray] = {}
     features = example_layout.in_order(schema)
     for index, feature in enumerate(features):
-        columns[feature.name] = values = _empty(feature, num_rows=len(payloads))
-        read = decoding_kernels.read_ints if feature.dtype == "int64" else decoding_kernels.read_floats
-        read(data, offsets, positions_N, faults_N, encoding.key(feature), values, counts_N)
+        values = np.empty(len(payloads) * feature.num_values, feature.dtype)
+        columns[feature.name] = values.reshape(len(payloads), *feature.shape)
+        is_int = feature.dtype == "int64"
+        read = decoding_kernels.read_ints if is_int else decoding_kernels.read_floats
+        taken = values if is_int else values.view(np.uint8)
+        read(data, offsets, positions_N, faults_N, encoding.constant(feature), taken, counts_N)
         faulty_feature_N[(faulty_feature_N < 0) & (faults_N != decoding_kernels.OK)] = index
     decoding_kernels.read_ends(offsets, positions_N, faults_N)
     if np.any(faults_N):
@@ -109,18 +112,7 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
             count=int(counts_N[record]),
             place=f"{place}, record {record}",
         )
-    return {feature.name: _shaped(columns[feature.name], feature) for feature in schema.features}
-
-
-def _empty(feature: Feature, *, num_rows: int) -> np.ndarray:
-    """Room for the values of a feature, as the kernels give them."""
-    if feature.dtype == "int64":
-        return np.empty((num_rows, feature.num_values), np.int64)
-    return np.empty((num_rows, 4 * feature.num_values), np.uint8)
-
-
-def _shaped(values: np.ndarray, feature: Feature) -> np.ndarray:
-    return values.view(feature.dtype).reshape(len(values), *feature.shape)
+    return {name: columns[name] for name in schema.names}
 
 
 def _check_sizes(offsets: np.ndarray, schema: Schema, *, place: str) -> None:

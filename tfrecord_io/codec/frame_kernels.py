@@ -7,53 +7,33 @@ A frame, all integers little-endian:
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 
-from tfrecord_io.codec.addresses import copy_bytes, peek, poke
-from tfrecord_io.codec.kernels import compiles_for, jit
+from tfrecord_io.codec.kernels import copy, jit, load, load_4, store, store_4
+
+__all__ = ["FRAME_BYTES", "HEAD_BYTES", "crc32c", "find_frame", "masked", "put_data", "put_frames", "read_frames"]
+__all__ += ["survey_frames"]
 
 HEAD_BYTES, FRAME_BYTES = 12, 16  # of a frame: what is in front of its data, and what it adds to them
 
-_MOST_WORDS = 256  # of a stripe
-_FEWEST_WORDS = 8  # below, stripes take longer to put together than they save
+
+_WORDS = 4  # of 8 bytes, in each step of the crc
 
 
 def _crc_tables() -> np.ndarray:
     """Row k holds the crc of each byte followed by k zero bytes (polynomial 0x1EDC6F41, bits reversed)."""
-    tables = np.zeros((16, 256), np.uint64)
-    crc = np.arange(256, dtype=np.uint64)
+    tables = np.zeros((8 * _WORDS, 256), np.uint32)
+    crc = np.arange(256, dtype=np.uint32)
     for _ in range(8):
-        crc = (crc >> np.uint64(1)) ^ (np.uint64(0x82F63B78) * (crc & np.uint64(1)))
+        crc = (crc >> np.uint32(1)) ^ (np.uint32(0x82F63B78) * (crc & np.uint32(1)))
     tables[0] = crc
-    for k in range(1, 16):
-        crc = (crc >> np.uint64(8)) ^ tables[0][crc & np.uint64(0xFF)]
+    for k in range(1, len(tables)):
+        crc = (crc >> np.uint32(8)) ^ tables[0][crc & np.uint32(0xFF)]
         tables[k] = crc
-    return tables.astype(np.uint32)
+    return tables
 
 
 _CRC = _crc_tables()
-
-
-def _advances() -> np.ndarray:
-    """Entry n, multiplied without carries with a crc and fed to the crc instruction, gives the crc after n words of 0.
-
-    As polynomials modulo the crc's own, entry n is x^(64 n - 33): the product of two numbers in reversed bits is off by
-    x, and the instruction multiplies by x^32. Entry 1 is x^31, which is 1 in reversed bits.
-    """
-    advances, advance = [0], 1
-    for _ in range(2 * _MOST_WORDS):
-        advances.append(advance)
-        for _ in range(8):
-            advance = (advance >> 8) ^ int(_CRC[0, advance & 0xFF])
-    return np.array(advances, np.uint64)
-
-
-_ADVANCES = _advances()
 
 
 @jit
@@ -62,151 +42,66 @@ def _crc_of_word(word: int, row: int) -> int:
     crc = np.uint32(0)
     for k in range(8):
         crc ^= _CRC[row + 7 - k, (word >> np.uint64(8 * k)) & np.uint64(0xFF)]
-    return crc
-
-
-@intrinsic
-def _crc_instruction(typingctx: Any, crc: Any, word: Any) -> Any:
-    name = "llvm.x86.sse42.crc32.64.64"
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        word_type = ir.IntType(64)
-        kind = ir.FunctionType(word_type, [word_type, word_type])
-        return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
-
-    return types.uint64(types.uint64, types.uint64), codegen
-
-
-@intrinsic
-def _product(typingctx: Any, one: Any, other: Any) -> Any:
-    """The low word of the product without carries."""
-    name = "llvm.x86.pclmulqdq"
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pair, index = ir.VectorType(ir.IntType(64), 2), ir.IntType(32)(0)
-        kind = ir.FunctionType(pair, [pair, pair, ir.IntType(8)])
-        pairs = [builder.insert_element(pair(None), arg, index) for arg in args]
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
-        return builder.extract_element(builder.call(function, [*pairs, ir.IntType(8)(0)]), index)
-
-    return types.uint64(types.uint64, types.uint64), codegen
+    return np.uint64(crc)
 
 
 @jit
-def _word(address: int) -> int:
-    return peek(address, 0, np.uint64(0))
+def crc32c(data: np.ndarray, start: int, stop: int) -> int:
+    """Castagnoli crc of data[start:stop]. In a step, only the look-ups of its first word wait for the step before.
 
-
-@jit
-def _crc_by_tables(position: int, end: int, crc: int) -> tuple[int, int]:
-    """16 bytes a step: only half of the look-ups wait for the step before. Returns: where it stopped, and the crc."""
-    while position + 16 <= end:
-        second = _crc_of_word(_word(position + 8), 0)
-        crc = np.uint64(_crc_of_word(_word(position) ^ crc, 8) ^ second)
-        position += 16
-    return position, crc
-
-
-@jit
-def _crc_by_instruction(position: int, end: int, crc: int) -> tuple[int, int]:
-    """The same, 8 bytes a step."""
-    while position + 8 <= end:
-        crc = _crc_instruction(crc, _word(position))
-        position += 8
-    return position, crc
-
-
-@jit
-def _crc_by_stripes(position: int, end: int, crc: int) -> tuple[int, int]:
-    """The same in three stripes, since the instruction takes three cycles but can begin in each of them."""
-    while end - position >= 24 * _FEWEST_WORDS:
-        words = min((end - position) // 24, _MOST_WORDS)
-        second_start, third_start = position + 8 * words, position + 16 * words
-        second, third = np.uint64(0), np.uint64(0)
-        for offset in range(0, 8 * words, 8):
-            crc = _crc_instruction(crc, _word(position + offset))
-            second = _crc_instruction(second, _word(second_start + offset))
-            third = _crc_instruction(third, _word(third_start + offset))
-        before = _product(crc, _ADVANCES[2 * words]) ^ _product(second, _ADVANCES[words])
-        crc = _crc_instruction(np.uint64(0), before) ^ third
-        position += 24 * words
-    return _crc_by_instruction(position, end, crc)
-
-
-def _best_way() -> Any:
-    """SSE 4.2 has an instruction for this very crc."""
-    if not compiles_for("sse4.2"):
-        return _crc_by_tables
-    return _crc_by_stripes if compiles_for("pclmul") else _crc_by_instruction
-
-
-_crc_of_words = _best_way()
-
-
-@jit
-def _crc_between(start: int, end: int) -> int:
-    """Castagnoli crc of the bytes between two addresses."""
-    position, crc = _crc_of_words(start, end, np.uint64(0xFFFFFFFF))
-    while position < end:
-        byte = np.uint64(peek(position, 0, np.uint8(0)))
-        crc = (crc >> np.uint64(8)) ^ np.uint64(_CRC[0, (crc ^ byte) & np.uint64(0xFF)])
-        position += 1
+    The processor's own instruction takes a fifth of the time, but can be had only by a name of LLVM's for one kind of
+    processor. It would save 1 % of a whole build (measured).
+    """
+    at, crc = start, np.uint64(0xFFFFFFFF)
+    while at + 8 * _WORDS <= stop:
+        later = _crc_of_word(load(data, at + 8), 16) ^ _crc_of_word(load(data, at + 16), 8)
+        later ^= _crc_of_word(load(data, at + 24), 0)
+        crc = _crc_of_word(load(data, at) ^ crc, 24) ^ later
+        at += 8 * _WORDS
+    while at + 8 <= stop:
+        crc = _crc_of_word(load(data, at) ^ crc, 0)
+        at += 8
+    for p in range(at, stop):
+        crc = (crc >> np.uint64(8)) ^ np.uint64(_CRC[0, (crc ^ np.uint64(data[p])) & np.uint64(0xFF)])
     return crc ^ np.uint64(0xFFFFFFFF)
 
 
 @jit
-def _masked_crc_between(start: int, end: int) -> int:
-    """The crc as a TFRecord stores it: rotated and shifted, so that a crc over data that holds crcs stays strong."""
-    crc = _crc_between(start, end)
+def masked(crc: int) -> int:
+    """A crc as a TFRecord stores it, uint32: rotated and shifted, so that a crc over data that holds crcs stays strong.
+
+    Takes the crc and not the data: a function that hands an array on counts references to it, which takes longer than
+    the crc of a size.
+    """
     rotated = (crc >> np.uint64(15)) | (crc << np.uint64(17))
     return np.uint32((rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF))
 
 
 @jit
-def crc32c(data: np.ndarray) -> int:
-    """Castagnoli crc of bytes."""
-    first = np.int64(data.ctypes.data)
-    return _crc_between(first, first + len(data))
-
-
-@jit
-def masked_crc32c(data: np.ndarray) -> int:
-    """The crc of bytes as a TFRecord stores it."""
-    first = np.int64(data.ctypes.data)
-    return _masked_crc_between(first, first + len(data))
-
-
-@jit
-def put_frame(start: int, end: int) -> int:
-    """Writes the frame that begins at an address around its data, which lie there already and end at another.
-
-    Returns: the address after the frame.
-    """
-    poke(start, 0, np.uint64(end - start - HEAD_BYTES))
-    poke(start + 8, 0, _masked_crc_between(start, start + 8))
-    poke(end, 0, _masked_crc_between(start + HEAD_BYTES, end))
-    return end + 4
-
-
-@jit
-def write_frames(data: np.ndarray, offsets: np.ndarray, out: np.ndarray) -> None:
-    """Frames each record. A record is copied and summed in turn, so that the sum finds it in the nearest cache."""
-    first, position = np.int64(data.ctypes.data), np.int64(out.ctypes.data)
+def put_frames(out: np.ndarray, offsets: np.ndarray) -> None:
+    """Writes the frames at out[offsets[i]:offsets[i + 1]] around their data, which lie there already."""
     for row in range(len(offsets) - 1):
-        size = offsets[row + 1] - offsets[row]
-        copy_bytes(position + HEAD_BYTES, first + offsets[row], size)
-        position = put_frame(position, position + HEAD_BYTES + size)
+        start, end = offsets[row], offsets[row + 1] - 4
+        store(out, start, np.uint64(end - start - HEAD_BYTES))
+        store_4(out, start + 8, masked(crc32c(out, start, start + 8)))
+        store_4(out, end, masked(crc32c(out, start + HEAD_BYTES, end)))
+
+
+@jit
+def put_data(data: np.ndarray, offsets: np.ndarray, out: np.ndarray, out_offsets: np.ndarray) -> None:
+    """Copies records to where frames have their data."""
+    for row in range(len(offsets) - 1):
+        copy(out, out_offsets[row] + HEAD_BYTES, data, offsets[row], offsets[row + 1] - offsets[row])
 
 
 @jit
 def survey_frames(data: np.ndarray) -> tuple[int, int]:
     """Counts whole frames with a sound length. Returns: how many, and where the first byte after them is."""
-    count, position, first = 0, np.int64(0), np.int64(data.ctypes.data)
+    count, position = 0, np.int64(0)
     while len(data) - position >= FRAME_BYTES:
-        here = first + position
-        if _masked_crc_between(here, here + 8) != peek(here + 8, 0, np.uint32(0)):
+        if masked(crc32c(data, position, position + 8)) != load_4(data, position + 8):
             break
-        size = _word(here)
+        size = load(data, position)
         if size > np.uint64(len(data) - position - FRAME_BYTES):
             break
         position += FRAME_BYTES + np.int64(size)
@@ -217,38 +112,37 @@ def survey_frames(data: np.ndarray) -> tuple[int, int]:
 @jit
 def read_frames(data: np.ndarray, out: np.ndarray, offsets: np.ndarray) -> int:
     """Takes surveyed frames off. Returns: the first record whose data crc is wrong, or the number of records."""
-    position, first = np.int64(data.ctypes.data), np.int64(out.ctypes.data)
+    position = np.int64(0)
     offsets[0] = 0
     for row in range(len(offsets) - 1):
-        size = np.int64(_word(position))
-        start = first + offsets[row]
+        size = np.int64(load(data, position))
+        start = position + HEAD_BYTES
         offsets[row + 1] = offsets[row] + size
-        copy_bytes(start, position + HEAD_BYTES, size)
-        if _masked_crc_between(start, start + size) != peek(position + HEAD_BYTES + size, 0, np.uint32(0)):
+        copy(out, offsets[row], data, start, size)
+        if masked(crc32c(data, start, start + size)) != load_4(data, start + size):
             return row
         position += FRAME_BYTES + size
     return len(offsets) - 1
 
 
 @jit
-def find_frame(first: int, start: int, stop: int, skip: int, check: bool) -> tuple[int, int]:
-    """Finds the data of the record that is `skip` frames after byte `start` of what lies at an address.
+def find_frame(data: np.ndarray, start: int, stop: int, skip: int, check: bool) -> tuple[int, int]:
+    """Finds the data of the record that is `skip` frames after byte `start`.
 
-    Returns: where they begin, and their size; -1 twice if a frame on the way is damaged or goes on after `stop`.
+    Returns: where they begin and end; -1 twice if a frame on the way is damaged or goes on after `stop`.
     """
     position = start
     while stop - position >= FRAME_BYTES:
-        here = first + position
-        if check and _masked_crc_between(here, here + 8) != peek(here + 8, 0, np.uint32(0)):
+        if check and masked(crc32c(data, position, position + 8)) != load_4(data, position + 8):
             break
-        if _word(here) > np.uint64(stop - position - FRAME_BYTES):
+        if load(data, position) > np.uint64(stop - position - FRAME_BYTES):
             break
-        size = np.int64(_word(here))
+        begin = position + HEAD_BYTES
+        end = begin + np.int64(load(data, position))
         if skip == 0:
-            here += HEAD_BYTES
-            if check and _masked_crc_between(here, here + size) != peek(here + size, 0, np.uint32(0)):
+            if check and masked(crc32c(data, begin, end)) != load_4(data, end):
                 break
-            return position + HEAD_BYTES, size
-        position += FRAME_BYTES + size
+            return begin, end
+        position = end + 4
         skip -= 1
     return np.int64(-1), np.int64(-1)

@@ -1,8 +1,9 @@
-"""The tools of every compiled loop: how they are compiled, and the memory accesses that Numba has no words for.
+"""The tools of every compiled loop: how they are compiled, and what they share.
 
 Every kernel releases the GIL. None of them raises: a kernel that meets damage reports where it stopped, and Python,
 which is in no hurry then, says what is wrong. Kernels take read-only arrays for what they only read (see `frozen`), so
-that each element type is compiled once.
+that each element type is compiled once. No bounds are checked. Indices in inner loops are unsigned: whether a signed
+one counts from the end is tested for each element, and such a loop is no SIMD.
 
 Compiled code is kept beside its file, or in the user's cache folder. Numba throws it away when the kernel's own file
 changes, but not when a file that it calls into does: after a change here, touch the files of the kernels.
@@ -10,17 +11,14 @@ changes, but not when a file that it calls into does: after a change here, touch
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numba
 import numpy as np
-from llvmlite.binding import get_host_cpu_features
-from numba.core import cgutils, config, entrypoints, types
-from numba.extending import intrinsic
+from numba.core import entrypoints
 
-INT64_LIST, FLOAT_LIST = 0x1A, 0x12  # tags of an Example's lists of values
+__all__ = ["copy", "frozen", "jit", "leave_out_extensions", "load", "load_4", "lowest_bit", "store", "store_4"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -40,16 +38,6 @@ def leave_out_extensions() -> None:
         entrypoints._already_initialized = True
 
 
-def compiles_for(*features: str) -> bool:
-    """Whether the processor that code is compiled for is an x86-64 with all these features, by LLVM's names."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        return False
-    if config.CPU_NAME or config.CPU_FEATURES is not None:  # set by who wants code for another processor
-        return all(f"+{feature}" in (config.CPU_FEATURES or "") for feature in features)
-    host = get_host_cpu_features()
-    return all(host.get(feature) for feature in features)
-
-
 def frozen(array: np.ndarray) -> np.ndarray:
     """A view of `array`, copied where it is strided, misaligned or byte-swapped, that cannot be written to."""
     native = array.astype(array.dtype.newbyteorder("="), copy=False)
@@ -58,68 +46,55 @@ def frozen(array: np.ndarray) -> np.ndarray:
     return view
 
 
-@intrinsic
-def load(typingctx: Any, data: Any, position: Any) -> Any:
-    """The 8 bytes at `position` as a little-endian uint64; no alignment needed, no bounds checked."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.load(_word_pointer(context, builder, signature, args), align=1)
-
-    return types.uint64(data, types.int64), codegen
-
-
-@intrinsic
-def store(typingctx: Any, data: Any, position: Any, word: Any) -> Any:
-    """Writes a uint64 as the 8 bytes at `position`; no alignment needed, no bounds checked."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        builder.store(args[2], _word_pointer(context, builder, signature, args), align=1)
-        return context.get_dummy_value()
-
-    return types.void(data, types.int64, types.uint64), codegen
-
-
-def _word_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    word = context.get_value_type(types.uint64).as_pointer()
-    return builder.bitcast(byte_pointer(context, builder, signature.args[0], args[0], args[1]), word)
-
-
-def byte_pointer(context: Any, builder: Any, array_type: Any, array: Any, position: Any) -> Any:
-    """For intrinsics: the address of an array's element, its bytes if these are its elements."""
-    return builder.gep(context.make_array(array_type)(context, builder, array).data, [position])
-
-
-@intrinsic
-def copy(typingctx: Any, out: Any, position: Any, data: Any, start: Any, size: Any) -> Any:
-    """memcpy of `size` bytes, no bounds checked. A loop over bytes reaches a third of its speed (measured)."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        target = byte_pointer(context, builder, signature.args[0], args[0], args[1])
-        source = byte_pointer(context, builder, signature.args[2], args[2], args[3])
-        cgutils.raw_memcpy(builder, target, source, args[4], 1)
-        return context.get_dummy_value()
-
-    return types.void(out, types.int64, data, types.int64, types.int64), codegen
-
-
-@intrinsic
-def leading_zeros(typingctx: Any, word: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.ctlz(args[0], context.get_constant(types.boolean, True))  # undefined for 0
-
-    return types.uint64(types.uint64), codegen
-
-
-@intrinsic
-def trailing_zeros(typingctx: Any, word: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], context.get_constant(types.boolean, True))  # undefined for 0
-
-    return types.uint64(types.uint64), codegen
+@jit
+def load(data: np.ndarray, position: int) -> int:
+    """The 8 bytes at `position` as a little-endian uint64. LLVM makes one instruction of the loop."""
+    at, word = np.uint64(position), np.uint64(0)
+    for k in range(8):
+        word |= np.uint64(data[at + np.uint64(k)]) << np.uint64(8 * k)
+    return word
 
 
 @jit
-def varint_size(value: int) -> int:
-    """Bytes of a varint, 1 to 10: one for every 7 bits begun."""
-    bits = np.uint64(64) - leading_zeros(np.uint64(value) | np.uint64(1))
-    return np.int64((bits * np.uint64(9) + np.uint64(64)) >> np.uint64(6))
+def load_4(data: np.ndarray, position: int) -> int:
+    """The 4 bytes at `position` as a uint32 likewise."""
+    at, word = np.uint64(position), np.uint32(0)
+    for k in range(4):
+        word |= np.uint32(data[at + np.uint64(k)]) << np.uint32(8 * k)
+    return word
+
+
+@jit
+def store(data: np.ndarray, position: int, word: int) -> None:
+    """Writes a uint64 as the 8 bytes at `position`, little-endian."""
+    at = np.uint64(position)
+    for k in range(8):
+        data[at + np.uint64(k)] = np.uint8(word >> np.uint64(8 * k))
+
+
+@jit
+def store_4(data: np.ndarray, position: int, word: int) -> None:
+    """Writes a uint32 as 4 bytes likewise."""
+    at = np.uint64(position)
+    for k in range(4):
+        data[at + np.uint64(k)] = np.uint8(word >> np.uint32(8 * k))
+
+
+@jit
+def copy(out: np.ndarray, position: int, data: np.ndarray, start: int, size: int) -> None:
+    """Copies `size` bytes."""
+    to, source = np.uint64(position), np.uint64(start)
+    for k in range(np.uint64(size)):
+        out[to + np.uint64(k)] = data[source + np.uint64(k)]
+
+
+# A word with one bit set, times this number, has in its 6 highest bits a number of its own (de Bruijn).
+_SEQUENCE = np.uint64(0x03F79D71B4CB0A89)
+_BITS = np.zeros(64, np.int64)
+_BITS[(np.uint64(1) << np.arange(64, dtype=np.uint64)) * _SEQUENCE >> np.uint64(58)] = np.arange(64)
+
+
+@jit
+def lowest_bit(word: int) -> int:
+    """The number of the lowest bit that is set in a uint64, which must not be 0."""
+    return _BITS[(word & (~word + np.uint64(1))) * _SEQUENCE >> np.uint64(58)]

@@ -54,19 +54,21 @@ _HEADER_BYTES = frame_kernels.HEAD_BYTES
 
 def crc32c(data: Data) -> int:
     """CRC-32C of the bytes."""
-    return int(frame_kernels.crc32c(_as_bytes(data)))
+    array = _as_bytes(data)
+    return int(frame_kernels.crc32c(array, 0, len(array)))
 
 
 def masked_crc32c(data: Data) -> int:
     """CRC-32C of the bytes as a TFRecord stores it."""
-    return int(frame_kernels.masked_crc32c(_as_bytes(data)))
+    return int(frame_kernels.masked(np.uint64(crc32c(data))))
 
 
 def frame(payloads: Payloads) -> np.ndarray:
     """The messages as TFRecords, back to back: uint8[total], byte for byte what `tf.io.TFRecordWriter` writes."""
-    total = len(payloads.data) + len(payloads) * frame_kernels.FRAME_BYTES
-    out = np.empty(total, np.uint8)
-    frame_kernels.write_frames(frozen(payloads.data), frozen(payloads.offsets), out)
+    offsets = payloads.offsets + frame_kernels.FRAME_BYTES * np.arange(len(payloads) + 1)
+    out = np.empty(int(offsets[-1]), np.uint8)
+    frame_kernels.put_data(frozen(payloads.data), frozen(payloads.offsets), out, offsets)
+    frame_kernels.put_frames(out, offsets)
     return out
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from tfrecord_io.codec import example_layout
-from tfrecord_io.codec.kernels import FLOAT_LIST, INT64_LIST
 from tfrecord_io.random_access import row_kernels
 from tfrecord_io.random_access.groups import Groups
 from tfrecord_io.schema import Schema
@@ -23,7 +22,7 @@ class RowReader:
         keys, entries, starts = b"", [], {}
         for feature in example_layout.in_order(schema):
             key = example_layout.key(feature)
-            tag = INT64_LIST if feature.dtype == "int64" else FLOAT_LIST
+            tag = example_layout.LIST_TAGS[feature.dtype]
             entries.append([len(keys), len(keys) + len(key), tag, feature.num_values])
             keys += key
             starts[feature.name] = taken[feature.dtype]

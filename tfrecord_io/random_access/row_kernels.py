@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba import types
 
-from tfrecord_io.codec.addresses import pointer
-from tfrecord_io.codec.decoding_kernels import OK, take_header, take_row, take_varint
+from tfrecord_io.codec.decoding_kernels import OK, take_header, take_ints, take_varint
+from tfrecord_io.codec.example_layout import LIST_TAGS
 from tfrecord_io.codec.frame_kernels import find_frame
-from tfrecord_io.codec.kernels import INT64_LIST, copy, jit
+from tfrecord_io.codec.kernels import copy, jit
 
 __all__ = ["read_rows", "read_spans"]
 
+_INT64_LIST = LIST_TAGS["int64"]
 
-@intrinsic
-def _pread(typingctx: Any, descriptor: Any, address: Any, size: Any, offset: Any) -> Any:
-    """pread(2) of the C library, on systems whose sizes and offsets have 64 bits."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        long, byte = ir.IntType(64), ir.IntType(8)
-        kind = ir.FunctionType(long, [ir.IntType(32), byte.as_pointer(), long, long])
-        function = cgutils.get_or_insert_function(builder.module, kind, "pread")
-        descriptor = builder.trunc(args[0], ir.IntType(32))
-        return builder.call(function, [descriptor, pointer(builder, args[1], byte), args[2], args[3]])
-
-    return types.int64(types.int64, types.int64, types.int64, types.int64), codegen
+# pread(2) of the C library, on systems whose sizes and offsets have 64 bits: descriptor, address, size, offset.
+_PREAD = types.ExternalFunction("pread", types.int64(types.int32, types.int64, types.int64, types.int64))
 
 
 @jit
@@ -43,25 +31,10 @@ def read_spans(descriptors_R: np.ndarray, starts_R: np.ndarray, stops_R: np.ndar
     address = np.int64(out.ctypes.data)
     for r in range(len(descriptors_R)):
         size = stops_R[r] - starts_R[r]
-        if _pread(descriptors_R[r], address, size, starts_R[r]) != size:
+        if _PREAD(descriptors_R[r], address, size, starts_R[r]) != size:
             return r
         address += size
     return len(descriptors_R)
-
-
-@jit
-def _take_ints(data: np.ndarray, start: int, end: int, values_L: np.ndarray) -> bool:
-    """Reads a list of varints. Returns: whether they were as many as `values_L` has places, and each was minimal."""
-    payload, count = data[start:end], np.int64(0)
-    for p in range(len(payload)):
-        count += np.int64(payload[p] < 0x80)
-    if count != len(values_L) or payload[-1] >= 0x80:
-        return False
-    if len(payload) > count:
-        return take_row(data, start, end, values_L)
-    for column in range(len(payload)):  # one byte each: masks, labels
-        values_L[column] = payload[column]
-    return True
 
 
 @jit
@@ -85,11 +58,10 @@ def read_rows(
 
     Returns: the first n that is damaged, or N.
     """
-    first, num_rows = np.int64(data.ctypes.data), len(starts_N)
+    num_rows = len(starts_N)
     for n in range(num_rows):
-        position, size = find_frame(first, starts_N[n], stops_N[n], skips_N[n], check)
-        end = position + size
-        if position < 0 or size < 1 or data[position] != 0x0A:
+        position, end = find_frame(data, starts_N[n], stops_N[n], skips_N[n], check)
+        if position < 0 or end == position or data[position] != 0x0A:
             return n
         map_size, position = take_varint(data, position + 1, end)
         if position < 0 or map_size != np.uint64(end - position):
@@ -101,9 +73,9 @@ def read_rows(
             start, position, fault = take_header(data, position, end, key, kind)
             if fault != OK:
                 return n
-            if kind == INT64_LIST:
-                at = int_base + n * count
-                if not _take_ints(data, start, position, ints[at : at + count]):
+            if kind == _INT64_LIST:
+                _, fault = take_ints(data, start, position, ints, int_base + n * count, count)
+                if fault != OK:
                     return n
                 int_base += num_rows * count
             else:
