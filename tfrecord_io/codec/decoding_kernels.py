@@ -1,6 +1,4 @@
-"""The compiled loops that read Examples, the inverse of `encoding_kernels`. They report what they find wrong, see
-`examples`.
-"""
+"""The compiled loops that read Examples: the inverse of `encoding_kernels`. `examples` puts the faults into words."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ _INT64_LIST, _FLOAT_LIST = LIST_TAGS["int64"], LIST_TAGS["float32"]
 
 @jit
 def take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
-    """Returns: the value and the position after it; position -1 if it is cut off, not minimal, or past 64 bits."""
+    """Read a varint. Returns: value and position after it, -1 if it is cut off, not minimal, or past 64 bits."""
     value, shift = np.uint64(0), np.uint64(0)
     for p in range(position, min(position + 10, end)):
         byte = np.uint64(data[p])
@@ -31,7 +29,7 @@ def take_varint(data: np.ndarray, position: int, end: int) -> tuple[int, int]:
 
 @jit
 def read_prefixes(data: np.ndarray, offsets: np.ndarray, positions_N: np.ndarray, faults_N: np.ndarray) -> None:
-    """Sets each record's position past its prefix, or its fault."""
+    """Set each record's position past its prefix, or its fault."""
     for row in range(len(positions_N)):
         start, end = offsets[row], offsets[row + 1]
         positions_N[row], faults_N[row] = start, BAD_PREFIX
@@ -43,7 +41,7 @@ def read_prefixes(data: np.ndarray, offsets: np.ndarray, positions_N: np.ndarray
 
 @jit
 def read_ends(offsets: np.ndarray, positions_N: np.ndarray, faults_N: np.ndarray) -> None:
-    """Finds records that go on after their last feature."""
+    """Find records that go on after their last feature."""
     for row in range(len(positions_N)):
         if faults_N[row] == OK and positions_N[row] != offsets[row + 1]:
             faults_N[row] = EXTRA_BYTES
@@ -51,7 +49,7 @@ def read_ends(offsets: np.ndarray, positions_N: np.ndarray, faults_N: np.ndarray
 
 @jit
 def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int, int]:
-    """Reads a tag and a size. Returns: the position after them and the end that the size points to; -1 if not so."""
+    """Read a tag and a size. Returns: the position after them and the end that the size points to; -1 if not so."""
     if position < 0 or position >= end or data[position] != tag:
         return np.int64(-1), np.int64(-1)
     size, position = take_varint(data, position + 1, end)
@@ -62,7 +60,7 @@ def _take_size(data: np.ndarray, position: int, tag: int, end: int) -> tuple[int
 
 @jit
 def take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kind: int) -> tuple[int, int, int]:
-    """Returns: where the payload starts and ends, and the fault. No size is believed before it is checked."""
+    """Read an entry up to its payload. Returns: where this starts and ends, and the fault. Each size is checked."""
     position, entry_end = _take_size(data, position, 0x0A, end)
     if position < 0:
         return position, position, NO_ENTRY
@@ -85,7 +83,7 @@ def take_header(data: np.ndarray, position: int, end: int, key: np.ndarray, kind
 
 @jit
 def take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place: int, length: int) -> tuple[int, int]:
-    """Reads data[start:end], varints, into `length` places of `values`. Returns: how many they are, and the fault."""
+    """Read data[start:end], varints, into values[place:place + length]. Returns: their number, and the fault."""
     first, behind, at, count = np.uint64(start), np.uint64(end), np.uint64(place), np.int64(0)
     for p in range(first, behind):
         count += np.int64(data[p] < 0x80)
@@ -97,7 +95,7 @@ def take_ints(data: np.ndarray, start: int, end: int, values: np.ndarray, place:
         return count, OK
     if data[end - 1] >= 0x80:
         return count, BAD_VARINT
-    # Without a branch, which would be mispredicted for every other token: each byte writes what it makes of its value.
+    # Each byte stores the value so far. A branch on the last byte would be mispredicted for every other token.
     value, shift, bad = np.uint64(0), np.uint64(0), False
     for p in range(first, behind):
         byte = np.uint64(data[p])
@@ -122,7 +120,7 @@ def read_ints(
     values: np.ndarray,
     counts_N: np.ndarray,
 ) -> None:
-    """Reads one int64 entry of each record that is sound so far; counts its values."""
+    """Read one int64 entry of each record that is sound so far, and count its values."""
     length = len(values) // max(1, len(positions_N))
     for row in range(len(positions_N)):
         if faults_N[row] != OK:
@@ -145,7 +143,7 @@ def read_floats(
     values: np.ndarray,
     counts_N: np.ndarray,
 ) -> None:
-    """Reads one float32 entry of each record that is sound so far, as bytes; counts its values."""
+    """Read one float32 entry of each record that is sound so far, as bytes, and count its values."""
     size = len(values) // max(1, len(positions_N))
     for row in range(len(positions_N)):
         if faults_N[row] != OK:

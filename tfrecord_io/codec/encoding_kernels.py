@@ -1,4 +1,4 @@
-"""The compiled loops that write Examples: varints and the entries around them.
+"""The compiled loops that write Examples: varints, and the entries around them.
 
 One entry of an Example, per feature (sizes are varints, each counts the bytes to its right):
 
@@ -6,8 +6,8 @@ One entry of an Example, per feature (sizes are varints, each counts the bytes t
     │     └─ `key` ────┘   │        └ the packed values: varints (int64_list, 1a) or 4 bytes each (float_list, 12)
     └ entry of the map     └ Feature: the kind of its list
 
-All sizes follow from those of the payloads. So payloads are counted first, which gives each entry and record its
-place; then each feature is written into all records.
+All sizes follow from the sizes of the payloads. So the payloads are counted first, which gives each entry and record
+its place; then one feature after the other is written into all records.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PAST_THREE_BYTES = np.uint64(1 << 21)
 
 @jit
 def varint_size(value: int) -> int:
-    """Bytes of the varint of a uint64."""
+    """Bytes of a uint64 as a varint."""
     size = 1
     while value >= np.uint64(0x80):
         value >>= np.uint64(7)
@@ -34,7 +34,7 @@ def varint_size(value: int) -> int:
 
 @jit
 def _put_varint(out: np.ndarray, position: int, value: int) -> int:
-    """Writes a uint64 to a position that is one, too. Returns: the position after it."""
+    """Write a uint64 as a varint at a uint64 position. Returns: the position after it."""
     while value >= np.uint64(0x80):
         out[position] = np.uint8(value & np.uint64(0x7F)) | np.uint8(0x80)
         value >>= np.uint64(7)
@@ -45,7 +45,7 @@ def _put_varint(out: np.ndarray, position: int, value: int) -> int:
 
 @jit
 def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
-    """Sets the bytes of each row of int32 or int64 as varints."""
+    """Set `payloads_N` to the bytes of each row as varints; values int32 or int64."""
     length = np.uint64(values_NL.shape[1])
     for row in range(len(payloads_N)):
         r, bits, size = np.uint64(row), np.uint64(0), np.int64(length)
@@ -62,7 +62,7 @@ def count_bytes(values_NL: np.ndarray, payloads_N: np.ndarray) -> None:
 
 @jit
 def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
-    """E, V and W of an entry, from P."""
+    """The sizes E, V and W of an entry, from K and P."""
     of_list = 1 + varint_size(np.uint64(payload)) + payload
     of_feature = 1 + varint_size(np.uint64(of_list)) + of_list
     return key_size + varint_size(np.uint64(of_feature)) + of_feature, of_feature, of_list
@@ -72,7 +72,9 @@ def _sizes(key_size: int, payload: int) -> tuple[int, int, int]:
 def place_records(
     payloads_FN: np.ndarray, key_sizes_F: np.ndarray, framed: bool, places_FN: np.ndarray, offsets: np.ndarray
 ) -> None:
-    """Sets where each record begins, with its frame if `framed`, and where the last one ends; and where entries do."""
+    """Set `offsets` to where records begin, with their frames if `framed`, and the last one ends; and `places_FN` to
+    where entries begin.
+    """
     around = FRAME_BYTES if framed else 0
     for row in range(len(offsets) - 1):
         size = 0
@@ -88,7 +90,7 @@ def place_records(
 
 @jit
 def put_prefixes(out: np.ndarray, offsets: np.ndarray, first_N: np.ndarray, framed: bool) -> None:
-    """Writes what stands in front of the first entry of each record, which has its place in `first_N`."""
+    """Write what each record has in front of its first entry, which is at `first_N`."""
     for row in range(len(first_N)):
         start, end = offsets[row], offsets[row + 1]
         if framed:
@@ -99,7 +101,7 @@ def put_prefixes(out: np.ndarray, offsets: np.ndarray, first_N: np.ndarray, fram
 
 @jit
 def put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, key: np.ndarray, kind: int) -> None:
-    """Writes what stands in front of the payloads of one feature. `places_N` moves on to these."""
+    """Write what entries have in front of their payloads, and move `places_N` from the entries on to the payloads."""
     for row in range(len(places_N)):
         of_entry, of_feature, of_list = _sizes(len(key), payloads_N[row])
         at = np.uint64(places_N[row])
@@ -116,7 +118,7 @@ def put_heads(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, key
 
 @jit
 def _short_varint(value: int) -> int:
-    """The varint of a uint32 below 2^21 in the lowest bytes of a word, how many they are in the highest one."""
+    """A uint32 below 2^21 as a varint, in the low bytes of a word; the highest byte is its size."""
     two, three = np.uint32(value >= np.uint32(1 << 7)), np.uint32(value >= np.uint32(1 << 14))
     first, second = value & np.uint32(0x7F), (value << np.uint32(1)) & np.uint32(0x7F00)
     third = (value << np.uint32(2)) & np.uint32(0x7F0000)
@@ -126,13 +128,13 @@ def _short_varint(value: int) -> int:
 
 @jit
 def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, values_NL: np.ndarray) -> None:
-    """Writes rows of int32 or int64 as varints.
+    """Write rows of int32 or int64 as varints.
 
-    The varints of a row are computed first, which is SIMD, and then put behind each other, each as a word whose bytes
-    too many the next one overwrites: no branch on a size, which would be mispredicted for every other token.
+    The varints of a row are computed first, by SIMD, then stored one behind the other as whole words: the next word
+    overwrites the surplus bytes of the one before. A branch on the size would be mispredicted for every other token.
     """
     length = np.uint64(values_NL.shape[1])
-    whole = length - min(length, np.uint64(3))  # a word reaches over three values more, or into what is behind
+    whole = length - min(length, np.uint64(3))  # a word of the last three could reach past the row
     words_L = np.empty(length, np.uint32)
     for row in range(len(places_N)):
         at, r = np.uint64(places_N[row]), np.uint64(row)
@@ -155,7 +157,7 @@ def put_ints(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, valu
 
 @jit
 def put_bytes(out: np.ndarray, places_N: np.ndarray, bytes_NB: np.ndarray) -> None:
-    """Writes rows of bytes as they are: floats, so that NaNs keep theirs."""
+    """Write rows of payloads as they are; floats come as bytes, so that every NaN keeps its bits."""
     rows, size = bytes_NB.reshape(-1), bytes_NB.shape[1]
     for row in range(len(places_N)):
         copy(out, places_N[row], rows, row * size, size)

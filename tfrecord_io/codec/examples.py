@@ -68,7 +68,7 @@ class Payloads:
 
 
 def encode(columns: Mapping[str, np.ndarray], schema: Schema, *, memory: Memory | None = None) -> Payloads:
-    """Serializes row i of every column as Example i.
+    """Serialize row i of every column as Example i.
 
     Args:
         columns: one array [N, *shape] for each feature of the schema; integers or bool of up to 32 bits, or int64, for
@@ -116,7 +116,7 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
 
 
 def _check_sizes(offsets: np.ndarray, schema: Schema, *, place: str) -> None:
-    """Refuses records that cannot hold all values, before room is made for these."""
+    """Refuse records that are too small for all values, before memory is taken for these."""
     least = sum(feature.num_values * (1 if feature.dtype == "int64" else 4) for feature in schema.features)
     sizes_N = np.diff(offsets)
     if np.any(sizes_N < least):
@@ -131,7 +131,7 @@ def _check_sizes(offsets: np.ndarray, schema: Schema, *, place: str) -> None:
 def _damage(
     message: bytes, feature: Feature, *, fault: int, position: int, count: int, place: str
 ) -> CorruptRecordError:
-    """Says what a kernel has found at `position` of a message."""
+    """The error for what a kernel found at `position` of a message."""
     expected = f"feature {feature.name!r}, {feature.dtype}{list(feature.shape)}"
     found = message[position : position + 16].hex(" ") or "the end"
     reasons = {

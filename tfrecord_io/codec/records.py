@@ -87,7 +87,7 @@ class Frames:
 
 
 def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema, *, memory: Memory | None = None) -> Frames:
-    """What `frame` gives of what `examples.encode` gives, written at once: see there for the columns.
+    """Encode columns straight into frames: what `frame` makes of `examples.encode`, which describes the columns.
 
     Args:
         memory: where to put the records; what was encoded there before is overwritten. New memory if not given.
@@ -98,7 +98,7 @@ def encode_framed(columns: Mapping[str, np.ndarray], schema: Schema, *, memory: 
 
 
 def scan(data: Data, *, place: str) -> Payloads:
-    """Takes the frames off a whole uncompressed shard. No bytes are no records.
+    """Take the frames off a whole uncompressed shard. No bytes are no records.
 
     Raises: CorruptRecordError, which names `place`, the record and its first byte, for a wrong crc or a cut-off end.
     """
@@ -113,7 +113,7 @@ def read_payloads(
     batch_bytes: int = 8 << 20,
     most_record_bytes: int = MOST_RECORD_BYTES,
 ) -> Iterator[Payloads]:
-    """Reads a shard's messages in order, in batches of about `batch_bytes`; memory does not grow with the shard.
+    """Read a shard's messages in order, in batches of about `batch_bytes`; memory does not grow with the shard.
 
     A record larger than a batch is a batch of its own; `most_record_bytes` is what one can have, which follows from the
     schema: no more is gathered for it. Records and bytes in errors count from the start of the (decompressed) shard.
@@ -147,7 +147,7 @@ def _chunks(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[bytes
 
 
 def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[bytes]:
-    """Decompresses one gzip member, which must be all there is; zlib checks its crc and length."""
+    """Decompress one gzip member, which must be all there is; zlib checks its crc and length."""
     inflater = zlib.decompressobj(wbits=31)
     while not inflater.eof:
         packed = inflater.unconsumed_tail or stream.read(chunk_bytes)
@@ -164,7 +164,7 @@ def _inflate(stream: BinaryIO, *, place: str, chunk_bytes: int) -> Iterator[byte
 
 
 class _Scanner:
-    """Takes frames off successive pieces of a shard, and knows where in the shard it is."""
+    """Takes frames off successive pieces of a shard, and keeps count of records and bytes."""
 
     def __init__(self, place: str, *, most_record_bytes: int) -> None:
         self._place = place
@@ -189,7 +189,7 @@ class _Scanner:
         return Payloads(out, offsets)
 
     def _check_rest(self, rest: np.ndarray, *, record: int, byte: int, last: bool) -> None:
-        """What comes after the whole frames may only be the beginning of one."""
+        """Refuse anything after the whole frames but the beginning of one."""
         if len(rest) >= _HEADER_BYTES and masked_crc32c(rest[:8]) != _uint(rest[8:12]):
             raise self._wrong_crc("size", rest[:8], rest[8:12], record=record, byte=byte)
         if len(rest) >= _HEADER_BYTES and (size := _uint(rest[:8])) > self._most_record_bytes:
