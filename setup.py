@@ -55,7 +55,6 @@ setup(
         "google-crc32c>=1.5",
         # What transformers renders chat templates with, without depending on it; older ones can be broken out of.
         "jinja2>=3.1.6",
-        "llvmlite>=0.44",
         "numba>=0.61",
         "numpy>=1.26",
         "pyarrow>=18",

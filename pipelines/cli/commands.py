@@ -84,9 +84,9 @@ def _own_process() -> None:
     """
     if main.owns_process:
         from pipelines.prepare.process import memory
-        from tfrecord_io import _kernels
+        from tfrecord_io.codec import kernels
 
-        _kernels.leave_out_extensions()
+        kernels.leave_out_extensions()
         memory.use_system_allocator()
 
 

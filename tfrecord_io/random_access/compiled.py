@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tfrecord_io import _row_kernels, example_layout
-from tfrecord_io._kernels import FLOAT_LIST, INT64_LIST
+from tfrecord_io.codec import example_layout
+from tfrecord_io.random_access import row_kernels
 from tfrecord_io.random_access.groups import Groups
 from tfrecord_io.schema import Schema
 
@@ -15,14 +15,14 @@ __all__ = ["RowReader"]
 class RowReader:
     """Reads rows of one schema."""
 
-    read_spans = staticmethod(_row_kernels.read_spans)
+    read_spans = staticmethod(row_kernels.read_spans)
 
     def __init__(self, schema: Schema) -> None:
         taken = {"int64": 0, "float32": 0}
         keys, entries, starts = b"", [], {}
         for feature in example_layout.in_order(schema):
             key = example_layout.key(feature)
-            tag = INT64_LIST if feature.dtype == "int64" else FLOAT_LIST
+            tag = example_layout.LIST_TAGS[feature.dtype]
             entries.append([len(keys), len(keys) + len(key), tag, feature.num_values])
             keys += key
             starts[feature.name] = taken[feature.dtype]
@@ -46,7 +46,7 @@ class RowReader:
         data.flags.writeable = False  # kernels are compiled for data that cannot be written to
         num_rows = len(starts_N)
         ints, floats = np.empty(num_rows * self._num_ints, np.int64), np.empty(num_rows * self._num_floats, np.float32)
-        sound: int = _row_kernels.read_rows(
+        sound: int = row_kernels.read_rows(
             data, starts_N, stops_N, skips_N, check, self._keys, self._entries_F4, ints, floats.view(np.uint8)
         )
         if sound < num_rows:

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from tfrecord_io import example_layout
+from tfrecord_io.codec import example_layout
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.random_access import checksums
 from tfrecord_io.random_access.groups import Groups
@@ -19,7 +19,6 @@ from tfrecord_io.schema import Feature, Schema
 __all__ = ["RowReader", "explain"]
 
 _HEAD_BYTES, _FRAME_BYTES = 12, 16
-_LISTS = {"int64": 0x1A, "float32": 0x12}
 
 
 class _DamageError(Exception):
@@ -137,7 +136,7 @@ def _described(feature: Feature) -> str:
 
 def _tags(feature: Feature) -> tuple[bytes, ...]:
     """What stands in front of the sizes of an entry, its value, the list in it, and the packed numbers in that."""
-    return (b"\x0a", example_layout.key(feature), bytes([_LISTS[feature.dtype]]), b"\x0a")
+    return (b"\x0a", example_layout.key(feature), bytes([example_layout.LIST_TAGS[feature.dtype]]), b"\x0a")
 
 
 def _payload(content: bytes, position: int, tags: tuple[bytes, ...], *, end: int) -> tuple[int, int]:

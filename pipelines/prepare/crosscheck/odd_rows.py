@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from pipelines.prepare.crosscheck import odd_row_kernels as kernels
 from pipelines.prepare.sources.columns.extraction import Rows, is_json
 from pipelines.prepare.tokenize.engines import utf8_of
-from tfrecord_io._kernels import frozen
+from tfrecord_io.codec.kernels import frozen
 
 __all__ = ["ALLOWANCE", "EXTRA_ONE_IN", "KINDS", "OddRows"]
 

@@ -26,7 +26,7 @@ import dataclasses
 import numpy as np
 
 from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
-from tfrecord_io._kernels import jit, trailing_zeros
+from tfrecord_io.codec.kernels import jit, lowest_bit
 
 __all__ = ["Packing", "lay_out", "pack"]
 
@@ -246,9 +246,9 @@ def _next_set(bits, levels, at):  # type: ignore[no-untyped-def]
     for level in range(len(levels) - 1):
         word = bits[levels[level] + (at >> 6)] >> np.uint64(at & 63)
         if word:
-            at += np.int64(trailing_zeros(word))
+            at += lowest_bit(word)
             for lower in range(level - 1, -1, -1):
-                at = (at << 6) + np.int64(trailing_zeros(bits[levels[lower] + at]))
+                at = (at << 6) + lowest_bit(bits[levels[lower] + at])
             return at
         at = (at >> 6) + 1
     return -1

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import pyarrow as pa
 
@@ -28,6 +27,7 @@ from pipelines.prepare.sources.columns.extraction import Inputs, Rows
 from pipelines.prepare.sources.columns.labels import list_lengths
 from pipelines.prepare.tokenize.overflow_windows import EncodedWindows
 from pipelines.prepare.tokenize.ragged import RaggedTokens
+from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.schema import Feature, Role
 
@@ -110,7 +110,7 @@ class _QaBatchEncoder:
         return RowsBuilder(self._fields)
 
 
-@numba.njit(nogil=True, cache=True)
+@jit
 def _find(begins, counts, starts, ends, answers, found):  # type: ignore[no-untyped-def]
     """Of the tokens [begin, begin + count) of each window the first and the last that have a character of the answer,
     if the window has all of it."""

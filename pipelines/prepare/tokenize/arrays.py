@@ -13,7 +13,7 @@ from numpy.typing import DTypeLike
 
 from pipelines.prepare.options.config import Side
 from pipelines.prepare.tokenize.ragged import RaggedTokens
-from tfrecord_io._kernels import jit
+from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import SchemaError
 
 __all__ = ["cut", "filled", "join", "marked", "pad"]

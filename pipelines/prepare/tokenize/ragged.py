@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfrecord_io._kernels import jit
+from tfrecord_io.codec.kernels import jit
 
 __all__ = [
     "GrowingRagged",

@@ -23,7 +23,7 @@ import numpy as np
 
 from pipelines.prepare.options.config import Side, Truncation
 from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
-from tfrecord_io._kernels import jit
+from tfrecord_io.codec.kernels import jit
 
 __all__ = ["Template", "assemble", "kept_lengths", "probe"]
 

@@ -24,7 +24,7 @@ from tokenizers import pre_tokenizers
 from pipelines.prepare.tokenize.chat.texts import Texts
 from pipelines.prepare.tokenize.engines import copy_backend
 from pipelines.prepare.tokenize.ragged import RaggedTokens, exchanged, from_lists
-from tfrecord_io._kernels import jit, load
+from tfrecord_io.codec.kernels import jit, load
 
 __all__ = ["SPACES", "Aligner", "after_spaces"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from tokenizers import normalizers
 
 from pipelines.prepare.tokenize.engines.text_kernels import ORDINARY
-from tfrecord_io._kernels import frozen
+from tfrecord_io.codec.kernels import frozen
 
 __all__ = ["NUM_PAGES", "PAGE", "PageReader", "Pages", "changed_between_marks", "letters_of_page", "one_by_one"]
 

@@ -39,7 +39,7 @@ from pipelines.prepare.tokenize.engines.qualified import (
     rust_tokenizer,
 )
 from pipelines.prepare.tokenize.ragged import RaggedTokens
-from tfrecord_io._kernels import frozen, jit
+from tfrecord_io.codec.kernels import frozen, jit
 
 __all__ = ["FastokensEngine", "make_fastokens", "open_fastokens"]
 

@@ -28,7 +28,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def jit(function: _Function) -> _Function:
-    """As `_kernels.jit`, but without counting references to arrays, which nothing here allocates or keeps.
+    """As `codec.kernels.jit`, but without counting references to arrays, which nothing here allocates or keeps.
 
     Numba counts each array of a tuple at each call and in each loop: ten times the time of all the rest (measured).
     """

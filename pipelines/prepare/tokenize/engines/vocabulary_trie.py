@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.tokenize.engines.base import utf8_of
-from tfrecord_io._kernels import frozen, jit
+from tfrecord_io.codec.kernels import frozen, jit
 
 __all__ = ["MAX_ID", "Trie", "build"]
 

@@ -43,7 +43,7 @@ from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, Scratch
 from pipelines.prepare.tokenize.engines.unigram.points import Reader
 from pipelines.prepare.tokenize.engines.unigram.steps import MARK, Steps, charsmap_units, steps_of
 from pipelines.prepare.tokenize.ragged import RaggedTokens
-from tfrecord_io._kernels import frozen
+from tfrecord_io.codec.kernels import frozen
 
 __all__ = ["UnigramEngine", "make_unigram", "open_unigram"]
 

@@ -34,7 +34,7 @@ from pipelines.prepare.tokenize.engines.text_kernels import (
     jit,
 )
 from pipelines.prepare.tokenize.engines.unigram.paths import MARK_BYTES, best_path
-from tfrecord_io._kernels import load, store, trailing_zeros
+from tfrecord_io.codec.kernels import load, lowest_bit, store
 
 __all__ = ["ENDS_IN_MARK", "JOINS", "LONG_WORD", "MEMORY_WORDS", "MERGES", "NO_ROOM", "STRIPPED", "Tables", "encode"]
 
@@ -326,9 +326,9 @@ def _until_space(low, high):  # type: ignore[no-untyped-def]
     low, high = low ^ _SPACES, high ^ _SPACES
     found = (low - _ONES) & ~low & _HIGH
     if found:
-        return np.int64(trailing_zeros(found) >> np.uint64(3))
+        return lowest_bit(found) >> 3
     found = (high - _ONES) & ~high & _HIGH
-    return 8 + np.int64(trailing_zeros(found) >> np.uint64(3)) if found else 16
+    return 8 + (lowest_bit(found) >> 3) if found else 16
 
 
 @jit

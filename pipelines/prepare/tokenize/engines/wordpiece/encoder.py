@@ -41,7 +41,7 @@ from pipelines.prepare.tokenize.engines.text_kernels import ISOLATED, MISSING_PA
 from pipelines.prepare.tokenize.engines.wordpiece import kernels as kernels
 from pipelines.prepare.tokenize.engines.wordpiece.points import Reader
 from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
-from tfrecord_io._kernels import frozen
+from tfrecord_io.codec.kernels import frozen
 
 __all__ = ["WordPieceEngine", "make_wordpiece", "open_wordpiece"]
 

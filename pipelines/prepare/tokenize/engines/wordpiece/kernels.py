@@ -33,7 +33,7 @@ from pipelines.prepare.tokenize.engines.text_kernels import (
     entry_of,
     jit,
 )
-from tfrecord_io._kernels import load, store, trailing_zeros
+from tfrecord_io.codec.kernels import load, lowest_bit, store
 
 __all__ = ["MEMORY_WORDS", "Tables", "encode", "find_added"]
 
@@ -158,7 +158,7 @@ def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
     if stops == 0:
         return folded, 8
     kept = ((stops & (~stops + np.uint64(1))) >> np.uint64(7)) - np.uint64(1)
-    return folded & kept, np.int64(trailing_zeros(stops) >> np.uint64(3))
+    return folded & kept, lowest_bit(stops) >> 3
 
 
 @jit

@@ -1,10 +1,13 @@
-"""Where a feature stands in a record, and the constant bytes in front of its values: what every codec goes by."""
+"""The order of features in a record, and the constant bytes in front of their values."""
 
 from __future__ import annotations
 
 from tfrecord_io.schema import Feature, Schema
 
-__all__ = ["in_order", "key"]
+__all__ = ["LIST_TAGS", "in_order", "key"]
+
+# Tag of the list of values, by the dtype of a feature.
+LIST_TAGS = {"int64": 0x1A, "float32": 0x12}
 
 
 def in_order(schema: Schema) -> list[Feature]:

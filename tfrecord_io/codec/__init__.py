@@ -1,0 +1,1 @@
+"""Examples and TFRecord frames, bytes in and out. No TensorFlow, no files: arrays and bytes only."""

@@ -1,0 +1,146 @@
+"""Arrays to `tf.train.Example` bytes and back, thousands of rows at a time, without TensorFlow.
+
+An Example is a map from a feature's name to its list of values. For a schema with the int64 feature `ids` and the
+float32 feature `score`, row i of the arrays becomes record i:
+
+    ids   int32[N, 3] ──► 0a 24 │ 0a 0f  0a 03 "ids"  12 08  1a 06  0a 04  07 80 02 00 │ ... "score" ...
+    score float32[N]            │ └ one entry of the map: 7, 256 and 0 as varints
+                                └ size of the map
+
+Many messages have that meaning; `encode` gives the one that `SerializeToString(deterministic=True)` gives in Python,
+and `decode` takes no other. So bytes and arrays determine each other: a record that decodes is byte for byte the one
+that was encoded, and any other byte in it is damage.
+
+Records are written and read by feature: each pass puts one feature into all records, or takes one out of all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from tfrecord_io.codec import decoding_kernels, encoding, example_layout
+from tfrecord_io.codec.encoding import Memory
+from tfrecord_io.codec.kernels import frozen
+from tfrecord_io.errors import CorruptRecordError
+from tfrecord_io.schema import Feature, Schema
+
+__all__ = ["Memory", "Payloads", "decode", "encode"]
+
+_REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Payloads:
+    """N serialized messages, back to back.
+
+    data: uint8[total], contiguous. offsets: int64[N + 1]; message i is data[offsets[i] : offsets[i + 1]].
+
+    Raises: ValueError if the offsets do not cut up the data.
+    """
+
+    data: np.ndarray
+    offsets: np.ndarray
+
+    def __post_init__(self) -> None:
+        data, offsets = self.data, self.offsets
+        # Kernels follow the offsets without checking bounds.
+        if data.dtype != np.uint8 or data.ndim != 1 or not data.flags.c_contiguous:
+            raise ValueError(f"payload data {data.dtype}{list(data.shape)}, expected contiguous uint8[total]")
+        if offsets.dtype != np.int64 or offsets.ndim != 1 or len(offsets) == 0:
+            raise ValueError(f"payload offsets {offsets.dtype}{list(offsets.shape)}, expected int64[N + 1]")
+        if offsets[0] != 0 or offsets[-1] != len(data) or (offsets[1:] < offsets[:-1]).any():
+            raise ValueError(f"payload offsets do not ascend from 0 to {len(data)}")
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, index: int) -> bytes:
+        """Message `index`, from 0."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"message {index} of {len(self)}")
+        return self.data[self.offsets[index] : self.offsets[index + 1]].tobytes()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return (self[index] for index in range(len(self)))
+
+
+def encode(columns: Mapping[str, np.ndarray], schema: Schema, *, memory: Memory | None = None) -> Payloads:
+    """Serialize row i of every column as Example i.
+
+    Args:
+        columns: one array [N, *shape] for each feature of the schema; integers or bool of up to 32 bits, or int64, for
+            an int64 feature; float32 for a float32 feature (its bits are kept, those of NaNs too).
+        schema: the features; their order has no influence on the bytes.
+        memory: where to put the bytes; what was encoded there before is overwritten. New memory if not given.
+
+    Raises: SchemaError if a column is missing, unknown, or of another dtype, shape or number of rows.
+    """
+    return Payloads(*encoding.write(columns, schema, memory=memory, framed=False))
+
+
+def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.ndarray]:
+    """The inverse of `encode`: int64[N, *shape] or float32[N, *shape] for each feature, in the schema's order.
+
+    Raises: CorruptRecordError, which names `place` and the first record that `encode` cannot have given.
+    """
+    data, offsets = frozen(payloads.data), frozen(payloads.offsets)
+    _check_sizes(offsets, schema, place=place)
+    positions_N, faults_N, counts_N = np.zeros((3, len(payloads)), np.int64)
+    faulty_feature_N = np.full(len(payloads), -1, np.int64)
+    decoding_kernels.read_prefixes(data, offsets, positions_N, faults_N)
+    columns: dict[str, np.ndarray] = {}
+    features = example_layout.in_order(schema)
+    for index, feature in enumerate(features):
+        values = np.empty(len(payloads) * feature.num_values, feature.dtype)
+        columns[feature.name] = values.reshape(len(payloads), *feature.shape)
+        is_int = feature.dtype == "int64"
+        read = decoding_kernels.read_ints if is_int else decoding_kernels.read_floats
+        taken = values if is_int else values.view(np.uint8)
+        read(data, offsets, positions_N, faults_N, encoding.constant(feature), taken, counts_N)
+        faulty_feature_N[(faulty_feature_N < 0) & (faults_N != decoding_kernels.OK)] = index
+    decoding_kernels.read_ends(offsets, positions_N, faults_N)
+    if np.any(faults_N):
+        record = int(np.flatnonzero(faults_N)[0])
+        raise _damage(
+            payloads[record],
+            features[faulty_feature_N[record]],
+            fault=int(faults_N[record]),
+            position=int(positions_N[record] - offsets[record]),
+            count=int(counts_N[record]),
+            place=f"{place}, record {record}",
+        )
+    return {name: columns[name] for name in schema.names}
+
+
+def _check_sizes(offsets: np.ndarray, schema: Schema, *, place: str) -> None:
+    """Refuse records that are too small for all values, before memory is taken for these."""
+    least = sum(feature.num_values * (1 if feature.dtype == "int64" else 4) for feature in schema.features)
+    sizes_N = np.diff(offsets)
+    if np.any(sizes_N < least):
+        record = int(np.flatnonzero(sizes_N < least)[0])
+        raise CorruptRecordError(
+            f"{place}, record {record}: {sizes_N[record]} bytes, "
+            f"expected at least {least} for the values of {list(schema.names)}",
+            remedy=_REMEDY,
+        )
+
+
+def _damage(
+    message: bytes, feature: Feature, *, fault: int, position: int, count: int, place: str
+) -> CorruptRecordError:
+    """The error for what a kernel found at `position` of a message."""
+    expected = f"feature {feature.name!r}, {feature.dtype}{list(feature.shape)}"
+    found = message[position : position + 16].hex(" ") or "the end"
+    reasons = {
+        decoding_kernels.BAD_PREFIX: f"no Example of {len(message)} bytes",
+        decoding_kernels.NO_ENTRY: f"expected {expected}, found another entry or none",
+        decoding_kernels.OTHER_KIND: f"expected {expected}, found a list of another kind",
+        decoding_kernels.BAD_SIZES: f"expected {expected}, found sizes that do not fit into each other",
+        decoding_kernels.BAD_COUNT: f"expected {expected}, found {count} values",
+        decoding_kernels.BAD_VARINT: f"expected {expected}, found a value that is not a minimal varint of 64 bits",
+        decoding_kernels.EXTRA_BYTES: f"expected the end, found {len(message) - position} more bytes",
+    }
+    return CorruptRecordError(f"{place}, byte {position}: {reasons[fault]} ({found})", remedy=_REMEDY)
