@@ -31,6 +31,7 @@ from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
 from pipelines.prepare.sources.rows import opening, selection
 from pipelines.prepare.sources.rows.reading import Source
+from tests.support.processes import REPOSITORY, environment
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.manifest import Manifest, Shard
 
@@ -56,7 +57,6 @@ __all__ = [
     "tokenizer",
 ]
 
-REPOSITORY = Path(__file__).parents[1]
 REVIEWS = REPOSITORY / "examples" / "reviews"
 
 
@@ -94,11 +94,6 @@ def command(*arguments: object) -> Outcome:
 def program(*arguments: object) -> list[str]:
     """The words that start `prep-tfrecords ARGUMENTS` as a process; run it in `environment()`."""
     return [sys.executable, "-m", "pipelines.cli", *map(str, arguments)]
-
-
-def environment() -> dict[str, str]:
-    """For processes that a test starts: this repository's packages, whatever the working directory is."""
-    return {**os.environ, "PYTHONPATH": str(REPOSITORY)}
 
 
 @functools.cache

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any
 from urllib.parse import parse_qs, quote, urlsplit
 
-from tests import building
+from tests.support import processes
 
 __all__ = ["Gcs", "client", "environment", "process", "running", "settings"]
 
@@ -80,7 +80,7 @@ class Gcs:
 
 def environment(endpoint: str, **changes: str) -> dict[str, str]:
     """For processes that a test starts: gs:// is `endpoint`, and this repository's packages are there."""
-    return {**building.environment(), **settings(endpoint), **changes}
+    return {**processes.environment(), **settings(endpoint), **changes}
 
 
 def settings(endpoint: str) -> dict[str, str]:
@@ -126,7 +126,7 @@ def process(*words: str) -> Iterator[int]:
 def _started(words: tuple[str, ...], log: IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", *words]
     server = subprocess.Popen(
-        command, env=building.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+        command, env=processes.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
     )
     assert server.stdin is not None
     assert server.stdout is not None

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import building
 from tests.cloud.proxy import HOSTS, Proxy
+from tests.support import processes
 
 __all__ = ["bring_up_loopback", "entering", "run"]
 
@@ -49,7 +49,7 @@ def run(
     return subprocess.run(
         [*entering(), "sh", "-c", script, "sh", str(hosts), *inside],
         env={
-            **{name: value for name, value in building.environment().items() if name not in without},
+            **{name: value for name, value in processes.environment().items() if name not in without},
             "CURL_CA_BUNDLE": str(proxy.ca_file),
             "GOOGLE_AUTH_TOKEN_FOR_TESTING": "nobody",
             "NO_GCE_CHECK": "true",

@@ -10,13 +10,13 @@ import signal
 import subprocess
 import sys
 
-from tests import building
+from tests.support import processes
 
 __all__: list[str] = []
 
 
 def _start(arguments: list[str]) -> subprocess.Popen[str]:
-    script = str(building.REPOSITORY / "scripts" / "train_tpu.py")
+    script = str(processes.REPOSITORY / "scripts" / "train_tpu.py")
     return subprocess.Popen([sys.executable, script, *arguments], stdout=subprocess.PIPE, text=True)
 
 

@@ -30,8 +30,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests import building
 from tests.cloud import namespace
+from tests.support import processes
 
 __all__ = ["CASES", "STEPS", "entering"]
 
@@ -76,7 +76,7 @@ def _worker(hidden: Path, *, new_network: bool) -> Iterator[Callable[[], str]]:
         program += ["--new-network"] if new_network else []
         process = subprocess.Popen(
             [*entering(new_network=new_network), "sh", "-c", script, "sh", str(hidden), *program],
-            env=building.environment(),
+            env=processes.environment(),
             pass_fds=[listening.fileno()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests import building
+from tests.support import processes
 
 __all__ = [
     "Cluster",
@@ -190,7 +190,7 @@ def server(words: list[str], log: Path, find_port: Callable[[str], str | None], 
     with log.open("wb") as stream:
         process = subprocess.Popen(
             words,
-            env={**building.environment(), **changes},
+            env={**processes.environment(), **changes},
             stdout=stream,
             stderr=stream,
             start_new_session=True,
