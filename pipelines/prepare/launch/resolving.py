@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
+import zlib
 from collections.abc import Collection, Mapping, Sequence
 from importlib import metadata
 from typing import Any
@@ -322,7 +323,13 @@ def _address(dataset: str, identity: Mapping[str, Any]) -> str:
 
 
 def _fingerprint_items(request: OpenedRequest, held: Sequence[HoldOut] = ()) -> dict[str, Any]:
-    libraries = {name: metadata.version(name) for name in ("tokenizers", "transformers")}
+    versions = {
+        "format": manifest.FORMAT_VERSION,
+        "algorithm": fingerprint.ALGORITHM,
+        **{name: metadata.version(name) for name in ("tokenizers", "transformers")},
+        # What zlib makes of the same bytes differs between its releases, and even more in zlib-ng.
+        **({"zlib": zlib.ZLIB_RUNTIME_VERSION} if request.config.output.compression == "gzip" else {}),
+    }
     return {
         **request.config.fingerprint_options(),
         **({"steps": [step.identity() for step in request.functions]} if request.functions else {}),
@@ -330,5 +337,5 @@ def _fingerprint_items(request: OpenedRequest, held: Sequence[HoldOut] = ()) -> 
         "max_length": request.length,
         "tokenizer": request.facts.content_sha256,
         "source": dict(request.found.listing.identity),
-        "versions": {"format": manifest.FORMAT_VERSION, **libraries},
+        "versions": versions,
     }

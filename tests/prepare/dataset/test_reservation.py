@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from pipelines.prepare.sources.files.data_files import SourceListing
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tests import building
-from tests.building import REVIEWS, Outcome, reviews
+from tests.building import REVIEWS, Outcome, read_manifest, reviews
 from tests.support.tokenizers_zoo import Zoo
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 
@@ -132,7 +133,11 @@ def test_another_split_is_added_and_the_first_stays(tmp_path: Path) -> None:
         ("finished", {"shard_size": "30kB"}, "shard_bytes: was 20000, now 30000"),
         ("finished", {"label_column": None}, 'label_column: was "label", now null'),
         ("unfinished", {"no_shuffle": True}, "shuffle: was true, now false"),
-        ("without work folder", {"compression": "gzip"}, 'compression: was "none", now "gzip"'),
+        (
+            "without work folder",
+            {"compression": "gzip"},
+            f'compression: was "none", now "gzip"; versions.zlib: was null, now "{zlib.ZLIB_RUNTIME_VERSION}"',
+        ),
     ],
 )
 def test_another_request_is_refused_and_names_what_differs(
@@ -145,9 +150,31 @@ def test_another_request_is_refused_and_names_what_differs(
     before = building.files(finished)
     cause, remedy = build(finished, **changes).error
     assert listed in cause
-    assert cause.count(": was ") == 1
+    assert cause.count(": was ") == listed.count(": was ")
     assert remedy == "choose another --output, or start over with --overwrite"
     assert building.files(finished) == before
+
+
+def test_a_dataset_of_another_algorithm_is_refused(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read_manifest(finished).options["versions"]["algorithm"] == fingerprint.ALGORITHM
+    monkeypatch.setattr(fingerprint, "ALGORITHM", 1_000)
+    cause, remedy = build(finished).error
+    assert f"(versions.algorithm: was {read_manifest(finished).options['versions']['algorithm']}, now 1000)" in cause
+    assert "start over with --overwrite" in remedy
+    versions = dict(read_manifest(finished).options["versions"])
+    before = {name: value for name, value in versions.items() if name != "algorithm"}
+    listed = fingerprint.differences({"versions": before}, {"versions": versions})
+    assert listed == f"versions.algorithm: was null, now {versions['algorithm']}", "one made before there was a number"
+
+
+def test_gzip_of_another_zlib_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result(build(tmp_path / "out", compression="gzip"))
+    versions = read_manifest(tmp_path / "out").options["versions"]
+    assert versions["zlib"] == zlib.ZLIB_RUNTIME_VERSION
+    assert "zlib" not in read_manifest(reviews()).options["versions"]
+    monkeypatch.setattr(zlib, "ZLIB_RUNTIME_VERSION", "9.9")
+    cause, _ = build(tmp_path / "out", compression="gzip").error
+    assert f'(versions.zlib: was "{versions["zlib"]}", now "9.9")' in cause
 
 
 def test_another_tokenizer_is_refused(finished: Path, zoo: Zoo) -> None:
