@@ -51,7 +51,9 @@ setup(
         "datasets>=4.0",
         "fsspec>=2024.6",
         "gcsfs>=2024.6",
+        "google-api-core>=2.15",
         "google-auth>=2.30",
+        "google-cloud-storage>=3.0",
         "google-crc32c>=1.5",
         # What transformers renders chat templates with, without depending on it; older ones can be broken out of.
         "jinja2>=3.1.6",

@@ -20,8 +20,11 @@ __all__ = ["shorten_pauses", "through"]
 
 
 def shorten_pauses(monkeypatch: pytest.MonkeyPatch, *, ours: float, theirs: float) -> None:
-    """Our first pause takes `ours` seconds, and those of the client library `theirs` times what it would take."""
+    """Our first pause takes `ours` seconds at most, and the longest four times as long; those of gcsfs take `theirs`
+    times what they would take.
+    """
     monkeypatch.setattr(persistence, "_FIRST_SECONDS", ours)
+    monkeypatch.setattr(persistence, "_LONGEST_SECONDS", 4 * ours)
     monkeypatch.setattr(retry, "asyncio", types.SimpleNamespace(sleep=lambda wait: asyncio.sleep(theirs * wait)))
 
 

@@ -160,8 +160,9 @@ def _serve() -> None:
     read_data = emulator._read_data
 
     class Handler(emulator.RequestHandler):
-        """Where a body breaks off, the emulator would store what came as the whole object, and the service nothing.
-        And it knows no preconditions.
+        """Where a body breaks off, the emulator would store what came as the whole object, and the service nothing. It
+        knows no preconditions, and refuses parts of which it has something already, or all: the service ignores what it
+        has, and answers a session that has ended with its object.
         """
 
         rfile: Any
@@ -178,18 +179,28 @@ def _serve() -> None:
 
         def _do_if_met(self, do: Callable[[], None]) -> None:
             # The address of an upload session has the precondition too, from the request that has begun it.
-            (wanted,) = parse_qs(urlsplit(self.path).query).get("ifGenerationMatch", [None])
+            query = parse_qs(urlsplit(self.path).query)
+            (wanted,) = query.get("ifGenerationMatch", [None])
+            (session,) = query.get("upload_id", [""])
             self.storage.create_file = functools.partial(_create_if, self.storage, wanted)
+            self.storage.add_to_resumable_upload = functools.partial(_add_new, self.storage)
+            if made := _ended_sessions(self.storage).get(session):
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                self._say(200, made)
+                return
             try:
                 do()
             except _NotMetError:
                 message = "At least one of the pre-conditions you specified did not hold."
-                content = json.dumps({"error": {"code": 412, "message": message}}).encode()
-                self.send_response(412)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
+                self._say(412, {"error": {"code": 412, "message": message}})
+
+        def _say(self, status: int, document: Any) -> None:
+            content = json.dumps(document).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
 
     def exact_data(handler: Any, query: Any) -> Any:
         """As the emulator's, which reads an upload as an e-mail: a content that ends in \\r would lose it."""
@@ -222,6 +233,22 @@ def _create_if(storage: Any, wanted: str | None, bucket: str, name: str, *argume
     if wanted not in (None, there):
         raise _NotMetError
     type(storage).create_file(storage, bucket, name, *arguments)
+    _, made, *session = arguments
+    _ended_sessions(storage).update(dict.fromkeys(session, made))
+
+
+def _add_new(storage: Any, session: str, content: bytes, *, total_size: int | None, expected_start: int) -> Any:
+    """The emulator's `add_to_resumable_upload`, but for the bytes that it has."""
+    there = max(expected_start, storage.get_resumable_byte_count(session))
+    return type(storage).add_to_resumable_upload(
+        storage, session, content[there - expected_start :], total_size=total_size, expected_start=there
+    )
+
+
+def _ended_sessions(storage: Any) -> dict[str, Any]:
+    """The object that each upload session has made."""
+    ended: dict[str, Any] = vars(storage).setdefault("ended_sessions", {})
+    return ended
 
 
 class _Whole:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import types
 from collections.abc import Iterator
 from typing import Any
 
 import google.auth
 import pytest
-from gcsfs import retry
 from google.auth import compute_engine
 from google.auth.exceptions import DefaultCredentialsError, RefreshError
 from google.oauth2 import service_account
 from google.oauth2.credentials import Credentials
 
-from pipelines.prepare.doctor import doctor
+from pipelines.prepare.doctor import bucket_diagnosis, doctor
 from pipelines.prepare.doctor.doctor import Check
 from pipelines.prepare.storage import gcs as connection
 from tests.cloud.answering import Answer, Machine, answering, refusal
+from tests.cloud.disturbed import shorten_pauses
 from tests.cloud.emulator import Gcs
 
 ACCOUNT = "builder@project.iam.gserviceaccount.com"
@@ -33,7 +31,8 @@ def bucket(gcs: Gcs) -> str:
 
 @pytest.fixture
 def machine(gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    monkeypatch.setattr(retry, "asyncio", types.SimpleNamespace(sleep=lambda _: asyncio.sleep(0.001)))
+    shorten_pauses(monkeypatch, ours=0.01, theirs=0.001)
+    monkeypatch.setattr(bucket_diagnosis, "_PATIENCE_SECONDS", 0.1)
     with answering(gcs.endpoint) as answers, monkeypatch.context() as patch:
         patch.setenv("STORAGE_EMULATOR_HOST", answers.endpoint)
         yield answers
@@ -225,7 +224,7 @@ def with_default(monkeypatch: pytest.MonkeyPatch, credentials: Any, *, problem: 
     if credentials is not None:
         monkeypatch.setattr(type(credentials), "refresh", refresh)
     # What follows the credentials is not what is asked for here.
-    monkeypatch.setattr(connection, "file_system", lambda: types.SimpleNamespace(call=unreachable))
+    monkeypatch.setattr(connection, "bucket", unreachable)
     return found("gs://bucket/out")["credentials"]
 
 

@@ -63,6 +63,22 @@ def test_only_the_generation_that_was_named_is_replaced(gcs: Gcs, kind: str) -> 
     assert fs.cat_file(path) == b"third"
 
 
+def test_a_part_that_is_sent_again_changes_nothing(gcs: Gcs) -> None:
+    fs, bucket = fsspec.filesystem("gs"), gcs.bucket()
+    url = fs.base.replace("/storage/v1/", "/upload/storage/v1/") + f"b/{bucket}/o"
+    headers, _ = fs.call("POST", url, json={"name": "file"}, uploadType="resumable", ifGenerationMatch=0)
+
+    def send(span: str, content: bytes) -> None:
+        fs.call("PUT", headers["Location"], headers={"Content-Range": f"bytes {span}"}, data=content)
+
+    send("0-3/*", b"abcd")
+    send("0-3/*", b"abcd")
+    send("2-5/*", b"cdef")
+    for _ in range(2):
+        send("4-7/8", b"efgh")
+    assert gcs.objects(bucket) == {"file": b"abcdefgh"}
+
+
 @pytest.mark.slow
 def test_the_emulator_ends_with_its_context() -> None:
     with contextlib.suppress(ZeroDivisionError), emulator.running() as gcs:

@@ -5,8 +5,8 @@ Faults happen in a proxy before the emulator, and in an answering machine for wh
 
 from __future__ import annotations
 
+import base64
 import gc
-import io
 import os
 import random
 import threading
@@ -18,11 +18,15 @@ import aiohttp
 import google.auth
 import google_crc32c
 import pytest
+import requests
+from google.api_core.exceptions import NotFound
 from google.auth.exceptions import DefaultCredentialsError
+from google.cloud.storage import Blob
 
 from pipelines.prepare import storage
 from pipelines.prepare.storage import gcs as connection
-from pipelines.prepare.storage import gcs_upload, object_storage, persistence
+from pipelines.prepare.storage import object_storage, persistence
+from tests.cloud import proxy
 from tests.cloud.answering import Answer, Machine, answering, refusal
 from tests.cloud.disturbed import shorten_pauses, through
 from tests.cloud.emulator import Gcs
@@ -167,6 +171,8 @@ def test_small_objects_and_whole_listings_cost_one_request(
         assert running.counts()["requests"] == 11
         storage.read_many([f"gs://{bucket}/out/{number}" for number in range(10)])
         assert running.counts()["requests"] == 21
+        storage.generations([f"gs://{bucket}/out/{number}" for number in range(5, 15)])
+        assert running.counts()["requests"] == 31
 
 
 @pytest.mark.parametrize(
@@ -225,25 +231,30 @@ def test_a_connection_that_stalls_is_given_up_and_made_again(
         assert running.counts()["stalls"] == 1
 
 
+def change_on_the_way(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    """Flips a bit of each request's body where that holds `content`, or is a part of it."""
+    request = requests.Session.request
+
+    def changed(session: Any, method: str, url: str, **options: Any) -> Any:
+        body = options.get("data")
+        if body and (method == "PUT" or "uploadType=multipart" in url):
+            place = body.find(content[5:9]) if len(content) == 10 else 7
+            options["data"] = body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
+        return request(session, method, url, **options)
+
+    monkeypatch.setattr(requests.Session, "request", changed)
+
+
 @pytest.mark.parametrize("num_bytes", [10, 2 * BLOCK_BYTES])
 def test_what_is_changed_on_the_way_is_found_and_does_not_stay(
     gcs: Gcs, bucket: str, num_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Changed(io.BytesIO):
-        def __init__(self, content: bytes) -> None:
-            place = content.find(content_of(num_bytes)[5:9]) if num_bytes == 10 else 7
-            super().__init__(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :] if content else b"")
-
-        def close(self) -> None:
-            self.seek(0)
-
-    monkeypatch.setattr(gcs_upload, "_Body", Changed)
-    sent = gcs_upload.Sum()
-    sent.update(content_of(num_bytes))
+    change_on_the_way(monkeypatch, content_of(num_bytes))
+    sent = base64.b64encode(google_crc32c.Checksum(content_of(num_bytes)).digest()).decode()
     with pytest.raises(OutputError, match="were sent, but") as caught:
         storage.write_bytes(f"gs://{bucket}/file", content_of(num_bytes))
-    assert caught.value.cause.count(sent.text) >= 1, "the sum of what was sent"
-    assert len(set(caught.value.cause.split()) & {f"{sent.text},", sent.text}) == 1
+    assert caught.value.cause.count(sent) >= 1, "the sum of what was sent"
+    assert len(set(caught.value.cause.split()) & {f"{sent},", sent}) == 1
     assert gcs.names(bucket) == []
 
 
@@ -287,9 +298,65 @@ def test_where_crc32c_would_be_slow_md5_is_compared(
     monkeypatch.setattr(google_crc32c, "implementation", "python")
     storage.write_bytes(f"gs://{bucket}/file", content_of(num_bytes))
     assert gcs.read(bucket, "file") == content_of(num_bytes)
-    monkeypatch.setattr(gcs_upload.Sum, "text", "another sum")
-    with pytest.raises(OutputError, match="md5Hash another sum were sent, but"):
+    change_on_the_way(monkeypatch, content_of(num_bytes))
+    with pytest.raises(OutputError, match=r"md5Hash \S{24} were sent, but"):
         storage.write_bytes(f"gs://{bucket}/file", content_of(num_bytes))
+
+
+def test_a_part_of_which_the_service_keeps_less_ends_the_upload(
+    gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client then finds that what it has sent and what the service has do not match."""
+
+    def keep_less(*_: object, **__: object) -> None:
+        raise ValueError("Bytes stream is in unexpected state")
+
+    monkeypatch.setattr(Blob, "upload_from_file", keep_less)
+    with pytest.raises(OutputError, match="the upload broke off: Bytes stream is in unexpected state") as caught:
+        storage.write_bytes(f"gs://{bucket}/file", b"content")
+    assert "run the same command again" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("of the chunks"), NotFound("of the chunks"), OutputError("a", remedy="b")]
+)
+def test_an_error_of_the_content_passes_as_it_is(gcs: Gcs, bucket: str, error: Exception) -> None:
+    def broken() -> Iterator[bytes]:
+        yield from pieces(content_of(2 * BLOCK_BYTES))
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        storage.write_atomic(f"gs://{bucket}/file", broken())
+    assert caught.value is error
+    assert gcs.names(bucket) == []
+
+
+def test_one_client_serves_one_request_after_another(gcs: Gcs, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    new_client = connection._new_client
+
+    def counted(fs: Any) -> Any:
+        made.append(fs)
+        return new_client(fs)
+
+    monkeypatch.setattr(connection, "_new_client", counted)
+    connection.forget()
+    for number in range(5):
+        storage.write_bytes(f"gs://{bucket}/out/{number}", b"x")
+        assert len(storage.sizes(f"gs://{bucket}/out")) == number + 1
+    assert len(made) == 1
+
+
+@pytest.mark.slow
+def test_a_certificate_that_nobody_knows_is_an_error_at_once(
+    gcs: Gcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with proxy.running(gcs.endpoint, tls=True) as unknown:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", unknown.endpoint)
+        for use in (storage.list_names, lambda path: storage.write_bytes(path, b"x")):
+            with pytest.raises(OutputError, match="CERTIFICATE_VERIFY_FAILED"):
+                use("gs://bucket/file")
+    assert "trying again" not in caplog.text
 
 
 def test_no_bucket_is_said_whatever_is_asked_of_it(gcs: Gcs, bucket: str) -> None:
@@ -389,7 +456,7 @@ def test_a_refusal_is_not_tried_again_and_is_explained(
 def test_the_users_own_data_is_a_source(machine: Machine) -> None:
     message = "me@example.com does not have storage.objects.get access to it."
     machine.answer = lambda number, method, path: refusal(403, message)
-    with pytest.raises(SourceError) as caught, storage.source_explained("gs://bucket/data.jsonl"):
+    with pytest.raises(SourceError) as caught, storage.as_source_error("gs://bucket/data.jsonl"):
         storage.file_system("gs://bucket/data.jsonl")[0].cat_file("bucket/data.jsonl")
     assert "--member=user:me@example.com --role=roles/storage.objectViewer" in caught.value.remedy
 
@@ -399,6 +466,17 @@ def test_who_pays_is_what_fsspec_was_told(machine: Machine, monkeypatch: pytest.
 
     monkeypatch.setitem(conf, "gs", {"requester_pays": "my-project"})
     assert storage.file_system("gs://bucket/file")[0].requester_pays == "my-project"
+    paths: list[str] = []
+
+    def answer(number: int, method: str, path: str) -> Answer:
+        paths.append(path)
+        return refusal(404)
+
+    machine.answer = answer
+    storage.delete("gs://bucket/file")
+    assert storage.generations(["gs://bucket/file"]) == {"gs://bucket/file": 0}
+    assert len(paths) == 2
+    assert all("userProject=my-project" in path for path in paths)
 
 
 @pytest.fixture

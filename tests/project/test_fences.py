@@ -65,6 +65,24 @@ def test_a_whole_build_imports_no_tensorflow(tmp_path: Path) -> None:
     assert not found & {"tensorflow", "keras", "tensorflow_datasets", "torch", "jax"}
 
 
+def test_local_files_need_no_module_of_remote_storage(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from pipelines.prepare import storage\n"
+        "from pipelines.prepare.storage import locking\n"
+        "path = storage.join(sys.argv[1], 'deep', 'file')\n"
+        "with locking.held(sys.argv[1], work_folder='.prep'):\n"
+        "    storage.write_bytes(path, b'x', replacing=storage.generations([path]).get(path))\n"
+        "assert (storage.read_bytes(path), storage.size(path), storage.exists(path)) == (b'x', 1, True)\n"
+        "assert storage.list_files(sys.argv[1]) == ['deep/file']\n"
+        "storage.delete(path)\n"
+        "ours = [name for name in sys.modules if name.startswith('pipelines.prepare.storage.')]\n"
+        "assert not [name for name in ours if 'gcs' in name or 'object_storage' in name], ours\n"
+        "assert not [name for name in sys.modules if name.startswith(('google.cloud.storage', 'google.api_core'))]\n"
+    )
+    assert not imported_by(program, tmp_path / "out") & {"gcsfs", "fsspec", "requests", "aiohttp"}
+
+
 @pytest.mark.slow
 def test_reading_sources_imports_neither_beam_nor_tensorflow() -> None:
     assert {"pipelines.prepare.sources.rows.stored_rows", "pipelines.prepare.sources.files.hub"} <= set(SOURCES)

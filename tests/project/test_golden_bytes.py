@@ -1,8 +1,8 @@
 """The bytes of small builds, over all layouts, as they were when `fingerprint.ALGORITHM` got its number.
 
 A digest that changes means that users' datasets would come out otherwise, without their fingerprints saying so: then
-the algorithm needs a new number, and `golden_bytes.json` an entry with it. Nothing here is trained, and gzip is unpacked
-first, so that no other library decides the digests.
+the algorithm needs a new number, and `golden_bytes.json` an entry with it. Nothing here is trained, and gzip is
+unpacked first, so that no other library decides the digests.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from tests.support.tokenizers_zoo import Zoo
 GOLDEN = Path(__file__).with_name("golden_bytes.json")
 ROWS = 150
 CHAT_TEMPLATE = (
-    "{% for message in messages %}{% if message.role == 'assistant' %}[MASK] {% generation %}{{ message.content }} [SEP]"
-    "{% endgeneration %}\n{% else %}[CLS] {{ message.content }} [SEP]\n{% endif %}{% endfor %}"
+    "{% for message in messages %}{% if message.role == 'assistant' %}[MASK] {% generation %}{{ message.content }}"
+    " [SEP]{% endgeneration %}\n{% else %}[CLS] {{ message.content }} [SEP]\n{% endif %}{% endfor %}"
 )
 # By name: the options of a build. `kind` is that of the tokenizer.
 CASES: dict[str, dict[str, Any]] = {
@@ -75,7 +75,9 @@ def _rows() -> list[dict[str, Any]]:
                 "text": text,
                 "context": context,
                 "question": f"What about {words[-1]}?",
-                "answers": {"text": [answer], "answer_start": [begin]} if number % 5 else {"text": [], "answer_start": []},
+                "answers": {"text": [answer], "answer_start": [begin]}
+                if number % 5
+                else {"text": [], "answer_start": []},
                 "label": ["good", "bad", "odd"][number % 3],
                 "number": number,
                 "vector": [number / 4, -1.5],

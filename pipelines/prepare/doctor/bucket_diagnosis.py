@@ -6,6 +6,7 @@ policies, and objects may be held.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import uuid
@@ -22,6 +23,7 @@ __all__ = ["checks"]
 
 _CONTINENTS = {"US": "us-", "EU": "europe-", "ASIA": "asia-"}
 _READERS = ("objectViewer", "objectUser", "objectAdmin", "admin", "legacyObjectReader")
+_PATIENCE_SECONDS = 30.0
 _KINDS = {
     "google.oauth2.credentials": "application default credentials of a user",
     "google.oauth2.service_account": "key file of a service account",
@@ -80,19 +82,19 @@ def _renewal_problem(credentials: Any) -> str:
 
 def _location_checks(output: str, bucket: str, *, region: str | None) -> Iterator[Check]:
     try:
-        with storage_errors.explained(f"gs://{bucket}"):
-            metadata: dict[str, Any] = gcs.file_system().call("GET", "b/{}", bucket, json_out=True)
+        with storage_errors.as_output_error(f"gs://{bucket}"), gcs.bucket(output) as (described, _):
+            described.reload(**_request())
     except OutputError as error:
-        if error.__cause__ is None or storage_errors.status_of(error.__cause__) != 403:
+        if error.__context__ is None or storage_errors.status_of(error.__context__) != 403:
             yield Check(name="bucket", ok=False, found=error.cause, remedy=error.remedy)
             raise StopChecksError(error.cause) from error
         # An account that can read and write objects need not be able to read the bucket's metadata.
         remedy = error.remedy.replace("storage.objectAdmin", "storage.legacyBucketReader")
         yield Check(name="bucket", ok=None, found=f"its metadata cannot be read: {error.cause}", remedy=remedy)
         return
-    kind = metadata.get("locationType", "region")
-    yield Check(name="bucket", ok=True, found=f"{metadata.get('location')}, {kind}, {metadata.get('storageClass', '')}")
-    if seconds := int(metadata.get("retentionPolicy", {}).get("retentionPeriod", 0)):
+    kind = described.location_type or "region"
+    yield Check(name="bucket", ok=True, found=f"{described.location}, {kind}, {described.storage_class or ''}")
+    if seconds := described.retention_period:
         yield Check(
             name="retention",
             ok=False,
@@ -100,13 +102,12 @@ def _location_checks(output: str, bucket: str, *, region: str | None) -> Iterato
             remedy=f"choose another bucket, or: gcloud storage buckets update gs://{bucket} --clear-retention-period",
         )
     if region is not None:
-        yield _region_check(metadata, bucket, region=re.sub(r"-[a-z]$", "", region.lower()))
+        yield _region_check(described, bucket, region=re.sub(r"-[a-z]$", "", region.lower()))
 
 
-def _region_check(metadata: dict[str, Any], bucket: str, *, region: str) -> Check:
-    location = str(metadata.get("location", ""))
-    regions = metadata.get("customPlacementConfig", {}).get("dataLocations", ())
-    if region in [location.lower(), *(str(each).lower() for each in regions)]:
+def _region_check(described: Any, bucket: str, *, region: str) -> Check:
+    location = str(described.location or "")
+    if region in [location.lower(), *(str(each).lower() for each in described.data_locations or ())]:
         return Check(name="region", ok=True, found=f"the bucket is in {region}")
     if (prefix := _CONTINENTS.get(location.upper())) and region.startswith(prefix):
         return Check(
@@ -124,46 +125,46 @@ def _region_check(metadata: dict[str, Any], bucket: str, *, region: str) -> Chec
 
 
 def _object_checks(output: str) -> Iterator[Check]:
-    """Check each permission by a request that needs it."""
-    fs, folder = storage.file_system(output)
-    bucket = folder.partition("/")[0]
+    """Check each permission by the one request that needs it."""
     probe = storage.join(output, PROBE + uuid.uuid4().hex)
-    inner = gcs.inner_path(probe)
     created = attempt("storage.objects.create", lambda: storage.write_bytes(probe, b"probe"), path=probe)
     yield created
-    listed: list[str] = []
+    there: list[str] = []
 
-    def list_one() -> None:
-        prefix = inner.partition("/")[2] if created.ok else None
-        page = fs.call("GET", "b/{}/o", bucket, prefix=prefix, maxResults=1, json_out=True)
-        listed.extend(item["name"] for item in page.get("items", ()))
+    def listed() -> None:
+        prefix = key if created.ok else None
+        there.extend(blob.name for blob in bucket.list_blobs(prefix=prefix, max_results=1, **_request()))
 
-    listing = attempt("storage.objects.list", list_one, path=output)
-    readable = inner if created.ok else f"{bucket}/{listed[0]}" if listed else None
-    yield attempt(
-        "storage.objects.get", (lambda: fs.cat_file(readable, start=0, end=1)) if readable else None, path=probe
-    )
-    yield listing
-    yield attempt("storage.objects.delete", (lambda: fs.rm_file(inner)) if created.ok else None, path=probe)
+    def got() -> None:
+        bucket.blob(key if created.ok else there[0]).reload(**_request())
+
+    def deleted() -> None:
+        bucket.delete_blob(key, **_request())
+
+    with gcs.bucket(probe) as (bucket, key):
+        listing = attempt("storage.objects.list", listed, path=output)
+        yield attempt("storage.objects.get", got if created.ok or there else None, path=probe)
+        yield listing
+        yield attempt("storage.objects.delete", deleted if created.ok else None, path=probe)
 
 
 def _tpu_check(output: str, bucket: str) -> Check:
     """Check a TPU Node's access; it reads as its project's Cloud TPU service account, a TPU VM as the VM's account."""
     name = "TPU service account"
-    fs = gcs.file_system()
-    try:
-        number = str(fs.call("GET", "b/{}", bucket, json_out=True)["projectNumber"])
-    except Exception:
-        number = "PROJECT_NUMBER"
+    number = "PROJECT_NUMBER"
+    with contextlib.suppress(Exception), gcs.bucket(output) as (described, _):
+        described.reload(**_request())
+        number = described.project_number
     account = f"service-{number}@cloud-tpu.iam.gserviceaccount.com"
     remedy = storage_errors.grant(bucket, account, role="storage.objectViewer")
     try:
-        policy = fs.call("GET", "b/{}/iam", bucket, json_out=True)
+        with gcs.bucket(output) as (described, _):
+            policy = described.get_iam_policy(requested_policy_version=3, **_request())
     except Exception:
         return Check(name=name, ok=None, found="the bucket's permissions cannot be read", remedy=remedy)
     members = {
         member
-        for binding in policy.get("bindings", ())
+        for binding in policy.bindings
         if str(binding.get("role", "")).removeprefix("roles/storage.") in _READERS
         for member in binding.get("members", ())
     }
@@ -175,3 +176,10 @@ def _tpu_check(output: str, bucket: str) -> Check:
         found=f"{account} is not among the bucket's readers; a TPU Node needs it, a TPU VM reads as its VM",
         remedy=remedy,
     )
+
+
+def _request() -> dict[str, Any]:
+    """Limits of a request: who asks for a diagnosis does not want to wait for an outage to end."""
+    from google.cloud.storage.retry import DEFAULT_RETRY
+
+    return {"timeout": gcs.timeout(), "retry": DEFAULT_RETRY.with_timeout(_PATIENCE_SECONDS)}

@@ -51,7 +51,7 @@ def attempt(name: str, action: Callable[[], Any] | None, *, path: str) -> Check:
     if action is None:
         return Check(name=name, ok=None, found="not tried: there is no object to try it on")
     try:
-        with storage_errors.explained(path):
+        with storage_errors.as_output_error(path):
             action()
     except OutputError as error:
         return Check(name=name, ok=False, found=error.cause, remedy=error.remedy)

@@ -118,7 +118,7 @@ def _dataset_check(dataset: str) -> Check:
     try:
         files = _files(dataset)
         if files:
-            with storage.source_explained(dataset):
+            with storage.as_source_error(dataset):
                 fs, inner = storage.file_system(files[0].path)
                 fs.cat_file(inner, start=0, end=1)
     except FileNotFoundError:

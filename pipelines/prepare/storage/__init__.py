@@ -1,12 +1,14 @@
-"""The one module that speaks to storage: local folders and every fsspec scheme, behind paths that are plain strings.
+"""Read, write, list and delete files by path: local folders, gs:// and every other fsspec scheme.
 
-    storage ──┬── local_storage               a temporary name, fsync, rename, fsync of the folder
-              └── object_storage ── gcs_upload an object is there when all of it is, and found to be what was sent
+    storage ──┬── local_storage       a temporary name, fsync, rename, fsync of the folder
+              ├── gcs_objects         gs://, through google-cloud-storage
+              └── object_storage      other services, through fsspec; ranges of any remote file
 
-Writes are atomic: a file appears whole or not at all. What may pass by itself (`persistence`) is tried again.
+Writes are atomic: a file appears whole or not at all. A local path is recognized by its form, and the modules for
+remote storage are imported when a path needs them.
 
-Every file system has errors of its own. What passes here is FileNotFoundError, from reading; the rest is explained
-(`storage_errors`).
+Transient errors are retried (`persistence`). The only error of a file system that callers see is FileNotFoundError,
+when they read; all others become errors that say what to do (`storage_errors`).
 """
 
 from __future__ import annotations
@@ -16,21 +18,22 @@ import os
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from types import ModuleType
 from typing import Any, BinaryIO, cast
 
-from fsspec.implementations.local import LocalFileSystem
-
-from pipelines.prepare.storage import local_storage, object_storage, storage_errors
+from pipelines.prepare.storage import local_storage, storage_errors
 from pipelines.prepare.storage.local_storage import PARTIAL
-from pipelines.prepare.storage.storage_errors import explained
-from tfrecord_io.errors import FormatError, SourceError
+from pipelines.prepare.storage.persistence import retry_transient
+from pipelines.prepare.storage.storage_errors import as_output_error
+from tfrecord_io.errors import FormatError, OutputError, PrepError, SourceError
 
 __all__ = [
     "MOST_BYTES",
     "PARTIAL",
+    "as_source_error",
     "delete",
+    "describe",
     "exists",
-    "explained",
     "file_system",
     "generations",
     "join",
@@ -45,139 +48,128 @@ __all__ = [
     "refuse_links",
     "size",
     "sizes",
-    "source_explained",
     "sweep",
-    "too_large",
     "write_atomic",
     "write_bytes",
 ]
 
-# Of a file that is read at once: the plan of a million segments has 20 MB, the largest tokenizers have 40 MB.
+# Limit of a file that is read into memory. The plan of a million segments has 20 MB, the largest tokenizers have 40 MB.
 MOST_BYTES = 256 << 20
-# Small objects are a matter of round trips, of which a service takes many at once.
+# Small objects cost round trips; services answer many requests at once.
 _READERS = 32
+_LOCAL_SCHEMES = ("file://", "local://")
 
 
 def join(root: str, *parts: str) -> str:
-    """`root/part/part`, for local paths and URLs alike."""
+    """Join a root and parts with one slash between them, for local paths and URLs alike."""
     return posixpath.join(root.rstrip("/") or "/", *parts)
 
 
-def file_system(path: str) -> tuple[Any, str]:
-    """The fsspec file system of an address, and the path in it, for what this module has no function for.
+def local_path(path: str) -> str | None:
+    """Return the absolute path for the operating system, or None if `path` is not local."""
+    for scheme in _LOCAL_SCHEMES:
+        path = path.removeprefix(scheme)
+    if "://" in path:
+        return None
+    path = "" if path == "." else os.path.expanduser(path).removeprefix("./")
+    return os.path.join(os.getcwd(), path).rstrip("/") or "/"
 
-    Raises: ConfigError if there is none.
+
+def file_system(path: str) -> tuple[Any, str]:
+    """Return the fsspec file system of an address and the path in it, for what this module has no function for.
+
+    Raises: ConfigError for an address that nothing can open.
     """
+    if storage_errors.bucket_of(path) is not None:
+        from pipelines.prepare.storage import gcs
+
+        inner = gcs.inner_path(path)
+        return gcs.file_system(), inner
+    from pipelines.prepare.storage import object_storage
+
     return object_storage.open_fs(path)
 
 
-def local_path(path: str) -> str | None:
-    """The path for the operating system, or None if `path` is not on a local file system."""
-    fs, inner = file_system(path)
-    return str(inner) if isinstance(fs, LocalFileSystem) else None
+def describe(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
+    """Return a service's metadata of a remote file or folder: type, size, checksums or version. Errors for which
+    `passes` is true are retried.
+
+    Raises: FileNotFoundError; errors of the service's library, for `as_source_error` to translate.
+    """
+    found: dict[str, Any] = _store(path).info(path, passes=passes)
+    return found
 
 
 def exists(path: str) -> bool:
-    """Whether a file or folder is at `path`. Raises: OutputError."""
-    fs, inner = file_system(path)
-    if isinstance(fs, LocalFileSystem):
-        return os.path.exists(inner)
+    """Return whether there is a file or folder at `path`. Raises: OutputError."""
+    local = local_path(path)
+    if local is not None:
+        return os.path.exists(local)
     try:
-        object_storage.info(fs, inner, path=path)
+        with _reading(path):
+            describe(path)
     except FileNotFoundError:
         return False
     return True
 
 
 def size(path: str) -> int | None:
-    """Bytes of the file at `path`, or None if there is none. Raises: OutputError."""
-    fs, inner = file_system(path)
+    """Return the size of the file at `path` in bytes, or None if there is none. Raises: OutputError."""
+    local = local_path(path)
     try:
-        return int(object_storage.info(fs, inner, path=path)["size"])
+        with _reading(path):
+            return int(describe(path)["size"]) if local is None else os.stat(local).st_size
     except FileNotFoundError:
         return None
 
 
 def sizes(folder: str) -> dict[str, int]:
-    """Bytes of each file in `folder` by name, sorted, from one listing; none if there is no such folder.
+    """Return the bytes of each file in `folder` by name, sorted, from one listing; empty without such a folder.
 
-    Half-written files never count. Raises: OutputError.
+    Temporary files are left out. Raises: OutputError.
     """
-    fs, inner = file_system(folder)
-    try:
-        if isinstance(fs, LocalFileSystem):
-            with storage_errors.reading(folder):
-                found = local_storage.sizes(inner)
-        else:
-            files = (entry for entry in object_storage.entries(fs, inner, path=folder) if entry["type"] == "file")
-            found = {posixpath.basename(str(entry["name"])): int(entry["size"]) for entry in files}
-    except FileNotFoundError:
-        return {}
-    return {name: found[name] for name in sorted(found) if not name.startswith(PARTIAL)}
+    return {name: num_bytes for name, num_bytes in _entries(folder).items() if num_bytes is not None}
 
 
 def list_names(folder: str) -> list[str]:
-    """Names in `folder`, sorted; empty if there is no such folder. Half-written files never count.
+    """Return the names in `folder`, sorted, without temporary files; empty if there is no such folder.
 
-    Raises: OutputError, also if there is not even such a bucket.
+    Raises: OutputError, also if the bucket does not exist.
     """
-    fs, inner = file_system(folder)
-    try:
-        found = object_storage.entries(fs, inner, path=folder)
-    except FileNotFoundError:
-        return []
-    names = (posixpath.basename(str(entry["name"]).rstrip("/")) for entry in found)
-    return sorted(name for name in names if not name.startswith(PARTIAL))
+    return sorted(name.rstrip("/") for name in _entries(folder))
 
 
 def list_files(folder: str) -> list[str]:
-    """Names of the files in `folder` and in the folders below it (`inner/file`), sorted, as `list_names` gives them.
+    """Return the names of the files in `folder` and below it (`inner/file`), sorted, without temporary files.
 
     Raises: OutputError.
     """
-    fs, inner = file_system(folder)
-    try:
-        found = object_storage.entries(fs, inner, path=folder)
-    except FileNotFoundError:
-        return []
     names: list[str] = []
-    for entry in found:
-        name = posixpath.basename(str(entry["name"]).rstrip("/"))
-        # A link to a folder may lead back here: it stays a name, which cannot be read.
-        if entry["type"] == "directory" and not entry.get("islink"):
-            names += (f"{name}/{below}" for below in list_files(join(folder, name)))
-        else:
-            names.append(name)
-    return sorted(name for name in names if not name.startswith(PARTIAL))
+    for name in _entries(folder):
+        names += [name + below for below in list_files(join(folder, name))] if name.endswith("/") else [name]
+    return sorted(names)
 
 
 def read_bytes(path: str, *, most_bytes: int = MOST_BYTES) -> bytes:
-    """The whole file. Raises: FileNotFoundError; FormatError if it has more than `most_bytes`; OutputError."""
-    fs, inner = file_system(path)
-    if isinstance(fs, LocalFileSystem):
+    """Read a whole file. Raises: FileNotFoundError; FormatError if it has more than `most_bytes`; OutputError."""
+    if local_path(path) is not None:
         with read_stream(path) as stream, storage_errors.reading(path):
             if os.fstat(stream.fileno()).st_size > most_bytes:
-                raise too_large(path, most_bytes=most_bytes)
+                raise _too_large(path, most_bytes=most_bytes)
             content = stream.read(most_bytes + 1)
     else:
-        content = object_storage.read(fs, inner, path=path)
+        fs, inner = file_system(path)
+        with _reading(path):
+            content = retry_transient(lambda: fs.cat_file(inner), path=path)
     if len(content) > most_bytes:
-        raise too_large(path, most_bytes=most_bytes)
+        raise _too_large(path, most_bytes=most_bytes)
     return content
 
 
-def too_large(path: str, *, most_bytes: int) -> FormatError:
-    """The error of a file that is larger than it can be if it is what it is said to be."""
-    return FormatError(
-        f"{path}: more than {most_bytes:,} bytes, expected fewer of such a file",
-        remedy="copy it again from where the dataset was made",
-    )
-
-
 def read_folder(folder: str) -> dict[str, bytes]:
-    """The files in a folder and below it, by name (`inner/file`).
+    """Read the files in a folder and below it, by name (`inner/file`).
 
-    Raises: FormatError if they are too large to be read at once; OutputError.
+    Raises: FormatError if they exceed `MOST_BYTES` together; OutputError.
     """
     found: dict[str, bytes] = {}
     left = MOST_BYTES
@@ -188,7 +180,7 @@ def read_folder(folder: str) -> dict[str, bytes]:
 
 
 def read_many(paths: Sequence[str]) -> list[bytes | None]:
-    """The whole of each file, None for one that is not there; many at a time where they are far away.
+    """Read whole files, None for one that does not exist; remote ones many at a time.
 
     Raises: OutputError.
     """
@@ -200,79 +192,107 @@ def read_many(paths: Sequence[str]) -> list[bytes | None]:
 
 @contextlib.contextmanager
 def read_stream(path: str) -> Iterator[BinaryIO]:
-    """The file, to be read from the start. Raises: FileNotFoundError; OutputError."""
-    fs, inner = file_system(path)
-    if not isinstance(fs, LocalFileSystem):
-        with object_storage.stream(fs, inner, path=path) as blocks:
+    """Open a file for reading from its start. Raises: FileNotFoundError; OutputError."""
+    local = local_path(path)
+    if local is None:
+        from pipelines.prepare.storage import object_storage
+
+        fs, inner = file_system(path)
+        with _reading(path):
+            found = describe(path)
+        with object_storage.stream(fs, inner, found=found, path=path) as blocks:
             yield cast("BinaryIO", blocks)
         return
     with storage_errors.reading(path):
-        descriptor = local_storage.open_file(inner)
+        descriptor = local_storage.open_file(local)
     with os.fdopen(descriptor, "rb") as stream:
         yield stream
 
 
 def generations(paths: Sequence[str]) -> dict[str, int]:
-    """Which version of each object is there now, 0 for none: what `write_atomic` is told to replace, and nothing newer.
-    Empty for storage that has no such numbers: only gs:// has. Raises: OutputError.
+    """Return the generation of each gs:// object as it is now, 0 if there is none, for `write_atomic(replacing=...)`.
+    Other storage has no such numbers: its paths are left out. Raises: OutputError.
     """
-    return object_storage.generations({path: file_system(path)[1] for path in paths})
+    asked = [path for path in paths if storage_errors.bucket_of(path) is not None]
+    if not asked:
+        return {}
+    from pipelines.prepare.storage import gcs_objects
+
+    with _reading(asked[0]):
+        return gcs_objects.generations(asked)
 
 
 def make_folder(folder: str) -> None:
-    """Makes a local folder and those above it; elsewhere there is nothing to make. Raises: OutputError."""
+    """Make a local folder and those above it; remote storage needs none. Raises: OutputError."""
     local = local_path(folder)
     if local is not None:
-        with explained(folder):
+        with as_output_error(folder):
             local_storage.make_folders(local)
 
 
 def write_bytes(
     path: str, content: bytes, *, inside: str | None = None, make: bool = True, replacing: int | None = None
 ) -> None:
-    """Writes a file atomically, with its folders; the options are those of `write_atomic`. Raises: OutputError."""
+    """Write a file atomically, with the options of `write_atomic`. Raises: OutputError."""
     write_atomic(path, [content], inside=inside, make=make, replacing=replacing)
 
 
 def write_atomic(
     path: str, chunks: Iterable[Any], *, inside: str | None = None, make: bool = True, replacing: int | None = None
 ) -> None:
-    """Writes buffers to a file that appears whole or not at all. Of its folders only those below `inside` are made, if
-    that is given, and none without `make`: a local folder that was deleted in the middle of a job does not come back
-    with half of its content. Nor are links followed below `inside`, here and in the functions below.
+    """Write buffers to a file that appears whole or not at all.
 
-    On gs:// nothing is replaced but the version `replacing` (see `generations`), if that is given; an object that has
-    the very content that is to be written counts as written. Elsewhere whoever comes last replaces what is there.
-
-    Raises: OutputError, also if another version is there; whatever `chunks` raises passes.
+    inside: a folder that must exist; only folders below it are made, so that one that was deleted in the middle of a
+        job does not come back with half of its content. Links below it are not followed, here and in `delete` and
+        `sweep`. Local paths only, like `make`.
+    make: whether to make missing folders.
+    replacing: the generation to replace (see `generations`), 0 for none; an object of another generation stays, and
+        counts as written if it has the same content. gs:// only; elsewhere the last writer wins.
+    Raises: OutputError, also if an object of another generation is there. Errors of `chunks` pass unchanged.
     """
-    fs, inner = file_system(path)
-    if isinstance(fs, LocalFileSystem):
-        local_storage.write(inner, chunks, inside=_local(inside), make=make)
-    else:
-        object_storage.write(fs, inner, chunks, path=path, replacing=replacing)
+    local = local_path(path)
+    if local is not None:
+        local_storage.write(local, chunks, inside=_local(inside), make=make)
+        return
+    failures: list[Exception] = []
+
+    def watched() -> Iterator[Any]:
+        try:
+            yield from chunks
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    try:
+        with as_output_error(path):
+            _store(path).write(path, watched(), replacing=replacing)
+    except Exception:
+        if failures:
+            raise failures[0] from failures[0].__cause__
+        raise
 
 
 def delete(path: str, *, inside: str | None = None) -> None:
-    """Deletes a file or folder with all that is in it, if it is there; of a link the link. Raises: OutputError."""
-    fs, inner = file_system(path)
-    if isinstance(fs, LocalFileSystem):
-        with explained(path):
-            local_storage.delete(inner.rstrip("/"), inside=_local(inside))
-    else:
-        object_storage.delete(fs, inner, path=path)
+    """Delete a file, a link, or a folder with its content, if it exists. Raises: OutputError."""
+    local = local_path(path)
+    with as_output_error(path):
+        if local is not None:
+            local_storage.delete(local, inside=_local(inside))
+            return
+        with contextlib.suppress(FileNotFoundError):
+            _store(path).delete(path)
 
 
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
-    """Deletes the temporary files that killed processes left in `folder`, and `below` it too. Raises: OutputError."""
+    """Delete the temporary files that killed processes left in a local folder, and `below` it. Raises: OutputError."""
     local = local_path(folder)
     if local is not None:
-        with explained(folder):
+        with as_output_error(folder):
             local_storage.sweep(local, inside=_local(inside), below=below)
 
 
 def refuse_links(root: str, *, is_own: Callable[[str], bool], folders: Collection[str]) -> None:
-    """Raises: OutputError if what `is_own` in a local folder is a link, or there is one below its `folders`."""
+    """Raise an OutputError if an entry of a local folder that `is_own` is a link, or if one is below its `folders`."""
     local = local_path(root)
     if local is not None:
         with storage_errors.reading(root):
@@ -282,10 +302,55 @@ def refuse_links(root: str, *, is_own: Callable[[str], bool], folders: Collectio
 
 
 @contextlib.contextmanager
-def source_explained(path: str) -> Iterator[None]:
-    """Around reading the user's own data from `path`. Raises: FileNotFoundError; SourceError for the rest."""
-    with object_storage.reading(path, SourceError):
+def as_source_error(path: str) -> Iterator[None]:
+    """Translate errors of reading the user's data. Raises: FileNotFoundError; SourceError for all others."""
+    with _reading(path, SourceError):
         yield
+
+
+def _store(path: str) -> ModuleType:
+    """Return the module with `info`, `entries`, `write` and `delete` for the service of a remote address."""
+    if storage_errors.bucket_of(path) is not None:
+        from pipelines.prepare.storage import gcs_objects
+
+        return gcs_objects
+    from pipelines.prepare.storage import object_storage
+
+    return object_storage
+
+
+def _entries(folder: str) -> dict[str, int | None]:
+    """Return the bytes of each file in a folder by name, sorted; None for links, and for folders, named `folder/`."""
+    local = local_path(folder)
+    try:
+        with _reading(folder):
+            found = _store(folder).entries(folder) if local is None else local_storage.entries(local)
+    except FileNotFoundError:
+        return {}
+    return {name: found[name] for name in sorted(found) if not name.startswith(PARTIAL)}
+
+
+@contextlib.contextmanager
+def _reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
+    """Translate errors of reading from `path`. Raises: FileNotFoundError; `kind` for all others; OutputError if the
+    bucket does not exist.
+    """
+    try:
+        with storage_errors.reading(path, kind):
+            yield
+    except FileNotFoundError:
+        if bucket := storage_errors.bucket_of(path):
+            from pipelines.prepare.storage import gcs_objects
+
+            gcs_objects.require_bucket(bucket)
+        raise
+
+
+def _too_large(path: str, *, most_bytes: int) -> FormatError:
+    return FormatError(
+        f"{path}: more than {most_bytes:,} bytes, expected fewer of such a file",
+        remedy="copy it again from where the dataset was made",
+    )
 
 
 def _local(inside: str | None) -> str | None:

@@ -1,16 +1,17 @@
-"""The connection to Google Cloud Storage, and the credentials that it uses.
+"""Connect to Google Cloud Storage, with the user's credentials or anonymously.
 
-gcsfs signs the requests, and makes each up to six times, with pauses of 1 to 16 seconds, after 408, 429, 500 to 504
-and lost connections. It sets no time limits: here a request has them. For what lasts longer, see `persistence`.
+    metadata, listings, uploads, deletes    `bucket`, of google-cloud-storage    see `gcs_objects`
+    reading                                 `file_system`, of gcsfs              like every remote file, through fsspec
 
-Without credentials requests are anonymous, which is enough to read what is open to everybody.
+Both libraries are imported on first use. They share credentials, endpoint and the project to bill.
 
-The class of gcsfs for zonal and hierarchical buckets is left out: it asks another service first what kind of bucket
-it has to do with, which makes no difference to objects that are written whole.
+GCSFileSystem is taken from `gcsfs.core`: the class that `gcsfs` exports may ask a further service for the kind of the
+bucket, which makes no difference to reading.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import errno
 import functools
@@ -20,21 +21,19 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-from pipelines.prepare.storage import storage_errors
-from tfrecord_io.errors import ConfigError, OutputError
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.shown import cause_without_secrets
 
 __all__ = [
     "EMULATOR",
     "KEY_FILE",
+    "bucket",
     "configured",
     "file_system",
     "find_credentials",
     "forget",
-    "generation",
-    "info",
     "inner_path",
-    "paths_below",
-    "require_bucket",
+    "timeout",
 ]
 
 EMULATOR = "STORAGE_EMULATOR_HOST"
@@ -42,32 +41,78 @@ KEY_FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 
 _PROTOCOLS = ("gs", "gcs")
 _SCOPE = "https://www.googleapis.com/auth/devstorage.full_control"
-# No request takes longer: the most it has to carry is one block. Without a word for a minute, a connection is dead.
+# Limits of a request of gcsfs, which fetches one block at most, and of a connection on which nothing arrives.
 _REQUEST_SECONDS = 300
 _SILENCE_SECONDS = 60
 _CONNECT_SECONDS = 20
 
-_known_buckets: set[str] = set()
+_lock = threading.Lock()
 # Two threads that change the process's warnings at a time leave them changed.
 _filtering = threading.Lock()
+_idle_clients: dict[tuple[int, str, str], collections.deque[Any]] = {}
+
+
+@contextlib.contextmanager
+def bucket(path: str) -> Iterator[tuple[Any, str]]:
+    """Give the bucket of an address, and the object's name in it.
+
+    No other thread uses the bucket's client meanwhile: a session of `requests` is not documented as thread-safe, and
+    pools ten connections.
+
+    Raises: ConfigError for an invalid address or GOOGLE_APPLICATION_CREDENTIALS; FileNotFoundError in place of 404;
+        other errors of the client.
+    """
+    from google.api_core.exceptions import NotFound, RetryError
+
+    name, _, key = inner_path(path).partition("/")
+    place = _place()
+    if place not in _idle_clients:
+        forget()
+    idle = _idle_clients.setdefault(place, collections.deque())
+    fs = file_system()
+    try:
+        client = idle.pop()
+    except IndexError:
+        client = _new_client(fs)
+    pays = fs.requester_pays
+    try:
+        yield client.bucket(name, user_project=pays if isinstance(pays, str) else fs.project if pays else None), key
+    except NotFound as error:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from cause_without_secrets(error)
+    except RetryError as error:
+        raise error.cause from None
+    finally:
+        if _idle_clients.get(place) is idle:
+            idle.append(client)
+        else:
+            client.close()
+
+
+def timeout() -> tuple[float, float]:
+    """Return the seconds that a request of such a client may take to connect, and to be without an answer."""
+    return _CONNECT_SECONDS, _SILENCE_SECONDS
 
 
 def file_system() -> Any:
-    """The file system of this process for gs://, which all of its threads share.
+    """Return the gcsfs file system that the threads of this process share.
 
     Raises: ConfigError if GOOGLE_APPLICATION_CREDENTIALS names no credentials.
     """
-    return _file_system(os.getpid(), os.environ.get(EMULATOR, ""), os.environ.get(KEY_FILE, ""))
+    with _lock:
+        return _file_system(*_place())
 
 
 def forget() -> None:
-    """Lets go of the connection and its credentials; the next use looks for them again."""
+    """Drop connections and credentials; the next use looks for credentials again."""
+    while _idle_clients:
+        _, idle = _idle_clients.popitem()
+        while idle:
+            idle.pop().close()
     _file_system.cache_clear()
-    _known_buckets.clear()
 
 
 def inner_path(path: str) -> str:
-    """BUCKET/KEY of a gs:// address. Raises: ConfigError."""
+    """Return BUCKET/KEY of a gs:// address. Raises: ConfigError without a bucket."""
     inner = path.partition("://")[2].strip("/")
     if not inner:
         raise ConfigError(f"{path}: no bucket in this address", remedy="give gs://BUCKET/FOLDER")
@@ -75,7 +120,7 @@ def inner_path(path: str) -> str:
 
 
 def find_credentials() -> Any | None:
-    """What Google's libraries find (application default credentials), or None. Nothing is asked of the emulator.
+    """Return the application default credentials, or None if there are none, or an emulator is set.
 
     Raises: ConfigError if GOOGLE_APPLICATION_CREDENTIALS names no credentials.
     """
@@ -86,7 +131,7 @@ def find_credentials() -> Any | None:
 
     try:
         with _filtering, warnings.catch_warnings():
-            # That users' own credentials have no quota project of their own is no matter here.
+            # It warns of a user's credentials without a quota project, which storage does not need.
             warnings.simplefilter("ignore")
             credentials, _ = google.auth.default(scopes=[_SCOPE])
     except DefaultCredentialsError as error:
@@ -100,52 +145,29 @@ def find_credentials() -> Any | None:
 
 
 def configured() -> dict[str, Any]:
-    """What the user has set for fsspec, such as FSSPEC_GS_REQUESTER_PAYS, which gcsfs is given as it is."""
+    """Return the user's settings for gcsfs in fsspec, such as FSSPEC_GS_REQUESTER_PAYS."""
     import fsspec
 
     return {name: value for protocol in _PROTOCOLS for name, value in fsspec.config.conf.get(protocol, {}).items()}
 
 
-def info(inner: str) -> dict[str, Any]:
-    """What the service says of an object, in one request, or of what is a folder by the names of others.
-
-    Raises: FileNotFoundError; whatever gcsfs raises.
-    """
-    bucket, _, key = inner.partition("/")
-    if key:
-        with contextlib.suppress(FileNotFoundError):
-            found: dict[str, Any] = file_system().call("GET", "b/{}/o/{}", bucket, key, json_out=True)
-            return {**found, "type": "file", "size": int(found["size"])}
-    if not key or _page(bucket, f"{key}/", maxResults=1).get("items"):
-        return {"type": "directory", "size": 0}
-    raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), f"gs://{inner}")
+def _place() -> tuple[int, str, str]:
+    """Return what connections depend on: the process, and settings of its environment."""
+    return os.getpid(), os.environ.get(EMULATOR, ""), os.environ.get(KEY_FILE, "")
 
 
-def generation(inner: str) -> int:
-    """The number that the service has given to the object as it is now, 0 if there is none: with each upload comes
-    another one. Raises: whatever gcsfs raises.
-    """
-    bucket, _, key = inner.partition("/")
-    try:
-        return int(file_system().call("GET", "b/{}/o/{}", bucket, key, json_out=True)["generation"])
-    except FileNotFoundError:
-        return 0
+def _new_client(fs: Any) -> Any:
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import storage
 
-
-def paths_below(inner: str) -> Iterator[str]:
-    """BUCKET/KEY of every object in a folder, and in those below it."""
-    bucket, _, key = inner.partition("/")
-    token = None
-    while True:
-        page = _page(bucket, f"{key}/" if key else None, pageToken=token)
-        yield from (f"{bucket}/{item['name']}" for item in page.get("items", ()))
-        if (token := page.get("nextPageToken")) is None:
-            return
-
-
-def _page(bucket: str, prefix: str | None, **options: Any) -> dict[str, Any]:
-    page: dict[str, Any] = file_system().call("GET", "b/{}/o", bucket, prefix=prefix, json_out=True, **options)
-    return page
+    # Even without tracing, the client would request the bucket's metadata for traces, beside the first request and
+    # after a 404.
+    os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+    return storage.Client(
+        project=None,
+        credentials=fs.credentials.credentials or AnonymousCredentials(),
+        client_options={"api_endpoint": fs.base.removesuffix("/storage/v1/")},
+    )
 
 
 @functools.lru_cache(maxsize=8)
@@ -163,20 +185,3 @@ def _file_system(process: int, emulator: str, key_file: str) -> Any:
     if "token" not in configured():
         options["token"] = find_credentials() or "anon"
     return GCSFileSystem(**options)
-
-
-def require_bucket(bucket: str) -> None:
-    """For something that was not found: a bucket that was there once is not looked up again.
-
-    Raises: OutputError if there is no such bucket.
-    """
-    if bucket in _known_buckets:
-        return
-    try:
-        _page(bucket, None, maxResults=1)
-    except FileNotFoundError as error:
-        cause, remedy = storage_errors.no_bucket(bucket)
-        raise OutputError(cause, remedy=remedy) from error
-    except Exception:
-        return  # who may not list it may read it all the same
-    _known_buckets.add(bucket)

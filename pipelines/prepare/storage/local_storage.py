@@ -1,11 +1,12 @@
-"""Files on a local disk, written so that a kill or a loss of power leaves them whole or not there at all.
+"""Local files, written so that a kill or a loss of power leaves them whole or absent.
 
     OUT/.partial-1f0c…-NAME    written, synced ──► renamed to OUT/NAME ──► the folder synced
 
-A process that is killed leaves its temporary file behind: no listing shows it, and the next run sweeps it away.
+A killed process leaves its temporary file behind; listings leave it out, and the next run deletes it.
 
-No link is followed at the end of a path, nor on the way to it from `inside`, the folder that is ours: whoever sent us a
-dataset, or may write to its folder too, could send us elsewhere with one. What leads to that folder may be links.
+Links are not followed at the end of a path, nor between it and `inside`, the dataset's folder: the sender of a dataset,
+or another user who may write to its folder, could redirect reads and writes with one. The path to `inside` may have
+links.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from tfrecord_io.errors import OutputError
 __all__ = [
     "PARTIAL",
     "delete",
+    "entries",
     "find_link",
     "link_refused",
     "make_folders",
     "open_file",
     "open_folder",
-    "sizes",
     "sweep",
     "write",
 ]
@@ -41,7 +42,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def make_folders(folder: str) -> None:
-    """Makes a folder and those above it, so that they outlast a loss of power as the files in them do.
+    """Make a folder and those above it, and sync each, so that they survive a loss of power.
 
     Raises: OSError.
     """
@@ -59,10 +60,10 @@ def make_folders(folder: str) -> None:
 
 @contextlib.contextmanager
 def open_folder(folder: str, *, inside: str | None = None, make: bool = False) -> Iterator[int]:
-    """A descriptor of a folder, for as long as the context lasts. What is not there of it is made if that is asked for,
-    but for `inside`: a folder that was deleted in the middle of a job does not come back with half of its content.
+    """Give a descriptor of a folder. With `make`, missing folders are made, but never `inside`: a folder that was
+    deleted in the middle of a job does not come back with half of its content.
 
-    Raises: OutputError if there is a link between the two; FileNotFoundError; other OSErrors.
+    Raises: OutputError for a link between `inside` and the folder; FileNotFoundError; other OSErrors.
     """
     if inside is None and make:
         make_folders(folder)
@@ -77,13 +78,13 @@ def open_folder(folder: str, *, inside: str | None = None, make: bool = False) -
 
 
 def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None) -> int:
-    """A descriptor of a plain file; `folder` is that of its folder, if it is open.
+    """Return a descriptor of a regular file; `folder` is the descriptor of its folder, if that is open.
 
-    Raises: OutputError if it is a link, a pipe or a device, which would keep us waiting or never end; OSError.
+    Raises: OutputError for a link, a pipe or a device, which may block or never end; OSError.
     """
     name = path if folder is None else os.path.basename(path)
     try:
-        # Without waiting for the other end of a pipe.
+        # O_NONBLOCK: opening a pipe would wait for its other end.
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644, dir_fd=folder)
     except OSError as error:
         if error.errno in _OF_LINKS:
@@ -99,7 +100,7 @@ def open_file(path: str, flags: int = os.O_RDONLY, *, folder: int | None = None)
 
 
 def link_refused(path: str) -> OutputError:
-    """The error of a link where a file or folder of our own is to be."""
+    """Return the error for a link in place of a file or folder of the dataset."""
     return OutputError(
         f"{path}: a link, expected a file or folder of the dataset's own; links are not followed there",
         remedy="put what it leads to in its place, or delete it; `cp -rL DATASET COPY` makes a copy without links",
@@ -107,7 +108,7 @@ def link_refused(path: str) -> OutputError:
 
 
 def find_link(folder: str, *, is_own: Callable[[str], bool], folders: Collection[str]) -> str | None:
-    """The first link among what `is_own` in a folder, and among all that is below its `folders`."""
+    """Return the first link among the entries of a folder that `is_own`, and among all below its `folders`."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
         for entry in entries:
             path = os.path.join(folder, entry.name)
@@ -122,24 +123,23 @@ def find_link(folder: str, *, is_own: Callable[[str], bool], folders: Collection
 
 
 def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, make: bool = True) -> None:
-    """Writes buffers to a file; its folders below `inside`, which must be there if it is given, are made unless `make`
-    says no.
+    """Write buffers to a file. With `make`, missing folders are made, below `inside` if that is given.
 
-    Raises: OutputError; whatever `chunks` raises passes.
+    Raises: OutputError; errors of `chunks` pass unchanged.
     """
-    explained, name = storage_errors.explained, os.path.basename(path)
+    as_output_error, name = storage_errors.as_output_error, os.path.basename(path)
     partial = f"{PARTIAL}{uuid.uuid4().hex}-{name}"
     with _folder_of(path, inside=inside, make=make) as folder:
-        with explained(path):
+        with as_output_error(path):
             descriptor = open_file(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, folder=folder)
         try:
             with os.fdopen(descriptor, "wb", buffering=0) as stream:
                 for chunk in chunks:
-                    with explained(path):
+                    with as_output_error(path):
                         _write_all(stream, chunk)
-                with explained(path):
+                with as_output_error(path):
                     os.fsync(stream.fileno())
-            with explained(path):
+            with as_output_error(path):
                 os.replace(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
                 os.fsync(folder)
         except BaseException:
@@ -149,7 +149,7 @@ def write(path: str, chunks: Iterable[Any], *, inside: str | None = None, make: 
 
 
 def delete(path: str, *, inside: str | None = None) -> None:
-    """Deletes a file, a link, or a folder with all that is in it. Raises: OutputError; OSError."""
+    """Delete a file, a link, or a folder with its content, if it exists. Raises: OutputError; OSError."""
     name, parent = os.path.basename(path), os.path.dirname(path)
     with contextlib.suppress(FileNotFoundError), open_folder(parent, inside=inside) as folder:
         if stat.S_ISDIR(_mode(name, folder)):
@@ -159,15 +159,22 @@ def delete(path: str, *, inside: str | None = None) -> None:
         _remove(name, folder)
 
 
-def sizes(folder: str) -> dict[str, int]:
-    """Bytes of each file in `folder`."""
-    with os.scandir(folder) as entries:
-        found = (entry for entry in entries if entry.is_file(follow_symlinks=False))
-        return {entry.name: entry.stat(follow_symlinks=False).st_size for entry in found}
+def entries(folder: str) -> dict[str, int | None]:
+    """Return the bytes of each file in `folder` by name; None for links, and for folders, named `folder/`.
+
+    Raises: OSError.
+    """
+    found: dict[str, int | None] = {}
+    with os.scandir(folder) as scanned:
+        for entry in scanned:
+            name = entry.name + "/" * entry.is_dir(follow_symlinks=False)
+            is_file = entry.is_file(follow_symlinks=False)
+            found[name] = entry.stat(follow_symlinks=False).st_size if is_file else None
+    return found
 
 
 def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> None:
-    """Deletes the temporary files in `folder`, and `below` it too. Raises: OutputError; OSError."""
+    """Delete the temporary files in `folder`, and `below` it. Raises: OutputError; OSError."""
     with contextlib.suppress(FileNotFoundError), open_folder(folder, inside=inside) as descriptor:
         for _, folders, names, place in os.fwalk(".", dir_fd=descriptor):
             if not below:
@@ -179,10 +186,10 @@ def sweep(folder: str, *, inside: str | None = None, below: bool = False) -> Non
 
 @contextlib.contextmanager
 def _folder_of(path: str, *, inside: str | None, make: bool) -> Iterator[int]:
-    """The folder that a file is to be in. Raises: OutputError."""
+    """Give a descriptor of a file's folder. Raises: OutputError."""
     folder = os.path.dirname(path)
     with contextlib.ExitStack() as stack:
-        with storage_errors.explained(path):
+        with storage_errors.as_output_error(path):
             try:
                 descriptor = stack.enter_context(open_folder(folder, inside=inside, make=make))
             except FileNotFoundError as error:
@@ -196,7 +203,7 @@ def _folder_of(path: str, *, inside: str | None, make: bool) -> Iterator[int]:
 
 
 def _path_down(inside: str, folder: str) -> Iterator[str]:
-    """The folders on the way from `inside` to `folder`."""
+    """Yield the folders below `inside` on the path to `folder`."""
     path = inside
     for name in os.path.relpath(folder, inside).split(os.sep):
         if name != os.curdir:
@@ -205,7 +212,7 @@ def _path_down(inside: str, folder: str) -> Iterator[str]:
 
 
 def _open_below(above: int, path: str, *, make: bool) -> int:
-    """A descriptor of the folder `path`, which is in the one of the descriptor `above`."""
+    """Return a descriptor of the folder `path`; `above` is the descriptor of its parent."""
     name = os.path.basename(path)
     if make:
         with contextlib.suppress(FileExistsError):
@@ -220,18 +227,18 @@ def _open_below(above: int, path: str, *, make: bool) -> int:
 
 
 def _mode(name: str, folder: int) -> int:
-    """Of what has that name, be it a link."""
+    """Return the mode of a file, folder or link."""
     return os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
 
 
 def _remove(name: str, folder: int) -> None:
-    """Removes a file, a link or an empty folder, if it is still there."""
+    """Remove a file, a link or an empty folder, if it still exists."""
     with contextlib.suppress(FileNotFoundError):
         (os.rmdir if stat.S_ISDIR(_mode(name, folder)) else os.unlink)(name, dir_fd=folder)
 
 
 def _write_all(stream: Any, chunk: Any) -> None:
-    # An unbuffered write may take less than it was given: on a full disk, or above 2 GiB.
+    # An unbuffered write may write only a part: on a full disk, or above 2 GiB.
     view = memoryview(chunk).cast("B")
     while view:
         view = view[stream.write(view) :]

@@ -1,10 +1,11 @@
-"""One job at a time in a folder.
+"""Let one job at a time work in a local folder.
 
-On a local disk the kernel keeps the lock: `.prep/lock` is held (flock) while a job runs, and let go when its process
-ends, however it ends. What an interrupted job left can therefore be taken up at once, and never while it is at work.
+A job holds `.prep/lock` with flock; the kernel releases it when the process ends, in whatever way. So an interrupted
+job can be continued at once, and never while it still runs. The file names its holder, is not followed as a link, and
+is deleted at the end; the library `filelock` leaves it, names nobody, and accepts a hard link to another file.
 
-Object stores have no such thing. There, two jobs that make the same dataset make the same bytes, so that either may
-write any object; a job that makes another one finds the first one's work folder and is refused (`reservation`).
+Object stores have no locks. There, two jobs for the same dataset write the same bytes, and a job for another dataset
+finds the first one's work folder and is refused (`reservation`).
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ import socket
 from collections.abc import Iterator
 
 from pipelines.prepare import storage
-from pipelines.prepare.storage import local_storage
+from pipelines.prepare.storage import local_storage, storage_errors
 from tfrecord_io.errors import OutputError, PrepError
 
 __all__ = ["FILE_NAME", "held"]
 
 FILE_NAME = "lock"
 
-# File systems that know no locks, such as some network mounts.
+# Of file systems without locks, such as some network mounts.
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _TAKEN = (errno.EWOULDBLOCK, errno.EACCES)
 
@@ -34,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def held(root: str, *, work_folder: str) -> Iterator[None]:
-    """Holds the lock of the dataset in `root`. Folders that were made for the lock alone are removed again.
+    """Hold the lock of the dataset in `root`; folders made for the lock alone are removed at the end.
 
     Raises: OutputError if another job holds it, or nothing can be written there.
     """
@@ -44,7 +45,7 @@ def held(root: str, *, work_folder: str) -> Iterator[None]:
         return
     new = [path for path in (folder, os.path.dirname(folder)) if not os.path.isdir(path)]
     path = os.path.join(folder, FILE_NAME)
-    with storage.explained(path):
+    with storage_errors.as_output_error(path):
         descriptor = _acquire(path, root=root)
     try:
         _say_who(descriptor)
@@ -66,8 +67,8 @@ def _acquire(path: str, *, root: str) -> int:
             with local_storage.open_folder(folder, inside=os.path.dirname(folder), make=True) as inside:
                 descriptor = local_storage.open_file(path, os.O_RDWR | os.O_CREAT, folder=inside)
         except FileNotFoundError:
-            continue  # its last holder has just removed the folder, which was made for it
-        if os.fstat(descriptor).st_nlink > 1:  # under another name too, where it may be somebody's data
+            continue  # the last holder has just removed the folder that it had made
+        if os.fstat(descriptor).st_nlink > 1:  # a hard link, perhaps to somebody's data
             os.close(descriptor)
             raise local_storage.link_refused(path)
         try:
@@ -83,7 +84,7 @@ def _acquire(path: str, *, root: str) -> int:
             if error.errno in _TAKEN:
                 raise _refusal(root, who) from error
             raise
-        # Between opening and locking, its holder has let go of it and deleted it.
+        # Its holder deleted and released it between our opening and locking it.
         os.close(descriptor)
 
 

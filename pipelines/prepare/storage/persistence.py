@@ -1,7 +1,7 @@
-"""Trying again, for what passes by itself: a service that is overloaded, a connection that was lost.
+"""Retry transient errors, such as of an overloaded service or a lost connection, for three minutes, and log it.
 
-Bounded in time: from the first failure on for three minutes, with pauses that grow and are drawn at random, so that
-a thousand workers do not come back all at once. Whoever waits is told.
+Pauses grow, and are random, so that a thousand workers do not retry at the same moment. google-cloud-storage retries
+its requests itself, with the same limits.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pipelines.prepare.storage import storage_errors
 from tfrecord_io.shown import without_secrets
 
-__all__ = ["persist"]
+__all__ = ["library_retry", "retry_transient"]
 
 Result = TypeVar("Result")
 
@@ -27,15 +27,15 @@ _LONGEST_SECONDS = 32.0
 _log = logging.getLogger(__name__)
 
 
-def persist(
+def retry_transient(
     attempt: Callable[[], Result],
     *,
     path: str,
     passes: Callable[[BaseException], bool] = storage_errors.is_transient,
 ) -> Result:
-    """`attempt()`, repeated while it fails for a cause that `passes`. It must be one that can be repeated.
+    """Return `attempt()`, retried while `passes` is true of the error that it raises, for three minutes from the first.
 
-    Raises: what it raised last.
+    Raises: its last error.
     """
     give_up = None
     for failures in itertools.count():
@@ -47,7 +47,24 @@ def persist(
             give_up = now + _PATIENCE_SECONDS if give_up is None else give_up
             if not passes(error) or now + pause > give_up:
                 raise
-            said = without_secrets(f"{path}: {str(error) or type(error).__name__}")
-            _log.warning("%s; trying again for up to %.0f s", said, give_up - now)
+            _tell(path, error, seconds=give_up - now)
         time.sleep(pause)
     raise AssertionError("unreachable")
+
+
+def library_retry(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> Any:
+    """Return a `retry` option for google-cloud-storage; its three minutes count from the start of each request."""
+    from google.api_core.retry import Retry
+
+    return Retry(
+        predicate=passes,
+        initial=_FIRST_SECONDS,
+        maximum=_LONGEST_SECONDS,
+        timeout=_PATIENCE_SECONDS,
+        on_error=lambda error: _tell(path, error, seconds=_PATIENCE_SECONDS),
+    )
+
+
+def _tell(path: str, error: BaseException, *, seconds: float) -> None:
+    said = without_secrets(f"{path}: {storage_errors.words(error)}")
+    _log.warning("%s; trying again for up to %.0f s", said, seconds)

@@ -1,9 +1,9 @@
-"""What goes wrong with storage: which errors pass by themselves, and what to say of those that don't.
+"""Translate errors of storage: which are transient, and what message and remedy the others get.
 
-Every file system has exceptions of its own, and the same one for several causes. They are told apart by the status of
-the answer (401, 403, 404, 429, 5xx), by the errno of the system, and where both are silent by the service's own words.
+Every library has exceptions of its own, and uses one for several causes. They are told apart by the status of the
+answer (401, 403, 404, 429, 5xx), by errno, and where neither is known by the service's words.
 
-No message and no traceback shows what grants access (`tfrecord_io.shown`).
+Messages and tracebacks show no credentials (`tfrecord_io.shown`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tfrecord_io.errors import OutputError, PrepError, SourceError
 from tfrecord_io.shown import cause_without_secrets, is_web, without_secrets
 
 __all__ = [
+    "as_output_error",
     "bucket_of",
-    "explained",
     "grant",
     "is_transient",
     "login_remedy",
@@ -30,6 +30,7 @@ __all__ = [
     "raise_as",
     "reading",
     "status_of",
+    "words",
 ]
 
 _AGAIN = "run the same command again to go on"
@@ -56,7 +57,7 @@ _TRANSIENT = frozenset(
         errno.ETIMEDOUT,
     }
 )
-# Errors of these packages that carry no status are about the connection.
+# Errors of these packages without a status are errors of the connection.
 _CLIENTS = ("aiohttp", "botocore", "httpx", "httpx2", "requests", "urllib3")
 _TOO_OFTEN = 429
 
@@ -65,16 +66,18 @@ _DENIED = re.compile(r"(\S+@\S+?)\s+does not have (storage\.[\w.]+) access")
 
 
 def bucket_of(path: str) -> str | None:
-    """The bucket of a Google Cloud Storage address, or None."""
+    """Return the bucket of a Google Cloud Storage address, or None for other paths."""
     scheme, separator, rest = path.partition("://")
     return rest.partition("/")[0] if separator and scheme in ("gs", "gcs") else None
 
 
 def status_of(error: BaseException) -> int | None:
-    """The HTTP status that an error stands for, or None."""
+    """Return the HTTP status that an error stands for, or None."""
     for owner, name in ((error, "status"), (error, "code"), (getattr(error, "response", None), "status_code")):
-        if isinstance(found := getattr(owner, name, None), int | str) and str(found).isdecimal():
+        if isinstance(found := getattr(owner, name, None), int) or (isinstance(found, str) and found.isdecimal()):
             return int(found)
+    if type(error).__module__ == "google.auth.exceptions" and type(error).__name__ != "TransportError":
+        return 401
     if type(error).__name__ == "ProxyError":
         return 502  # what gcsfs makes of it
     if isinstance(error, FileNotFoundError):
@@ -89,10 +92,12 @@ def status_of(error: BaseException) -> int | None:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the same request may well succeed a little later."""
+    """Return whether the same request may succeed a little later."""
+    if getattr(error, "retryable", False):  # as google.auth says
+        return True
     if (status := status_of(error)) is not None:
         return status in (408, _TOO_OFTEN) or 500 <= status < 600
-    if isinstance(error, ssl.SSLCertVerificationError) or "Certificate" in type(error).__name__:
+    if _is_untrusted(error):
         return False
     if isinstance(error, ConnectionError | TimeoutError | socket.gaierror):
         return True
@@ -104,9 +109,20 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno in _TRANSIENT
 
 
+def _is_untrusted(error: BaseException | None) -> bool:
+    """Return whether an untrusted certificate caused the error, which clients wrap in several of their own."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        if isinstance(error, ssl.SSLCertVerificationError) or "Certificate" in type(error).__name__:
+            return True
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+    return False
+
+
 @contextlib.contextmanager
-def explained(path: str) -> Iterator[None]:
-    """Around writing to `path`. Raises: OutputError for whatever the file system raises."""
+def as_output_error(path: str) -> Iterator[None]:
+    """Translate errors of writing to `path`. Raises: OutputError."""
     try:
         yield
     except PrepError:
@@ -117,7 +133,7 @@ def explained(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
-    """Around reading from `path`. Raises: FileNotFoundError; `kind` for whatever else the file system raises."""
+    """Translate errors of reading from `path`. Raises: FileNotFoundError; `kind` for all others."""
     try:
         yield
     except (FileNotFoundError, PrepError):
@@ -129,7 +145,11 @@ def reading(path: str, kind: type[PrepError] = OutputError) -> Iterator[None]:
 
 
 def raise_as(kind: type[PrepError], path: str, error: Exception, *, done: str) -> NoReturn:
-    """Raises: `kind`, which says why `path` cannot be `done` ("read" or "written"), and what to do about it."""
+    """Raise `kind` with the reason why `path` cannot be `done` ("read" or "written"), and the remedy."""
+    if bucket_of(path) is not None and status_of(error) == 401:
+        from pipelines.prepare.storage import gcs
+
+        gcs.forget()  # a metadata server may be silent for a moment; the next request looks for credentials again
     cause, remedy = _explanation(path, done, error)
     if kind is SourceError:
         remedy = remedy.replace("choose an --output that you may write to", "read it as a user who may")
@@ -137,7 +157,7 @@ def raise_as(kind: type[PrepError], path: str, error: Exception, *, done: str) -
 
 
 def no_bucket(bucket: str) -> tuple[str, str]:
-    """Cause and remedy."""
+    """Return cause and remedy of a bucket that does not exist."""
     return (
         f"there is no bucket gs://{bucket}",
         f"correct the name, or make it where the TPU is: gcloud storage buckets create gs://{bucket} --location=REGION",
@@ -145,7 +165,7 @@ def no_bucket(bucket: str) -> tuple[str, str]:
 
 
 def grant(bucket: str, account: str | None, *, role: str) -> str:
-    """The command that gives an account a role on a bucket."""
+    """Return the command that gives an account a role on a bucket."""
     member = "user:YOUR_ACCOUNT"
     if account:
         member = f"{'serviceAccount' if account.endswith('gserviceaccount.com') else 'user'}:{account}"
@@ -153,7 +173,7 @@ def grant(bucket: str, account: str | None, *, role: str) -> str:
 
 
 def login_remedy() -> str:
-    """What to do without credentials, wherever that is."""
+    """Return the remedy for missing credentials."""
     return (
         "run `gcloud auth application-default login`, or let GOOGLE_APPLICATION_CREDENTIALS name a service account's "
         "key file; on a VM give it a service account and the scope cloud-platform"
@@ -168,10 +188,10 @@ def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
         return _BY_STATUS[status](bucket, done, error)
     if is_transient(error):
         often = " (too many requests)" if status == _TOO_OFTEN else ""
-        said = f"the service answers with status {status}{often}" if status else f"no connection ({_words(error)})"
+        said = f"the service answers with status {status}{often}" if status else f"no connection ({words(error)})"
         return f"{said}, however often it is asked", f"check the network and the service, and {_AGAIN}"
     number, text = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
-    return text or _words(error), _REMEDIES.get(number or 0, _AGAIN)
+    return text or words(error), _REMEDIES.get(number or 0, _AGAIN)
 
 
 def _web_explanation(path: str, status: int | None, error: Exception) -> tuple[str, str]:
@@ -187,16 +207,20 @@ def _web_explanation(path: str, status: int | None, error: Exception) -> tuple[s
         return f"{host} answers with status {status}", f"check the address and the server, and {_AGAIN}"
     number = error.errno if isinstance(error, OSError) else None
     said = f"{host} refuses the connection" if number == errno.ECONNREFUSED else f"no connection to {host}"
-    return f"{said} ({_words(error)})", f"check the address, the network and that the server is up, and {_AGAIN}"
+    return f"{said} ({words(error)})", f"check the address, the network and that the server is up, and {_AGAIN}"
 
 
-def _words(error: BaseException) -> str:
-    """What the error says, in one line."""
-    return " ".join(without_secrets(str(error)).split()) or type(error).__name__
+def words(error: BaseException) -> str:
+    """Return an error's message in one line without secrets: the service's own, if the error holds its answer."""
+    try:
+        said = str(error.response.json()["error"]["message"])  # type: ignore[attr-defined]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        said = str(error)
+    return " ".join(without_secrets(said).split()) or type(error).__name__
 
 
 def _bad_request(bucket: str, done: str, error: Exception) -> tuple[str, str]:
-    said = _words(error)
+    said = words(error)
     if "requester pays" in said:
         return (
             f"the bucket gs://{bucket} lets those pay who read it, and no project is named",
@@ -214,7 +238,7 @@ def _unauthorized(bucket: str, done: str, error: Exception) -> tuple[str, str]:
 
 
 def _forbidden(bucket: str, done: str, error: Exception) -> tuple[str, str]:
-    said = _words(error).partition("Forbidden: ")[2] or _words(error)
+    said = words(error).partition("Forbidden: ")[2] or words(error)
     lowered = said.lower()
     if "scope" in lowered:
         return (

@@ -50,6 +50,29 @@ def test_the_root_of_the_file_system_stays_one() -> None:
     assert storage.join("/", "a") == "/a"
 
 
+@pytest.mark.parametrize(
+    ("path", "local"),
+    [
+        ("/data/out/", "/data/out"),
+        ("/data/../out", "/data/../out"),
+        ("file:///data/out", "/data/out"),
+        ("out", "/here/out"),
+        ("./out/", "/here/out"),
+        (".", "/here"),
+        ("~/out", "/home/me/out"),
+        ("/", "/"),
+        ("a*[b]?c", "/here/a*[b]?c"),
+        ("gs://bucket/out", None),
+        ("s3://bucket/out", None),
+        ("simplecache::gs://bucket/out", None),
+    ],
+)
+def test_a_local_path_is_known_by_its_form(path: str, local: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setattr(os, "getcwd", lambda: "/here")
+    assert storage.local_path(path) == local
+
+
 def test_what_is_written_is_read(root: str) -> None:
     path = storage.join(root, "deep", "file")
     storage.write_atomic(path, [b"ab", memoryview(b"cd"), b""])

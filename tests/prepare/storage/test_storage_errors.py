@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import errno
+import io
+import json
 import os
 import ssl
 import traceback
+from collections.abc import Callable
 
 import aiohttp
 import pytest
+import requests
 from gcsfs.retry import HttpError, validate_response
-from google.auth.exceptions import TransportError
+from google.api_core.exceptions import from_http_response
+from google.auth.exceptions import RefreshError, TransportError
 
 from pipelines.prepare.storage import persistence, storage_errors
 from tfrecord_io.errors import OutputError, SourceError
@@ -37,8 +42,24 @@ def answered(status: int, message: str = "") -> Exception:
     raise AssertionError("no error")
 
 
+def answered_to_google(status: int, message: str = "") -> Exception:
+    """What google-cloud-storage makes of an answer of the service."""
+    response = requests.Response()
+    response.status_code = status
+    response.raw = io.BytesIO(json.dumps({"error": {"code": status, "message": message}}).encode())
+    response.request = requests.Request("GET", "https://storage.googleapis.com/storage/v1/b/x?projection=n").prepare()
+    return from_http_response(response)
+
+
+def untrusted() -> Exception:
+    """What `requests` makes of a certificate that nobody knows."""
+    wrapped = requests.exceptions.SSLError("HTTPSConnectionPool(host='x', port=443): Max retries exceeded")
+    wrapped.__context__ = ssl.SSLCertVerificationError()
+    return wrapped
+
+
 def explained(error: Exception, path: str = "gs://bucket/out/file") -> OutputError:
-    with pytest.raises(OutputError) as caught, storage_errors.explained(path):
+    with pytest.raises(OutputError) as caught, storage_errors.as_output_error(path):
         raise error
     return caught.value
 
@@ -60,14 +81,18 @@ def explained(error: Exception, path: str = "gs://bucket/out/file") -> OutputErr
         (502, "", "status 502", "run the same command again"),
     ],
 )
-def test_what_the_service_refuses_is_explained(status: int, message: str, cause: str, remedy: str) -> None:
-    error = explained(answered(status, message))
+@pytest.mark.parametrize("client", [answered, answered_to_google])
+def test_what_the_service_refuses_is_explained(
+    client: Callable[[int, str], Exception], status: int, message: str, cause: str, remedy: str
+) -> None:
+    error = explained(client(status, message))
     assert cause in error.cause
     assert remedy in error.remedy
 
 
-def test_who_lacks_what_is_named_with_the_command_that_gives_it() -> None:
-    error = explained(answered(403, NOT_ALLOWED))
+@pytest.mark.parametrize("client", [answered, answered_to_google])
+def test_who_lacks_what_is_named_with_the_command_that_gives_it(client: Callable[[int, str], Exception]) -> None:
+    error = explained(client(403, NOT_ALLOWED))
     assert f"{ACCOUNT} lacks storage.objects.create on gs://bucket" in error.cause
     assert error.remedy == (
         "gcloud storage buckets add-iam-policy-binding gs://bucket "
@@ -92,6 +117,12 @@ def test_no_message_and_no_traceback_shows_what_grants_access(secret: str) -> No
         assert "gs://bucket/out/file" in shown
 
 
+def test_credentials_that_cannot_be_renewed_are_not_valid() -> None:
+    error = explained(RefreshError("Reauthentication is needed."))
+    assert "credentials are not valid" in error.cause
+    assert "gcloud auth application-default login" in error.remedy
+
+
 def test_other_errors_keep_their_cause_for_the_traceback() -> None:
     error = RuntimeError("plain")
     assert explained(error).__cause__ is error
@@ -114,6 +145,10 @@ def test_other_errors_keep_their_cause_for_the_traceback() -> None:
         aiohttp.ServerDisconnectedError(),
         aiohttp.ClientPayloadError("Response payload is not completed"),
         aiohttp.SocketTimeoutError(),
+        answered_to_google(429),
+        answered_to_google(503),
+        requests.ConnectionError("lost"),
+        RefreshError("the server of tokens is busy", retryable=True),
     ],
     ids=repr,
 )
@@ -127,7 +162,7 @@ def test_what_may_pass_is_tried_again(error: Exception, monkeypatch: pytest.Monk
             raise error
         return "done"
 
-    assert persistence.persist(attempt, path="gs://bucket/file") == "done"
+    assert persistence.retry_transient(attempt, path="gs://bucket/file") == "done"
     assert len(attempts) == 4
 
 
@@ -142,6 +177,11 @@ def test_what_may_pass_is_tried_again(error: Exception, monkeypatch: pytest.Monk
         OSError(errno.EIO, os.strerror(errno.EIO)),
         PermissionError(),
         ssl.SSLCertVerificationError(),
+        untrusted(),
+        answered_to_google(401),
+        answered_to_google(404),
+        answered_to_google(412),
+        RefreshError("Reauthentication is needed."),
         ValueError("wrong"),
     ],
     ids=repr,
@@ -154,7 +194,7 @@ def test_what_stays_is_not_tried_again(error: Exception) -> None:
         raise error
 
     with pytest.raises(type(error)):
-        persistence.persist(attempt, path="gs://bucket/file")
+        persistence.retry_transient(attempt, path="gs://bucket/file")
     assert len(attempts) == 1
 
 
@@ -166,7 +206,7 @@ def test_trying_again_has_an_end_and_says_so(monkeypatch: pytest.MonkeyPatch, ca
         raise answered(503, "upload_id=hush")
 
     with pytest.raises(HttpError):
-        persistence.persist(attempt, path="gs://bucket/file")
+        persistence.retry_transient(attempt, path="gs://bucket/file")
     assert "gs://bucket/file: " in caplog.text
     assert "trying again" in caplog.text
     assert "hush" not in caplog.text

@@ -22,7 +22,6 @@ import pyarrow as pa
 from pipelines.prepare import storage
 from pipelines.prepare.sources.files.data_files import version_of
 from pipelines.prepare.storage import object_storage, storage_errors
-from pipelines.prepare.storage.persistence import persist
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
@@ -118,7 +117,7 @@ class _RemoteFile(io.RawIOBase):
         self._shown = without_access(address)
         self._address = address
         self._position = 0
-        with object_storage.reading(self._shown, SourceError):
+        with storage.as_source_error(self._shown):
             self._get = _range_reader(file, address)
 
     def readable(self) -> bool:
@@ -149,7 +148,7 @@ class _RemoteFile(io.RawIOBase):
 
     def _fetch(self, start: int, stop: int) -> bytes:
         try:
-            with object_storage.reading(self._shown, SourceError):
+            with storage.as_source_error(self._shown):
                 return object_storage.fetch(self._get, start, stop, path=self._shown)
         except FileNotFoundError as error:
             # A request to gs:// names a generation, which no longer exists once the object is replaced.
@@ -175,10 +174,9 @@ def _range_reader(file: FileVersion, address: str) -> Callable[[int, int], bytes
 def _require_same_version(address: str, size: int, version: str) -> None:
     """Compare a file with the service's metadata, once in a process. Raises: SourceError if it has changed."""
     shown = without_access(address)
-    fs, inner = storage.file_system(address)
     try:
-        with object_storage.reading(shown, SourceError):
-            info = persist(lambda: object_storage.ask(fs, inner, path=address), path=shown)
+        with storage.as_source_error(shown):
+            info = storage.describe(address)
     except FileNotFoundError as error:
         raise _gone_error(shown) from error
     current = version_of(info)

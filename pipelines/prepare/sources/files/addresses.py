@@ -15,8 +15,8 @@ from typing import Any
 from pipelines.prepare import storage
 from pipelines.prepare.sources.files import folder_listing
 from pipelines.prepare.sources.files.folder_listing import FolderListing, ListedFile
-from pipelines.prepare.storage import object_storage, storage_errors
-from pipelines.prepare.storage.persistence import persist
+from pipelines.prepare.storage import storage_errors
+from pipelines.prepare.storage.persistence import retry_transient
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import is_web, without_access
 
@@ -59,7 +59,7 @@ def _local(path: str) -> list[ListedFile]:
         raise SourceError(
             f"{path}: matches folders only, expected files", remedy=f"name the files, as in '{path}/*.jsonl'"
         )
-    with storage.source_explained(path):
+    with storage.as_source_error(path):
         return [folder_listing.local_file(each, name=os.path.basename(each)) for each in files]
 
 
@@ -83,18 +83,19 @@ def _remote(address: str) -> list[ListedFile]:
 
 def _matching(address: str) -> Mapping[str, Any]:
     fs, inner = storage.file_system(address)
-    with contextlib.suppress(FileNotFoundError), storage.source_explained(address):
-        infos: Mapping[str, Any] = persist(lambda: fs.glob(inner, detail=True), path=address, passes=_is_transient)
+    with contextlib.suppress(FileNotFoundError), storage.as_source_error(address):
+        infos: Mapping[str, Any] = retry_transient(
+            lambda: fs.glob(inner, detail=True), path=address, passes=_is_transient
+        )
         if found := {path: info for path, info in infos.items() if _is_visible(path, inner)}:
             return found
-        raise FileNotFoundError(address)  # `source_explained` may find that the bucket is missing
+        raise FileNotFoundError(address)  # `as_source_error` may find that the bucket is missing
     return {}
 
 
 def _info(address: str) -> Mapping[str, Any] | None:
-    fs, inner = storage.file_system(address)
-    with contextlib.suppress(FileNotFoundError), storage.source_explained(address):
-        return persist(lambda: object_storage.ask(fs, inner, path=address), path=address, passes=_is_transient)
+    with contextlib.suppress(FileNotFoundError), storage.as_source_error(address):
+        return storage.describe(address, passes=_is_transient)
     return None
 
 

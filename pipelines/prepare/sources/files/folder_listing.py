@@ -19,7 +19,7 @@ from typing import Any
 
 from pipelines.prepare import storage
 from pipelines.prepare.sources.files.data_files import version_of
-from pipelines.prepare.storage.persistence import persist
+from pipelines.prepare.storage.persistence import retry_transient
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
@@ -84,7 +84,7 @@ def list_local(folder: str) -> FolderListing:
     """List a folder of this machine. Raises: SourceError if it cannot be listed, or is the output of a build."""
     root = os.path.abspath(folder)
     names: list[str] = []
-    with storage.source_explained(folder):
+    with storage.as_source_error(folder):
         walk = ((os.path.relpath(path, root), folders, files) for path, folders, files in os.walk(root, onerror=_fail))
         for below, files in _source_files(walk, shown=folder):
             names += (posixpath.join(below, name) for name in files)
@@ -105,9 +105,9 @@ def list_remote(address: str) -> FolderListing | None:
     """List a remote folder recursively; None if there is no such folder. Raises: SourceError."""
     fs, inner = storage.file_system(address)
     root = str(inner).rstrip("/")
-    with storage.source_explained(address):
+    with storage.as_source_error(address):
         try:
-            listed: Mapping[str, Mapping[str, Any]] = persist(lambda: fs.find(root, detail=True), path=address)
+            listed: Mapping[str, Mapping[str, Any]] = retry_transient(lambda: fs.find(root, detail=True), path=address)
         except FileNotFoundError:
             return None
     infos = {
@@ -154,12 +154,12 @@ def without_duplicate_links(files: Sequence[ListedFile]) -> list[ListedFile]:
 
 
 def _content(file: ListedFile) -> bytes:
-    with storage.source_explained(file.path):
+    with storage.as_source_error(file.path):
         if "://" not in file.path:
             with open(file.path, "rb") as stream:
                 return stream.read(_MOST_CARD_BYTES)
         fs, inner = storage.file_system(file.path)
-        content: bytes = persist(lambda: fs.cat_file(inner), path=file.path)
+        content: bytes = retry_transient(lambda: fs.cat_file(inner), path=file.path)
         return content
 
 

@@ -24,7 +24,7 @@ from huggingface_hub import errors as hub_errors
 from pipelines.prepare.sources.files import folder_listing
 from pipelines.prepare.sources.files.folder_listing import FolderListing, ListedFile
 from pipelines.prepare.storage import storage_errors
-from pipelines.prepare.storage.persistence import persist
+from pipelines.prepare.storage.persistence import retry_transient
 from tfrecord_io.errors import PrepError, SourceError
 from tfrecord_io.shown import first_line
 
@@ -83,9 +83,9 @@ def parse_address(path: str) -> tuple[str, str | None, str]:
 def _online(name: str, revision: str | None) -> Repository:
     api = huggingface_hub.HfApi()
     with as_source_error(name):
-        info = persist(lambda: api.dataset_info(name, revision=revision), path=name, passes=_is_transient)
+        info = retry_transient(lambda: api.dataset_info(name, revision=revision), path=name, passes=_is_transient)
         commit = str(info.sha)
-        tree = persist(
+        tree = retry_transient(
             lambda: list(api.list_repo_tree(name, recursive=True, revision=commit, repo_type="dataset")),
             path=name,
             passes=_is_transient,
@@ -108,7 +108,7 @@ def _content(file: ListedFile, *, dataset: str) -> bytes:
     with as_source_error(dataset):
         if not file.size:
             return b""
-        return persist(lambda: read_range(file.path, 0, file.size), path=file.path, passes=_is_transient)
+        return retry_transient(lambda: read_range(file.path, 0, file.size), path=file.path, passes=_is_transient)
 
 
 def _cached(name: str, *, revision: str | None) -> Repository:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, BinaryIO, cast
 
 import xxhash
@@ -23,8 +23,6 @@ from pipelines.prepare.options import paths
 from pipelines.prepare.sources.files import folder_listing
 from pipelines.prepare.sources.files.data_files import DataFile, FileKind
 from pipelines.prepare.sources.files.folder_listing import ListedFile
-from pipelines.prepare.storage import object_storage
-from pipelines.prepare.storage.persistence import persist
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import without_access
 
@@ -103,7 +101,7 @@ def _wait(result: concurrent.futures.Future[ListedFile], file: ListedFile, *, se
 
 def _read(file: ListedFile) -> ListedFile:
     """Return a local file with its digest."""
-    with storage.source_explained(file.path), open(file.path, "rb", buffering=0) as stream:
+    with storage.as_source_error(file.path), open(file.path, "rb", buffering=0) as stream:
         digest = _xxh3(stream)
         status = os.fstat(stream.fileno())
     if (status.st_size, status.st_mtime_ns) != (file.size, file.stamp):
@@ -113,12 +111,11 @@ def _read(file: ListedFile) -> ListedFile:
 
 def _request(file: ListedFile) -> ListedFile:
     """Return a remote file with its service's metadata, or else with its digest."""
-    with storage.source_explained(file.path):
-        fs, inner = storage.file_system(file.path)
-        info: Mapping[str, Any] = persist(lambda: object_storage.ask(fs, inner, path=file.path), path=file.path)
-        described = folder_listing.remote_file(file.path, info, name=file.name)
+    with storage.as_source_error(file.path):
+        described = folder_listing.remote_file(file.path, storage.describe(file.path), name=file.name)
         if described.tag:
             return described
+        fs, inner = storage.file_system(file.path)
         with fs.open(inner, "rb") as stream:
             digest = _xxh3(stream)
     return dataclasses.replace(described, tag=digest, version=digest)
