@@ -192,7 +192,7 @@ def test_which_engine_serves_is_said_and_why_it_is_slow(tmp_path: Path, zoo: Zoo
     assert "tokenized by wordpiece 1" in fast.err
     assert "no fast engine" not in fast.err
     slow = building.command(command, REVIEWS, "--tokenizer", zoo.path("slow_byt5"), *output, "--overwrite")
-    assert "warning: no fast engine makes these rows" in slow.err
+    assert "warning: no fast engine can make these rows" in slow.err
     assert all(f"{engine}: " in slow.err for engine in ("wordpiece", "unigram", "fastokens", "gigatoken"))
     named = building.command(
         command, REVIEWS, "--tokenizer", building.tokenizer(), "--engine=hf", *output, "--overwrite"

@@ -286,7 +286,7 @@ def test_windows_that_would_not_get_on_are_refused(zoo: Zoo, pair: bool, stride:
 
 
 def test_a_tokenizer_in_python_is_refused(zoo: Zoo) -> None:
-    with pytest.raises(TokenizerError, match="windows need the characters that a token stands for"):
+    with pytest.raises(TokenizerError, match="windows need the characters of each token"):
         _encoder(zoo, "slow_byt5", pair=False)
 
 

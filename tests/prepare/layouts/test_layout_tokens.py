@@ -222,7 +222,7 @@ def test_what_is_cut_is_counted(zoo: Zoo) -> None:
 
 
 def test_a_tokenizer_in_python_is_refused(zoo: Zoo) -> None:
-    with pytest.raises(TokenizerError, match=r"of which word a token is.*take a fast tokenizer"):
+    with pytest.raises(TokenizerError, match=r"needs the word of each token.*use a fast tokenizer"):
         open_words(zoo.tokenizer("slow_byt5"), length=9, truncation="longest_first", dtype=np.dtype(np.int32))
 
 
