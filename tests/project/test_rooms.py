@@ -32,6 +32,7 @@ LIBRARIES = {
         *(f"tfrecord_io.{name}" for name in ("buckets", "mixture", "reader", "readiness")),
     },
     "keras": {"pipelines.train"},
+    "numba": {"tfrecord_io.codec", "tfrecord_io.random_access", "pipelines.prepare.tokenize"},
 }
 _MOST_MODULES = 15
 
@@ -114,6 +115,13 @@ def test_the_trainer_and_the_format_do_not_know_the_preparing_side() -> None:
             assert not [name for name in _imports(module) if _is_in(name, "pipelines.prepare")], module
         if _is_in(module, "tfrecord_io"):
             assert not [name for name in _imports(module) if _is_in(name, "pipelines")], module
+
+
+def test_the_codec_knows_nothing_of_the_format_but_schemas_and_errors() -> None:
+    allowed = ("tfrecord_io.codec", "tfrecord_io.errors", "tfrecord_io.schema")
+    for module in [name for name in MODULES if _is_in(name, "tfrecord_io.codec")]:
+        ours = {name for name in _imports(module) if name.startswith("tfrecord_io")}
+        assert all(any(_is_in(name, each) for each in allowed) for name in ours), module
 
 
 @pytest.mark.parametrize("library", sorted(LIBRARIES))
