@@ -8,6 +8,7 @@ does, inside of Python's own functions too.
 from __future__ import annotations
 
 import itertools
+import os
 import resource
 import signal
 import sys
@@ -41,6 +42,8 @@ def main() -> None:
             protocol.send(replies, protocol.message_of(pa.record_batch(columns, protocol.RENDERED)))
     except MemoryError:
         sys.exit(protocol.OUT_OF_MEMORY)
+    except BrokenPipeError:  # nobody is waiting any more
+        os._exit(0)  # and Python would try once more to write what is left
 
 
 def _limit_process(*, memory_bytes: int) -> None:
