@@ -150,6 +150,12 @@ def test_what_describes_the_format_needs_the_standard_library_only(module: str) 
     assert not third_party & {"numpy", "numba", "click", "rich", "fsspec"}
 
 
+def test_what_renders_conversations_starts_fast() -> None:
+    found = importing(["pipelines.prepare.tokenize.chat.renderer"])
+    assert {"jinja2", "pyarrow"} <= found
+    assert not found & {"transformers", "tokenizers", "datasets", "numba", "apache_beam", "fsspec", "pandas"}
+
+
 def test_the_command_line_imports_nothing_heavy() -> None:
     found = importing(["pipelines.cli.commands"])
     assert "click" in found

@@ -1,17 +1,18 @@
 """The process that renders conversations by a chat template: reads standard input, writes standard output.
 
 A template is a stranger's program, and Jinja's sandbox lets it loop and grow without end. So the kernel ends this
-process once a row has taken its share of processor time, and refuses it memory beyond a limit: that holds whatever a
-template does, inside of Python's own functions too.
+process once it has taken too much processor time, and refuses it memory beyond a limit: that holds whatever a template
+does, inside of Python's own functions too.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
 import resource
 import signal
 import sys
-from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -33,12 +34,16 @@ def main() -> None:
     protocol.send(replies, b"")
     try:
         while (request := protocol.receive(requests)) is not None:
-            rows = list(_rendered(template, protocol.batch_of(request), seconds=settings.limits.cpu_seconds))
+            # For the whole batch: one that takes longer comes again, row by row.
+            signal.setitimer(signal.ITIMER_PROF, settings.limits.cpu_seconds)
+            rows = _rendered(template, protocol.batch_of(request))
             signal.setitimer(signal.ITIMER_PROF, 0)
             columns = [pa.array([row[i] for row in rows], kind.type) for i, kind in enumerate(protocol.RENDERED)]
             protocol.send(replies, protocol.message_of(pa.record_batch(columns, protocol.RENDERED)))
     except MemoryError:
         sys.exit(protocol.OUT_OF_MEMORY)
+    except BrokenPipeError:  # nobody is waiting any more
+        os._exit(0)  # and Python would try once more to write what is left
 
 
 def _limit_process(*, memory_bytes: int) -> None:
@@ -49,19 +54,21 @@ def _limit_process(*, memory_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 
 
-def _rendered(template: ChatTemplate, batch: pa.RecordBatch, *, seconds: float) -> Iterator[_Row]:
+def _rendered(template: ChatTemplate, batch: pa.RecordBatch) -> list[_Row]:
     conversations = objects_of(batch.column("messages"))
-    tools = objects_of(batch.column("tools")) if "tools" in batch.schema.names else [None] * len(conversations)
-    for messages, tools_of_row in zip(conversations, tools, strict=True):
-        signal.setitimer(signal.ITIMER_PROF, seconds)
-        try:
-            yield (*_in_bytes(template.render(checked_messages(messages), checked_tools(tools_of_row))), "", "")
-        except Rejected as rejected:
-            yield b"", [], rejected.reason, rejected.detail
-        except MemoryError:
-            yield b"", [], protocol.OVER_LIMIT, "the chat template takes more memory than it may"
-        except (UnicodeEncodeError, RecursionError) as error:  # half of a surrogate pair; tools that are too deep
-            yield b"", [], "template_rejected", str(error)
+    tools = objects_of(batch.column("tools")) if "tools" in batch.schema.names else itertools.repeat(None)
+    return [_rendered_row(template, messages, each) for messages, each in zip(conversations, tools, strict=False)]
+
+
+def _rendered_row(template: ChatTemplate, messages: Any, tools: Any) -> _Row:
+    try:
+        return (*_in_bytes(template.render(checked_messages(messages), checked_tools(tools))), "", "")
+    except Rejected as rejected:
+        return b"", [], rejected.reason, rejected.detail
+    except MemoryError:
+        return b"", [], protocol.OVER_LIMIT, "the chat template takes more memory than it may"
+    except (UnicodeEncodeError, RecursionError) as error:  # half of a surrogate pair; tools that are too deep
+        return b"", [], "template_rejected", str(error)
 
 
 def _in_bytes(rendering: Rendering) -> tuple[bytes, list[int]]:
