@@ -1,7 +1,7 @@
 """The bytes of small builds, over all layouts, as they were when `fingerprint.ALGORITHM` got its number.
 
 A digest that changes means that users' datasets would come out otherwise, without their fingerprints saying so: then
-the algorithm needs a new number, and `golden_bytes.json` an entry with it. Nothing here is trained, and gzip is
+the algorithm needs a new number, and `golden_bytes.json` an entry with it. No tokenizer is trained here, and gzip is
 unpacked first, so that no other library decides the digests.
 """
 
@@ -27,8 +27,9 @@ from tests.support.tokenizers_zoo import Zoo
 GOLDEN = Path(__file__).with_name("golden_bytes.json")
 ROWS = 150
 CHAT_TEMPLATE = (
-    "{% for message in messages %}{% if message.role == 'assistant' %}[MASK] {% generation %}{{ message.content }}"
-    " [SEP]{% endgeneration %}\n{% else %}[CLS] {{ message.content }} [SEP]\n{% endif %}{% endfor %}"
+    "{% for message in messages %}{% if message.role == 'assistant' %}"
+    "[MASK] {% generation %}{{ message.content }} [SEP]{% endgeneration %}\n"
+    "{% else %}[CLS] {{ message.content }} [SEP]\n{% endif %}{% endfor %}"
 )
 # By name: the options of a build. `kind` is that of the tokenizer.
 CASES: dict[str, dict[str, Any]] = {

@@ -64,13 +64,27 @@ def _shards(output: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(output.glob("*.tfrecord"))}
 
 
-def test_about_one_row_in_two_hundred_is_chosen_by_its_number_alone() -> None:
+@pytest.mark.parametrize("seed", [0, 1, -(2**63)])
+def test_one_row_in_200_is_chosen_of_the_first_20_000_and_one_in_2_000_later(seed: int) -> None:
+    chosen = comparing.chosen(np.arange(4 * 10**6), seed=seed)
+    assert abs(np.count_nonzero(chosen < 20_000) - 100) < 40
+    for start in range(20_000, 4 * 10**6, 995_000):
+        assert abs(np.count_nonzero((chosen >= start) & (chosen < start + 995_000)) - 497) < 90
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 10), (19_000, 21_000), (123_456, 234_567)])
+def test_a_row_is_chosen_by_its_number_alone(start: int, stop: int) -> None:
     numbers = np.arange(10**6)
     chosen = comparing.chosen(numbers, seed=0)
-    assert abs(len(chosen) - 5000) < 300
-    part = numbers[123_456:234_567]
-    assert (part[comparing.chosen(part, seed=0)] == chosen[(chosen >= 123_456) & (chosen < 234_567)]).all()
-    assert len(np.intersect1d(chosen, comparing.chosen(numbers, seed=1))) < 100
+    part = np.random.default_rng(0).permutation(numbers[start:stop])
+    got = np.sort(part[comparing.chosen(part, seed=0)])
+    assert got.tolist() == chosen[(chosen >= start) & (chosen < stop)].tolist()
+
+
+def test_another_seed_chooses_other_rows() -> None:
+    numbers = np.arange(10**6)
+    first, second = (comparing.chosen(numbers, seed=seed) for seed in (0, 1))
+    assert len(np.intersect1d(first, second)) < 10
 
 
 @pytest.mark.slow
