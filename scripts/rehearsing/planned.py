@@ -11,6 +11,7 @@ import os
 import pathlib
 import sys
 import time
+import types
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -119,8 +120,8 @@ class _Job:
     """As much of a job as its plan takes."""
 
     def __init__(self, root: pathlib.Path, split: SplitSource) -> None:
-        self.root, self.seed, self.shuffle, self.compression = str(root), 0, True, "none"
-        self.columns = ColumnPlan(texts=("text",))
+        self.root = str(root)
+        self.spec = types.SimpleNamespace(columns=ColumnPlan(texts=("text",)), seed=0, shuffle=True, compression="none")
         self.splits = {split.name: JobSplit(source_split=split.source_split, ranges=split.ranges, reader=split.reader)}
 
     def work_path(self, *parts: str) -> str:
