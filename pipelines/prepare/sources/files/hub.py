@@ -20,6 +20,7 @@ from typing import Any
 import huggingface_hub
 from huggingface_hub import constants
 from huggingface_hub import errors as hub_errors
+from huggingface_hub import utils as hub_utils
 
 from pipelines.prepare.sources.files import folder_listing
 from pipelines.prepare.sources.files.folder_listing import FolderListing, ListedFile
@@ -202,7 +203,7 @@ def read_range(address: str, start: int, stop: int) -> bytes:
     Raises: FileNotFoundError; SourceError if access is refused; the client's error if the hub cannot be reached.
     """
     # The module makes its exports at run time, which mypy cannot see.
-    utils: Any = huggingface_hub.utils
+    utils: Any = hub_utils
     headers = {**utils.build_hf_headers(), "range": f"bytes={start}-{stop - 1}"}
     try:
         response = utils.http_backoff("GET", _url(address), headers=headers, timeout=_SECONDS)
