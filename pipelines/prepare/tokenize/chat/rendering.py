@@ -26,7 +26,7 @@ import datetime
 import functools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from jinja2 import TemplateError, nodes, pass_eval_context
@@ -56,11 +56,15 @@ class Rendering:
 
 
 class ChatTemplate:
-    """A chat template that renders one conversation after the other, to texts of at most `most_chars` characters."""
+    """A chat template that renders one conversation after the other, to texts of at most `most_chars` characters.
 
-    def __init__(self, facts: TemplateFacts, *, most_chars: int) -> None:
+    `start_clock` is called before anything that may take for ever: before compiling, and before each rendering.
+    """
+
+    def __init__(self, facts: TemplateFacts, *, most_chars: int, start_clock: Callable[[], None]) -> None:
         self._facts = facts
         self._most_chars = most_chars
+        self._start_clock = start_clock
         self._programs: dict[str, _Program] = {}
 
     def render(self, messages: Sequence[Message], tools: list[Any] | None = None) -> Rendering:
@@ -78,7 +82,9 @@ class ChatTemplate:
 
     def _program(self, source: str) -> _Program:
         if source not in self._programs:
-            self._programs[source] = _Program(source, self._facts, most_chars=self._most_chars)
+            self._programs[source] = _Program(
+                source, self._facts, most_chars=self._most_chars, start_clock=self._start_clock
+            )
         return self._programs[source]
 
     def _spans_by_prefixes(
@@ -122,8 +128,9 @@ class ChatTemplate:
 class _Program:
     """A compiled template. Raises: Rejected if it cannot be compiled."""
 
-    def __init__(self, source: str, facts: TemplateFacts, *, most_chars: int) -> None:
+    def __init__(self, source: str, facts: TemplateFacts, *, most_chars: int, start_clock: Callable[[], None]) -> None:
         environment = _environment(facts.date)
+        start_clock()
         try:
             self._template = environment.from_string(source)
         except MemoryError:
@@ -133,6 +140,7 @@ class _Program:
         self.has_markers = _MARKER.search(source) is not None
         self._marked: Any = environment.extensions[_MarkedParts.identifier]
         self._most_chars = most_chars
+        self._start_clock = start_clock
         self._variables = {**self._template.globals, **facts.variables, "documents": None}
 
     def run(self, messages: Sequence[Message], tools: list[Any] | None, *, prompt: bool) -> tuple[str, Spans]:
@@ -140,6 +148,7 @@ class _Program:
         variables = {**self._variables, "messages": messages, "tools": tools, "add_generation_prompt": prompt}
         marked, pieces = self._marked, []
         marked.start()
+        self._start_clock()
         try:
             for piece in self._template.root_render_func(self._template.new_context(variables, shared=True)):
                 pieces.append(piece)

@@ -168,8 +168,8 @@ def test_a_long_conversation_is_within_the_limits() -> None:
     assert texts(found)[0].count("word") == 200_000
 
 
-def test_each_row_has_all_of_the_limits() -> None:
-    """All rows together take more than one may, and none is rejected for that."""
+def test_each_rendering_has_all_of_the_limits() -> None:
+    """All together take more than one may, and no row is rejected for that."""
     pool = RendererPool(settings("{% for i in range(99999) %}{% endfor %}{{ messages[0].content }}" + MARKER))
     found = pool.render(conversations(*map(str, range(200))))
     pool.close()

@@ -30,7 +30,7 @@ def chat_template(source: str, *, date: str | None = None, most_chars: int = 10*
     facts = TemplateFacts(
         source=source, tools_source=source, variables={"bos_token": "<s>"}, added_tokens=["<|im_end|>"], date=date
     )
-    return ChatTemplate(facts, most_chars=most_chars)
+    return ChatTemplate(facts, most_chars=most_chars, start_clock=lambda: None)
 
 
 def rendered(template: str, messages: list[Message] | None = None, tools: list[Any] | None = None) -> Rendering:
