@@ -77,6 +77,7 @@ def test_workers_and_runners_change_no_byte(tmp_path: Path, workers: int | None,
 def test_a_whole_build_goes_through_any_fsspec_scheme() -> None:
     import fsspec
 
+    fsspec.filesystem("memory").store.clear()
     try:
         outcome = build("memory://bucket/out")
         assert outcome.status == 0, outcome.err

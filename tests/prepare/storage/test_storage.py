@@ -159,8 +159,11 @@ def test_what_is_longer_than_a_block_is_read_in_any_steps(root: str, monkeypatch
 
 def test_a_folder_cannot_be_read_as_a_file() -> None:
     storage.write_bytes("memory://folder-test/folder/file", b"x")
-    with pytest.raises(FileNotFoundError), storage.read_stream("memory://folder-test/folder"):
-        pass
+    try:
+        with pytest.raises(FileNotFoundError), storage.read_stream("memory://folder-test/folder"):
+            pass
+    finally:
+        fsspec.filesystem("memory").store.clear()
 
 
 def test_a_write_replaces_the_file(root: str) -> None:
