@@ -320,3 +320,9 @@ def test_a_plan_that_has_a_row_twice_is_refused_before_it_is_gone_on_with(tmp_pa
     header = plan_files.write(job, plan_of([[(0, 50)], [(40, 90)]], rows=100), GROUPS)
     with pytest.raises(FormatError, match="the shards do not have the rows of the ranges, from row 40 on"):
         plan_files.require_whole(job, header)
+
+
+@pytest.mark.parametrize("ranges", [[], [[3, 3]], [[0, 2], [5, 4]]])
+def test_row_ranges_of_a_plan_are_some_and_none_is_empty(ranges: list[list[int]]) -> None:
+    with pytest.raises(ValueError, match="row ranges, expected"):
+        plan_files._row_ranges(ranges)
