@@ -114,7 +114,13 @@ _OF_LAYOUTS: list[Callable[[Any], Any]] = [
         show_default=True,
         help="What to do with the last, incomplete row of a shard, with --layout concat.",
     ),
-    click.option("--add-bos", is_flag=True, help="Begin each document with BOS, with --layout concat or pack."),
+    click.option(
+        "--special-tokens",
+        type=click.Choice(["eos", "bos-eos", "tokenizer", "none"]),
+        default="eos",
+        show_default=True,
+        help="What is put around each document, with --layout concat or pack; tokenizer: what it puts around one text.",
+    ),
     click.option(
         "--long-documents",
         type=click.Choice(["split", "drop"]),

@@ -12,6 +12,7 @@ import time
 import numpy as np
 
 from pipelines.prepare.layouts import packing
+from pipelines.prepare.tokenize.document_frames import DocumentFrame
 from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
 from scripts import arguments
 from scripts.benchmarks import figures, machine
@@ -116,7 +117,7 @@ def _lay_out(documents: RaggedTokens, packed: packing.Packing, *, length: int) -
     for start in range(0, len(packed), step):
         part = packed.rows(start, start + step)
         started = time.perf_counter()
-        rows = packing.lay_out(documents, part, length=length, pad_id=0, separator=1)
+        rows = packing.lay_out(documents, part, length=length, pad_id=0, frame=DocumentFrame(after=(1,)))
         laid_out = time.perf_counter()
         for values in rows.values():
             np.copyto(np.empty_like(values), values)

@@ -32,7 +32,6 @@ from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError
 
 REQUEST = [
-    "--add-bos",
     "--answers-column",
     "--bucket-lengths",
     "--chat-date",
@@ -69,6 +68,7 @@ REQUEST = [
     "--seed",
     "--shard-size",
     "--shuffle",
+    "--special-tokens",
     "--split",
     "--stride",
     "--tags-column",
@@ -233,7 +233,6 @@ class TestOptions:
     def test_defaults_are_these(self) -> None:
         found = commands.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
         assert {name: value for name, value in found.items() if value not in (None, (), ("x",), "t", "o")} == {
-            "add_bos": False,
             "input_prefix": "",
             "label_all_tokens": False,
             "long_documents": "split",
@@ -243,6 +242,7 @@ class TestOptions:
             "layout": "pad",
             "truncation": "longest_first",
             "remainder": "pad",
+            "special_tokens": "eos",
             "shard_size": "100MB",
             "compression": "none",
             "seed": 0,
@@ -421,8 +421,13 @@ class TestBadInput:
                 "leave it out",
             ),
             ({"truncation": "only_second"}, 2, "only_second with one text column", "twice"),
-            ({"add_bos": True}, 2, "with --layout pad", "--layout concat"),
-            ({"layout": "concat", "add_bos": True}, 1, "has no BOS token", "leave --add-bos out"),
+            ({"special_tokens": "none"}, 2, "with --layout pad", "--layout concat"),
+            (
+                {"layout": "concat", "special_tokens": "bos-eos"},
+                1,
+                "a BOS token, but this tokenizer has none",
+                "--special-tokens eos",
+            ),
             ({"config": "plain_text"}, 1, "no configuration 'plain_text', expected default", "leave --config out"),
             ({"revision": "main"}, 1, "--revision is for hub datasets", "leave --revision out"),
         ],

@@ -42,7 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
     "pad gzip": {"compression": "gzip", "shard_size": "1MB"},
     "pad parquet": {"source": "rows.parquet", "shard_size": "1MB"},
     "concat": {"layout": "concat"},
-    "concat bos": {"layout": "concat", "kind": "unigram_left", "add_bos": True, "remainder": "drop"},
+    "concat bos": {"layout": "concat", "kind": "unigram_left", "special_tokens": "bos-eos", "remainder": "drop"},
     "pack": {"layout": "pack", "max_length": 64},
     "chat": {"layout": "chat", "kind": "chat", "max_length": 64},
     "chat packed": {"layout": "chat", "kind": "chat", "max_length": 96, "pack_rows": True},

@@ -31,7 +31,7 @@ from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
-from pipelines.prepare.tokenize import engines, tokenization
+from pipelines.prepare.tokenize import document_frames, engines, tokenization
 from pipelines.prepare.tokenize.ragged import id_dtype
 from tfrecord_io import manifest
 from tfrecord_io.manifest import TokenizerFacts
@@ -127,8 +127,7 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
     found, columns = finding.result()
     tokenizer, files = loading.result()
     facts = tokenization.facts(tokenizer, name=config.tokenizer.name, files=files)
-    if config.layout.add_bos and facts.bos_id is None:
-        raise tokenization.no_bos(config.tokenizer.name)
+    _warn_of_left_out_bos(config, tokenizer)
     request = OpenedRequest(
         config=config,
         functions=functions,
@@ -251,6 +250,20 @@ def _find(config: PrepareConfig, functions: Sequence[UserFunction]) -> tuple[Ope
     chosen = selection.needed_source_splits(config.source, list(found.listing.splits))
     columns = {name: found.columns[name] for name in chosen}
     return found, plan_types(config.source, columns, kind=found.listing.identity["kind"], inputs=inputs)
+
+
+def _warn_of_left_out_bos(config: PrepareConfig, tokenizer: Any) -> None:
+    layout = config.layout
+    if not layouts.layout_of(layout).joins_rows or layout.name == "chat":  # there the template decides
+        return
+    if bos := document_frames.left_out_bos(tokenizer, layout.special_tokens):
+        _log.warning(
+            "tokenizer %r begins every text with %s, but --special-tokens %s leaves it out; "
+            "--special-tokens bos-eos puts it before each document",
+            config.tokenizer.name,
+            bos,
+            layout.special_tokens,
+        )
 
 
 def _open_encoder(request: OpenedRequest, columns: ColumnPlan) -> layouts.BatchEncoder:

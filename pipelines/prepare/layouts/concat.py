@@ -1,4 +1,4 @@
-"""Layout `concat`: documents joined, each followed by a separator, then cut at every L-th token.
+"""Layout `concat`: documents joined, each with its special tokens, then cut at every L-th token.
 
     documents    a b c | d | e f g | h i
     records      a b c </s>     d </s> e f     g </s> h i     </s> . . .
@@ -27,9 +27,9 @@ from pipelines.prepare.layouts.base import (
 )
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize import arrays
+from pipelines.prepare.tokenize.document_frames import DocumentFrame, open_frame
 from pipelines.prepare.tokenize.engines import Engine, choose, open_reference
 from pipelines.prepare.tokenize.ragged import GrowingRagged, id_dtype
-from pipelines.prepare.tokenize.tokenization import separator_id
 from tfrecord_io.schema import Feature
 
 __all__ = ["CONCAT", "open_engines"]
@@ -66,8 +66,7 @@ class _ConcatBatchEncoder:
         self.added = context.added
         self._engine = engine
         self._context = context
-        self._separator = separator_id(context.tokenizer)
-        self._bos = context.facts.bos_id if context.layout.add_bos else None
+        self._frame = open_frame(context.tokenizer, context.layout.special_tokens)
 
     def encode(self, rows: Rows) -> Encoded:
         documents = self._engine.encode(rows.texts[0])
@@ -75,14 +74,13 @@ class _ConcatBatchEncoder:
             ragged={"input_ids": documents},
             arrays={},
             reasons=np.full(len(rows), "", dtype=object),
-            full_lengths=documents.lengths + (1 if self._bos is None else 2),
+            full_lengths=documents.lengths + self._frame.num_tokens,
         )
 
     def builder(self) -> Builder:
         return _ConcatBuilder(
             length=self._context.length,
-            separator=self._separator,
-            bos=self._bos,
+            frame=self._frame,
             pad_id=self._context.facts.pad_id,
             drop=self._context.layout.remainder == "drop",
             dtype=id_dtype(self._context.facts.vocab_size),
@@ -90,14 +88,11 @@ class _ConcatBatchEncoder:
 
 
 class _ConcatBuilder:
-    def __init__(
-        self, *, length: int, separator: int, bos: int | None, pad_id: int, drop: bool, dtype: np.dtype
-    ) -> None:
+    def __init__(self, *, length: int, frame: DocumentFrame, pad_id: int, drop: bool, dtype: np.dtype) -> None:
         self.rows_used = 0
         self.tokens_cut = 0
         self._length = length
-        self._separator = separator
-        self._bos = bos
+        self._frame = frame
         self._pad_id = pad_id
         self._drop = drop
         self._documents = GrowingRagged(dtype)
@@ -110,7 +105,7 @@ class _ConcatBuilder:
         order = permuted(len(documents), rng)
         left = np.empty(0, np.int32)
         for chosen in by_tokens(order, documents.lengths):
-            joined = arrays.join(documents, order=chosen, separator=self._separator, bos=self._bos)
+            joined = arrays.join(documents, order=chosen, frame=self._frame)
             self.rows_used += len(chosen)
             tokens = np.concatenate([left, joined])
             whole = len(tokens) // self._length * self._length
@@ -123,7 +118,7 @@ class _ConcatBuilder:
             yield arrays.cut(left, length=self._length, pad_id=self._pad_id)
 
     def lineage(self, rng: np.random.Generator | None) -> Lineage:
-        lengths = self._documents.take_all().lengths + (1 if self._bos is None else 2)
+        lengths = self._documents.take_all().lengths + self._frame.num_tokens
         order = permuted(len(lengths), rng)
         stops = np.cumsum(lengths[order])
         starts = stops - lengths[order]
@@ -135,6 +130,7 @@ class _ConcatBuilder:
             return [
                 Piece(int(order[i]), max(int(starts[i]), first) - first, min(int(stops[i]), last) - first)
                 for i in inside
+                if lengths[order[i]]  # without special tokens a document may have none
             ]
 
         return pieces

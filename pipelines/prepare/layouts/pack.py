@@ -30,12 +30,13 @@ from pipelines.prepare.layouts.base import (
 )
 from pipelines.prepare.layouts.concat import CONCAT
 from pipelines.prepare.sources.columns.extraction import Rows
+from pipelines.prepare.tokenize.document_frames import DocumentFrame, open_frame
 from pipelines.prepare.tokenize.ragged import GrowingRagged, GrowingVector, RaggedTokens, id_dtype
-from pipelines.prepare.tokenize.tokenization import separator_id
 from tfrecord_io.schema import Feature, Role
 
 __all__ = ["PACK", "PackBuilder", "packed_features"]
 
+NO_FRAME = DocumentFrame()
 _TOKENS_PER_CHUNK = 1 << 19
 
 
@@ -59,8 +60,8 @@ def packed_features(length: int, *, loss_mask: bool = False) -> tuple[Feature, .
 class PackBuilder:
     """Packs the documents of a shard, one sequence of `input_ids` for each row.
 
-    `bos` is put before and `separator` after each document, if given. `loss_mask`: there are sequences of that name
-    too, with 0 or 1 for each token. Without a separator no document may be empty, since it would be in no record.
+    `frame` is put around each document; one without any token counts as used, but is in no record. `loss_mask`: there
+    are sequences of that name too, with 0 or 1 for each token.
     """
 
     def __init__(
@@ -69,16 +70,14 @@ class PackBuilder:
         length: int,
         pad_id: int,
         dtype: np.dtype,
-        separator: int | None = None,
-        bos: int | None = None,
+        frame: DocumentFrame = NO_FRAME,
         loss_mask: bool = False,
     ) -> None:
         self.rows_used = 0
         self.tokens_cut = 0
         self._length = length
         self._pad_id = pad_id
-        self._separator = separator
-        self._bos = bos
+        self._frame = frame
         self._documents = GrowingRagged(dtype)
         self._loss_mask = GrowingVector(np.dtype(np.uint8)) if loss_mask else None
 
@@ -96,6 +95,8 @@ class PackBuilder:
         documents = self._documents.take_all()
         loss_mask = None if self._loss_mask is None else self._loss_mask.take_all()
         packed = self._packed(documents, rng)
+        if not self._frame.num_tokens:
+            self.rows_used += int(np.count_nonzero(documents.lengths == 0))
         chunk_rows = max(1, _TOKENS_PER_CHUNK // self._length)
         for start in range(0, len(packed), chunk_rows):
             part = packed.rows(start, start + chunk_rows)
@@ -105,8 +106,7 @@ class PackBuilder:
                 part,
                 length=self._length,
                 pad_id=self._pad_id,
-                separator=self._separator,
-                bos=self._bos,
+                frame=self._frame,
                 loss_mask=loss_mask,
             )
 
@@ -116,9 +116,8 @@ class PackBuilder:
         return lambda record: [Piece(*part) for part in packed.parts(record)]
 
     def _packed(self, documents: RaggedTokens, rng: np.random.Generator | None) -> packing.Packing:
-        added = (self._separator is not None) + (self._bos is not None)
         order = permuted(len(documents), rng)
-        return packing.pack(documents.lengths + added, length=self._length, order=order)
+        return packing.pack(documents.lengths + self._frame.num_tokens, length=self._length, order=order)
 
 
 class _PackBatchEncoder:
@@ -134,7 +133,7 @@ class _PackBatchEncoder:
         self.added = documents.added
         self._documents = documents
         self._context = context
-        self._separator = separator_id(context.tokenizer)
+        self._frame = open_frame(context.tokenizer, context.layout.special_tokens)
 
     def encode(self, rows: Rows) -> Encoded:
         encoded = self._documents.encode(rows)
@@ -144,13 +143,12 @@ class _PackBatchEncoder:
         return dataclasses.replace(encoded, reasons=reasons)
 
     def builder(self) -> Builder:
-        facts, layout = self._context.facts, self._context.layout
+        facts = self._context.facts
         return PackBuilder(
             length=self._context.length,
             pad_id=facts.pad_id,
             dtype=id_dtype(facts.vocab_size),
-            separator=self._separator,
-            bos=facts.bos_id if layout.add_bos else None,
+            frame=self._frame,
         )
 
 

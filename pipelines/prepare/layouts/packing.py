@@ -25,6 +25,7 @@ import dataclasses
 
 import numpy as np
 
+from pipelines.prepare.tokenize.document_frames import DocumentFrame
 from pipelines.prepare.tokenize.ragged import RaggedTokens, offsets_of
 from tfrecord_io.codec.kernels import jit, lowest_bit
 
@@ -83,33 +84,32 @@ def lay_out(
     *,
     length: int,
     pad_id: int,
-    separator: int | None = None,
-    bos: int | None = None,
+    frame: DocumentFrame,
     loss_mask: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
     """Lay the rows of `packing` out as arrays, padded on the right.
 
-    `bos` is put before and `separator` after each document, if given; the packing must count them.
+    `frame` is put around each document; the packing must count its tokens.
 
     Returns: input_ids int32 [R, length]; segment_ids and positions [R, length], uint16 if that can hold `length`, else
-    int32; loss_mask uint8 [R, length] if `loss_mask` (one value for each token of `documents`) is given, with 0 on BOS
-    and padding and 1 on separators.
+    int32; loss_mask uint8 [R, length] if `loss_mask` (one value for each token of `documents`) is given, with 0 on
+    padding and on what is before a document, and 1 on what is after it.
     """
     shape = (len(packing), length)
     narrow = np.uint16 if length < 2**16 else np.int32
     segment_ids, positions = np.empty(shape, narrow), np.empty(shape, narrow)
     _mark(packing.sizes, packing.edges, segment_ids, positions)
     places = (documents.offsets, packing.documents, packing.firsts, packing.sizes, packing.edges)
-    around = (bos is not None, separator is not None)
+    before, after = np.array(frame.before, np.int32), np.array(frame.after, np.int32)
     laid_out: dict[str, np.ndarray] = {
         "input_ids": np.empty(shape, np.int32),
         "segment_ids": segment_ids,
         "positions": positions,
     }
-    _place(documents.ids, *places, *around, bos or 0, separator or 0, pad_id, laid_out["input_ids"])
+    _place(documents.ids, *places, before, after, pad_id, laid_out["input_ids"])
     if loss_mask is not None:
         laid_out["loss_mask"] = np.empty(shape, np.uint8)
-        _place(loss_mask, *places, *around, 0, 1, 0, laid_out["loss_mask"])
+        _place(loss_mask, *places, np.zeros_like(before), np.ones_like(after), 0, laid_out["loss_mask"])
     return laid_out
 
 
@@ -275,28 +275,27 @@ def _mark(sizes, edges, segment_ids, positions):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _place(  # type: ignore[no-untyped-def]
-    values, offsets, documents, firsts, sizes, edges, is_led, is_followed, lead, follower, fill, out
-):
-    """The value of each token into its place, `lead` before a document and `follower` behind it, `fill` elsewhere."""
-    ahead = 1 if is_led else 0
+def _place(values, offsets, documents, firsts, sizes, edges, before, after, fill, out):  # type: ignore[no-untyped-def]
+    """Write the value of each token into its place, `before` and `after` around documents, and `fill` elsewhere."""
+    ahead = len(before)
     length = np.uint64(out.shape[1])
     out = out.reshape(-1)
     at = np.uint64(0)
     for row in range(len(edges) - 1):
         for piece in range(edges[row], edges[row + 1]):
             begin, end = offsets[documents[piece]], offsets[documents[piece] + 1]
-            start, stop = begin + firsts[piece] - ahead, begin + firsts[piece] + sizes[piece] - ahead
-            if start < begin:
-                out[at] = lead
+            start = begin + firsts[piece] - ahead
+            stop = start + sizes[piece]
+            for index in range(start, min(stop, begin)):
+                out[at] = before[index - begin + ahead]
                 at += np.uint64(1)
-            source = np.uint64(max(start, begin))
-            copied = np.uint64(min(stop, end)) - source
+            source = np.uint64(min(max(start, begin), end))
+            copied = np.uint64(max(min(stop, end), begin)) - source
             for index in range(copied):
                 out[at + index] = values[source + index]
             at += copied
-            if is_followed and stop > end:
-                out[at] = follower
+            for index in range(max(start, end), stop):
+                out[at] = after[index - end]
                 at += np.uint64(1)
         row_end = np.uint64(row + 1) * length
         for place in range(at, row_end):

@@ -14,6 +14,7 @@ from pipelines.prepare.options.layout_config import (
     LayoutConfig,
     LongDocuments,
     Remainder,
+    SpecialTokens,
     Truncation,
     require_layout,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "Remainder",
     "Side",
     "SourceConfig",
+    "SpecialTokens",
     "TokenizerConfig",
     "Truncation",
     "default_name",
@@ -164,7 +166,6 @@ class PrepareConfig:
             "truncation_side": self.tokenizer.truncation_side,
             "padding_side": self.tokenizer.padding_side,
             "remainder": self.layout.remainder,
-            "add_bos": self.layout.add_bos,
             "name": self.output.name,
             "shard_bytes": self.output.shard_bytes,
             "compression": self.output.compression,

@@ -15,6 +15,7 @@ __all__ = [
     "LayoutConfig",
     "LongDocuments",
     "Remainder",
+    "SpecialTokens",
     "Truncation",
     "require_layout",
 ]
@@ -22,6 +23,7 @@ __all__ = [
 Truncation = Literal["longest_first", "only_first", "only_second", "do_not_truncate"]
 Remainder = Literal["pad", "drop"]
 LongDocuments = Literal["split", "drop"]
+SpecialTokens = Literal["eos", "bos-eos", "tokenizer", "none"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,7 +38,7 @@ class LayoutConfig:
     max_length: int | None = None
     truncation: Truncation = "longest_first"
     remainder: Remainder = "pad"
-    add_bos: bool = False
+    special_tokens: SpecialTokens = "eos"
     long_documents: LongDocuments = "split"
     pack_rows: bool = False
     chat_date: str | None = None

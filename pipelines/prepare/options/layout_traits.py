@@ -23,8 +23,8 @@ class LayoutTraits:
 
 LAYOUT_TRAITS = {
     "pad": LayoutTraits(options=("truncation", "stride", "bucket_lengths"), values_per_token=2),
-    "concat": LayoutTraits(options=("remainder", "add_bos"), values_per_token=1, joins_documents=True),
-    "pack": LayoutTraits(options=("add_bos", "long_documents"), values_per_token=3, joins_documents=True),
+    "concat": LayoutTraits(options=("remainder", "special_tokens"), values_per_token=1, joins_documents=True),
+    "pack": LayoutTraits(options=("special_tokens", "long_documents"), values_per_token=3, joins_documents=True),
     "chat": LayoutTraits(
         options=("pack_rows", "chat_date", "chat_template"),
         columns=("messages_column", "tools_column"),

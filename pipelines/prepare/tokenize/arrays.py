@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from pipelines.prepare.options.config import Side
+from pipelines.prepare.tokenize.document_frames import DocumentFrame
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tfrecord_io.codec.kernels import jit
 from tfrecord_io.errors import SchemaError
@@ -66,16 +67,13 @@ def marked(ragged: RaggedTokens, *, length: int, side: Side, order: np.ndarray |
     return out
 
 
-def join(documents: RaggedTokens, *, separator: int, bos: int | None, order: np.ndarray | None = None) -> np.ndarray:
-    """Join the documents with the indices `order` (default: all) to one int32 vector.
-
-    Each is followed by `separator` and, if `bos` is given, preceded by that.
-    """
+def join(documents: RaggedTokens, *, frame: DocumentFrame, order: np.ndarray | None = None) -> np.ndarray:
+    """Join the documents with the indices `order` (default: all), each in its `frame`, to one int32 vector."""
     chosen = np.arange(len(documents)) if order is None else order
-    extra = 1 if bos is None else 2
     num_tokens = int((documents.offsets[chosen + 1] - documents.offsets[chosen]).sum())
-    out = np.empty(num_tokens + extra * len(chosen), np.int32)
-    _join(documents.ids, documents.offsets, chosen, separator, -1 if bos is None else bos, out)
+    out = np.empty(num_tokens + frame.num_tokens * len(chosen), np.int32)
+    before, after = np.array(frame.before, np.int32), np.array(frame.after, np.int32)
+    _join(documents.ids, documents.offsets, chosen, before, after, out)
     return out
 
 
@@ -132,15 +130,16 @@ def _mark(out, offsets, order, left):  # type: ignore[no-untyped-def]
 
 
 @jit
-def _join(ids, offsets, order, separator, bos, out):  # type: ignore[no-untyped-def]
+def _join(ids, offsets, order, before, after, out):  # type: ignore[no-untyped-def]
     at = np.uint64(0)
     for index in range(len(order)):
-        if bos >= 0:
-            out[at] = bos
+        for token in before:
+            out[at] = token
             at += np.uint64(1)
         start, size = np.uint64(offsets[order[index]]), np.uint64(offsets[order[index] + 1] - offsets[order[index]])
         for position in range(size):
             out[at + np.uint64(position)] = ids[start + np.uint64(position)]
         at += size
-        out[at] = separator
-        at += np.uint64(1)
+        for token in after:
+            out[at] = token
+            at += np.uint64(1)

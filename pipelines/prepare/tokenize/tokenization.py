@@ -24,7 +24,7 @@ from tfrecord_io.errors import TokenizerError
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.shown import first_line
 
-__all__ = ["Files", "facts", "import_libraries", "load", "no_bos", "resolve", "resolve_length", "separator_id"]
+__all__ = ["Files", "facts", "import_libraries", "load", "resolve", "resolve_length"]
 
 Files = dict[str, bytes]
 
@@ -119,25 +119,6 @@ def resolve_length(tokenizer: Any, layout: LayoutConfig) -> int:
             limit,
         )
     return layout.max_length
-
-
-def separator_id(tokenizer: Any) -> int:
-    """Return the id that ends each document in layout `concat`: EOS, or the separator token without EOS."""
-    for token_id in (tokenizer.eos_token_id, tokenizer.sep_token_id):
-        if token_id is not None:
-            return int(token_id)
-    raise TokenizerError(
-        "--layout concat joins documents by an EOS token, but this tokenizer has neither an EOS nor a separator token",
-        remedy="set eos_token in its tokenizer_config.json, or choose --layout pad",
-    )
-
-
-def no_bos(name: str) -> TokenizerError:
-    """Return the error for --add-bos with a tokenizer that has no BOS token."""
-    return TokenizerError(
-        f"--add-bos was given, but tokenizer {name!r} has no BOS token",
-        remedy="leave --add-bos out, or set bos_token in its tokenizer_config.json",
-    )
 
 
 def _saved(tokenizer: Any, name: str) -> Files:

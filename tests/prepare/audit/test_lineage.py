@@ -64,11 +64,11 @@ def test_a_padded_record_is_the_row_that_it_is_traced_to(changes: dict[str, Any]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("add_bos", "remainder"), [(None, "drop"), (True, "pad")])
+@pytest.mark.parametrize(("special_tokens", "remainder"), [("eos", "drop"), ("bos-eos", "pad")])
 def test_a_joined_record_is_the_parts_of_rows_that_it_is_traced_to(
-    zoo: Zoo, add_bos: bool | None, remainder: str
+    zoo: Zoo, special_tokens: str, remainder: str
 ) -> None:
-    kind = "byte_bpe_bos" if add_bos else "byte_bpe"
+    kind = "byte_bpe_bos" if special_tokens == "bos-eos" else "byte_bpe"
     root = built(
         REVIEWS,
         layout="concat",
@@ -77,7 +77,7 @@ def test_a_joined_record_is_the_parts_of_rows_that_it_is_traced_to(
         max_length=24,
         shard_size="4kB",
         remainder=remainder,
-        add_bos=add_bos,
+        special_tokens=special_tokens,
     )
     facts = read_manifest(root).tokenizer
     tokenizer = load_tokenizer(str(root))
@@ -91,7 +91,7 @@ def test_a_joined_record_is_the_parts_of_rows_that_it_is_traced_to(
             assert row.texts == {"text": ROWS[row.row]["text"]}
             collected.setdefault(row.row, []).extend(ids[row.tokens[0] : row.tokens[1]].tolist())
         assert not ids[at:].any() or set(ids[at:].tolist()) == {facts.pad_id}
-    led = [facts.bos_id] if add_bos else []
+    led = [facts.bos_id] if special_tokens == "bos-eos" else []
     whole = 0
     for number, tokens in collected.items():
         text_ids = tokenizer(ROWS[number]["text"], add_special_tokens=False)["input_ids"]

@@ -15,8 +15,8 @@ from pipelines.prepare.audit import reopened_dataset, verify
 from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.layouts.base import Encoded
 from pipelines.prepare.layouts.pack import PackBuilder, packed_features
+from pipelines.prepare.tokenize.document_frames import DocumentFrame, open_frame
 from pipelines.prepare.tokenize.ragged import from_lists
-from pipelines.prepare.tokenize.tokenization import separator_id
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_rows, read_shard
 from tests.prepare.layouts import slow_packing
@@ -43,10 +43,9 @@ def shard_rows(root: Path, index: int) -> Columns:
 def documents(root: Path) -> list[list[int]]:
     """The tokens that each review should become."""
     facts, tokenizer = read_manifest(root), load_tokenizer(str(root))
-    bos = facts.tokenizer.bos_id
-    lead = [bos] if facts.layout.get("add_bos") and bos is not None else []
+    frame = open_frame(tokenizer, facts.layout.get("special_tokens", "eos"))
     ids = tokenizer(ROWS, add_special_tokens=False)["input_ids"]
-    return [[*lead, *document, separator_id(tokenizer)] for document in ids]
+    return [[*frame.before, *document, *frame.after] for document in ids]
 
 
 def shard_order(root: Path, index: int, *, usable: set[int], shuffled: bool) -> list[int]:
@@ -80,8 +79,10 @@ def expected_rows(content: list[list[int]], *, pad_id: int) -> dict[str, list[li
         pytest.param(None, {"no_shuffle": True}, marks=pytest.mark.slow),
         pytest.param(None, {"long_documents": "drop", "max_error_rate": 1.0}, marks=pytest.mark.slow),
         pytest.param(None, {"compression": "gzip", "shard_size": "4kB"}, marks=pytest.mark.slow),
-        pytest.param("byte_bpe_bos", {"add_bos": True}, marks=pytest.mark.slow),
+        pytest.param("byte_bpe_bos", {"special_tokens": "bos-eos"}, marks=pytest.mark.slow),
         pytest.param("unigram_left", {}, marks=pytest.mark.slow),
+        pytest.param("wordpiece_cased", {"special_tokens": "tokenizer"}, marks=pytest.mark.slow),
+        pytest.param("byte_bpe", {"special_tokens": "none"}, marks=pytest.mark.slow),
     ],
     ids=str,
 )
@@ -236,7 +237,7 @@ def test_rows_of_many_chunks_are_those_of_one(monkeypatch: pytest.MonkeyPatch) -
     batch = encoded(lists, lists, reasons=[""] * len(lists))
 
     def chunks() -> list[Columns]:
-        builder = PackBuilder(length=16, pad_id=0, dtype=np.dtype(np.uint16), separator=1)
+        builder = PackBuilder(length=16, pad_id=0, dtype=np.dtype(np.uint16), frame=DocumentFrame(after=(1,)))
         builder.add(batch)
         found = list(builder.chunks(np.random.default_rng(1)))
         assert builder.rows_used == len(lists)
@@ -297,7 +298,9 @@ def test_the_example_in_the_docs_of_the_format_is_what_is_made() -> None:
     lines = dict(re.findall(r"^(documents|input_ids|segment_ids|positions) +(.+)$", section, re.MULTILINE))
     letters = {letter: index for index, letter in enumerate("_.abcdefghijklmnopqrstuvwxyz")}
     content = [[letters[letter] for letter in part.split()] for part in lines.pop("documents").split("|")]
-    builder = PackBuilder(length=8, pad_id=letters["_"], dtype=np.dtype(np.uint16), separator=letters["."])
+    builder = PackBuilder(
+        length=8, pad_id=letters["_"], dtype=np.dtype(np.uint16), frame=DocumentFrame(after=(letters["."],))
+    )
     builder.add(encoded(content, content, reasons=[""] * len(content)))
     (chunk,) = builder.chunks(None)
     spelled = {number: letter for letter, number in letters.items()}

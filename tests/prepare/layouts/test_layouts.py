@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.prepare.layouts import LAYOUTS, BatchEncoder, LayoutContext, base, rows_builder
-from pipelines.prepare.options.config import LayoutConfig
+from pipelines.prepare.options.config import LayoutConfig, SpecialTokens
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Rows
 from pipelines.prepare.tokenize import tokenization
 from tests.support import texts
@@ -222,13 +222,20 @@ def test_a_type_id_is_said_to_be_constant_only_where_it_is(
 # --- concat ---------------------------------------------------------------------------------------------------------
 
 
+def _around(tokenizer: Any, special_tokens: str) -> tuple[list[int], list[int]]:
+    end = tokenizer.eos_token_id if tokenizer.eos_token_id is not None else tokenizer.sep_token_id
+    return {"eos": ([], [end]), "bos-eos": ([tokenizer.bos_token_id], [end]), "none": ([], [])}.get(special_tokens) or (
+        [tokenizer.cls_token_id],
+        [tokenizer.sep_token_id],
+    )
+
+
 def _documents(opened: Opened, texts: list[str]) -> list[list[int]]:
     """The tokens that each text should become."""
     tokenizer = opened.tokenizer
-    separator = tokenization.separator_id(tokenizer)
-    lead = [tokenizer.bos_token_id] if opened.layout.add_bos else []
+    before, after = _around(tokenizer, opened.layout.special_tokens)
     ids = tokenizer(texts, add_special_tokens=False)["input_ids"] if texts else []
-    return [[*lead, *document, separator] for document in ids]
+    return [[*before, *document, *after] for document in ids]
 
 
 def _unpadded(blocks: dict[str, np.ndarray]) -> list[int]:
@@ -238,13 +245,22 @@ def _unpadded(blocks: dict[str, np.ndarray]) -> list[int]:
     return tokens
 
 
-@pytest.mark.parametrize(("kind", "add_bos"), [("unigram", False), ("byte_bpe_roberta", True), ("slow_byt5", False)])
+@pytest.mark.parametrize(
+    ("kind", "special_tokens"),
+    [
+        ("unigram", "eos"),
+        ("byte_bpe_roberta", "bos-eos"),
+        ("byte_bpe_roberta", "none"),
+        ("wordpiece_cased", "tokenizer"),
+        ("slow_byt5", "eos"),
+    ],
+)
 @settings(deadline=None, max_examples=30)
 @given(texts=TEXTS, cuts=CUTS, chunk=st.integers(1, 40))
 def test_blocks_hold_the_documents_with_their_separators_in_source_order(
-    zoo: Zoo, kind: str, add_bos: bool, texts: list[str], cuts: list[int], chunk: int
+    zoo: Zoo, kind: str, special_tokens: SpecialTokens, texts: list[str], cuts: list[int], chunk: int
 ) -> None:
-    opened = _concat(zoo, kind, add_bos=add_bos)
+    opened = _concat(zoo, kind, special_tokens=special_tokens)
     blocks = _build(opened, [texts], cuts=cuts, chunk=chunk)
     assert _unpadded(blocks) == [token for document in _documents(opened, texts) for token in document]
     assert not blocks or (blocks["num_tokens"][:-1] == LENGTH).all()
@@ -264,7 +280,7 @@ def test_permuted_blocks_are_the_same_through_any_batches_and_chunks(
 def test_permuted_blocks_hold_the_same_documents_each_in_one_piece(zoo: Zoo, texts: list[str], seed: int) -> None:
     opened = _concat(zoo)
     tokens = _unpadded(_build(opened, [texts], cuts=[], chunk=10, seed=seed))
-    separator = tokenization.separator_id(opened.tokenizer)
+    separator = opened.tokenizer.eos_token_id
     ends = [index + 1 for index, token in enumerate(tokens) if token == separator]
     found = [tokens[start:stop] for start, stop in itertools.pairwise([0, *ends])]
     assert sorted(found) == sorted(_documents(opened, texts))
@@ -291,14 +307,19 @@ def test_a_dropped_remainder_is_counted_to_the_token(zoo: Zoo, texts: list[str],
 
 
 @settings(deadline=None, max_examples=30)
-@given(texts=TEXTS, chunk=st.integers(1, 40), seed=st.none() | st.integers(0, 9), add_bos=st.booleans())
+@given(
+    texts=TEXTS,
+    chunk=st.integers(1, 40),
+    seed=st.none() | st.integers(0, 9),
+    special_tokens=st.sampled_from(["eos", "bos-eos", "tokenizer", "none"]),
+)
 def test_dropping_the_remainder_takes_the_last_block_and_changes_no_other(
-    zoo: Zoo, texts: list[str], chunk: int, seed: int | None, add_bos: bool
+    zoo: Zoo, texts: list[str], chunk: int, seed: int | None, special_tokens: SpecialTokens
 ) -> None:
     padded, dropped = (
         _unpadded(
             _build(
-                _concat(zoo, "byte_bpe_roberta", add_bos=add_bos, remainder=remainder),
+                _concat(zoo, "byte_bpe_roberta", special_tokens=special_tokens, remainder=remainder),
                 [texts],
                 cuts=[],
                 chunk=chunk,
@@ -308,7 +329,9 @@ def test_dropping_the_remainder_takes_the_last_block_and_changes_no_other(
         for remainder in ("pad", "drop")
     )
     assert dropped == padded[: len(padded) // LENGTH * LENGTH]
-    assert len(padded) == sum(map(len, _documents(_concat(zoo, "byte_bpe_roberta", add_bos=add_bos), texts)))
+    assert len(padded) == sum(
+        map(len, _documents(_concat(zoo, "byte_bpe_roberta", special_tokens=special_tokens), texts))
+    )
 
 
 def test_a_padded_remainder_cuts_nothing(zoo: Zoo) -> None:
@@ -319,9 +342,9 @@ def test_a_padded_remainder_cuts_nothing(zoo: Zoo) -> None:
     assert builder.tokens_cut == 0
 
 
-@pytest.mark.parametrize("add_bos", [False, True])
-def test_full_lengths_of_documents_count_what_is_put_around_them(zoo: Zoo, add_bos: bool) -> None:
-    opened = _concat(zoo, "byte_bpe_roberta", add_bos=add_bos)
+@pytest.mark.parametrize("special_tokens", ["eos", "bos-eos", "tokenizer", "none"])
+def test_full_lengths_of_documents_count_what_is_put_around_them(zoo: Zoo, special_tokens: SpecialTokens) -> None:
+    opened = _concat(zoo, "byte_bpe_roberta", special_tokens=special_tokens)
     encoded = opened.encoder.encode(_rows([SOME_TEXTS]))
     assert encoded.full_lengths.tolist() == [len(document) for document in _documents(opened, SOME_TEXTS)]
 

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.prepare.layouts.packing import Packing, lay_out, pack
+from pipelines.prepare.tokenize.document_frames import DocumentFrame
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tests.prepare.layouts import slow_packing
 
@@ -27,21 +28,14 @@ class Case(NamedTuple):
 
     documents: RaggedTokens
     length: int
-    bos: int | None
-    separator: int | None
-
-    @property
-    def added(self) -> int:
-        return (self.bos is not None) + (self.separator is not None)
+    frame: DocumentFrame
 
     def framed(self, document: int) -> list[int]:
         start, stop = self.documents.offsets[document : document + 2]
-        lead = [] if self.bos is None else [self.bos]
-        follower = [] if self.separator is None else [self.separator]
-        return [*lead, *self.documents.ids[start:stop].tolist(), *follower]
+        return [*self.frame.before, *self.documents.ids[start:stop].tolist(), *self.frame.after]
 
     def pack(self, order: np.ndarray | None = None) -> Packing:
-        return pack(self.documents.lengths + self.added, length=self.length, order=order)
+        return pack(self.documents.lengths + self.frame.num_tokens, length=self.length, order=order)
 
     def lay_out(self, packing: Packing, loss_mask: np.ndarray | None = None) -> dict[str, np.ndarray]:
         return lay_out(
@@ -49,8 +43,7 @@ class Case(NamedTuple):
             packing,
             length=self.length,
             pad_id=PAD,
-            separator=self.separator,
-            bos=self.bos,
+            frame=self.frame,
             loss_mask=loss_mask,
         )
 
@@ -61,8 +54,8 @@ def cases(draw: st.DrawFn) -> Case:
     # Every token is another one, so that each can be told from all others.
     ids = iter(range(10, 10 + sum(sizes)))
     documents = from_lists([list(itertools.islice(ids, size)) for size in sizes], dtype=INT32)
-    bos, separator = draw(st.sampled_from([None, BOS])), draw(st.sampled_from([None, EOS]))
-    return Case(documents, draw(st.integers(1, 24)), bos, separator)
+    frame = DocumentFrame(before=(BOS,) * draw(st.integers(0, 3)), after=(EOS,) * draw(st.integers(0, 3)))
+    return Case(documents, draw(st.integers(1, 24)), frame)
 
 
 def segments(laid_out: dict[str, np.ndarray]) -> list[list[list[int]]]:
@@ -162,14 +155,14 @@ def test_a_hundred_equal_documents_take_as_few_rows_as_can_be(size: int, rows: i
 
 
 def test_no_documents_make_no_rows() -> None:
-    case = Case(from_lists([], dtype=INT32), 8, BOS, EOS)
+    case = Case(from_lists([], dtype=INT32), 8, DocumentFrame(before=(BOS,), after=(EOS,)))
     laid_out = case.lay_out(case.pack())
     assert {name: values.shape for name, values in laid_out.items()} == dict.fromkeys(laid_out, (0, 8))
 
 
 def test_an_empty_document_is_its_separator_or_in_no_row() -> None:
     documents = from_lists([[], [7], []], dtype=INT32)
-    followed, bare = Case(documents, 4, None, EOS), Case(documents, 4, None, None)
+    followed, bare = Case(documents, 4, DocumentFrame(after=(EOS,))), Case(documents, 4, DocumentFrame())
     assert segments(followed.lay_out(followed.pack())) == [[[EOS], [7, EOS], [EOS]]]
     assert segments(bare.lay_out(bare.pack())) == [[[7]]]
 
@@ -237,7 +230,7 @@ def test_rows_are_the_same_laid_out_a_few_at_a_time(case: Case, step: int) -> No
 @pytest.mark.parametrize(("length", "dtype"), [(65_535, np.uint16), (65_536, np.int32)])
 def test_marks_are_as_narrow_as_a_row_allows(length: int, dtype: type) -> None:
     documents = from_lists([[5]] * (length - 1) + [[6]], dtype=INT32)
-    case = Case(documents, length, None, None)
+    case = Case(documents, length, DocumentFrame())
     marks = case.lay_out(case.pack())["segment_ids"]
     assert marks.dtype == dtype
     assert marks[0, -1] == length
@@ -246,7 +239,7 @@ def test_marks_are_as_narrow_as_a_row_allows(length: int, dtype: type) -> None:
 @pytest.mark.parametrize("dtype", [np.uint16, np.int32])
 def test_tokens_of_any_width_are_laid_out(dtype: type) -> None:
     largest = int(np.iinfo(dtype).max)
-    case = Case(from_lists([[largest, 3], [largest]], dtype=np.dtype(dtype)), 4, None, None)
+    case = Case(from_lists([[largest, 3], [largest]], dtype=np.dtype(dtype)), 4, DocumentFrame())
     assert case.lay_out(case.pack())["input_ids"].tolist() == [[largest, 3, largest, PAD]]
 
 

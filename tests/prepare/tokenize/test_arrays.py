@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines.prepare.options.config import Side
 from pipelines.prepare.tokenize import arrays
+from pipelines.prepare.tokenize.document_frames import DocumentFrame
 from pipelines.prepare.tokenize.ragged import RaggedTokens, from_lists
 from tfrecord_io.errors import SchemaError
 
@@ -123,15 +124,21 @@ def test_narrow_ids_are_widened_and_keep_their_values() -> None:
 
 
 def test_documents_are_joined_each_with_its_separator() -> None:
-    assert arrays.join(_runs([[1, 2], [], [3]]), separator=9, bos=None).tolist() == [1, 2, 9, 9, 3, 9]
+    assert arrays.join(_runs([[1, 2], [], [3]]), frame=DocumentFrame(after=(9,))).tolist() == [1, 2, 9, 9, 3, 9]
 
 
 def test_documents_are_led_by_bos_where_it_is_given() -> None:
-    assert arrays.join(_runs([[1, 2], [], [3]]), separator=9, bos=8).tolist() == [8, 1, 2, 9, 8, 9, 8, 3, 9]
-
-
-def test_bos_of_id_zero_is_a_bos() -> None:
-    assert arrays.join(_runs([[5]]), separator=9, bos=0).tolist() == [0, 5, 9]
+    assert arrays.join(_runs([[1, 2], [], [3]]), frame=DocumentFrame(before=(8,), after=(9,))).tolist() == [
+        8,
+        1,
+        2,
+        9,
+        8,
+        9,
+        8,
+        3,
+        9,
+    ]
 
 
 def test_only_the_last_block_is_padded() -> None:
@@ -151,15 +158,16 @@ def test_no_tokens_give_no_block() -> None:
     assert blocks["num_tokens"].shape == (0,)
 
 
-@pytest.mark.parametrize("bos", [None, BOS])
+@pytest.mark.parametrize("before", [(), (BOS,), (BOS, BOS + 1)])
+@pytest.mark.parametrize("after", [(), (SEPARATOR,), (SEPARATOR, SEPARATOR)])
 @settings(deadline=None)
 @given(documents=DOCUMENTS, length=st.integers(1, 12))
-def test_the_blocks_without_padding_are_the_documents_with_their_separators(
-    bos: int | None, documents: list[list[int]], length: int
+def test_the_blocks_without_padding_are_the_documents_with_their_special_tokens(
+    before: tuple[int, ...], after: tuple[int, ...], documents: list[list[int]], length: int
 ) -> None:
-    lead = [] if bos is None else [bos]
-    expected = [token for document in documents for token in [*lead, *document, SEPARATOR]]
-    blocks = arrays.cut(arrays.join(_runs(documents), separator=SEPARATOR, bos=bos), length=length, pad_id=PAD)
+    expected = [token for document in documents for token in [*before, *document, *after]]
+    frame = DocumentFrame(before=before, after=after)
+    blocks = arrays.cut(arrays.join(_runs(documents), frame=frame), length=length, pad_id=PAD)
     real = np.arange(length) < blocks["num_tokens"][:, None]
     assert blocks["input_ids"][real].tolist() == expected
     assert (blocks["input_ids"][~real] == PAD).all()

@@ -348,20 +348,6 @@ def test_a_length_above_the_limit_of_the_model_is_used_with_a_warning(
     assert (f"--max-length {asked} is over the limit of 100 tokens" in caplog.text) == warns
 
 
-# --- what ends a document -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("kind", "token"), [("unigram", "</s>"), ("wordpiece_cased", "[SEP]")])
-def test_documents_end_in_eos_or_else_in_the_separator_token(zoo: Zoo, kind: str, token: str) -> None:
-    tokenizer = zoo.tokenizer(kind)
-    assert tokenization.separator_id(tokenizer) == tokenizer.convert_tokens_to_ids(token)
-
-
-def test_a_tokenizer_without_eos_and_separator_cannot_end_documents(zoo: Zoo) -> None:
-    with pytest.raises(TokenizerError, match=r"neither an EOS nor a separator token.*choose --layout pad"):
-        tokenization.separator_id(zoo.tokenizer("slow_ctrl"))
-
-
 def test_an_added_token_of_which_normalizing_leaves_nothing_is_refused(zoo: Zoo, tmp_path: Path) -> None:
     """`tokenizers` would look for it without end."""
     folder = _copy(zoo, "wordpiece_uncased", tmp_path / "endless")
