@@ -202,6 +202,22 @@ def test_a_file_more_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_user_functions_are_compared_one_by_one_and_as_a_whole_where_one_was_added() -> None:
+    one, two = {"kind": "map", "hash": "a"}, {"kind": "map", "hash": "b"}
+    assert fingerprint.differences({"steps": [one]}, {"steps": [two]}) == 'steps[0].hash: was "a", now "b"'
+    added = fingerprint.differences({"steps": [one]}, {"steps": [one, two]})
+    assert added == (
+        'steps: was [{"hash": "a", "kind": "map"}], now [{"hash": "a", "kind": "map"}, {"hash": "b", "kind": "map"}]'
+    )
+
+
+def test_the_order_of_keys_changes_no_fingerprint_and_any_value_does() -> None:
+    assert fingerprint.fingerprint_of({"a": 1, "b": {"c": 2, "d": 3}}) == fingerprint.fingerprint_of(
+        {"b": {"d": 3, "c": 2}, "a": 1}
+    )
+    assert fingerprint.fingerprint_of({"a": [1, 2]}) != fingerprint.fingerprint_of({"a": [2, 1]})
+
+
 def test_many_differences_are_counted() -> None:
     listed = fingerprint.differences({str(index): 0 for index in range(50)}, {})
     assert listed.count(": was 0, now null") == 20

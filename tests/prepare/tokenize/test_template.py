@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,14 @@ def test_the_template_of_one_text_has_no_middle_and_no_second_type(zoo: Zoo) -> 
     template = probe(zoo.tokenizer("wordpiece_cased").backend_tokenizer, pair=False)
     assert template is not None
     assert (template.middle, template.middle_types, template.second_type) == ((), (), None)
+
+
+@pytest.mark.parametrize("part", ["prefix_types", "middle_types", "suffix_types", "first_type", "second_type"])
+def test_the_type_ids_of_a_template_are_those_of_all_its_parts(part: str) -> None:
+    plain = dataclasses.replace(BERT, suffix_types=(0,), second_type=0)
+    assert plain.type_ids == {0}
+    other: Any = (7,) if part.endswith("types") else 7
+    assert dataclasses.replace(plain, **{part: other}).type_ids == {0, 7}
 
 
 def _words(*, template: str = "$A", pair: str = "$A $B:1") -> Tokenizer:

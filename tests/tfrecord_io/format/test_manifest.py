@@ -296,6 +296,13 @@ LEDGER = ("splits", "train", "ledger")
         (_change("features", 0, "name", value="label"), "appear more than once"),
         (_change("features", 0, "meaning", value=5), "string is expected"),
         (_change("features", 2, value=5), "expected the fields of format"),
+        (
+            _change("features", 1, "shape", value=[7]),
+            r"'types' of role 'token_type_ids' is int64 \[7\], expected int64 \[8\]",
+        ),
+        (_change("features", 1, "role", value="token_ids"), "'types' of role 'token_ids'.*one feature of that role"),
+        (_change("features", 0, "dtype", value="float32"), "'input_ids' of role 'token_ids' is float32"),
+        (_change("features", 2, "shape", value=[2]), r"'label' of role 'label' is int64 \[2\], expected int64 \[\]"),
         (_change("features", 2, "role", value="column"), "label names without a feature"),
         (_change("label_names", value=["no", 1]), "string is expected"),
         (_change("tokenizer", "vocab_size", value=99), "special id 99, but a vocabulary of 99"),

@@ -317,6 +317,13 @@ class TestRefusals:
         assert "feature 'label'" in error.cause
         assert "with labels" in error.remedy
 
+    def test_other_label_names_with_an_objective_that_learns_labels_alone(self, data: Data) -> None:
+        pair = {"a": changed(data, label_names=("no", "yes")), "b": changed(data, label_names=("yes", "no"))}
+        learned = Mixture(pair).input_fn("train", global_batch_size=4, objective=objectives.masked_lm(0.15))
+        assert learned(context()).element_spec
+        with pytest.raises(ReaderError, match=r"same names in the same order: label 0 would mean both"):
+            Mixture(pair).input_fn("train", global_batch_size=4, objective=objectives.classification())(context())
+
     def test_another_layout(self, data: Data, write_dataset: WriteDataset) -> None:
         concat = reader.open(write_dataset({}, schema=CONCAT_SCHEMA))
         assert "--layout" in self.refusal(data, concat).remedy
