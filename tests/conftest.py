@@ -17,6 +17,7 @@ import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from tests.support.tokenizers_zoo import Zoo
@@ -45,6 +46,9 @@ def _isolate() -> None:
 
 _isolate()
 gc.disable()
+# How long an example takes says more about what else the machine does than about us.
+settings.register_profile("without deadlines", deadline=None)
+settings.load_profile("without deadlines")
 
 
 def pytest_collection_finish() -> None:

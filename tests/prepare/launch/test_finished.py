@@ -51,6 +51,7 @@ def test_what_lies_beside_the_shards_is_written_again(finished: Path, gone: str)
     assert building.files(finished) == before
 
 
+@pytest.mark.slow
 def test_a_lower_error_rate_than_the_dataset_has_is_refused(tmp_path: Path) -> None:
     rows = [{"text": None if row % 4 == 1 else f"row {row}"} for row in range(20)]
     data = building.source(tmp_path / "data", train=rows)
@@ -61,6 +62,7 @@ def test_a_lower_error_rate_than_the_dataset_has_is_refused(tmp_path: Path) -> N
     assert building.command("build", data, *options, "--max-error-rate", 0.25).status == 0
 
 
+@pytest.mark.slow
 def test_a_split_may_be_asked_for_after_another_and_then_each_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

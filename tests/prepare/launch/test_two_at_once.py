@@ -121,6 +121,7 @@ def unchanged() -> Iterator[None]:
     assert after == before
 
 
+@pytest.mark.slow
 def test_two_builds_at_once_make_what_each_makes_alone(tmp_path: Path, lines: Path, zoo: Zoo) -> None:
     (pad,), (pad_counts,) = at_once(padded(tmp_path / "pad"))
     (pack,), (pack_counts,) = at_once(packed(tmp_path / "pack", lines, zoo))
@@ -157,6 +158,7 @@ def test_an_error_in_one_build_is_none_in_the_other(tmp_path: Path) -> None:
     assert building.files(tmp_path / "out") == building.files(tmp_path / "alone")
 
 
+@pytest.mark.slow
 def test_two_builds_into_one_folder_are_one_too_many(tmp_path: Path) -> None:
     """The lock is the folder's, and not the process's."""
     begun, over = threading.Event(), threading.Event()
@@ -176,6 +178,7 @@ def test_two_builds_into_one_folder_are_one_too_many(tmp_path: Path) -> None:
     assert first.result().shards_made == len(building.shard_bytes(tmp_path / "out"))
 
 
+@pytest.mark.slow
 def test_two_estimates_at_once_say_what_each_says_alone(tmp_path: Path, lines: Path, zoo: Zoo) -> None:
     requests = [padded(tmp_path / "pad"), packed(tmp_path / "pack", lines, zoo)]
 

@@ -191,8 +191,8 @@ CASES = {
 }
 
 
-# `--fast` takes one of each kind: rows of one length and of several, windows, joined documents, and conversations.
-FAST = ("pad", "buckets", "pack", "qa", "packed chat")
+# `--fast` takes one of each kind: rows of one length and of several, windows, and joined documents.
+FAST = ("pad", "buckets", "pack", "qa")
 
 
 @pytest.fixture(params=slow_but(CASES, *FAST))

@@ -37,6 +37,7 @@ def ours(spec: str, num_rows: int) -> list[tuple[int, int]] | None:
         return None
 
 
+@pytest.mark.slow
 @settings(max_examples=1500, deadline=None)
 @given(spec=SPEC, num_rows=ROWS)
 def test_ranges_are_those_of_datasets_and_so_is_what_is_refused(spec: str, num_rows: int) -> None:

@@ -136,6 +136,7 @@ def test_a_few_groups_foretell_the_whole(
     assert forecast(work).text_bytes == pytest.approx(text_bytes, rel=0.06)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_rows_sorted_by_length_stay_good_in_their_order(tmp_path: Path, zoo: Zoo) -> None:
     rows = by_length(np.random.default_rng(4))
@@ -206,6 +207,7 @@ def test_groups_without_bytes_give_nothing_that_breaks() -> None:
     assert np.isfinite(found(np.zeros(3), np.zeros(3))).all()
 
 
+@pytest.mark.slow
 def test_a_million_groups_are_cut_in_seconds() -> None:
     found = Cover(np.arange(1_000_000), np.arange(1_000_000) * 1000, np.full(1_000_000, 1000))
     began = time.perf_counter()

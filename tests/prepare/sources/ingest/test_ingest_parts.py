@@ -38,6 +38,7 @@ def assert_parts_are_the_whole(file: DataFile, cuts: Sequence[int], folder: Path
     assert rows_of(found).to_pylist() == whole.to_pylist()
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(lines=LINES, end=st.sampled_from(["", "\n", "\r\n"]), data=st.data())
 def test_lines_of_text(

@@ -87,7 +87,7 @@ def test_rows_are_those_of_apply_chat_template(zoo: Zoo, tmp_path: Path, templat
         assert row(chats, index)[0] == tokenizer.apply_chat_template(rows[index])["input_ids"]
 
 
-@pytest.mark.parametrize("template", ["chatml_marked", "header_marked"])
+@pytest.mark.parametrize("template", ["chatml_marked", pytest.param("header_marked", marks=pytest.mark.slow)])
 def test_masks_are_those_of_generation_markers(zoo: Zoo, tmp_path: Path, template: str) -> None:
     tokenizer = opened(zoo, tmp_path, template)
     rows = conversations(seed=2)
@@ -97,7 +97,7 @@ def test_masks_are_those_of_generation_markers(zoo: Zoo, tmp_path: Path, templat
         assert row(chats, index)[1] == theirs["assistant_masks"]
 
 
-@pytest.mark.parametrize("name", ["chatml", "header"])
+@pytest.mark.parametrize("name", ["chatml", pytest.param("header", marks=pytest.mark.slow)])
 def test_prefixes_give_the_mask_that_markers_give(zoo: Zoo, tmp_path: Path, name: str) -> None:
     rows = conversations(seed=3, rows=60)
     plain, marked = (opened(zoo, tmp_path / each, each) for each in (name, f"{name}_marked"))
@@ -105,6 +105,7 @@ def test_prefixes_give_the_mask_that_markers_give(zoo: Zoo, tmp_path: Path, name
     assert ours.learned.tolist() == theirs.learned.tolist()
 
 
+@pytest.mark.slow
 def test_an_answer_is_learned_with_the_token_that_ends_it(zoo: Zoo, tmp_path: Path) -> None:
     tokenizer = opened(zoo, tmp_path, "chatml")
     turns = [("user", "one"), ("assistant", "two"), ("user", "three"), ("assistant", "four\n")]
@@ -137,7 +138,8 @@ def test_a_row_that_is_no_conversation_is_rejected(
     assert encoded(encoder(tokenizer), [sound, messages]).reasons.tolist() == ["", reason]
 
 
-@pytest.mark.parametrize("side", ["left", pytest.param("right", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("side", ["left", "right"])
 def test_a_long_conversation_keeps_as_many_whole_turns_as_fit(zoo: Zoo, tmp_path: Path, side: Side) -> None:
     tokenizer = opened(zoo, tmp_path, "chatml")
     turns = [{"role": "system", "content": "be kind"}]

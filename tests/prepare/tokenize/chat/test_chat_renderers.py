@@ -80,6 +80,11 @@ def growing(start: str, step: str) -> str:
     return GROWING.replace("START", start).replace("STEP", step)
 
 
+def _slow(*cases: str) -> list[Any]:
+    """Cases that each start a process, of which `--fast` takes the first of its kind alone."""
+    return [pytest.param(case, marks=pytest.mark.slow) for case in cases]
+
+
 @pytest.fixture
 def trapped() -> Iterator[RendererPool]:
     pool = RendererPool(settings(TRAPS))
@@ -98,16 +103,18 @@ def texts(found: Rendered) -> list[str]:
     "template",
     [
         "{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
-        "{% for i in range(100000) %}{% for j in range(100000) if false %}{% endfor %}{% endfor %}",
-        "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
-        "{% for x in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 60 }}{% endfor %}",
-        "{% for i in range(100000) %}{% generation %}{% for j in range(100000) %}{% endfor %}{% endgeneration %}"
-        "{% endfor %}",
-        "{% set x = 'ß' * 100000 %}{% for i in range(99999) %}{% set y = x | upper %}{% endfor %}",
-        "{{ 10 ** 1000000000 }}",
-        "{{ (messages | length * 9 ** 9) ** (9 ** 9) % 3 }}",
-        "{% filter center(1000) %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-        "{% endfilter %}",
+        *_slow(
+            "{% for i in range(100000) %}{% for j in range(100000) if false %}{% endfor %}{% endfor %}",
+            "{% macro m(n) %}{% if n %}{{ m(n - 1) }}{{ m(n - 1) }}{% endif %}{% endmacro %}{{ m(60) }}",
+            "{% for x in [1, 2] recursive %}{{ loop([1, 2]) if loop.depth < 60 }}{% endfor %}",
+            "{% for i in range(100000) %}{% generation %}{% for j in range(100000) %}{% endfor %}{% endgeneration %}"
+            "{% endfor %}",
+            "{% set x = 'ß' * 100000 %}{% for i in range(99999) %}{% set y = x | upper %}{% endfor %}",
+            "{{ 10 ** 1000000000 }}",
+            "{{ (messages | length * 9 ** 9) ** (9 ** 9) % 3 }}",
+            "{% filter center(1000) %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+            "{% endfilter %}",
+        ),
     ],
 )
 def test_what_does_not_end_is_ended(template: str) -> None:
@@ -121,30 +128,32 @@ def test_what_does_not_end_is_ended(template: str) -> None:
     "template",
     [
         growing("'x'", "ns.s + ns.s"),
-        growing("'x'", "ns.s ~ ns.s"),
-        growing("['x']", "ns.s + ns.s"),
-        growing("['x']", "dict(a=ns.s, b=ns.s) | string"),
-        "{% macro m(s, n) %}{{ m(s + s, n - 1) if n else s | length }}{% endmacro %}{{ m('x', 60) }}",
-        "{% set x = 'x' * 100000 %}{% set y %}{% for i in range(99999) %}{{ x }}{% endfor %}{% endset %}",
-        "{{ range(100000) | map('center', 100000) | list | length }}",
-        *(
-            f"{{% set x = {expression} %}}{{{{ x | length }}}}"
-            for expression in (
-                "'x' * 10 ** 9",
-                "[1] * 10 ** 9",
-                "'x' | center(10 ** 9)",
-                "('x' | attr('center'))(1000000000)",
-                "'x'.encode().ljust(1000000000)",
-                "(1).to_bytes(1000000000, 'big')",
-                "'%1000000000d' % 1",
-                "'{:1000000000}'.format(1)",
-                "'a\\nb' | indent(1000000000)",
-                "[1, [2]] | tojson(indent=1000000000)",
-                "[1] | slice(1000000000) | list",
-                "('\\t' * 10000).expandtabs(1000000)",
-                "('a' * 10000).translate({97: 'x' * 100000})",
-                "('a ' * 10000) | wordwrap(1, wrapstring='x' * 100000)",
-            )
+        *_slow(
+            growing("'x'", "ns.s ~ ns.s"),
+            growing("['x']", "ns.s + ns.s"),
+            growing("['x']", "dict(a=ns.s, b=ns.s) | string"),
+            "{% macro m(s, n) %}{{ m(s + s, n - 1) if n else s | length }}{% endmacro %}{{ m('x', 60) }}",
+            "{% set x = 'x' * 100000 %}{% set y %}{% for i in range(99999) %}{{ x }}{% endfor %}{% endset %}",
+            "{{ range(100000) | map('center', 100000) | list | length }}",
+            *(
+                f"{{% set x = {expression} %}}{{{{ x | length }}}}"
+                for expression in (
+                    "'x' * 10 ** 9",
+                    "[1] * 10 ** 9",
+                    "'x' | center(10 ** 9)",
+                    "('x' | attr('center'))(1000000000)",
+                    "'x'.encode().ljust(1000000000)",
+                    "(1).to_bytes(1000000000, 'big')",
+                    "'%1000000000d' % 1",
+                    "'{:1000000000}'.format(1)",
+                    "'a\\nb' | indent(1000000000)",
+                    "[1, [2]] | tojson(indent=1000000000)",
+                    "[1] | slice(1000000000) | list",
+                    "('\\t' * 10000).expandtabs(1000000)",
+                    "('a' * 10000).translate({97: 'x' * 100000})",
+                    "('a ' * 10000) | wordwrap(1, wrapstring='x' * 100000)",
+                )
+            ),
         ),
     ],
 )
@@ -168,6 +177,7 @@ def test_a_long_conversation_is_within_the_limits() -> None:
     assert texts(found)[0].count("word") == 200_000
 
 
+@pytest.mark.slow
 def test_each_rendering_has_all_of_the_limits() -> None:
     """All together take more than one may, and no row is rejected for that."""
     pool = RendererPool(settings("{% for i in range(99999) %}{% endfor %}{{ messages[0].content }}" + MARKER))
@@ -176,7 +186,7 @@ def test_each_rendering_has_all_of_the_limits() -> None:
     assert texts(found) == [str(row) for row in range(200)]
 
 
-@pytest.mark.parametrize("trap", ["loop", "power", "memory"])
+@pytest.mark.parametrize("trap", ["loop", *_slow("power", "memory")])
 def test_a_row_over_the_limits_costs_itself_only(trapped: RendererPool, trap: str) -> None:
     contents = [f"row {number}" for number in range(20)]
     contents[3] = contents[17] = trap
@@ -204,6 +214,7 @@ def tokenizer(template: str) -> Any:
     return made
 
 
+@pytest.mark.slow
 def test_rows_over_the_limits_are_rejected_with_that_reason(zoo: Zoo, tmp_path: Path) -> None:
     template = (
         "{% for m in messages %}{% if 'loop' in m.content %}{{ 'x' * (messages | length * 10 ** 9) }}{% endif %}"
@@ -244,6 +255,7 @@ def wait_for(what: Any) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_threads_get_the_rows_that_they_asked_for() -> None:
     before = set(renderers_of(os.getpid()))
     pool = RendererPool(settings("{{ messages[0].content }}" + MARKER))
@@ -290,6 +302,7 @@ def test_a_process_that_cannot_be_started_is_named(monkeypatch: pytest.MonkeyPat
             RendererPool(settings("x")).render(conversations("a"))
 
 
+@pytest.mark.slow
 def test_a_renderer_that_is_killed_is_replaced(trapped: RendererPool) -> None:
     before = set(renderers_of(os.getpid()))
     trapped.render(conversations("a"))
