@@ -6,6 +6,7 @@ A room imports only rooms that stand above it in its list, and no modules import
 from __future__ import annotations
 
 import ast
+import functools
 import graphlib
 from collections.abc import Iterator
 
@@ -37,6 +38,7 @@ LIBRARIES = {
 _MOST_MODULES = 15
 
 
+@functools.cache
 def _modules() -> dict[str, ast.Module]:
     """Every module of the product by name; a package stands under its own name."""
     found = {}
@@ -47,9 +49,6 @@ def _modules() -> dict[str, ast.Module]:
     return found
 
 
-MODULES = _modules()
-
-
 def _names(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
@@ -57,12 +56,12 @@ def _names(node: ast.AST) -> Iterator[str]:
         assert node.level == 0, "imports name the whole path"
         for alias in node.names:
             inner = f"{node.module}.{alias.name}"
-            yield inner if inner in MODULES else str(node.module)
+            yield inner if inner in _modules() else str(node.module)
 
 
 def _imports(module: str, *, at_import: bool = False) -> set[str]:
     """What a module imports; with `at_import`, only what is imported as soon as the module is."""
-    tree = MODULES[module]
+    tree = _modules()[module]
     nodes = list(tree.body) if at_import else list(ast.walk(tree))
     return {name for node in nodes for name in _names(node)} - {module}
 
@@ -75,7 +74,7 @@ def _crossings(parent: str, rooms: list[str]) -> list[str]:
     """Imports of a room that stands below, in the list, the one that imports it."""
     found = []
     for at, room in enumerate(rooms):
-        for module in [name for name in MODULES if _is_in(name, f"{parent}.{room}")]:
+        for module in [name for name in _modules() if _is_in(name, f"{parent}.{room}")]:
             below = [f"{parent}.{name}" for name in rooms[at + 1 :]]
             found += [f"{module} -> {name}" for name in _imports(module) if any(_is_in(name, each) for each in below)]
     return found
@@ -84,7 +83,7 @@ def _crossings(parent: str, rooms: list[str]) -> list[str]:
 def test_every_folder_is_a_room_of_the_list() -> None:
     for parent, rooms in (("pipelines.prepare", PREPARE_ROOMS), ("pipelines.prepare.sources", SOURCES_ROOMS)):
         depth = parent.count(".") + 1
-        there = {name.split(".")[depth] for name in MODULES if name.startswith(f"{parent}.")}
+        there = {name.split(".")[depth] for name in _modules() if name.startswith(f"{parent}.")}
         assert there == set(rooms)
 
 
@@ -96,7 +95,7 @@ def test_a_room_imports_only_rooms_above_it(parent: str, rooms: list[str]) -> No
 
 
 def test_only_the_launcher_imports_the_beam_room() -> None:
-    inside = [name for name in MODULES if not _is_in(name, "pipelines.prepare.beam")]
+    inside = [name for name in _modules() if not _is_in(name, "pipelines.prepare.beam")]
     users = {name for name in inside if any(_is_in(each, "pipelines.prepare.beam") for each in _imports(name))}
     assert users
     assert all(_is_in(name, "pipelines.prepare.launch") for name in users)
@@ -104,13 +103,13 @@ def test_only_the_launcher_imports_the_beam_room() -> None:
 
 def test_preparing_knows_neither_commands_nor_trainer() -> None:
     allowed = ("pipelines.prepare", "tfrecord_io", "pipelines.terminal.stages")
-    for module in [name for name in MODULES if _is_in(name, "pipelines.prepare")]:
+    for module in [name for name in _modules() if _is_in(name, "pipelines.prepare")]:
         ours = {name for name in _imports(module) if name.startswith(("pipelines", "tfrecord_io"))}
         assert all(any(_is_in(name, room) for room in allowed) for name in ours), module
 
 
 def test_the_trainer_and_the_format_do_not_know_the_preparing_side() -> None:
-    for module in MODULES:
+    for module in _modules():
         if _is_in(module, "pipelines.train"):
             assert not [name for name in _imports(module) if _is_in(name, "pipelines.prepare")], module
         if _is_in(module, "tfrecord_io"):
@@ -119,20 +118,20 @@ def test_the_trainer_and_the_format_do_not_know_the_preparing_side() -> None:
 
 def test_the_codec_knows_nothing_of_the_format_but_schemas_and_errors() -> None:
     allowed = ("tfrecord_io.codec", "tfrecord_io.errors", "tfrecord_io.schema")
-    for module in [name for name in MODULES if _is_in(name, "tfrecord_io.codec")]:
+    for module in [name for name in _modules() if _is_in(name, "tfrecord_io.codec")]:
         ours = {name for name in _imports(module) if name.startswith("tfrecord_io")}
         assert all(any(_is_in(name, each) for each in allowed) for name in ours), module
 
 
 @pytest.mark.parametrize("library", sorted(LIBRARIES))
 def test_large_libraries_are_imported_only_by_the_rooms_that_are_about_them(library: str) -> None:
-    users = {name for name in MODULES if any(_is_in(each, library) for each in _imports(name))}
+    users = {name for name in _modules() if any(_is_in(each, library) for each in _imports(name))}
     assert users, "somebody uses it"
     assert not [name for name in users if not any(_is_in(name, room) for room in LIBRARIES[library])]
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    graph = {name: _imports(name) & MODULES.keys() for name in MODULES}
+    graph = {name: _imports(name) & _modules().keys() for name in _modules()}
     # `import tfrecord_io` gives its modules lazily, for type checkers alone it names them.
     graph["tfrecord_io"] = set()
     graphlib.TopologicalSorter(graph).prepare()
