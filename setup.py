@@ -21,9 +21,11 @@ DATAFLOW = ["apache-beam[gcp]>=2.65", "setuptools>=78.1.1"]
 PREFLIGHT = ["jax[tpu]>=0.6.2"]
 DEV = [
     "gcp-storage-emulator>=2026.7",
+    "grain>=0.2.18",
     "hypothesis>=6.100",
     "jsonschema>=4.20",
     "mypy>=1.15",
+    "optax>=0.2.8",
     "pytest>=8.3",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",
