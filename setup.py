@@ -41,6 +41,7 @@ setup(
     description="From a Hugging Face dataset to TFRecord shards with static shapes, and back as pure tf.data",
     long_description=(HERE / "README.md").read_text() if (HERE / "README.md").exists() else "",
     long_description_content_type="text/markdown",
+    keywords="tfrecord tensorflow tpu tokenization apache-beam dataflow huggingface datasets",
     license="MIT",
     license_files=["LICENSE"],
     python_requires=">=3.10,<3.13",  # apache-beam and tensorflow both have wheels for these

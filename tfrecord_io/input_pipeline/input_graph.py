@@ -139,7 +139,7 @@ def _evaluation_batches(
     source = request.parts[0].source
     records = input_records.evaluation_records(source, host=host, first_row=min(first_row, share.rows))
     fill_rows = share.rows + share.fill_rows - max(first_row, share.rows)
-    fill = tf.data.Dataset.from_tensors(input_plan.filler(request.manifest)).repeat(fill_rows)
+    fill = tf.data.Dataset.from_tensors(_filler(request.manifest)).repeat(fill_rows)
     return records.concatenate(fill).batch(batch_rows, drop_remainder=True)
 
 
@@ -200,3 +200,21 @@ def _weights(index: tf.Tensor, batch_rows: int, *, real_rows: int | None) -> tf.
         return tf.ones([batch_rows], tf.float32)
     row_B = index * batch_rows + tf.range(batch_rows, dtype=tf.int64)
     return tf.cast(row_B < real_rows, tf.float32)
+
+
+def _filler(manifest: Manifest) -> bytes:
+    """Return the record of a row of weight 0: padding as token ids, 0 in everything else, masks and lengths included.
+
+    TensorFlow makes it, since our own encoder needs Numba, which a training host may not have.
+    """
+    features = {}
+    for feature in manifest.schema.features:
+        value = manifest.tokenizer.pad_id if feature.role in ("token_ids", "target_ids") else 0
+        values = [value] * feature.num_values
+        features[feature.name] = (
+            tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+            if feature.dtype == "int64"
+            else tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        )
+    example: bytes = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+    return example

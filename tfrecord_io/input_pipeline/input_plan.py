@@ -17,7 +17,6 @@ from typing import SupportsIndex
 import numpy as np
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Schema
 
 __all__ = [
@@ -33,7 +32,6 @@ __all__ = [
     "element_rows",
     "evaluation_share",
     "evaluation_steps",
-    "filler",
     "host_rows",
     "mask_name",
     "whole_step",
@@ -203,21 +201,6 @@ def evaluation_share(shard_rows: Sequence[int], *, global_batch_size: int, host:
     steps = evaluation_steps(shard_rows, global_batch_size=global_batch_size, num_hosts=host.count)
     elements, rows = steps * host.replicas, host_rows(shard_rows, host)
     return Share(rows=rows, fill_rows=elements * element - rows, elements=elements)
-
-
-def filler(manifest: Manifest) -> bytes:
-    """The record of a row of weight 0: padding as token ids, 0 in everything else, masks and lengths included."""
-    from tfrecord_io import examples  # brings Numba along, which only an evaluation needs
-
-    columns = {
-        feature.name: np.full(
-            (1, *feature.shape),
-            manifest.tokenizer.pad_id if feature.role in ("token_ids", "target_ids") else 0,
-            np.int64 if feature.dtype == "int64" else np.float32,
-        )
-        for feature in manifest.schema.features
-    }
-    return examples.encode(columns, manifest.schema)[0]
 
 
 def mask_name(schema: Schema) -> str | None:

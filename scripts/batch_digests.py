@@ -1,0 +1,68 @@
+"""Digests of the batches that the reader makes of a dataset: `python scripts/batch_digests.py OUT`.
+
+Prints JSON: for each way of reading (training, continued, with objectives, evaluation, by random access) the SHA-256 of
+every value of eight batches, in order. Needs what a training host has: TensorFlow, NumPy and `tfrecord_io`. Equal
+digests with two releases of TensorFlow mean equal batches (see scripts/check_reader_alone).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfrecord_io import objectives, random_access, reader
+
+BATCHES = 8
+ROWS = 16
+
+
+def main(root: str) -> None:
+    data = reader.open(root)
+    train: dict[str, dict[str, Any]] = {
+        "training": {},
+        "training, another seed": {"seed": 7},
+        "training from step 5 on": {"start_step": 5},
+        "classification": {"objective": objectives.classification()},
+        "masked tokens": {"objective": objectives.gathered_masked_lm(0.15)},
+    }
+    digests = {
+        name: digest(data.dataset("train", global_batch_size=ROWS, training=True, **options))
+        for name, options in train.items()
+    }
+    digests["evaluation"] = digest(data.dataset("validation", global_batch_size=ROWS))
+    rows = random_access.open(root)["train"]
+    digests["random access"] = digest([rows[start : start + ROWS] for start in range(0, BATCHES * ROWS, ROWS)])
+    print(json.dumps({"tensorflow": tf.__version__, "numpy": np.__version__, "digests": digests}, indent=2))
+
+
+def digest(batches: Iterable[Any]) -> str:
+    """The SHA-256 of names, dtypes, shapes and values of the first batches."""
+    found = hashlib.sha256()
+    for batch in itertools.islice(batches, BATCHES):
+        for name, values in flat(batch):
+            array = np.asarray(values)
+            found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return found.hexdigest()
+
+
+def flat(batch: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+    """The arrays of nested dicts and tuples, each with a name."""
+    if isinstance(batch, dict):
+        for key in sorted(batch):
+            yield from flat(batch[key], f"{name}/{key}")
+    elif isinstance(batch, tuple):
+        for index, each in enumerate(batch):
+            yield from flat(each, f"{name}/{index}")
+    else:
+        yield name, batch
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

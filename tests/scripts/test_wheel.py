@@ -1,0 +1,84 @@
+"""The wheel works by itself: installed into an empty environment, its commands run and build a dataset."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests import building
+from tests.building import REPOSITORY, REVIEWS
+
+PACKAGES = ("pipelines", "tfrecord_io")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in (*PACKAGES, "setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
+        source, target = REPOSITORY / name, folder / "tree" / name
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            target.parent.mkdir(exist_ok=True)
+            shutil.copy(source, target)
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--wheel-dir",
+        "dist",
+    ]
+    subprocess.run([*build, "./tree"], cwd=folder, check=True, capture_output=True, timeout=120)
+    (found,) = (folder / "dist").iterdir()
+    return found
+
+
+@pytest.mark.slow
+def test_a_wheel_has_every_module_and_nothing_else(wheel: Path) -> None:
+    modules = {
+        path.relative_to(REPOSITORY).as_posix() for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")
+    }
+    with zipfile.ZipFile(wheel) as packed:
+        names = {name for name in packed.namelist() if ".dist-info/" not in name}
+    assert names == modules | {f"{package}/py.typed" for package in PACKAGES}
+
+
+@pytest.mark.slow
+def test_an_installed_wheel_helps_and_builds(wheel: Path, tmp_path: Path) -> None:
+    """The libraries that it needs are those of this environment; of this project there is the wheel alone."""
+    venv.create(tmp_path / "venv", with_pip=False)
+    python = tmp_path / "venv" / "bin" / "python"
+    (site,) = (tmp_path / "venv" / "lib").glob("python*/site-packages")
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-deps", str(wheel)]
+    environment = {name: value for name, value in building.environment().items() if name != "PYTHONPATH"}
+    subprocess.run(install, env=environment, check=True, capture_output=True, timeout=120)
+    libraries = [path for path in Path(sysconfig.get_path("purelib")).iterdir() if "prep_tfrecords" not in path.name]
+    for path in libraries:
+        if not (site / path.name).exists() and path.suffix != ".pth":
+            (site / path.name).symlink_to(path)
+
+    script = tmp_path / "venv" / "bin" / "prep-tfrecords"
+    for program in (script, script.with_name("train-tpu")):
+        helped = subprocess.run([program, "--help"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert helped.returncode == 0, helped.stderr
+        assert helped.stdout.startswith("Usage: ")
+    options = [str(each) for each in building.options(tmp_path / "out", label_column="label")]
+    built = subprocess.run(
+        [script, "build", REVIEWS, *options], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert built.returncode == 0, built.stderr
+    here = json.loads((building.reviews() / "manifest.json").read_text())
+    there = json.loads((tmp_path / "out" / "manifest.json").read_text())
+    assert there["splits"] == here["splits"]
