@@ -23,7 +23,7 @@ FOLDER = REPOSITORY / "examples" / "reviews"
 OWN = ("chats", "reviews", "translations")
 SHOWN = [
     *sorted((REPOSITORY / "examples").glob("*/README.md")),
-    REPOSITORY / "docs" / "training.md",
+    REPOSITORY / "docs" / "reference" / "training.md",
     REPOSITORY / "scripts" / "quickstart",
 ]
 ROWS = {"train": 320, "validation": 80}
