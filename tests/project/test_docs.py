@@ -170,9 +170,15 @@ def test_troubleshooting_quotes_messages_that_exist() -> None:
     assert unknown == []
 
 
+@pytest.mark.parametrize("page", [*pages.pages(), "CHANGELOG.md", "SECURITY.md"])
+def test_every_file_that_a_page_names_is_there(page: str) -> None:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    folders = "docs|examples|pipelines|requirements|scripts|tests|tfrecord_io"
+    named = re.findall(rf"`((?:{folders})/[\w./-]*)`", text)
+    assert [path for path in named if not (REPOSITORY / path).exists()] == []
+
+
 def test_the_readme_is_short_and_has_no_link_that_breaks_elsewhere() -> None:
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     assert len(text.splitlines()) < 120
     assert [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("https://")] == []
-    for path in re.findall(r"`((?:docs|scripts|examples)/[\w./-]*)`", text):
-        assert (REPOSITORY / path).exists(), path

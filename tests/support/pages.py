@@ -115,7 +115,11 @@ def _needs(command: Command) -> Iterator[str]:
         yield "network"
     if "--preflight" in words:
         yield "preflight"
-    if words[0] in ("./scripts/quickstart", "./scripts/check") or "--preflight" in words:
+    if (
+        words[0] in ("./scripts/quickstart", "./scripts/check")
+        or "--preflight" in words
+        or "scripts/benchmark.py" in words
+    ):
         yield "minutes"
 
 
