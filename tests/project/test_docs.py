@@ -116,8 +116,9 @@ def test_no_page_asks_another_host_for_anything(site: Path, built: Mapping[str, 
 )
 def test_the_command_line_page_has_every_option(site: Path, page: str, command: click.Command) -> None:
     text = (site / "reference" / "cli" / f"{page}.html").read_text(encoding="utf-8")
-    inner = command.commands.values() if isinstance(command, click.Group) else [command]
-    options = {name for each in inner for parameter in each.params for name in parameter.opts if name.startswith("--")}
+    inner = list(command.commands.values()) if isinstance(command, click.Group) else []
+    every = [parameter for each in [command, *inner] for parameter in each.params]
+    options = {name for parameter in every for name in parameter.opts if name.startswith("--")}
     assert len(options) > 30
     assert [name for name in options if name not in text] == []
 
