@@ -165,6 +165,7 @@ def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # a minute alone, on a busy machine several
 def test_every_command_that_needs_nothing_special_runs(copy: Path) -> None:
     later: list[tuple[str, str, list[str] | str]] = []
     failures, done = [], set()
@@ -222,7 +223,7 @@ def run_with_tensorflow(steps: list[tuple[str, str, list[str] | str]], *, folder
         env={**building.environment(), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"},
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=600,
     )
     assert ended.returncode == 0, ended.stderr[-2000:]
     failed: list[Any] = json.loads(ended.stdout.splitlines()[-1])
