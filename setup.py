@@ -12,13 +12,15 @@ VERSION = re.search(r'^__version__ = "(.+)"$', (HERE / "tfrecord_io/__init__.py"
 assert VERSION is not None, "tfrecord_io/__init__.py carries the version"
 
 # Engines of other projects, compiled and young: without them every tokenizer still has one, a slower one for BPE. Which
-# releases are used is decided where they are opened, see docs/engines.md; these bounds name what can be tried.
+# releases are used is decided where they are opened (docs/explanation/engines.md); these bounds name what can be tried.
 FAST = ["fastokens>=0.3.5,<0.4", "gigatoken>=0.10,<0.11", "tokenizers>=0.23,<0.24"]
 TRAIN = ["keras>=3.12", "keras-hub>=0.25.1", "tensorflow>=2.20"]
 # Beam's clients for Google Cloud, and what packs this package for workers: half a second more for each import of Beam.
 DATAFLOW = ["apache-beam[gcp]>=2.65", "setuptools>=78.1.1"]
 # JAX compiles for TPUs without one; it pins the compiler (libtpu, 480 MB) that it was made with.
 PREFLIGHT = ["jax[tpu]>=0.6.2"]
+# What `mkdocs build` of the documentation needs; it reads nothing from the network.
+DOCS = ["mkdocs>=1.6,<2", "mkdocs-click>=0.9", "mkdocs-material>=9.6", "mkdocstrings[python]>=1.0"]
 DEV = [
     "gcp-storage-emulator>=2026.7",
     "grain>=0.2.18",
@@ -75,7 +77,8 @@ setup(
         "dataflow": DATAFLOW,
         "train": TRAIN,
         "preflight": [*TRAIN, *PREFLIGHT],
-        "dev": [*FAST, *DATAFLOW, *TRAIN, *PREFLIGHT, *DEV],
+        "docs": DOCS,
+        "dev": [*FAST, *DATAFLOW, *TRAIN, *PREFLIGHT, *DOCS, *DEV],
     },
     entry_points={
         "console_scripts": ["prep-tfrecords=pipelines.cli.commands:main", "train-tpu=pipelines.train.cli:main"],

@@ -39,9 +39,10 @@ def open(root: str | os.PathLike[str]) -> Data:
 
     Reads manifest.json, lists the folder once, and asks for the size of each shard; opens none.
 
-    Raises: ReaderError if there is no manifest, a shard is missing or of another size than the manifest says, or a
-        feature has a name that elements need.
-        ManifestError if the manifest is not valid.
+    Raises:
+        ReaderError: there is no manifest, a shard is missing or of another size than the manifest says, or a feature
+            has a name that elements need.
+        ManifestError: the manifest is not valid.
     """
     folder = os.fspath(root).rstrip("/") or "/"
     path = input_source.join(folder, manifests.FILE_NAME)

@@ -140,8 +140,9 @@ def _is_int64(value: object) -> bool:
 class Schema:
     """The features of a dataset, in the order in which a reader gives them.
 
-    Raises: SchemaError if there is no feature, two have the same name, or they have more than 2^24 values in a record:
-        what a record takes is bounded before any is read.
+    Raises:
+        SchemaError: there is no feature, two have the same name, or they have more than 2^24 values in a record. So
+            what a record takes is bounded before any is read.
     """
 
     features: tuple[Feature, ...]

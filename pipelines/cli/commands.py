@@ -35,13 +35,22 @@ _INTERRUPTED_BUILD = (
 )
 
 
+# Shown below the options; \b keeps its lines as they are.
+_BUILD_EXAMPLES = """\b
+Examples:
+  prep-tfrecords build stanfordnlp/imdb --output out/imdb \\
+      --tokenizer google-bert/bert-base-uncased --label-column label
+  prep-tfrecords build 'data/*.jsonl' --output out/lm --layout concat \\
+      --tokenizer openai-community/gpt2 --max-length 1024"""
+
+
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 @click.version_option(tfrecord_io.__version__, prog_name="prep-tfrecords")
 def main() -> None:
     """Turn Hugging Face datasets and data files into TFRecord shards with static shapes."""
 
 
-@main.command(cls=WithBeam)
+@main.command(cls=WithBeam, epilog=_BUILD_EXAMPLES)
 @takes_request
 @takes_making(output_required=True)
 @common

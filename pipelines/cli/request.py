@@ -70,7 +70,7 @@ _REQUEST: list[Callable[[Any], Any]] = [
         type=click.Choice(list(LAYOUT_TRAITS)),
         default="pad",
         show_default=True,
-        help="How texts become rows of tokens; see the table in the README.",
+        help="How texts become rows of tokens; `plan` compares them on your rows.",
     ),
     click.option("--max-length", type=int, metavar="N", help="Tokens in a row. Default: the model's, at most 512."),
     click.option(

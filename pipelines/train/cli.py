@@ -99,7 +99,19 @@ def _click_type(kind: Any) -> Any:
     return next((each for each in get_args(kind) if each is not type(None)), kind)  # of `int | None`, int
 
 
-@click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True})
+# Shown below the options; \b keeps its lines as they are.
+_EXAMPLES = """\b
+Examples:
+  train-tpu --data out/imdb --task classify --model bert-base \\
+      --model-dir out/model --global-batch-size 64 --steps 2000
+  train-tpu --data gs://BUCKET/wiki --task mlm --model bert-base \\
+      --model-dir gs://BUCKET/bert --tpu local --precision bfloat16"""
+
+
+@click.command(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True},
+    epilog=_EXAMPLES,
+)
 @click.version_option(tfrecord_io.__version__, prog_name="train-tpu")
 @_config_options
 @click.option(

@@ -1,4 +1,4 @@
-"""Each row of docs/hostile-data.md, built by the real command: what is kept, what is rejected, what is refused.
+"""Each row of docs/reference/difficult-data.md, built by the real command: kept, rejected, or refused.
 
 Kept       built as it is; the tokens of every row are those of `transformers`
 Rejected   these rows are counted by reason; the build stops, unless --max-error-rate allows them
@@ -515,7 +515,7 @@ def test_hostile_data_has_the_documented_outcome(
 
 def documented() -> dict[str, str]:
     """The table of the page: what happens, by case."""
-    page = (REPOSITORY / "docs" / "hostile-data.md").read_text(encoding="utf-8")
+    page = (REPOSITORY / "docs" / "reference" / "difficult-data.md").read_text(encoding="utf-8")
     return {row.group(1): row.group(2) for row in re.finditer(r"^\| `([a-z0-9-]+)` \| .+ \| (.+) \|$", page, re.M)}
 
 

@@ -23,7 +23,8 @@ FOLDER = REPOSITORY / "examples" / "reviews"
 OWN = ("chats", "reviews", "translations")
 SHOWN = [
     *sorted((REPOSITORY / "examples").glob("*/README.md")),
-    REPOSITORY / "docs" / "training.md",
+    REPOSITORY / "README.md",
+    REPOSITORY / "docs" / "start" / "first-dataset.md",
     REPOSITORY / "scripts" / "quickstart",
 ]
 ROWS = {"train": 320, "validation": 80}

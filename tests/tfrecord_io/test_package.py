@@ -10,6 +10,7 @@ import pytest
 
 import tfrecord_io
 from tests import building
+from tests.support import pages
 
 # As a new user types it, in a process where nothing is imported yet.
 USED_AT_ONCE = """
@@ -45,7 +46,7 @@ def test_the_type_checker_sees_the_same_modules() -> None:
     assert set(re.findall(r"from tfrecord_io import (\w+) as \1\n", source)) == tfrecord_io._MODULES
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/training.md", "docs/design.md"])
+@pytest.mark.parametrize("document", pages.pages())
 def test_every_module_that_a_document_names_is_there(document: str) -> None:
     text = (building.REPOSITORY / document).read_text(encoding="utf-8")
     named = set(re.findall(r"tfrecord_io\.([a-z_]+)", text))

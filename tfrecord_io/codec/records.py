@@ -118,8 +118,10 @@ def read_payloads(
     A record larger than a batch is a batch of its own; `most_record_bytes` is what one can have, which follows from the
     schema: no more is gathered for it. Records and bytes in errors count from the start of the (decompressed) shard.
 
-    Raises: CorruptRecordError for damaged frames, for a record that is too large, and for damaged, cut-off or continued
-        gzip data. Errors of the stream itself pass through. ConfigError, at once, for options that are not allowed.
+    Raises:
+        CorruptRecordError: a frame is damaged, a record is too large, or gzip data is damaged, cut off or continued.
+            Errors of the stream itself pass through.
+        ConfigError: at once, for options that are not allowed.
     """
     if compression not in ("none", "gzip") or batch_bytes < 1:
         raise ConfigError(

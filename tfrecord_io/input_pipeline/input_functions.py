@@ -84,8 +84,9 @@ class InputFunctions(abc.ABC):
                 vain than a window, a block and 16 records of each open shard, and of the indexes only those of these
                 shards. Only shards without index (gzip) are read from their beginning.
 
-        Raises: ReaderError, here or from the input function, for what cannot be served. CorruptRecordError, from the
-            input function, for a damaged index.
+        Raises:
+            ReaderError: here or from the input function, for what cannot be served.
+            CorruptRecordError: from the input function, for a damaged index.
         """
         request = self._request(
             split,

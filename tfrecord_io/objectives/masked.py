@@ -43,8 +43,9 @@ def gathered_masked_lm(probability: float = 0.15, *, mask_share: float = 0.8, ra
     Not each token by itself is chosen, but so many of a row: of n that can be, floor(probability * n + u), u uniform in
     [0, 1). That is probability * n in the mean, and at most P = ceil(probability * L), so that none is ever dropped.
 
-    Returns: an objective whose inputs have `masked_positions` int32 [B, P] too: the chosen ones, in no order, then
-        others of weight 0, so that each is a position of the row; labels int32 [B, P] and weights float32 [B, P].
+    Returns an objective whose inputs have `masked_positions` int32 [B, P] too: the chosen ones, in no order, then
+    others of weight 0, so that each is a position of the row; labels int32 [B, P] and weights float32 [B, P].
+
     Raises: as `masked_lm`; ReaderError from `bind` if a feature has that name.
     """
     return _GatheredMaskedLM(probability=probability, mask_share=mask_share, random_share=random_share)

@@ -41,10 +41,12 @@ def seq2seq(*, decoder_start_id: StartToken | int = "pad") -> Objective:
         decoder_start_id: what the decoder starts from: one of the tokenizer's own tokens by its kind ("pad" for T5,
             "eos" for BART, "cls" for models warm-started from BERT), or an id.
 
-    Returns: an objective whose inputs are those of the row and `decoder_input_ids`, `decoder_attention_mask`
-        int32 [B, T].
-    Raises: ReaderError from `bind` if the dataset has no targets, the tokenizer no such token, or a feature one of
-        these names.
+    Returns an objective whose inputs are those of the row, and `decoder_input_ids` and `decoder_attention_mask`
+    int32 [B, T].
+
+    Raises:
+        ReaderError: from `bind`, if the dataset has no targets, the tokenizer no such token, or a feature one of these
+            names.
     """
     return _Seq2Seq(decoder_start_id=decoder_start_id)
 

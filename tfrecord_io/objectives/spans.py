@@ -62,11 +62,13 @@ def span_corruption(
         eos_id: ends inputs and targets; default: the tokenizer's.
         decoder_start_id: as of `seq2seq`.
 
-    Returns: an objective whose inputs are ids and mask of the rest, int32 [B, Li], and `decoder_input_ids`,
-        `decoder_attention_mask`, int32 [B, Lt]; labels int32 [B, Lt] and weights float32 [B, Lt], 0 in rows that are
-        too short to lose a token. The docstring of the module has the formulas of Li and Lt.
-    Raises: ReaderError if a number is out of range; from `bind` if there are too few sentinels for the longest row, no
-        EOS, or several documents in a row (`pack`).
+    Returns an objective whose inputs are ids and mask of the rest, int32 [B, Li], and `decoder_input_ids`,
+    `decoder_attention_mask`, int32 [B, Lt]; labels int32 [B, Lt] and weights float32 [B, Lt], 0 in rows that are too
+    short to lose a token. The docstring of the module has the formulas of Li and Lt.
+
+    Raises:
+        ReaderError: a number is out of range; from `bind` if there are too few sentinels for the longest row, no EOS,
+            or several documents in a row (`pack`).
     """
     spans.check_numbers(density, mean_span)
     return _SpanCorruption(

@@ -28,8 +28,9 @@ def open(root: str | os.PathLike[str], *, check: bool = True, engine: Engine = "
         check: whether the checksums of all rows that are read are compared.
         engine: what takes records apart: "numba" (compiled, 0.5 s to import), "numpy", or "auto": Numba if it is there.
 
-    Raises: ReaderError if there is no manifest, or a shard is missing or of another size than the manifest says.
-        ManifestError if the manifest is not valid, or of a newer major version.
+    Raises:
+        ReaderError: there is no manifest, or a shard is missing or of another size than the manifest says.
+        ManifestError: the manifest is not valid, or of a newer major version.
     """
     storage = storages.at(root)
     manifest = _manifest(storage)

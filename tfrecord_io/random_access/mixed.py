@@ -35,9 +35,10 @@ def mix(
     """The datasets' rows as one sequence, as long as all of them together.
 
     Args:
-        weights: for each dataset, in proportion to each other; or instead of them
-        temperature, maximum: rates by size, see `mixing_plan.rates_by_size`; with none of the three, in proportion to
+        weights: for each dataset, in proportion to each other.
+        temperature: rates by size, instead of weights, see `mixing_plan.rates_by_size`; with neither, in proportion to
             the numbers of rows.
+        maximum: the size that larger datasets count as, instead of weights.
 
     Raises: ReaderError if there is no dataset, one has no rows, they do not go together, or for wrong weights.
     """

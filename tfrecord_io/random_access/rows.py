@@ -57,8 +57,10 @@ class Rows:
     def __getitem__(self, index: SupportsIndex | slice) -> Row:
         """One row, or those of a slice stacked.
 
-        Raises: IndexError if there is no such row. CorruptRecordError if its bytes are not those that were written.
-            ReaderError if they cannot be read.
+        Raises:
+            IndexError: there is no such row.
+            CorruptRecordError: its bytes are not those that were written.
+            ReaderError: they cannot be read.
         """
         if isinstance(index, slice):
             return self.batch(range(*index.indices(len(self))))

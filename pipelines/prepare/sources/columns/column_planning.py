@@ -236,8 +236,8 @@ def _is_sharegpt(kind: pa.DataType) -> bool:
 
 
 _SHAREGPT = (
-    "a --map can rename from to role, with human as user and gpt as assistant, and value to content; docs/steps.md "
-    "says how to write one"
+    "a --map can rename from to role, with human as user and gpt as assistant, and value to content; "
+    "docs/how-to/own-steps.md says how to write one"
 )
 
 # For each purpose, a check of the column's type and the expected type in words.

@@ -10,8 +10,8 @@ An engine must give exactly the ids of `tokenizer(text, add_special_tokens=False
     slow        a tokenizer that is Python code, or whose Python layer changes the ids of the Rust one
 
 The last two are references; one of them serves every tokenizer. `decide` chooses another engine only for tokenizers
-that it is qualified for (docs/engines.md), and only if both agree on a battery of texts; it gives a reason for each
-engine that it rejects. `crosscheck` keeps comparing while a job runs.
+that it is qualified for (docs/explanation/engines.md), and only if both agree on a battery of texts; it gives a reason
+for each engine that it rejects. `crosscheck` keeps comparing while a job runs.
 """
 
 from pipelines.prepare.tokenize.engines.base import BATTERY, Engine, is_reference, utf8_of

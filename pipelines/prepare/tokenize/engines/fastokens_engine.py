@@ -63,7 +63,7 @@ _log = logging.getLogger(__name__)
 def make_fastokens(
     tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
 ) -> FastokensEngine:
-    """Open an engine for this tokenizer. docs/engines.md argues why it gives the reference's ids for what it accepts.
+    """Open an engine for this tokenizer; docs/explanation/engines.md argues why its ids are the reference's.
 
     `reference` is the Rust tokenizer, if it has been opened. `any_version` is for finding out whether an untried
     version of the package, or of the reference, can be qualified.

@@ -1,7 +1,7 @@
 """Checking what engines are qualified for: releases, and the content of tokenizer.json.
 
-docs/engines.md argues for each part of each engine that it is right. A release, a pattern or a setting that no argument
-covers is not qualified, and a sentence gives the reason.
+docs/explanation/engines.md argues for each part of each engine that it is right. A release, a pattern or a setting that
+no argument covers is not qualified, and a sentence gives the reason.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ SERVED = [
     *(("wordpiece", kind) for kind in ("zoo wordpiece_uncased",)),
     *(("unigram", kind) for kind in ("zoo unigram", "unigram t5 converted", "unigram albert")),
 ]
-# Texts for which the package gives other ids: see docs/engines.md.
+# Texts for which the package gives other ids: see docs/explanation/engines.md.
 REFUSED = [
     ("fastokens", "gpt2 as split"),
     ("fastokens", "cl100k"),

@@ -56,7 +56,7 @@ _FIRST_WORD_BYTES = 4_096
 def make_unigram(
     tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
 ) -> UnigramEngine:
-    """Open an engine for this tokenizer. docs/engines.md argues why it gives the reference's ids for what it accepts.
+    """Open an engine for this tokenizer; docs/explanation/engines.md argues why its ids are the reference's.
 
     `reference` is the Rust tokenizer, if it has been opened. `any_version`: beside any release of `tokenizers`, though
     what Precompiled does to clusters is written down in its code only.

@@ -55,7 +55,7 @@ _LETTERS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 def make_wordpiece(
     tokenizer: Any, *, dtype: np.dtype, reference: HuggingFaceEngine | None = None, any_version: bool = False
 ) -> WordPieceEngine:
-    """Open an engine for this tokenizer. docs/engines.md argues why it gives the reference's ids for what it accepts.
+    """Open an engine for this tokenizer; docs/explanation/engines.md argues why its ids are the reference's.
 
     That is a fast tokenizer of BertNormalizer, BertPreTokenizer and WordPiece with any settings, all of whose added
     tokens are looked for before the text is normalized. `reference` is the Rust tokenizer, if it has been opened.

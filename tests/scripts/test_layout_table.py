@@ -1,4 +1,4 @@
-"""What the README promises of layouts: each command runs on the bundled examples, and makes the features listed."""
+"""The table of layouts in docs/how-to: each command runs on the bundled examples, and makes the features listed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OWN = ("chats", "translations")
 def rows() -> list[tuple[str, str, str]]:
     """(layout, features, arguments) of each row of the table."""
     table = (
-        (REPOSITORY / "README.md")
+        (REPOSITORY / "docs" / "how-to" / "layouts" / "index.md")
         .read_text(encoding="utf-8")
         .partition("## Every layout")[2]
         .partition("\n\n`token")[0]

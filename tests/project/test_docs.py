@@ -1,0 +1,185 @@
+"""The documentation site builds strictly without a network, and what it shows of the code is all there.
+
+Every link inside leads to a page and an anchor that exist; no page asks another host for a script, a style or a font.
+"""
+
+from __future__ import annotations
+
+import ast
+import html.parser
+import importlib
+import inspect
+import os
+import re
+import subprocess
+import sys
+import urllib.parse
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+import pytest
+
+import tfrecord_io
+from pipelines.cli import commands as prep_tfrecords
+from pipelines.train import cli as train_tpu
+from pipelines.train import errors as training_errors
+from pipelines.train.preflight import errors as preflight_errors
+from tests import building
+from tests.building import REPOSITORY
+from tests.support import pages
+from tfrecord_io import errors
+
+# Where nothing answers: a build that asks for anything fails.
+NO_NETWORK = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), "http://127.0.0.1:9")
+# Attributes by which a browser fetches something as soon as the page is shown.
+FETCHED = {
+    ("script", "src"),
+    ("link", "href"),
+    ("img", "src"),
+    ("iframe", "src"),
+    ("source", "src"),
+    ("object", "data"),
+}
+
+
+class Page(html.parser.HTMLParser):
+    """The links, anchors and fetched addresses of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links: list[str] = []
+        self.anchors: set[str] = set()
+        self.fetched: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Collect what a tag refers to. Links of kind `canonical` and the like fetch nothing."""
+        given = {name: value or "" for name, value in attrs}
+        self.anchors |= {given[name] for name in ("id", "name") if name in given}
+        if tag == "a" and "href" in given:
+            self.links.append(given["href"])
+        if tag != "link" or given.get("rel") in ("stylesheet", "preload", "icon", "preconnect", "modulepreload"):
+            self.fetched += [given[name] for of, name in FETCHED if of == tag and name in given]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built site, made as `mkdocs build --strict` makes it, without a network."""
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    ended = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=REPOSITORY,
+        env={**building.environment(), **NO_NETWORK, "NO_PROXY": "", "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def built(site: Path) -> Mapping[str, Page]:
+    """Every page of the site by its path."""
+    return {str(path.relative_to(site)): Page(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
+
+
+@pytest.mark.slow
+def test_every_link_inside_leads_somewhere(site: Path, built: Mapping[str, Page]) -> None:
+    broken = []
+    for name, page in built.items():
+        for link in page.links:
+            parts = urllib.parse.urlsplit(link)
+            if parts.scheme or parts.netloc or name == "404.html":
+                continue
+            target = os.path.normpath(os.path.join(os.path.dirname(name), parts.path)) if parts.path else name
+            anchor = urllib.parse.unquote(parts.fragment)
+            if not (site / target).exists() or (anchor and target in built and anchor not in built[target].anchors):
+                broken.append((name, link))
+    assert broken == []
+
+
+@pytest.mark.slow
+def test_no_page_asks_another_host_for_anything(site: Path, built: Mapping[str, Page]) -> None:
+    assert [(name, address) for name, page in built.items() for address in page.fetched if "//" in address] == []
+    styles = "".join(path.read_text(encoding="utf-8") for path in site.rglob("*.css"))
+    assert re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^)\"']+", styles) == []
+    # The theme's script fetches Mermaid for such a block, and a repository's stars for a link to it.
+    assert not [path for path in site.rglob("*.html") if 'class="mermaid"' in path.read_text(encoding="utf-8")]
+    assert "repo_url" not in (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "command"), [("prep-tfrecords", prep_tfrecords.main), ("train-tpu", train_tpu.main)], ids=["prep", "train"]
+)
+def test_the_command_line_page_has_every_option(site: Path, page: str, command: click.Command) -> None:
+    text = (site / "reference" / "cli" / f"{page}.html").read_text(encoding="utf-8")
+    inner = list(command.commands.values()) if isinstance(command, click.Group) else []
+    every = [parameter for each in [command, *inner] for parameter in each.params]
+    options = {name for parameter in every for name in parameter.opts if name.startswith("--")}
+    assert len(options) > 30
+    assert [name for name in options if name not in text] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", sorted(tfrecord_io._MODULES))
+def test_the_api_pages_have_every_public_name(built: Mapping[str, Page], module: str) -> None:
+    loaded = importlib.import_module(f"tfrecord_io.{module}")
+    functions = [name for name in loaded.__all__ if inspect.isroutine(getattr(loaded, name))]
+    classes = [name for name in loaded.__all__ if inspect.isclass(getattr(loaded, name))]
+    anchors = set().union(*(page.anchors for page in built.values()))
+    ends = {anchor.rpartition(".")[2] for anchor in anchors if anchor.startswith(f"tfrecord_io.{module}.")}
+    assert functions or classes
+    assert {*functions, *classes} - ends == set()
+
+
+def test_every_document_is_in_the_navigation() -> None:
+    documents = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "docs").rglob("*.md")}
+    assert set(pages.site_pages()) == documents
+
+
+def test_the_errors_page_names_every_error() -> None:
+    page = (REPOSITORY / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `(\w+Error)` \|", page, re.M))
+    modules = (errors, training_errors, preflight_errors)
+    assert named == {name for module in modules for name in module.__all__} - {"PrepError"}
+
+
+def strings_of_the_code() -> str:
+    """Every text constant of the product, those of f-strings in the order of their parts, one a line."""
+    found = []
+    for package in ("pipelines", "tfrecord_io"):
+        for path in sorted((REPOSITORY / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.JoinedStr):
+                    parts = [str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values]
+                    found.append("".join(parts))
+                elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                    found.append(re.sub(r"%[.\d]*[rsdf]", "…", node.value).replace("%%", "%"))
+    return "\n".join(found)
+
+
+def test_troubleshooting_quotes_messages_that_exist() -> None:
+    page = (REPOSITORY / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    quoted = re.findall(r"^\| (`{1,2})(.+?)\1 \|", page, re.M)
+    messages = [message for _, message in quoted if message != "No space left on device"]  # the system's
+    assert len(messages) > 60
+    code = strings_of_the_code()
+    unknown = [m for m in messages if any(part.strip() not in code for part in m.split("…"))]
+    assert unknown == []
+
+
+@pytest.mark.parametrize("page", [*pages.pages(), "CHANGELOG.md", "SECURITY.md"])
+def test_every_file_that_a_page_names_is_there(page: str) -> None:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    folders = "docs|examples|pipelines|requirements|scripts|tests|tfrecord_io"
+    named = re.findall(rf"`((?:{folders})/[\w./-]*)`", text)
+    assert [path for path in named if not (REPOSITORY / path).exists()] == []
+
+
+def test_the_readme_is_short_and_has_no_link_that_breaks_elsewhere() -> None:
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 120
+    assert [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("https://")] == []

@@ -1,0 +1,230 @@
+"""Whatever a page shows can be pasted: commands run, or say what they need, and their options exist.
+
+One test runs every command that needs nothing special, in the order of the site, in one copy of the examples, as a
+reader would who follows the pages from the first to the last.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+import io
+import json
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from click.shell_completion import BashComplete
+
+from pipelines.cli import commands as prep_tfrecords
+from pipelines.train import cli as train_tpu
+from tests import building
+from tests.building import REPOSITORY
+from tests.support import pages
+from tests.support.pages import Block, Command
+
+SHELL = pages.blocks("bash", "sh")
+PYTHON = pages.blocks("python")
+PROGRAMS: dict[str, click.Command] = {"prep-tfrecords": prep_tfrecords.main, "train-tpu": train_tpu.main}
+# What readers have besides our own programs.
+COMMON = {"cp", "mkdir", "rm", "cmp"}
+# Options of Beam, of its runners and of our scripts, which pages name too.
+FOREIGN_OPTIONS = {
+    *("--runner", "--project", "--region", "--temp_location", "--flink_master", "--parallelism", "--job_endpoint"),
+    *("--environment_type", "--environment_config", "--setup_file", "--extra_package", "--requirements_file"),
+    *("--sdk_container_image", "--sdk_location", "--experiments", "--number_of_worker_harness_threads"),
+    *("--direct_running_mode", "--check", "--fast", "--no-deps", "--repo-type", "--help"),
+    *(
+        "--runs",
+        "--large-runs",
+        "--only",
+        "--engine",
+        "--strings",
+        "--seed",
+        "--minutes",
+        "--any-version",
+        "--processes",
+    ),
+    *("--long-bytes", "--nolineno", "--beam_pipeline_options"),
+}
+
+
+def shown(page_blocks: list[Block]) -> list[Any]:
+    return [pytest.param(block, id=block.place) for block in page_blocks]
+
+
+@pytest.mark.parametrize("block", shown(SHELL))
+def test_a_block_says_what_it_needs_and_no_more(block: Block) -> None:
+    assert block.marked == pages.needs_of(block), "the first line is `# Needs …`, with the words of tests.support.pages"
+
+
+@pytest.mark.parametrize("block", shown(SHELL))
+def test_a_block_can_be_pasted(block: Block) -> None:
+    assert "…" not in block.text
+    assert not block.text.startswith("$")
+
+
+def lines_of(program: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Each command line of a program: in blocks, and those in the text that have nothing left out."""
+    for block in SHELL:
+        yield from ((block.place, command.words[1:]) for command in block.commands if command.words[0] == program)
+    for page in pages.pages():
+        text = (REPOSITORY / page).read_text(encoding="utf-8")
+        for quoted in re.findall(rf"`{program} ([^`…]+)`", text):
+            yield page, Command.of(quoted.split()).words
+
+
+LINES = [(program, place, words) for program in PROGRAMS for place, words in lines_of(program)]
+
+
+@pytest.mark.parametrize(("program", "place", "words"), LINES, ids=[f"{place} {words[0]}" for _, place, words in LINES])
+def test_every_option_of_a_command_line_exists_and_takes_its_value(
+    program: str, place: str, words: tuple[str, ...]
+) -> None:
+    in_a_block = place in {block.place for block in SHELL}
+    if words and not {"--help", "--version"} & set(words):
+        parse(program, list(words), whole=in_a_block)
+
+
+def parse(program: str, words: list[str], *, whole: bool) -> None:
+    """Parse a command line without running it; of one that is not `whole`, required arguments may be missing."""
+    command = PROGRAMS[program]
+    if isinstance(command, click.Group) and words[0] in command.commands:
+        command = command.commands[words.pop(0)]
+    try:
+        command.make_context(program, words)
+    except click.MissingParameter:
+        if whole:
+            raise
+
+
+def options_of(command: click.Command) -> set[str]:
+    inner = command.commands.values() if isinstance(command, click.Group) else ()
+    own = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+    return own.union(*map(options_of, inner))
+
+
+@pytest.mark.parametrize("page", pages.pages())
+def test_every_option_that_a_page_names_exists(page: str) -> None:
+    text = (REPOSITORY / page).read_text(encoding="utf-8")
+    named = {
+        name for quoted in re.findall(r"`[^`\n]+`", text) for name in re.findall(r"(?<![\w-])--[a-z][\w-]+", quoted)
+    }
+    assert named <= options_of(PROGRAMS["prep-tfrecords"]) | options_of(PROGRAMS["train-tpu"]) | FOREIGN_OPTIONS
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_completion_is_switched_on_as_the_pages_say(program: str) -> None:
+    variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
+    lines = [line for block in SHELL for line in block.text.splitlines() if line.startswith("eval ")]
+    assert f'eval "$({variable}=bash_source {program})"' in lines
+    found = BashComplete(PROGRAMS[program], {}, program, variable)
+    arguments = ["build"] if program == "prep-tfrecords" else []
+    assert "--verbose" in {each.value for each in found.get_completions(arguments, "--ver")}
+
+
+def test_the_examples_below_help_can_be_pasted() -> None:
+    epilogs = [PROGRAMS["train-tpu"].epilog, prep_tfrecords.main.commands["build"].epilog]
+    texts = [epilog.partition("Examples:\n")[2] for epilog in epilogs if epilog is not None]
+    assert len(texts) == 2
+    for text in texts:
+        block = Block(page="--help", line=1, language="bash", text=text)
+        assert len(block.commands) == 2
+        for command in block.commands:
+            parse(command.words[0], list(command.words[1:]), whole=True)
+
+
+def is_run(block: Block) -> bool:
+    """Whether a block of Python is meant to run: a sketch begins with a comment."""
+    return not block.text.startswith("#")
+
+
+@pytest.mark.parametrize("block", shown(PYTHON))
+def test_what_python_imports_from_here_is_there(block: Block) -> None:
+    for node in ast.walk(ast.parse(block.text)):
+        if isinstance(node, ast.ImportFrom) and str(node.module).partition(".")[0] in ("tfrecord_io", "pipelines"):
+            exec(ast.unparse(node), {})
+
+
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of a reader: the examples, and nothing made yet."""
+    shutil.copytree(REPOSITORY / "examples", tmp_path / "examples")
+    (tmp_path / "docs").mkdir()
+    shutil.copy(REPOSITORY / "docs" / "manifest.schema.json", tmp_path / "docs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a minute alone, on a busy machine several
+def test_every_command_that_needs_nothing_special_runs(copy: Path) -> None:
+    later: list[tuple[str, str, list[str] | str]] = []
+    failures, done = [], set()
+    for block in SHELL:
+        for command in [] if block.marked else block.commands:
+            if command.words in done:
+                continue
+            done.add(command.words)
+            if command.words[0] == "train-tpu":
+                later.append((block.place, "train", list(command.words[1:])))
+            elif why := failure_of(command):
+                failures.append((block.place, why))
+    assert failures == []
+    assert run_with_tensorflow([*later, *python_steps()], folder=copy) == []
+
+
+def failure_of(command: Command) -> str:
+    """Why a command failed; empty if it did not."""
+    name, *arguments = command.words
+    if name == "prep-tfrecords":
+        outcome = building.command(*arguments)
+        return outcome.err if outcome.status else ""
+    if name == "python":
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            status = runpy.run_path(arguments[0])["main"](arguments[1:])
+        return said.getvalue() if status else ""
+    assert name in COMMON, f"{name}: a block of commands uses our programs and {sorted(COMMON)}"
+    ended = subprocess.run(command.words, capture_output=True, text=True, timeout=60)
+    return ended.stderr or str(ended) if ended.returncode else ""
+
+
+def python_steps() -> list[tuple[str, str, list[str] | str]]:
+    """The blocks of Python whose libraries are installed."""
+    return [(block.place, "python", block.text) for block in PYTHON if is_run(block) and can_import(block)]
+
+
+def can_import(block: Block) -> bool:
+    names = {
+        str(name).partition(".")[0]
+        for node in ast.walk(ast.parse(block.text))
+        for name in (
+            [node.module] if isinstance(node, ast.ImportFrom) else [alias.name for alias in getattr(node, "names", [])]
+        )
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    return all(importlib.util.find_spec(name) for name in names)
+
+
+def run_with_tensorflow(steps: list[tuple[str, str, list[str] | str]], *, folder: Path) -> list[Any]:
+    """The steps that failed, and why."""
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.support.page_runner", json.dumps(steps)],
+        cwd=folder,
+        env={**building.environment(), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    failed: list[Any] = json.loads(ended.stdout.splitlines()[-1])
+    return failed

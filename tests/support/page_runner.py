@@ -1,0 +1,56 @@
+"""Runs what pages show and what needs TensorFlow, in one process of its own: trainings first, then blocks of Python.
+
+    python -m tests.support.page_runner STEPS        STEPS: JSON, a list of [place, kind, what]
+
+The working directory is the copy in which the pages' other commands ran. A step of kind "train" is a list of words for
+`train-tpu`, cut to two steps on one part of the CPU: with more, TensorFlow's collectives would allow one training a
+process. One of kind "python" is source text. Prints JSON: for each step that failed, its place and why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import sys
+import traceback
+
+from tests.support.processes import REPOSITORY
+
+# The last value of an option counts.
+_SHORT = ("--steps", "2", "--warmup", "1", "--replicas", "1", "--log-every", "1", "--steps-per-call", "1")
+
+
+def _train(words: list[str]) -> None:
+    from pipelines.train import cli
+
+    try:
+        cli.main.main([*words, *_SHORT, "--verbose"], prog_name="train-tpu")
+    except SystemExit as ended:
+        if ended.code:
+            raise RuntimeError(f"exit status {ended.code}") from None
+
+
+def _failure(kind: str, what: list[str] | str) -> str:
+    """What a step wrote, and its traceback; empty if it did what it should."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            if kind == "train":
+                _train(list(what))
+            else:
+                exec(compile(str(what), "<page>", "exec"), {"__name__": "page"})
+    except BaseException:
+        return said.getvalue()[-2000:] + traceback.format_exc()
+    return ""
+
+
+def main(steps: list[tuple[str, str, list[str] | str]]) -> None:
+    """Run the steps, and print those that failed."""
+    failures = [(place, _failure(kind, what)) for place, kind, what in steps]
+    print(json.dumps([(place, why) for place, why in failures if why]))
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(REPOSITORY))
+    main(json.loads(sys.argv[1]))
