@@ -8,21 +8,25 @@ The model is called without side effects: the weights come in as values, and wha
 That has four uses. A graph is traced once for all replicas. XLA may compile it on any device. Both loops run the same.
 And the seeds of dropout are functions of (seed, step, replica) instead of variables: replicas differ, and a resumed
 training draws what an uninterrupted one would have.
+
+Batches of another length are another graph, traced and compiled once (`traces` counts them); the update is the same for
+all. With `accumulate` N, a replica takes its rows in N parts, one after the other, in a loop on the device: weighted
+losses are sums, so the gradients of the parts add up to those of the whole.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from pipelines.train import models
-from pipelines.train.adamw import AdamW
+from pipelines.train.metrics.evaluation import WEIGHT
+from pipelines.train.steps.adamw import AdamW
 from pipelines.train.tasks import BoundTask
-from tfrecord_io.objectives import MASKED_POSITIONS
 
 __all__ = ["ReplicaStep"]
 
@@ -40,11 +44,13 @@ class ReplicaStep:
         task: BoundTask,
         optimizer: AdamW,
         seed: int,
-        batch_spec: Any,
+        batch_specs: Sequence[Any],
         jit_compile: bool,
+        accumulate: int = 1,
     ) -> None:
-        """Call it inside the strategy's scope. `batch_spec`: of one replica's part, see `tf.data.Dataset.element_spec`.
-        `jit_compile`: XLA for the pure functions. The exchange between replicas stays outside, where XLA cannot go.
+        """Call it inside the strategy's scope. `batch_specs`: of one replica's part, one for each length of rows, see
+        `tf.data.Dataset.element_spec`. `jit_compile`: XLA for the pure functions. The exchange between replicas stays
+        outside, where XLA cannot go.
         """
         self.model = model
         self.optimizer = optimizer
@@ -56,16 +62,26 @@ class ReplicaStep:
             [tf.Variable(tf.zeros(each.shape, each.dtype), trainable=False) for each in self._weights] for _ in range(2)
         )
         self._step = tf.Variable(tf.zeros([], tf.int64), trainable=False)
-        self._trace(batch_spec, jit=jit_compile)
+        self._accumulate = accumulate
+        self._moving: frozenset[int] = frozenset()
+        self._gradients: dict[Any, Callable[..., Any]] = {}
+        self._sums: dict[Any, Callable[..., Any]] = {}
+        for spec in batch_specs:
+            self._trace(spec, jit=jit_compile)
+        weights, step = _specs(self._weights), tf.TensorSpec([], tf.int64)
+        self._update = _traced(self.optimizer.update, (step, weights, weights, weights, weights), jit=jit_compile)
 
     def _trace(self, batch_spec: Any, *, jit: bool) -> None:
-        weights = _specs(self._weights)
-        state = _specs(self.model.non_trainable_variables)
-        total, step = tf.TensorSpec([], tf.float32), tf.TensorSpec([], tf.int64)
+        weights, state = _specs(self._weights), _specs(self.model.non_trainable_variables)
         traced = functools.partial(_traced, jit=jit)
-        self._gradients = traced(self._loss_and_gradients, (weights, state, batch_spec, total))
-        self._sums = traced(self._evaluation_sums, (weights, state, batch_spec))
-        self._update = traced(self.optimizer.update, (step, weights, weights, weights, weights))
+        key, total = _shapes(batch_spec), tf.TensorSpec([], tf.float32)
+        self._gradients[key] = traced(self._loss_and_gradients, (weights, state, batch_spec, total))
+        self._sums[key] = traced(self._evaluation_sums, (weights, state, batch_spec))
+
+    @property
+    def traces(self) -> int:
+        """Training graphs: one for each length of rows."""
+        return len(self._gradients)
 
     @property
     def step(self) -> int:
@@ -86,9 +102,11 @@ class ReplicaStep:
     def train(self, batch: Batch) -> tf.Tensor:
         """One step, in a replica's context. Returns the loss, the mean over the global batch, float32 []."""
         replica = tf.distribute.get_replica_context()
-        total = replica.all_reduce(_SUM, tf.reduce_sum(batch[2]))
+        counted = self._task.weights(batch[1], batch[2])
+        total = replica.all_reduce(_SUM, tf.reduce_sum(counted))
         weights, step = _values(self._weights), tf.convert_to_tensor(self._step)
-        loss, gradients, state = self._gradients(weights, self._state(step), _plain(batch), total)
+        gradients_of = self._gradients[_shapes(batch)]
+        loss, gradients, state = gradients_of(weights, self._state(step), _plain(batch), total)
         loss, *gradients = replica.all_reduce(_SUM, [loss, *gradients])
         updated = self._update(step, weights, gradients, _values(self._means), _values(self._squares))
         variables, values = [*self._weights, *self._means, *self._squares], [each for part in updated for each in part]
@@ -98,47 +116,99 @@ class ReplicaStep:
         replica.merge_call(_assign, args=([*variables, self._step], [*values, step + 1]))
         return loss
 
-    def evaluate(self, batch: Batch) -> tf.Tensor:
-        """One batch, in a replica's context. Returns float32 [3]: losses, hits, weights, summed over all."""
+    def evaluate(self, batch: Batch) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+        """One batch, in a replica's context. Returns the task's sums over all replicas, and what it needs of each row,
+        of all replicas, see `tasks.BoundTask`.
+        """
         state = _values([variable.value for variable in self.model.non_trainable_variables])
-        sums = self._sums(_values(self._weights), state, _plain(batch))
-        return tf.distribute.get_replica_context().all_reduce(_SUM, sums)
+        sums, rows = self._sums[_shapes(batch)](_values(self._weights), state, _plain(batch))
+        replica = tf.distribute.get_replica_context()
+        sums = {name: replica.all_reduce(_SUM, each) for name, each in sums.items()}
+        return sums, {name: replica.all_gather(each, axis=0) for name, each in rows.items()}
 
     def _loss_and_gradients(
         self, weights: list[tf.Tensor], state: list[tf.Tensor], batch: Batch, total: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+        """Loss, gradients, and new values of the state that moves: all for this replica's rows."""
+        if self._accumulate == 1:
+            return self._part_of_step(weights, state, batch, total)
+        parts = tf.nest.map_structure(self._in_parts, _plain(batch))
+        found = self._part_of_step(weights, state, _part(parts, 0), total)
+
+        def add(number: tf.Tensor, loss: tf.Tensor, gradients: Any, moved: Any) -> Any:
+            now = self._state_of_part(state, moved, number)
+            more = self._part_of_step(weights, now, _part(parts, number), total)
+            return number + 1, loss + more[0], [a + b for a, b in zip(gradients, more[1], strict=True)], more[2]
+
+        _, *found = tf.while_loop(lambda number, *_: number < self._accumulate, add, (tf.constant(1), *found))
+        loss, gradients, moved = found
+        return loss, gradients, moved
+
+    def _part_of_step(
+        self, weights: list[tf.Tensor], state: list[tf.Tensor], batch: Batch, total: tf.Tensor
+    ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
         inputs, labels, example_weights = batch
+        example_weights = self._task.weights(labels, example_weights)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
-            logits, state, penalties = self._called(weights, state, inputs, training=True)
+            logits, new_state, penalties = self._called(weights, state, inputs, training=True)
             losses = self._task.losses(logits, labels, smoothing=True)
             loss = tf.math.divide_no_nan(tf.reduce_sum(losses * example_weights), total)
-            # A model's own regularizers; each replica adds its share.
-            loss += tf.cast(sum(penalties), tf.float32) / self._replicas
+            # A model's own regularizers; each replica, and each part of its rows, adds its share.
+            loss += tf.cast(sum(penalties), tf.float32) / (self._replicas * self._accumulate)
         gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        moved = self._moved(state, new_state)
         # An embedding's gradient is sparse; XLA and the sum over replicas want it dense.
-        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients], state
+        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients], moved
 
-    def _evaluation_sums(self, weights: list[tf.Tensor], state: list[tf.Tensor], batch: Batch) -> tf.Tensor:
+    def _moved(self, state: list[tf.Tensor], new_state: list[Any]) -> list[tf.Tensor]:
+        """What the call changed, such as running means; neither seeds nor the weights of frozen layers, which come back
+        as the very tensors that went in.
+        """
+        variables = self.model.non_trainable_variables
+        self._moving = frozenset(
+            index
+            for index, (variable, old, new) in enumerate(zip(variables, state, new_state, strict=True))
+            if new is not old and not _is_seed(variable) and "float" in variable.dtype
+        )
+        return [tf.convert_to_tensor(new_state[index]) for index in sorted(self._moving)]
+
+    def _state_of_part(self, state: list[tf.Tensor], moved: list[tf.Tensor], number: tf.Tensor) -> list[tf.Tensor]:
+        """The state that part `number` of a replica's rows meets: its own seeds, and what the part before it moved."""
+        values = list(state)
+        for index, variable in enumerate(self.model.non_trainable_variables):
+            if _is_seed(variable):
+                seed = tf.random.experimental.stateless_fold_in(tf.cast(state[index], tf.int32), number)
+                values[index] = tf.cast(seed, state[index].dtype)
+        for index, value in zip(sorted(self._moving), moved, strict=True):
+            values[index] = value
+        return values
+
+    def _in_parts(self, values: tf.Tensor) -> tf.Tensor:
+        """[B, ...] as [N, B / N, ...]."""
+        shape = values.shape.as_list()
+        return tf.reshape(values, [self._accumulate, shape[0] // self._accumulate, *shape[1:]])
+
+    def _evaluation_sums(
+        self, weights: list[tf.Tensor], state: list[tf.Tensor], batch: Batch
+    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
         inputs, labels, example_weights = batch
         logits, _, _ = self._called(weights, state, inputs, training=False)
-        losses = self._task.losses(logits, labels, smoothing=False)
-        hits = self._task.hits(logits, labels)
-        # A row that fills up a batch has no token, of which a model may make 0 / 0: its weight 0 must win.
-        counted = [tf.math.multiply_no_nan(each, example_weights) for each in (losses, hits)]
-        return tf.stack([tf.reduce_sum(each) for each in (*counted, example_weights)])
+        example_weights = self._task.weights(labels, example_weights)
+        rows = self._task.rows(logits, labels, inputs)
+        if rows:
+            rows = {**rows, WEIGHT: example_weights}
+        return self._task.sums(logits, labels, example_weights), rows
 
     def _called(
         self, weights: list[tf.Tensor], state: list[tf.Tensor], inputs: Mapping[str, tf.Tensor], *, training: bool
     ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
-        """Logits where there are labels, new state, penalties. A user's model may have computed more logits."""
+        """Logits where there are labels, new state, penalties."""
         features = models.taken(self.model, inputs)
         logits, state, penalties = self.model.stateless_call(
             weights, state, features, training=training, return_losses=True
         )
-        if MASKED_POSITIONS in inputs.keys() - features.keys():
-            logits = tf.gather(logits, inputs[MASKED_POSITIONS], batch_dims=1)
-        return logits, state, penalties
+        return self._task.aligned(logits, inputs, taken=features), state, penalties
 
     def _state(self, step: tf.Tensor) -> list[tf.Tensor]:
         """The values of what the model changes without training it; seeds are made, not read."""
@@ -154,10 +224,10 @@ class ReplicaStep:
                 values.append(tf.convert_to_tensor(variable.value))
         return values
 
-    def _changed(self, state: list[tf.Tensor]) -> list[tuple[Any, tf.Tensor]]:
-        """What is averaged over the replicas and kept, such as running means; not seeds."""
-        pairs = zip(self.model.non_trainable_variables, state, strict=True)
-        return [(each.value, value) for each, value in pairs if not _is_seed(each) and "float" in each.dtype]
+    def _changed(self, moved: list[tf.Tensor]) -> list[tuple[Any, tf.Tensor]]:
+        """What is averaged over the replicas and kept, such as running means."""
+        variables = self.model.non_trainable_variables
+        return [(variables[index].value, value) for index, value in zip(sorted(self._moving), moved, strict=True)]
 
 
 def _traced(function: Callable[..., Any], specs: Any, *, jit: bool) -> Callable[..., Any]:
@@ -189,6 +259,15 @@ def _values(variables: list[Any]) -> list[tf.Tensor]:
 def _plain(batch: Batch) -> Batch:
     inputs, labels, weights = batch
     return dict(inputs), labels, weights
+
+
+def _part(parts: Any, number: int | tf.Tensor) -> Any:
+    return tf.nest.map_structure(lambda values: values[number], parts)
+
+
+def _shapes(batch: Any) -> tuple[tuple[int, ...], ...]:
+    """What a graph is traced for: the static shapes of a batch, or of its specification."""
+    return tuple(tuple(each.shape.as_list()) for each in tf.nest.flatten(_plain(batch)))
 
 
 def _is_seed(variable: Any) -> bool:
