@@ -28,20 +28,25 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> keras.Mod
         _refuse_for_users(config)
         model = _users_model(config.model, manifest)
     else:
-        backbone = backbones.make(config, manifest)
-        backbones.check(backbone, config=config)
-        if manifest.schema.with_role("segment_ids") is not None:
-            packed_rows.require(backbone, config=config, manifest=manifest)
-        if config.freeze_backbone:
-            _freeze(backbone, config=config)
-        pooling = config.pooling
-        if pooling == "auto":
-            scratch = model_names.from_scratch(config.model)
-            pooling = "last" if backbones.is_causal(backbone) else "mean" if scratch else "first"
-        model = heads.with_head(backbone, manifest, task, pooling=pooling)
+        model = _hub_model(config, manifest, task)
     checks.check_sizes(model, config=config, manifest=manifest)
     checks.check_logits(model, config=config, manifest=manifest, task=task)
     return model
+
+
+def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> keras.Model:
+    """A backbone of KerasHub with a head."""
+    backbone = backbones.make(config, manifest)
+    backbones.check(backbone, config=config)
+    if manifest.schema.with_role("segment_ids") is not None:
+        packed_rows.require(backbone, config=config, manifest=manifest)
+    if config.freeze_backbone:
+        _freeze(backbone, config=config)
+    pooling = config.pooling
+    if pooling == "auto":
+        scratch = model_names.from_scratch(config.model)
+        pooling = "last" if backbones.is_causal(backbone) else "mean" if scratch else "first"
+    return heads.with_head(backbone, manifest, task, pooling=pooling)
 
 
 def _freeze(backbone: keras.Model, *, config: TrainConfig) -> None:
