@@ -162,8 +162,8 @@ class TrainConfig:
     def _check_together(self) -> None:
         if self.steps is not None and self.warmup >= self.steps:
             raise ConfigError(f"--warmup {self.warmup}, expected fewer steps than the {self.steps} of the training")
-        if self.replicas is not None:
-            self.require_equal_parts(self.replicas)
+        if self.replica_batch_size is not None or self.replicas is not None:
+            self.require_equal_parts(self.replicas or 1)
         if (self.zone or self.project) and self.tpu in ("local", "none"):
             raise ConfigError(
                 f"--zone and --project with --tpu {self.tpu}, expected them only with the name of a TPU",

@@ -6,7 +6,8 @@ its arithmetic at the peak rate, nor than its traffic at the bandwidth of the me
     seconds >= max(flops / peak flops per s, bytes / bytes per s)
 
 with the compiler's own counts for the program that it made. The sum of gradients over replicas is not in it, nor is the
-input. A count is of a loop's body once: a model that loops over time (an RNN) does more than is counted.
+input. A count is of a loop's body once: a model that loops over time (an RNN), and a step in parts (`--accumulate`), do
+more than is counted.
 """
 
 from __future__ import annotations

@@ -131,22 +131,34 @@ class ReplicaStep:
     ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
         """Loss, gradients, and new values of the state that moves: all for this replica's rows."""
         if self._accumulate == 1:
-            return self._part_of_step(weights, state, batch, total)
+            loss, gradients, new_state = self._part_of_step(weights, state, batch, total)
+            return loss, gradients, [new_state[index] for index in sorted(self._moving)]
         parts = tf.nest.map_structure(self._in_parts, _plain(batch))
-        found = self._part_of_step(weights, state, _part(parts, 0), total)
 
-        def add(number: tf.Tensor, loss: tf.Tensor, gradients: Any, moved: Any) -> Any:
-            now = self._state_of_part(state, moved, number)
-            more = self._part_of_step(weights, now, _part(parts, number), total)
-            return number + 1, loss + more[0], [a + b for a, b in zip(gradients, more[1], strict=True)], more[2]
+        def add(number: tf.Tensor, loss: tf.Tensor, gradients: Any, carried: Any) -> Any:
+            part = tf.nest.map_structure(lambda values: values[number], parts)
+            more = self._part_of_step(weights, self._state_of_part(state, carried, number), part, total)
+            summed = [one + other for one, other in zip(gradients, more[1], strict=True)]
+            return number + 1, loss + more[0], summed, [more[2][index] for index in self._kept]
 
-        _, *found = tf.while_loop(lambda number, *_: number < self._accumulate, add, (tf.constant(1), *found))
-        loss, gradients, moved = found
+        # What does not change passes through the loop untouched: which that is, is known once a part was traced.
+        first = (tf.constant(0), tf.zeros([]), [tf.zeros_like(each) for each in weights])
+        carried = [state[index] for index in self._kept]
+        found = tf.while_loop(lambda number, *_: number < self._accumulate, add, (*first, carried))
+        _, loss, gradients, carried = found
+        moved = [value for index, value in zip(self._kept, carried, strict=True) if index in self._moving]
         return loss, gradients, moved
+
+    @property
+    def _kept(self) -> list[int]:
+        """The state that a call may change for good: all but seeds, by index."""
+        variables = self.model.non_trainable_variables
+        return [at for at, each in enumerate(variables) if not _is_seed(each) and "float" in each.dtype]
 
     def _part_of_step(
         self, weights: list[tf.Tensor], state: list[tf.Tensor], batch: Batch, total: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
+        """Loss, gradients, and all of the state, of these rows' share of the global batch."""
         inputs, labels, example_weights = batch
         example_weights = self._task.weights(labels, example_weights)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -157,30 +169,19 @@ class ReplicaStep:
             # A model's own regularizers; each replica, and each part of its rows, adds its share.
             loss += tf.cast(sum(penalties), tf.float32) / (self._replicas * self._accumulate)
         gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        moved = self._moved(state, new_state)
+        # Neither the weights of frozen layers, which come back as the very tensors that went in, nor seeds.
+        self._moving = frozenset(index for index in self._kept if new_state[index] is not state[index])
         # An embedding's gradient is sparse; XLA and the sum over replicas want it dense.
-        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients], moved
+        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients], new_state
 
-    def _moved(self, state: list[tf.Tensor], new_state: list[Any]) -> list[tf.Tensor]:
-        """What the call changed, such as running means; neither seeds nor the weights of frozen layers, which come back
-        as the very tensors that went in.
-        """
-        variables = self.model.non_trainable_variables
-        self._moving = frozenset(
-            index
-            for index, (variable, old, new) in enumerate(zip(variables, state, new_state, strict=True))
-            if new is not old and not _is_seed(variable) and "float" in variable.dtype
-        )
-        return [tf.convert_to_tensor(new_state[index]) for index in sorted(self._moving)]
-
-    def _state_of_part(self, state: list[tf.Tensor], moved: list[tf.Tensor], number: tf.Tensor) -> list[tf.Tensor]:
-        """The state that part `number` of a replica's rows meets: its own seeds, and what the part before it moved."""
+    def _state_of_part(self, state: list[tf.Tensor], carried: list[tf.Tensor], number: tf.Tensor) -> list[tf.Tensor]:
+        """The state that part `number` of a replica's rows meets: its own seeds, and what the part before it left."""
         values = list(state)
         for index, variable in enumerate(self.model.non_trainable_variables):
             if _is_seed(variable):
                 seed = tf.random.experimental.stateless_fold_in(tf.cast(state[index], tf.int32), number)
                 values[index] = tf.cast(seed, state[index].dtype)
-        for index, value in zip(sorted(self._moving), moved, strict=True):
+        for index, value in zip(self._kept, carried, strict=True):
             values[index] = value
         return values
 
@@ -259,10 +260,6 @@ def _values(variables: list[Any]) -> list[tf.Tensor]:
 def _plain(batch: Batch) -> Batch:
     inputs, labels, weights = batch
     return dict(inputs), labels, weights
-
-
-def _part(parts: Any, number: int | tf.Tensor) -> Any:
-    return tf.nest.map_structure(lambda values: values[number], parts)
 
 
 def _shapes(batch: Any) -> tuple[tuple[int, ...], ...]:

@@ -47,6 +47,7 @@ _KINDS: dict[Task, _Kind] = {
 def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
     """The task on this dataset. Raises: ConfigError if the dataset does not allow it."""
     kind = _KINDS[config.task]
+    _check_decoder_start(config, manifest)
     objective = kind.objective(config)
     _require_fit(objective, config, manifest)
     regression, num_outputs = False, kind.num_outputs or manifest.tokenizer.vocab_size
@@ -66,6 +67,17 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
             f"{', '.join(task.metric_names)}",
         )
     return task
+
+
+def _check_decoder_start(config: TrainConfig, manifest: Manifest) -> None:
+    start = _decoder_start(config)
+    if config.task == "seq2seq" and getattr(manifest.tokenizer, f"{start}_id") is None:
+        has = [name for name in get_args(StartToken) if getattr(manifest.tokenizer, f"{name}_id") is not None]
+        raise ConfigError(
+            f"--decoder-start {start}: tokenizer {manifest.tokenizer.name!r} of dataset {manifest.name!r} has no such "
+            "token",
+            remedy=f"choose one of {', '.join(has)}",
+        )
 
 
 def _decoder_start(config: TrainConfig) -> StartToken:

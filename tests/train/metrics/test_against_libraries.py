@@ -13,9 +13,9 @@ from pipelines.train.metrics import agreement, class_counts
 
 def counted(predicted: np.ndarray, labels: np.ndarray, *, num_classes: int) -> np.ndarray:
     """Counts as an evaluation has them: from the device, in float64."""
-    weights = tf.ones(predicted.shape)
-    pair = (tf.constant(each, tf.int32) for each in (predicted, labels))
-    return class_counts.count(*pair, weights, num_classes=num_classes).numpy().astype(np.float64)
+    guesses, classes = (tf.constant(each, tf.int32) for each in (predicted, labels))
+    counts = class_counts.count(guesses, classes, tf.ones(predicted.shape), num_classes=num_classes)
+    return counts.numpy().astype(np.float64)
 
 
 @pytest.mark.parametrize("num_classes", [2, 3, 7])

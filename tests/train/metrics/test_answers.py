@@ -28,10 +28,11 @@ def windows(*rows: dict[str, Any]) -> dict[str, np.ndarray]:
 
 
 def brute_force(logits: np.ndarray, text: np.ndarray) -> tuple[int, int]:
+    places = np.flatnonzero(text).tolist()
     found = {
         (first, last): logits[first, 0] + logits[last, 1]
-        for first in np.flatnonzero(text)
-        for last in np.flatnonzero(text)
+        for first in places
+        for last in places
         if first <= last < first + answers.MOST_ANSWER_TOKENS
     }
     return max(found, key=lambda span: found[span])
