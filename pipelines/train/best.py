@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 import tensorflow as tf
 
+from pipelines.train.checkpoints import usable
 from pipelines.train.metrics.evaluation import is_better
 from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.format import json_fields
@@ -37,7 +38,8 @@ class History:
     """The evaluations in a folder, local or gs://, judged by one metric."""
 
     def __init__(self, model_dir: str, *, metric: str) -> None:
-        self._path = f"{model_dir.rstrip('/')}/{_FILE}"
+        self._folder = model_dir.rstrip("/")
+        self._path = f"{self._folder}/{_FILE}"
         self._metric = metric
         self._evaluations: list[Evaluation] = []
 
@@ -47,13 +49,17 @@ class History:
             self._evaluations = [each for each in _read(self._path) if each.step <= start]
 
     def add(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Notes an evaluation, in the file too. Returns whether it is the best so far."""
+        """Notes an evaluation, in the file too. Returns whether it is the best so far.
+
+        Raises: OutputError if it cannot be written.
+        """
         before = [each for each in self._evaluations if each.step != step]
         self._evaluations = [*before, Evaluation(step=step, metrics=dict(metrics))]
         text = json.dumps([_as_json(each) for each in self._evaluations], indent=1)
-        with tf.io.gfile.GFile(f"{self._path}.new", "w") as file:
-            file.write(text + "\n")
-        tf.io.gfile.rename(f"{self._path}.new", self._path, overwrite=True)
+        with usable(self._folder):
+            with tf.io.gfile.GFile(f"{self._path}.new", "w") as file:
+                file.write(text + "\n")
+            tf.io.gfile.rename(f"{self._path}.new", self._path, overwrite=True)
         best = self.best
         return best is not None and best.step == step
 

@@ -61,6 +61,11 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
         label_smoothing=config.label_smoothing,
         objective=objective,
     )
+    if config.label_smoothing and isinstance(task, (NumberTask, SpanTask)):
+        raise ConfigError(
+            f"--label-smoothing {config.label_smoothing} with --task {config.task}, expected labels that are classes",
+            remedy="leave it out",
+        )
     if config.best_metric is not None and config.best_metric not in task.metric_names:
         raise ConfigError(
             f"--best-metric {config.best_metric}, expected one that --task {config.task} has on this dataset: "

@@ -13,6 +13,7 @@ from pipelines.train.config import TrainConfig
 from pipelines.train.tasks.base import BoundTask
 from tests.train import training
 from tfrecord_io import reader
+from tfrecord_io.errors import ConfigError
 from tfrecord_io.reader import Data
 
 
@@ -68,6 +69,12 @@ def test_the_loss_is_the_mean_of_both_ends(task: BoundTask) -> None:
     expected = [-(shares[row, first, 0] + shares[row, last, 1]) / 2 for row, (first, last) in enumerate(labels)]
     found = task.losses(tf.constant(logits), tf.constant(labels, tf.int32), smoothing=False)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_positions_are_not_smoothed(data: Data) -> None:
+    config = TrainConfig(data=data.root, task="span", model="bert-tiny", label_smoothing=0.1)
+    with pytest.raises(ConfigError, match="expected labels that are classes"):
+        tasks.bind(config, data.manifest)
 
 
 def test_rows_without_answers_are_refused(tmp_path: Path) -> None:
