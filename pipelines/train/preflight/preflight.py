@@ -142,13 +142,16 @@ class _BatchCompiler:
 
     def largest(self, batch: int, first: Compiled | OutOfMemory) -> batch_search.LargestBatch:
         fixed = first.argument_bytes if isinstance(first, Compiled) else 0
-        return batch_search.largest(
-            self._memory_of,
-            known={batch: first.memory_bytes if isinstance(first, Compiled) else None},
+        parts = self._job.config.accumulate  # a batch is cut into so many, so only its multiples can be tried
+        found = batch_search.largest(
+            lambda rows: self._memory_of(rows * parts),
+            known={batch // parts: first.memory_bytes if isinstance(first, Compiled) else None},
             fixed_bytes=fixed,
             limit_bytes=self._generation.replica_bytes,
             may_go_on=lambda: time.monotonic() + self._longest < self._ends,
         )
+        too_large = None if found.too_large is None else found.too_large * parts
+        return batch_search.LargestBatch(fits=found.fits * parts, too_large=too_large)
 
     def _memory_of(self, batch: int) -> int | None:
         try:
