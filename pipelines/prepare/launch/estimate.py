@@ -16,7 +16,7 @@ from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan.sampling import Sample
 from tfrecord_io.format.ledger import FILTERED, HELD_OUT, LEFT_OUT, NOT_HELD_OUT
 
-__all__ = ["Estimate", "estimate"]
+__all__ = ["Estimate", "estimate", "of_split"]
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
@@ -58,11 +58,12 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
         splits = resolved.job.splits
         planned = {split: plan_one(resolved, split, config) for split in splits}
         warn_of_padding(planned.values(), resolved, config)
-        return [_of_split(planned[split], resolved, config, rows=source.num_rows) for split, source in splits.items()]
+        return [of_split(planned[split], resolved, config) for split in splits]
 
 
-def _of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig, *, rows: int) -> Estimate:
-    sample = planned.sample
+def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -> Estimate:
+    """Estimate a split that is planned."""
+    sample, rows = planned.sample, resolved.job.splits[planned.plan.split].num_rows
     share = planned.text_bytes / max(sample.text_bytes, 1)
     left_out = {reason: round(rows * float((sample.read.reasons == reason).mean())) for reason in LEFT_OUT}
     usable = rows - sum(left_out.values()) - planned.unusable.num_rows

@@ -1,0 +1,134 @@
+"""The section with sample rows: each token with what it is, and the other features as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+
+from pipelines.prepare.audit.token_marks import TokenMarks, input_marks, target_marks
+from pipelines.prepare.report.documents import values_of
+from pipelines.prepare.report.elements import Group, Section, ShownRow, ShownToken
+from pipelines.prepare.report.sampled_records import SampledRecords
+from pipelines.prepare.report.subject import SplitSubject, Subject
+from tfrecord_io.schema import OF_TOKENS, Role
+
+__all__ = ["shown_section"]
+
+_ROWS = 4
+# A token takes about 60 bytes of the page.
+_MOST_TOKENS = 384
+_MOST_CHARACTERS = 200
+# Features that the marks of tokens show.
+_SHOWN: tuple[Role, ...] = (*OF_TOKENS, "target_ids", "target_mask", "num_tokens", "start_position", "end_position")
+_LEGEND = {
+    "special": "special token",
+    "learned": "to be learned",
+    "not-learned": "masked from the loss",
+    "answer": "the answer",
+    "segment-odd": "document 1, 3, …",
+    "segment-even": "document 2, 4, …",
+    "tag": "tag of the token beside it, or the number of the document that begins",
+    "padding": "padding",
+}
+
+
+def shown_section(subject: Subject) -> Section:
+    """Return the section with a few rows of each split."""
+    groups = tuple(_group(split, subject) for split in subject.splits)
+    used = {
+        kind
+        for group in groups
+        for row in group.rows
+        for _, tokens in row.parts
+        for token in tokens
+        for kind in (*token.kinds, *(("tag",) if token.note else ()))
+    }
+    return Section(
+        name="samples",
+        title="Sample rows",
+        says="Tokens as the vocabulary writes them: ## continues a word; Ġ or ▁ stands for a space.",
+        groups=groups,
+        legend=tuple((kind, text) for kind, text in _LEGEND.items() if kind in used),
+    )
+
+
+def _group(split: SplitSubject, subject: Subject) -> Group:
+    parts = [part for part in split.parts if part.num_records]
+    each = max(1, _ROWS // max(len(parts), 1))
+    rows = [_row(part, index, subject) for part in parts for index in _chosen(part, count=each)]
+    return Group(title=split.name, rows=tuple(rows[: 2 * _ROWS]))
+
+
+def _chosen(part: SampledRecords, *, count: int) -> list[int]:
+    """Return the indices of a few records from all along the sample, with an answer where there are any."""
+    among = np.arange(part.num_records)
+    last = values_of(part.columns, part.manifest.schema, "end_position")
+    if last is not None and (last > 0).any():
+        among = np.flatnonzero(last > 0)
+    return sorted({int(among[int(at)]) for at in np.linspace(0, len(among) - 1, min(count, len(among)))})
+
+
+def _row(part: SampledRecords, index: int, subject: Subject) -> ShownRow:
+    row = {name: values[index] for name, values in part.columns.items()}
+    shown = [("input", _tokens(input_marks(row, part.manifest), subject))]
+    if (target := target_marks(row, part.manifest)) is not None:
+        shown.append(("target", _tokens(target, subject)))
+    return ShownRow(place=part.places[index], parts=tuple(shown), features=_features(row, part, subject))
+
+
+def _features(row: Mapping[str, np.ndarray], part: SampledRecords, subject: Subject) -> tuple[tuple[str, str], ...]:
+    found = []
+    for feature in part.manifest.schema.features:
+        if feature.role in _SHOWN:
+            continue
+        value = row[feature.name].tolist()
+        names = part.manifest.label_names
+        if feature.role == "label" and names is not None and feature.dtype == "int64":
+            value = names[value]
+        text = value if isinstance(value, str) else json.dumps(value)
+        found.append((feature.name, text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"))
+    return tuple(found)
+
+
+def _tokens(marks: TokenMarks, subject: Subject) -> tuple[ShownToken, ...]:
+    """Return tokens in order; runs of padding, and what is too long to show, as one each."""
+    shown: list[ShownToken] = []
+    at, length, left = 0, len(marks.ids), _MOST_TOKENS
+    while at < length:
+        if marks.padding[at]:
+            end = at
+            while end < length and marks.padding[end]:
+                end += 1
+            shown.append(ShownToken(text=f"{end - at:,} × padding", kinds=("padding",)))
+            at = end
+        elif left:
+            shown.append(_token(marks, at, subject))
+            at, left = at + 1, left - 1
+        else:
+            end = at
+            while end < length and not marks.padding[end]:
+                end += 1
+            shown.append(ShownToken(text=f"… {end - at:,} more tokens", kinds=("more",)))
+            at = end
+    return tuple(shown)
+
+
+def _token(marks: TokenMarks, at: int, subject: Subject) -> ShownToken:
+    kinds = []
+    if marks.special[at]:
+        kinds.append("special")
+    if marks.learned is not None:
+        kinds.append("learned" if marks.learned[at] else "not-learned")
+    if marks.answer is not None and marks.answer[at]:
+        kinds.append("answer")
+    if marks.segments is not None:
+        kinds.append("segment-odd" if marks.segments[at] % 2 else "segment-even")
+    note = ""
+    if marks.segments is not None and (at == 0 or marks.segments[at] != marks.segments[at - 1]):
+        note = str(marks.segments[at])
+    if marks.tags is not None and marks.tags[at] >= 0:
+        names = subject.manifest.label_names
+        note = str(marks.tags[at]) if names is None else names[int(marks.tags[at])]
+    return ShownToken(text=subject.token(int(marks.ids[at])), kinds=tuple(kinds), note=note)
