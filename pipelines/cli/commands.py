@@ -138,12 +138,11 @@ def write_report(output: str, as_json: bool, verbose: bool, **request: Any) -> N
         from pipelines.prepare.report import report as reporting
 
         reporting.check_output(output)
-        if request["tokenizer"] is None:
-            stages.begin("reading the manifest and a sample")
-            page = reporting.of_dataset(_only_dataset(request))
-        else:
-            config = config_of(request, output="OUT", workers=None, overwrite=False)
-            with quiet(verbose=verbose):
+        with quiet(verbose=verbose):
+            if request["tokenizer"] is None:
+                page = reporting.of_dataset(_only_dataset(request))
+            else:
+                config = config_of(request, output="OUT", workers=None, overwrite=False)
                 _begin(config)
                 _own_process()
                 page = reporting.of_source(config)
@@ -188,7 +187,7 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, ver
         report.manifest_tables(manifest)
         report.rows(decoded)
         if as_json:
-            click.echo(json.dumps([dataclasses.asdict(row) for row in decoded]))
+            click.echo(json.dumps([row.to_json() for row in decoded]))
 
 
 @main.command(cls=WithFunctions)

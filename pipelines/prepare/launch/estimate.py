@@ -13,6 +13,7 @@ from pipelines.prepare.launch.launcher import PlannedSplit, plan_one, warn_of_pa
 from pipelines.prepare.launch.layout_comparison import Cost, compare
 from pipelines.prepare.launch.resolving import Resolved
 from pipelines.prepare.options.config import PrepareConfig
+from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengths
 from pipelines.prepare.plan.sampling import Sample
 from tfrecord_io.format.ledger import FILTERED, HELD_OUT, LEFT_OUT, NOT_HELD_OUT
 
@@ -20,6 +21,8 @@ __all__ = ["Estimate", "estimate", "of_split"]
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
+# Lines of the drawing on a terminal.
+_BINS = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +32,7 @@ class Estimate:
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
     `rows_in_other_splits` are in another split by --hold-out. `steps` are the user functions as on the command line.
     If the split was not read completely, `rows_rejected` is a lower bound, and rows left out on purpose are projected
-    from the sample.
+    from the sample. `histogram` counts the sampled rows by their lengths.
     """
 
     split: str
@@ -45,6 +48,7 @@ class Estimate:
     layouts: tuple[Cost, ...]
     steps: tuple[str, ...] = ()
     engine: str = ""
+    histogram: LengthHistogram | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `plan --json` prints."""
@@ -83,6 +87,11 @@ def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -
         layouts=_compared(sample, resolved, shard_bytes=config.output.shard_bytes, rows=usable),
         steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.functions),
         engine=engine_of(resolved.encoder),
+        histogram=count_lengths(
+            sample.row_tokens,
+            row_lengths=resolved.job.spec.layout.buckets or (resolved.job.spec.length,),
+            bins=_BINS,
+        ),
     )
 
 

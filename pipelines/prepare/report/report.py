@@ -60,7 +60,7 @@ def of_dataset(root: str) -> bytes:
             )
             for name in shown
         ),
-        command=command_line.of_manifest(manifest, source=_source(root, manifest), output=root),
+        command=command_line.of_manifest(manifest, source=_source(root, manifest), output="OUT"),
         more_splits=tuple(name for name in names if name not in shown),
     )
     return render(_page(subject))
