@@ -29,7 +29,9 @@ def histogram(out: Console, found: LengthHistogram) -> Iterator[Text]:
     names = [found.name(index) for index in range(len(found.counts))]
     width, most = max(map(len, names)), max([*found.counts, 1])
     marks = {length: f"row length {length:,}" for length in found.row_lengths[:-1]}
-    marks[found.cut] = f"cut at {found.cut:,}: longer rows lose tokens" if found.longer else f"cut at {found.cut:,}"
+    marks[found.cut] = f"cut at {found.cut:,}" if found.cuts else f"row length {found.cut:,}"
+    if found.longer:
+        marks[found.cut] += ": longer rows lose tokens" if found.cuts else ": longer rows are divided"
     for index, (name, count) in enumerate(zip(names, found.counts, strict=True)):
         bar = _bar(out, count / most)
         share = f"{count / max(found.num_rows, 1):.1%}" if count else ""

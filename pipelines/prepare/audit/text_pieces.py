@@ -1,8 +1,8 @@
 """The text of a record in pieces, each of tokens that are marked alike: to be learned, an answer, one document.
 
-    tokens    <|user|> Hi <|assistant|> Hello ! <|end|>
-    learned       0     0       0         1   1    1
-    pieces    '<|user|>Hi<|assistant|>', 'Hello!<|end|>'
+tokens    <|user|> Hi <|assistant|> Hello ! <|end|>
+learned       0     0       0         1   1    1
+pieces    '<|user|>Hi<|assistant|>', 'Hello!<|end|>'
 """
 
 from __future__ import annotations

@@ -12,12 +12,13 @@ from pipelines.prepare.launch import ingesting, resolving
 from pipelines.prepare.launch.launcher import PlannedSplit, plan_one, warn_of_padding
 from pipelines.prepare.launch.layout_comparison import Cost, compare
 from pipelines.prepare.launch.resolving import Resolved
-from pipelines.prepare.options.config import PrepareConfig
+from pipelines.prepare.layouts import layout_of
+from pipelines.prepare.options.config import LayoutConfig, PrepareConfig
 from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengths
 from pipelines.prepare.plan.sampling import Sample
 from tfrecord_io.format.ledger import FILTERED, HELD_OUT, LEFT_OUT, NOT_HELD_OUT
 
-__all__ = ["Estimate", "estimate", "of_split"]
+__all__ = ["Estimate", "cuts_rows", "estimate", "of_split"]
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
@@ -91,8 +92,14 @@ def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -
             sample.row_tokens,
             row_lengths=resolved.job.spec.layout.buckets or (resolved.job.spec.length,),
             bins=_BINS,
+            cuts=cuts_rows(resolved.job.spec.layout),
         ),
     )
+
+
+def cuts_rows(layout: LayoutConfig) -> bool:
+    """Whether the layout cuts what does not fit into a row, rather than dividing it into several."""
+    return not layout_of(layout).joins_rows and layout.stride is None
 
 
 def _compared(sample: Sample, resolved: Resolved, *, shard_bytes: int, rows: int) -> tuple[Cost, ...]:

@@ -26,6 +26,7 @@ class LengthHistogram:
     The first bin has rows of no token too, the last one all that are longer: `beyond` of them.
     `row_lengths`: how many tokens fit into a row, ascending if there are several such lengths; the last one is the cut.
     `num_rows` rows were counted; the longest has `longest` tokens, and `longer` of them do not fit into a row.
+    `cuts`: whether the layout cuts those, rather than joining rows and dividing them.
     """
 
     edges: tuple[int, ...]
@@ -35,6 +36,7 @@ class LengthHistogram:
     num_rows: int
     longest: int
     longer: int
+    cuts: bool = True
 
     @property
     def cut(self) -> int:
@@ -49,7 +51,9 @@ class LengthHistogram:
         return f"{first:,}" if first == last else f"{first:,}-{last:,}"
 
 
-def count_lengths(lengths: np.ndarray, *, row_lengths: Sequence[int], bins: int = 32) -> LengthHistogram:
+def count_lengths(
+    lengths: np.ndarray, *, row_lengths: Sequence[int], bins: int = 32, cuts: bool = True
+) -> LengthHistogram:
     """Count rows by their lengths, int64 [N], in at most `bins` bins. The cut is among them unless it is far away."""
     longest = int(lengths.max(initial=0))
     usual = int(np.percentile(lengths, _PERCENTILE)) if len(lengths) else 0
@@ -65,4 +69,5 @@ def count_lengths(lengths: np.ndarray, *, row_lengths: Sequence[int], bins: int 
         num_rows=len(lengths),
         longest=longest,
         longer=int((lengths > row_lengths[-1]).sum()),
+        cuts=cuts,
     )

@@ -24,7 +24,7 @@ def lengths_section(subject: Subject) -> Section:
         name="lengths",
         title="Lengths",
         says="Rows by their number of tokens, special tokens included. A line marks each row length that the dataset "
-        "has; what is longer than the last one is cut.",
+        "has.",
         groups=tuple(_lengths_group(split, subject) for split in subject.splits),
     )
 
@@ -34,7 +34,9 @@ def _lengths_group(split: SplitSubject, subject: Subject) -> Group:
     if not len(lengths):
         return Group(title=split.name, texts=(note,))
     row_lengths = subject.manifest.bucket_lengths or (subject.manifest.row_length,)
-    chart = _length_chart(count_lengths(lengths, row_lengths=row_lengths), noun=noun)
+    layout = subject.manifest.layout
+    cuts = layout["name"] not in ("concat", "pack") and not {"stride", "pack_rows"} & layout.keys()
+    chart = _length_chart(count_lengths(lengths, row_lengths=row_lengths, cuts=cuts), noun=noun)
     return Group(title=split.name, texts=(note,), charts=(chart,))
 
 
@@ -65,7 +67,7 @@ def _length_chart(found: LengthHistogram, *, noun: str) -> Chart:
         f"{found.longest:,}; {share(fit, found.num_rows)} fit into {found.cut:,}."
     )
     names = [f"{length:,}" for length in found.row_lengths]
-    names[-1] += " (cut)"
+    names[-1] += " (cut)" if found.cuts else " (row)"
     marks = [
         svg.Mark(at=length / end, name=name)
         for length, name in zip(found.row_lengths, names, strict=True)
