@@ -47,6 +47,8 @@ def _known_lengths(split: SplitSubject, manifest: Manifest) -> tuple[np.ndarray,
         return split.row_tokens, "rows", text
     found = documents_of(split.parts).lengths
     cut = "None was cut." if not _cut_tokens(split) else f"Those of {manifest.row_length:,} tokens may have been cut."
+    if manifest.layout["name"] == "pack":
+        cut = "Longer ones are divided, or were rejected."
     if manifest.schema.with_role("segment_ids") is not None:
         return found, "documents", f"Documents in the rows, {split.source_of_figures}. {cut}"
     if manifest.schema.with_role("attention_mask") is not None:

@@ -185,11 +185,10 @@ def _missing(first: np.ndarray, subject: Subject) -> tuple[str, ...]:
     parts = subject.manifest.layout["name"] == "pack"
     if not missing or (parts and missing < len(first)):
         return ()
-    remedy = {
-        "concat": " Give --special-tokens bos-eos or tokenizer if the model expects it.",
-        "pack": " Give --special-tokens bos-eos or tokenizer if the model expects it.",
-        "chat": " Here the chat template decides.",
-    }.get(str(subject.manifest.layout["name"]), "")
+    special = "tokenizer" if subject.manifest.tokenizer.bos_id is None else "bos-eos"
+    joined = f" Give --special-tokens {special} if the model expects it."
+    remedies = {"concat": joined, "pack": joined, "chat": " Here the chat template decides."}
+    remedy = remedies.get(str(subject.manifest.layout["name"]), "")
     return (
         f"{share(missing, len(first))} of the documents do not begin with {subject.token(own[0])}, with which the "
         f"tokenizer begins every text.{remedy}",

@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,7 +59,11 @@ def test_the_page_is_small_and_loads_nothing(tmp_path: Path) -> None:
 
 def test_text_of_rows_stays_text(tmp_path: Path) -> None:
     evil = '<script>alert("x")</script> \u202e\x1b[2J <img src=x>'
-    rows = [{"text": evil, "label": "a"}, {"text": None, "label": evil}, {"text": evil, "label": evil}]
+    rows: list[dict[str, Any]] = [
+        {"text": evil, "label": "a"},
+        {"text": None, "label": evil},
+        {"text": evil, "label": evil},
+    ]
     data = building.source(tmp_path / "data", train=rows)
     root = built(data, label_column="label", max_error_rate=0.5)
     page = page_of(root, tmp_path)
@@ -79,7 +84,7 @@ def test_first_and_last_tokens_are_counted(tmp_path: Path) -> None:
 
 
 def test_rejected_rows_have_their_reason_and_an_example(tmp_path: Path) -> None:
-    rows = [{"text": "fine"}, {"text": None}, {"text": "good"}]
+    rows: list[dict[str, Any]] = [{"text": "fine"}, {"text": None}, {"text": "good"}]
     root = built(building.source(tmp_path / "data", train=rows), max_error_rate=0.5)
     found = tables_of(page_of(root, tmp_path))
     assert ["rejected: text_null", "1", "33.3 %"] in found["Rows in, from the manifest"]

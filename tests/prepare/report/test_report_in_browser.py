@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,11 @@ EVIL = "<script>document.title = 'taken over'</script><img src=x onerror=alert(1
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
-    rows = [{"text": EVIL, "label": EVIL}, {"text": None, "label": "b"}, *[{"text": "good " * 40, "label": "b"}] * 30]
+    rows: list[dict[str, Any]] = [
+        {"text": EVIL, "label": EVIL},
+        {"text": None, "label": "b"},
+        *[{"text": "good " * 40, "label": "b"}] * 30,
+    ]
     root = built(building.source(folder / "data", train=rows), label_column="label", max_error_rate=0.5)
     assert building.command("report", root, "--output", folder / "report.html").status == 0
     return folder / "report.html"
