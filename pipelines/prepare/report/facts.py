@@ -97,7 +97,7 @@ def _facts(manifest: Manifest) -> Table:
             checked = f"{count(counts['rows'])} rows, {count(counts['rows_checked'])} also by the reference"
             rows.append((f"{split} tokenized by {engine}", checked))
     if manifest.label_names is not None:
-        rows.append(("label names", ", ".join(manifest.label_names[:_LISTED])))
+        rows.append(("label names", _text(", ".join(manifest.label_names[:_LISTED]))))
     return Table(caption="From the manifest", head=("fact", "value"), rows=tuple(rows))
 
 

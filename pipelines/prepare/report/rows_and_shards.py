@@ -21,6 +21,8 @@ _LISTED_LABELS = 40
 _TICKS, _TICK = 5, 10
 # Labels that are more than this many times as frequent as others are worth a note.
 _UNEVEN = 10
+# Characters of a label's name.
+_NAME = 100
 
 
 def shards_section(subject: Subject) -> Section:
@@ -180,7 +182,7 @@ def _counted(values: np.ndarray, names: tuple[str, ...] | None) -> tuple[list[st
     if names is not None:
         by_id = {index: by_id.get(index, 0) for index in range(len(names))}
     order = sorted(by_id, key=lambda each: (-by_id[each], each))
-    return [str(each) if names is None else names[each] for each in order], [by_id[each] for each in order]
+    return [str(each) if names is None else names[each][:_NAME] for each in order], [by_id[each] for each in order]
 
 
 def _numbers_group(split: SplitSubject, values: np.ndarray) -> Group:

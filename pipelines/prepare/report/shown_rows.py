@@ -17,8 +17,8 @@ from tfrecord_io.schema import OF_TOKENS, Role
 __all__ = ["shown_section"]
 
 _ROWS = 4
-# A token takes about 60 bytes of the page.
-_MOST_TOKENS = 384
+# Of a row, and of all rows together: a token takes about 80 bytes of a page that should stay below 2 MB.
+_MOST_TOKENS, _MOST_TOKENS_IN_ALL = 384, 12_000
 _MOST_CHARACTERS = 200
 # Features that the marks of tokens show.
 _SHOWN: tuple[Role, ...] = (*OF_TOKENS, "target_ids", "target_mask", "num_tokens", "start_position", "end_position")
@@ -36,7 +36,12 @@ _LEGEND = {
 
 def shown_section(subject: Subject) -> Section:
     """Return the section with a few rows of each split."""
-    groups = tuple(_group(split, subject) for split in subject.splits)
+    chosen = [_chosen_rows(split) for split in subject.splits]
+    most = min(_MOST_TOKENS, _MOST_TOKENS_IN_ALL // max(sum(map(len, chosen)), 1))
+    groups = tuple(
+        Group(title=split.name, rows=tuple(_row(part, index, subject, most=most) for part, index in rows))
+        for split, rows in zip(subject.splits, chosen, strict=True)
+    )
     used = {
         kind
         for group in groups
@@ -54,11 +59,11 @@ def shown_section(subject: Subject) -> Section:
     )
 
 
-def _group(split: SplitSubject, subject: Subject) -> Group:
+def _chosen_rows(split: SplitSubject) -> list[tuple[SampledRecords, int]]:
+    """Return the rows to show of a split: the part of the sample that each is in, and its index there."""
     parts = [part for part in split.parts if part.num_records]
     each = max(1, _ROWS // max(len(parts), 1))
-    rows = [_row(part, index, subject) for part in parts for index in _chosen(part, count=each)]
-    return Group(title=split.name, rows=tuple(rows[: 2 * _ROWS]))
+    return [(part, index) for part in parts for index in _chosen(part, count=each)][: 2 * _ROWS]
 
 
 def _chosen(part: SampledRecords, *, count: int) -> list[int]:
@@ -70,11 +75,14 @@ def _chosen(part: SampledRecords, *, count: int) -> list[int]:
     return sorted({int(among[int(at)]) for at in np.linspace(0, len(among) - 1, min(count, len(among)))})
 
 
-def _row(part: SampledRecords, index: int, subject: Subject) -> ShownRow:
+def _row(part: SampledRecords, index: int, subject: Subject, *, most: int) -> ShownRow:
+    """Return one row with at most `most` tokens, half of them of the target where there is one."""
     row = {name: values[index] for name, values in part.columns.items()}
-    shown = [("input", _tokens(input_marks(row, part.manifest), subject))]
-    if (target := target_marks(row, part.manifest)) is not None:
-        shown.append(("target", _tokens(target, subject)))
+    target = target_marks(row, part.manifest)
+    most = most if target is None else most // 2
+    shown = [("input", _tokens(input_marks(row, part.manifest), subject, most=most))]
+    if target is not None:
+        shown.append(("target", _tokens(target, subject, most=most)))
     return ShownRow(place=part.places[index], parts=tuple(shown), features=_features(row, part, subject))
 
 
@@ -92,10 +100,10 @@ def _features(row: Mapping[str, np.ndarray], part: SampledRecords, subject: Subj
     return tuple(found)
 
 
-def _tokens(marks: TokenMarks, subject: Subject) -> tuple[ShownToken, ...]:
+def _tokens(marks: TokenMarks, subject: Subject, *, most: int) -> tuple[ShownToken, ...]:
     """Return tokens in order; runs of padding, and what is too long to show, as one each."""
     shown: list[ShownToken] = []
-    at, length, left = 0, len(marks.ids), _MOST_TOKENS
+    at, length, left = 0, len(marks.ids), most
     while at < length:
         if marks.padding[at]:
             end = at
