@@ -180,7 +180,9 @@ def test_without_the_work_folder_there_is_a_report_all_the_same(tmp_path: Path) 
 def test_what_is_no_finished_dataset_is_named_in_two_lines(tmp_path: Path) -> None:
     output = ("--output", tmp_path / "report.html")
     assert building.command("report", tmp_path / "none", *output).error[0] == f"{tmp_path / 'none'}: no such folder"
-    assert "there is no finished dataset here" in building.command("report", tmp_path, *output).error[0]
+    cause, remedy = building.command("report", tmp_path, *output).error
+    assert "there is no finished dataset here" in cause
+    assert "--tokenizer" in remedy
     root = Path(shutil.copytree(reviews(), tmp_path / "out"))
     path = root / manifest.FILE_NAME
     whole = path.read_text()
