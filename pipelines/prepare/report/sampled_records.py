@@ -92,7 +92,7 @@ def of_rows(manifest: Manifest, encoder: BatchEncoder, encoded: Sequence[Encoded
         )
         count = len(next(iter(columns.values()))) if columns else 0
         if count:
-            places = [f"row {index} of the sample" for index in range(count)]
+            places = [f"record {index} of the sample" for index in range(count)]
             found.append(SampledRecords(manifest=described, columns=columns, places=places))
     return tuple(found)
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from pipelines.prepare.audit.text_pieces import pieces_of
 from pipelines.prepare.audit.token_marks import TokenMarks, input_marks, target_marks
 from pipelines.prepare.report.documents import values_of
 from pipelines.prepare.report.elements import Group, Section, ShownRow, ShownToken
@@ -29,7 +30,8 @@ _LEGEND = {
     "answer": "the answer",
     "segment-odd": "document 1, 3, …",
     "segment-even": "document 2, 4, …",
-    "tag": "tag of the token beside it, or the number of the document that begins",
+    "tag": "tag of the token beside it",
+    "number": "number of the document that begins",
     "padding": "padding",
 }
 
@@ -42,13 +44,14 @@ def shown_section(subject: Subject) -> Section:
         Group(title=split.name, rows=tuple(_row(part, index, subject, most=most) for part, index in rows))
         for split, rows in zip(subject.splits, chosen, strict=True)
     )
+    note = "tag" if subject.manifest.schema.with_role("token_labels") is not None else "number"
     used = {
         kind
         for group in groups
         for row in group.rows
         for _, tokens in row.parts
         for token in tokens
-        for kind in (*token.kinds, *(("tag",) if token.note else ()))
+        for kind in (*token.kinds, *((note,) if token.note else ()))
     }
     return Section(
         name="samples",
@@ -83,7 +86,16 @@ def _row(part: SampledRecords, index: int, subject: Subject, *, most: int) -> Sh
     shown = [("input", _tokens(input_marks(row, part.manifest), subject, most=most))]
     if target is not None:
         shown.append(("target", _tokens(target, subject, most=most)))
-    return ShownRow(place=part.places[index], parts=tuple(shown), features=_features(row, part, subject))
+    features = (*_marked_texts(row, part, subject), *_features(row, part, subject))
+    return ShownRow(place=part.places[index], parts=tuple(shown), features=features)
+
+
+def _marked_texts(row: Mapping[str, np.ndarray], part: SampledRecords, subject: Subject) -> list[tuple[str, str]]:
+    """Return as text what colours show: what is to be learned, and the answer."""
+    pieces = pieces_of(input_marks(row, part.manifest), subject.tokenizer)
+    learned = " … ".join(piece.text for piece in pieces if piece.learned)
+    answer = "".join(piece.text for piece in pieces if piece.answer).strip()
+    return [(name, _shortened(text)) for name, text in (("to be learned", learned), ("answer", answer)) if text]
 
 
 def _features(row: Mapping[str, np.ndarray], part: SampledRecords, subject: Subject) -> tuple[tuple[str, str], ...]:
@@ -95,9 +107,12 @@ def _features(row: Mapping[str, np.ndarray], part: SampledRecords, subject: Subj
         names = part.manifest.label_names
         if feature.role == "label" and names is not None and feature.dtype == "int64":
             value = names[value]
-        text = value if isinstance(value, str) else json.dumps(value)
-        found.append((feature.name, text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"))
+        found.append((feature.name, _shortened(value if isinstance(value, str) else json.dumps(value))))
     return tuple(found)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
 
 
 def _tokens(marks: TokenMarks, subject: Subject, *, most: int) -> tuple[ShownToken, ...]:

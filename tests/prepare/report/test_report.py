@@ -97,7 +97,9 @@ def test_every_layout_has_its_marks(tmp_path: Path) -> None:
     assert {"learned", "not-learned", "padding"} <= set(re.findall(r'class="token ([a-z-]+)', chat))
     questions = building.REPOSITORY / "examples" / "questions"
     root = built(questions, layout="qa", text_column=("question", "context"), max_length=48)
-    assert 'class="token answer"' in page_of(root, tmp_path)
+    page = page_of(root, tmp_path)
+    assert 'class="token answer"' in page
+    assert "<dt>answer</dt><dd>at night</dd>" in page
     tags = page_of(built(building.REPOSITORY / "examples" / "tags", layout="tokens"), tmp_path)
     assert '<span class="note">B-PERSON</span>' in tags
     packed = page_of(built(REVIEWS, layout="pack"), tmp_path)
