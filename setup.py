@@ -50,7 +50,7 @@ setup(
     license_files=["LICENSE"],
     python_requires=">=3.10,<3.13",  # apache-beam and tensorflow both have wheels for these
     packages=find_packages(include=["pipelines", "pipelines.*", "tfrecord_io", "tfrecord_io.*"]),
-    package_data={"pipelines": ["py.typed"], "tfrecord_io": ["py.typed"]},
+    package_data={"pipelines": ["py.typed", "prepare/report/page.*"], "tfrecord_io": ["py.typed"]},
     install_requires=[
         "aiohttp>=3.9",
         "apache-beam>=2.65",

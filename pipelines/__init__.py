@@ -1,1 +1,31 @@
-"""The programs on both sides of the format: `prepare` writes datasets, `train` (to come) consumes them."""
+"""The programs on both sides of the format: `prepare` writes datasets, `train` trains models on them.
+
+`build`, `plan`, `inspect` and `verify` are the commands as functions (see `python_api`), imported when they are first
+used:
+
+    from pipelines import build
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipelines.python_api import build as build
+    from pipelines.python_api import inspect as inspect
+    from pipelines.python_api import plan as plan
+    from pipelines.python_api import verify as verify
+
+_FUNCTIONS = frozenset(("build", "inspect", "plan", "verify"))
+
+
+def __getattr__(name: str) -> Any:
+    """Return a function of the list. Raises: AttributeError for any other name."""
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module("pipelines.python_api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_FUNCTIONS})

@@ -15,7 +15,14 @@ from typing import Any
 import click
 
 import tfrecord_io
-from pipelines.cli.request import config_of, functions_of, takes_consent, takes_making, takes_request
+from pipelines.cli.request import (
+    config_of,
+    functions_of,
+    may_take_request,
+    takes_consent,
+    takes_making,
+    takes_request,
+)
 from pipelines.terminal import stages, tensorflow_start
 from pipelines.terminal.console import Program, WithBeam, WithFunctions, common, errors, quiet, say
 
@@ -126,6 +133,48 @@ def _plan(request: dict[str, Any], *, output: str | None, workers: int | None, a
             click.echo(json.dumps([each.to_json() for each in estimated]))
 
 
+@main.command("report", cls=WithFunctions)
+@may_take_request
+@click.option("--output", required=True, metavar="FILE", help="HTML file to write, local or at a gs:// address.")
+@common
+def write_report(output: str, as_json: bool, verbose: bool, **request: Any) -> None:
+    """Write a report of a finished DATASET folder as one HTML page, which opens from disk and loads nothing.
+
+    With --tokenizer and other options of `build`, DATASET is a source: the page shows from a sample what `build` with
+    the same options would make.
+    """
+    with errors(verbose=verbose):
+        from pipelines.prepare.report import report as reporting
+
+        reporting.check_output(output)
+        with quiet(verbose=verbose):
+            if request["tokenizer"] is None:
+                page = reporting.of_dataset(_only_dataset(request))
+            else:
+                config = config_of(request, output="OUT", workers=None, overwrite=False)
+                _begin(config)
+                _own_process()
+                page = reporting.of_source(config)
+        reporting.write(output, page)
+        say(f"wrote {output}, {len(page):,} bytes; open it in a browser")
+        if as_json:
+            click.echo(json.dumps({"report": output, "bytes": len(page)}))
+
+
+def _only_dataset(request: dict[str, Any]) -> str:
+    """Return the folder of a finished dataset. Raises: ConfigError if the request is one for a source."""
+    from tfrecord_io.errors import ConfigError
+
+    given = click.get_current_context()
+    named = [name for name in request if given.get_parameter_source(name) == click.core.ParameterSource.COMMANDLINE]
+    if named != ["datasets"] or len(request["datasets"]) > 1 or request["functions"]:
+        raise ConfigError(
+            "report of a finished dataset takes one folder and --output; options of build need --tokenizer too",
+            remedy="leave the other options out, or add --tokenizer NAME_OR_DIR to see what build would make",
+        )
+    return str(_folder(given, given.command.params[0], request["datasets"][0]))
+
+
 @main.command()
 @_dataset
 @click.option("--split", "splits", multiple=True, help="Split to decode; repeatable. Default: all.")
@@ -147,7 +196,7 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, ver
         report.manifest_tables(manifest)
         report.rows(decoded)
         if as_json:
-            click.echo(json.dumps([dataclasses.asdict(row) for row in decoded]))
+            click.echo(json.dumps([row.to_json() for row in decoded]))
 
 
 @main.command(cls=WithFunctions)

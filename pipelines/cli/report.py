@@ -13,8 +13,11 @@ import rich.progress
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
+from pipelines.cli import drawings
 from pipelines.prepare.audit.decode import DecodedRow
+from pipelines.prepare.audit.text_pieces import TextPiece
 from pipelines.prepare.audit.trace import Traced
 from pipelines.prepare.launch.estimate import Estimate
 from pipelines.prepare.launch.launcher import BuildResult
@@ -169,10 +172,15 @@ def manifest_tables(manifest: Manifest) -> None:
 def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
     """Print decoded rows, with long texts shortened."""
     out = console()
+    pieces: list[TextPiece] = []
     for row in decoded:
+        pieces += row.pieces
         extra = "".join(f", {name} {value!r}" for name, value in row.features.items())
         _headed(out, row.split, f"record {row.record} of {row.shard}: {row.num_tokens} tokens{extra}")
-        _indented(out, _shortened(row.text, width))
+        for line in drawings.marked(out, row.pieces or (TextPiece(text=row.text),), width=width):
+            out.print(Text("    ") + line, soft_wrap=True)
+    if (legend := drawings.legend(out, pieces)) is not None:
+        out.print(legend, soft_wrap=True)
 
 
 def traced(record: Traced, *, width: int = 400) -> None:
@@ -230,6 +238,8 @@ def estimates(estimated: list[Estimate]) -> None:
     for each in estimated:
         shown = "   ".join(f"{percent} %: {value}" for percent, value in each.token_percentiles.items())
         out.print(f"{each.split}: tokens in a row, percentiles   {shown}")
+        for line in drawings.histogram(out, each.histogram) if each.histogram is not None else ():
+            out.print(line, soft_wrap=True)
         if each.layouts:
             out.print(_layouts_table(each))
             for cost in each.layouts:

@@ -13,14 +13,12 @@ import click
 from pipelines.prepare.options.engine_names import ENGINES
 from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_OPTIONS, LAYOUT_TRAITS
 
-__all__ = ["config_of", "functions_of", "takes_consent", "takes_making", "takes_request"]
+__all__ = ["config_of", "functions_of", "may_take_request", "takes_consent", "takes_making", "takes_request"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# In the order of --help.
+# In the order of --help, behind the dataset and the tokenizer.
 _REQUEST: list[Callable[[Any], Any]] = [
-    click.argument("datasets", nargs=-1, required=True, metavar="DATASET..."),
-    click.option("--tokenizer", required=True, metavar="NAME_OR_DIR", help="Hub id or folder of the tokenizer."),
     click.option("--tokenizer-revision", metavar="REV", help="Branch, tag or commit of a hub tokenizer."),
     click.option("--config", "config_name", metavar="NAME", help="Configuration of a hub dataset."),
     click.option("--revision", metavar="REV", help="Branch, tag or commit of a hub dataset; pinned once."),
@@ -223,7 +221,25 @@ def functions_of(pairs: Sequence[tuple[str, str]]) -> tuple[Any, ...]:
 
 def takes_request(command: Command) -> Command:
     """Give a command the options that say what to make."""
-    for option in reversed([*_REQUEST, *_OF_LAYOUTS]):
+    return _takes_request(command, tokenizer_required=True)
+
+
+def may_take_request(command: Command) -> Command:
+    """Give a command the same options, of which --tokenizer says whether they are meant."""
+    return _takes_request(command, tokenizer_required=False)
+
+
+def _takes_request(command: Command, *, tokenizer_required: bool) -> Command:
+    first = [
+        click.argument("datasets", nargs=-1, required=True, metavar="DATASET..."),
+        click.option(
+            "--tokenizer",
+            required=tokenizer_required,
+            metavar="NAME_OR_DIR",
+            help="Hub id or folder of the tokenizer.",
+        ),
+    ]
+    for option in reversed([*first, *_REQUEST, *_OF_LAYOUTS]):
         command = option(command)
     return command
 

@@ -93,6 +93,9 @@ OPTIONS = {
     ],
     "inspect": ["--json", "--rows", "--split", "--verbose"],
     "plan": REQUEST,
+    "report": sorted(
+        set(REQUEST) - {"--dry-run", "--keep-ingested", "--num-proc", "--overwrite", "--resume", "--workers"}
+    ),
     "trace": sorted(["--json", "--record", "--shard", "--split", "--verbose", *CONSENT]),
     "verify": sorted(["--json", "--repair", "--verbose", *CONSENT]),
 }

@@ -69,6 +69,15 @@ def test_a_dataset_in_a_bucket_is_verified_shown_and_traced_like_a_local_one(gcs
 
 
 @pytest.mark.slow
+def test_the_report_of_a_dataset_in_a_bucket_is_that_of_a_local_one(gcs: Gcs, bucket: str, tmp_path: Path) -> None:
+    done(build(bucket, **LAYOUTS[0]))
+    local = building.built(building.REVIEWS, **LAYOUTS[0])
+    done(building.command("report", f"gs://{bucket}/out", "--output", f"gs://{bucket}/report.html"))
+    done(building.command("report", local, "--output", tmp_path / "report.html"))
+    assert gcs.read(bucket, "report.html") == (tmp_path / "report.html").read_bytes()
+
+
+@pytest.mark.slow
 def test_a_second_run_makes_nothing(gcs: Gcs, bucket: str) -> None:
     made, _ = made_and_kept(build(bucket, **LAYOUTS[0], json=True))
     before = gcs.objects(bucket)

@@ -10,7 +10,15 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.audit import decoder_targets, packed_segments, token_annotations, verify
+from pipelines.prepare.audit import (
+    decoder_targets,
+    packed_segments,
+    text_pieces,
+    token_annotations,
+    token_marks,
+    verify,
+)
+from pipelines.prepare.audit.text_pieces import TextPiece
 from pipelines.prepare.tokenize import tokenization
 from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, ReaderError
@@ -22,7 +30,10 @@ __all__ = ["DecodedRow", "decoded_rows", "load_tokenizer"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DecodedRow:
-    """One record: its location, its text without padding, and its other features."""
+    """One record: its location, its text without padding, and its other features.
+
+    `pieces` are the same text, cut where tokens are marked differently.
+    """
 
     split: str
     shard: str
@@ -30,6 +41,13 @@ class DecodedRow:
     num_tokens: int
     text: str
     features: dict[str, Any]
+    pieces: tuple[TextPiece, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON that `inspect --json` prints."""
+        fields = dataclasses.asdict(self)
+        del fields["pieces"]
+        return fields
 
 
 def load_tokenizer(root: str) -> Any:
@@ -82,6 +100,7 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 def _decode(
     row: dict[str, np.ndarray], tokenizer: Any, manifest: Manifest, *, split: str, shard: str, record: int
 ) -> DecodedRow:
+    pieces = text_pieces.pieces_of(token_marks.input_marks(row, manifest), tokenizer)
     ids = row.pop(_name(manifest.schema, "token_ids"))
     annotated = token_annotations.describe(row, ids, manifest, tokenizer)
     learned = _learned(row, ids, tokenizer, manifest.schema)
@@ -93,7 +112,9 @@ def _decode(
     if "label" in features and manifest.label_names is not None:
         features["label"] = manifest.label_names[features["label"]]
     text = _text(ids, tokenizer)
-    return DecodedRow(split=split, shard=shard, record=record, num_tokens=len(ids), text=text, features=features)
+    return DecodedRow(
+        split=split, shard=shard, record=record, num_tokens=len(ids), text=text, features=features, pieces=pieces
+    )
 
 
 def _text(ids: np.ndarray, tokenizer: Any) -> str:

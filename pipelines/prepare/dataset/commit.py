@@ -10,7 +10,16 @@ from typing import Any
 import tfrecord_io
 from pipelines.prepare import storage
 from pipelines.prepare.crosscheck.comparing import EngineMismatch
-from pipelines.prepare.dataset import engine_mismatch, made_shards, own_files, plan_files, receipts, reservation, tfds
+from pipelines.prepare.dataset import (
+    card,
+    engine_mismatch,
+    made_shards,
+    own_files,
+    plan_files,
+    receipts,
+    reservation,
+    tfds,
+)
 from pipelines.prepare.dataset.job import Job, tokenizer_files
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow
@@ -26,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
-    """Write the tokenizer, the files for TFDS, and the manifest, and return it. Splits committed earlier stay.
+    """Write the tokenizer, the files for TFDS, the card and the manifest; return it. Splits committed earlier stay.
 
     Raises: OutputError if a shard is missing, or another job has written here meanwhile; LedgerError if rows are
         missing; RowsRejectedError if too many were rejected.
@@ -126,7 +135,7 @@ def _receipts(job: Job, split: str) -> list[Receipt]:
 
 def _paths(job: Job) -> list[str]:
     """Return the path of every file that a commit may write."""
-    names = (*own_files.OWN_FILES, *(f"tokenizer/{name}" for name in tokenizer_files(job)))
+    names = (*own_files.OWN_FILES, card.FILE_NAME, *(f"tokenizer/{name}" for name in tokenizer_files(job)))
     return [storage.join(job.root, name) for name in names]
 
 
@@ -194,6 +203,8 @@ def _write(job: Job, result: Manifest, generations: Mapping[str, int]) -> None:
     """Write all files, the manifest last; `generations` are those of the files that may be replaced."""
     files = {f"tokenizer/{name}": content for name, content in tokenizer_files(job).items()}
     files |= {**tfds.files(result), manifest.FILE_NAME: manifest.dump(result)}
+    reservation.require_own(job)
+    card.write(job.root, result, replacing=generations.get(storage.join(job.root, card.FILE_NAME)))
     for name, content in files.items():
         if name == manifest.FILE_NAME:
             reservation.require_own(job)

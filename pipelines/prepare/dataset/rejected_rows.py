@@ -5,6 +5,7 @@ Rows that are left out on purpose are only counted: there may be millions, and r
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 
@@ -19,12 +20,22 @@ from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, count, mapping, text
 
-__all__ = ["RejectedRows", "read"]
+__all__ = ["RejectedContent", "RejectedRows", "read", "read_contents"]
 
 _ROW_BYTES = 4096
 # Bytes of one line: JSON text within JSON may take six bytes a byte, and details of a chat template may be long.
 _MOST_LINE_BYTES = 1 << 20
 _REMAKE = "run `prep-tfrecords verify --repair` on the dataset, which writes it again"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RejectedContent(RejectedRow):
+    """A row that could not be used, with its content as JSON text (cut at 4 KB) and, where there is more to say than
+    the reason, a detail.
+    """
+
+    content: str
+    detail: str = ""
 
 
 class RejectedRows:
@@ -81,15 +92,26 @@ class RejectedRows:
 
 def read(path: str) -> Iterator[RejectedRow]:
     """Yield the rows of a list. Raises: FileNotFoundError; FormatError if it is not such a list; OutputError."""
+    for row in read_contents(path):
+        yield RejectedRow(row=row.row, reason=row.reason)
+
+
+def read_contents(path: str) -> Iterator[RejectedContent]:
+    """Yield the rows of a list with their contents. Raises: as `read`."""
     with storage.read_stream(path) as stream:
         while line := stream.readline(_MOST_LINE_BYTES):
             yield _parsed(line, path=path)
 
 
-def _parsed(line: bytes, *, path: str) -> RejectedRow:
+def _parsed(line: bytes, *, path: str) -> RejectedContent:
     try:
         fields = mapping(json_fields.load(line))
-        return RejectedRow(row=count(fields["row"]), reason=text(fields["reason"]))
+        return RejectedContent(
+            row=count(fields["row"]),
+            reason=text(fields["reason"]),
+            content=str(fields.get("content", "")),
+            detail=str(fields.get("detail", "")),
+        )
     except WRONG as error:
         raise FormatError(f"{path}: not a list of rejected rows ({error!r:.100})", remedy=_REMAKE) from error
 

@@ -12,14 +12,18 @@ from pipelines.prepare.launch import ingesting, resolving
 from pipelines.prepare.launch.launcher import PlannedSplit, plan_one, warn_of_padding
 from pipelines.prepare.launch.layout_comparison import Cost, compare
 from pipelines.prepare.launch.resolving import Resolved
-from pipelines.prepare.options.config import PrepareConfig
+from pipelines.prepare.layouts import layout_of
+from pipelines.prepare.options.config import LayoutConfig, PrepareConfig
+from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengths
 from pipelines.prepare.plan.sampling import Sample
 from tfrecord_io.format.ledger import FILTERED, HELD_OUT, LEFT_OUT, NOT_HELD_OUT
 
-__all__ = ["Estimate", "estimate"]
+__all__ = ["Estimate", "cuts_rows", "estimate", "of_split"]
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
+# Lines of the drawing on a terminal.
+_BINS = 16
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -29,7 +33,7 @@ class Estimate:
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
     `rows_in_other_splits` are in another split by --hold-out. `steps` are the user functions as on the command line.
     If the split was not read completely, `rows_rejected` is a lower bound, and rows left out on purpose are projected
-    from the sample.
+    from the sample. `histogram` counts the sampled rows by their lengths.
     """
 
     split: str
@@ -45,6 +49,7 @@ class Estimate:
     layouts: tuple[Cost, ...]
     steps: tuple[str, ...] = ()
     engine: str = ""
+    histogram: LengthHistogram | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `plan --json` prints."""
@@ -58,11 +63,12 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
         splits = resolved.job.splits
         planned = {split: plan_one(resolved, split, config) for split in splits}
         warn_of_padding(planned.values(), resolved, config)
-        return [_of_split(planned[split], resolved, config, rows=source.num_rows) for split, source in splits.items()]
+        return [of_split(planned[split], resolved, config) for split in splits]
 
 
-def _of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig, *, rows: int) -> Estimate:
-    sample = planned.sample
+def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -> Estimate:
+    """Estimate a split that is planned."""
+    sample, rows = planned.sample, resolved.job.splits[planned.plan.split].num_rows
     share = planned.text_bytes / max(sample.text_bytes, 1)
     left_out = {reason: round(rows * float((sample.read.reasons == reason).mean())) for reason in LEFT_OUT}
     usable = rows - sum(left_out.values()) - planned.unusable.num_rows
@@ -82,7 +88,18 @@ def _of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig, 
         layouts=_compared(sample, resolved, shard_bytes=config.output.shard_bytes, rows=usable),
         steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.functions),
         engine=engine_of(resolved.encoder),
+        histogram=count_lengths(
+            sample.row_tokens,
+            row_lengths=resolved.job.spec.layout.buckets or (resolved.job.spec.length,),
+            bins=_BINS,
+            cuts=cuts_rows(resolved.job.spec.layout),
+        ),
     )
+
+
+def cuts_rows(layout: LayoutConfig) -> bool:
+    """Whether the layout cuts what does not fit into a row, rather than dividing it into several."""
+    return not layout_of(layout).joins_rows and layout.stride is None
 
 
 def _compared(sample: Sample, resolved: Resolved, *, shard_bytes: int, rows: int) -> tuple[Cost, ...]:

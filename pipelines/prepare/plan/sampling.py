@@ -45,6 +45,7 @@ class Sample:
     `read`: all rows that were read, most of which were only weighed.
     `mismatch`: set if the engine gave other tokens than the reference tokenizer, which then made the sample.
     `length_shares`: the share of the bytes that records of each length have, which go into shards of their own.
+    `encoded`: the tokens of the rows that were tokenized.
     """
 
     curve: Curve
@@ -60,6 +61,7 @@ class Sample:
     read: ReadRows
     mismatch: EngineMismatch | None = None
     length_shares: tuple[float, ...] = (1.0,)
+    encoded: Sequence[Encoded] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -150,6 +152,7 @@ def _summarize(spec: ShardSpec, encoder: BatchEncoder, sampled: SampledRows) -> 
         seconds=sampled.seconds + time.perf_counter() - began,
         read=sampled.read,
         length_shares=sampled_records.length_shares,
+        encoded=sampled.encoded,
     )
 
 

@@ -1,0 +1,94 @@
+"""What each token of a record is: padding, special, to be learned, part of an answer; its document and its tag.
+
+`inspect` colours tokens by it, and so does the report.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.schema import Role, Schema
+
+__all__ = ["TokenMarks", "input_marks", "target_marks"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TokenMarks:
+    """L positions of the inputs or the target of one record, every array [L].
+
+    `ids` int64; `padding` and `special` bool; `learned` and `answer` bool, and `segments` int64, from 1, 0 on padding:
+    each None where the dataset has no such thing. `tags` int64, -1 where a token has none.
+    """
+
+    ids: np.ndarray
+    padding: np.ndarray
+    special: np.ndarray
+    learned: np.ndarray | None = None
+    answer: np.ndarray | None = None
+    segments: np.ndarray | None = None
+    tags: np.ndarray | None = None
+
+    def without_padding(self) -> TokenMarks:
+        """Return the positions that are not padding."""
+        kept = ~self.padding
+        return dataclasses.replace(
+            self,
+            **{name: values[kept] for name, values in vars(self).items() if values is not None},
+        )
+
+
+def input_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks:
+    """Return the marks of the inputs of a record; `row` has one array for each feature."""
+    schema = manifest.schema
+    ids = _values(row, schema, "token_ids")
+    assert ids is not None, "a manifest has them"
+    segments, mask = _values(row, schema, "segment_ids"), _values(row, schema, "attention_mask")
+    num_tokens = _values(row, schema, "num_tokens")
+    if segments is not None:
+        padding = segments == 0
+    elif mask is not None:
+        padding = mask == 0
+    else:
+        padding = np.arange(len(ids)) >= (len(ids) if num_tokens is None else int(num_tokens))
+    learned, tags = _values(row, schema, "loss_mask"), _values(row, schema, "token_labels")
+    tagged = _values(row, schema, "token_label_mask")
+    return TokenMarks(
+        ids=ids,
+        padding=padding,
+        special=_special(ids, manifest) & ~padding,
+        learned=None if learned is None else learned > 0,
+        answer=_answer(row, schema, length=len(ids)),
+        segments=segments,
+        tags=None if tags is None or tagged is None else np.where(tagged > 0, tags, -1),
+    )
+
+
+def target_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks | None:
+    """Return the marks of the target of a record, None without targets."""
+    ids, mask = _values(row, manifest.schema, "target_ids"), _values(row, manifest.schema, "target_mask")
+    if ids is None or mask is None:
+        return None
+    padding = mask == 0
+    return TokenMarks(ids=ids, padding=padding, special=_special(ids, manifest) & ~padding, learned=~padding)
+
+
+def _special(ids: np.ndarray, manifest: Manifest) -> np.ndarray:
+    return np.isin(ids, manifest.tokenizer.special_ids)
+
+
+def _answer(row: Mapping[str, np.ndarray], schema: Schema, *, length: int) -> np.ndarray | None:
+    first, last = _values(row, schema, "start_position"), _values(row, schema, "end_position")
+    if first is None or last is None:
+        return None
+    at = np.arange(length)
+    # Both are 0 where there is no answer in the row.
+    return np.asarray((at >= int(first)) & (at <= int(last)) & (int(last) > 0))
+
+
+def _values(row: Mapping[str, np.ndarray], schema: Schema, role: Role) -> np.ndarray | None:
+    feature = schema.with_role(role)
+    return None if feature is None else row[feature.name]

@@ -1,0 +1,204 @@
+"""Reports: of a finished dataset from its manifest and a sample of its records, and of a source from build's options.
+
+A report reads the manifest and a few thousand records: of 10 million rows in 100 shards, 5.2 GB, it takes 2 seconds of
+processor time, nearly all of it imports, and 290 MB of memory.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipelines.prepare import storage
+from pipelines.prepare.audit.decode import load_tokenizer
+from pipelines.prepare.dataset import own_files, rejected_rows, source_record
+from pipelines.prepare.dataset.job import rejected_path
+from pipelines.prepare.dataset.rejected_rows import RejectedContent
+from pipelines.prepare.launch import estimate, ingesting, launcher, resolving
+from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.options.config import PrepareConfig
+from pipelines.prepare.report import command_line, sampled_records
+from pipelines.prepare.report.elements import Page
+from pipelines.prepare.report.facts import facts_section, overview_section
+from pipelines.prepare.report.lengths import layouts_section, lengths_section
+from pipelines.prepare.report.page import render
+from pipelines.prepare.report.rows_and_shards import labels_section, rows_section, shards_section
+from pipelines.prepare.report.shown_rows import shown_section
+from pipelines.prepare.report.subject import SplitSubject, Subject
+from pipelines.prepare.report.tokens import ends_section, tokens_section
+from tfrecord_io.errors import ConfigError, FormatError, ManifestError
+from tfrecord_io.manifest import Manifest, Split
+
+__all__ = ["check_output", "of_dataset", "of_source", "write"]
+
+# Splits that are shown in detail: a page of 2 MB has room for so many.
+_SPLITS = 8
+_REJECTED = 10
+_REJECTED_CHARACTERS = 400
+
+
+def of_dataset(root: str) -> bytes:
+    """Return the report of the finished dataset in `root`, an HTML page.
+
+    Raises: ManifestError if there is none, or it is of a newer format; ReaderError if a shard or the tokenizer is
+        missing; CorruptRecordError if a sampled record is damaged.
+    """
+    manifest = _manifest(root)
+    names = list(manifest.splits)
+    shown = [name for name in names if manifest.splits[name].shards][:_SPLITS]
+    share = 2.0 / max(len(shown), 2)
+    subject = Subject(
+        manifest=manifest,
+        tokenizer=load_tokenizer(root),
+        splits=tuple(
+            SplitSubject(
+                name=name,
+                parts=sampled_records.of_dataset(root, manifest, name, share=share),
+                finished=manifest.splits[name],
+                rejected=tuple(_rejected(root, name, manifest.splits[name])),
+            )
+            for name in shown
+        ),
+        command=command_line.of_manifest(manifest, source=_source(root, manifest), output="OUT"),
+        more_splits=tuple(name for name in names if name not in shown),
+    )
+    return render(_page(subject))
+
+
+def of_source(config: PrepareConfig) -> bytes:
+    """Return the report of what a build of `config` would make, from a sample. Writes nothing.
+
+    Raises: as `estimate.estimate`.
+    """
+    with ingesting.resolve_for_estimate(resolving.open_request(config)) as resolved:
+        planned = {name: launcher.plan_one(resolved, name, config) for name in resolved.job.splits}
+        launcher.warn_of_padding(planned.values(), resolved, config)
+        manifest = _described(resolved)
+        subjects = [_planned(each, resolved, config, manifest) for each in list(planned.values())[:_SPLITS]]
+        subject = Subject(
+            manifest=manifest,
+            tokenizer=resolved.tokenizer,
+            splits=tuple(subjects),
+            command=command_line.of_config(config),
+            more_splits=tuple(planned)[_SPLITS:],
+        )
+        return render(_page(subject))
+
+
+def _manifest(root: str) -> Manifest:
+    """Return the dataset's manifest. Without one, `root` may be meant as a source, and the remedy says so."""
+    if (found := own_files.read_manifest(root)) is not None:
+        return found
+    try:
+        return own_files.require_manifest(root)
+    except ManifestError as error:
+        raise ManifestError(
+            error.cause,
+            remedy="name the --output of a build that has finished, or add --tokenizer NAME_OR_DIR and other options "
+            "of build to see what it would make of a source",
+        ) from None
+
+
+def check_output(path: str) -> None:
+    """Check that `path` can be a file, before any work. Raises: ConfigError for a folder."""
+    local = storage.local_path(path)
+    if path.endswith("/") or (local is not None and os.path.isdir(local)):
+        raise ConfigError(
+            f"--output {path}: a folder, expected a file", remedy=f"give --output {storage.join(path, 'report.html')}"
+        )
+
+
+def write(path: str, page: bytes) -> None:
+    """Write a page to a local path or an address, atomically. Raises: OutputError."""
+    storage.write_bytes(path, page)
+
+
+def _planned(
+    planned: launcher.PlannedSplit, resolved: Resolved, config: PrepareConfig, manifest: Manifest
+) -> SplitSubject:
+    name = planned.plan.split
+    encoder = resolved.encoder
+    if planned.sample.mismatch is not None and encoder.reference is not None:
+        encoder = encoder.reference
+    return SplitSubject(
+        name=name,
+        parts=sampled_records.of_rows(manifest, encoder, planned.sample.encoded),
+        estimate=estimate.of_split(planned, resolved, config),
+        row_tokens=planned.sample.row_tokens,
+        rejected=tuple(RejectedContent(row=row.row, reason=row.reason, content="") for row in planned.unusable.first),
+    )
+
+
+def _described(resolved: Resolved) -> Manifest:
+    """Return a manifest that describes records that a build would make, without any shard."""
+    job = resolved.job
+    return Manifest(
+        name=job.name,
+        fingerprint="",
+        schema=job.spec.schema,
+        layout={"name": job.spec.layout.name, "max_length": job.spec.length, **job.spec.layout.non_default_options()},
+        tokenizer=job.spec.facts,
+        splits={},
+        label_names=job.spec.columns.label_names,
+        compression=job.spec.compression,
+        source=resolved.source.identity,
+        options=resolved.items,
+    )
+
+
+def _page(subject: Subject) -> Page:
+    manifest = subject.manifest
+    lengths = ", ".join(f"{length:,}" for length in manifest.bucket_lengths or (manifest.row_length,))
+    kind = "Report of the dataset" if subject.is_finished else "Preview of the dataset"
+    sections = (
+        overview_section(subject),
+        lengths_section(subject),
+        layouts_section(subject),
+        tokens_section(subject),
+        ends_section(subject),
+        rows_section(subject),
+        labels_section(subject),
+        shown_section(subject),
+        shards_section(subject),
+        facts_section(subject),
+    )
+    facts = manifest.tokenizer
+    return Page(
+        title=f"{kind} {manifest.name}",
+        says=f"Layout {manifest.layout['name']}, rows of {lengths} tokens, tokenizer {facts.name}"
+        + (f", fingerprint {manifest.fingerprint[:12]}." if manifest.fingerprint else "."),
+        sections=tuple(section for section in sections if section is not None),
+    )
+
+
+def _source(root: str, manifest: Manifest) -> Mapping[str, Any] | None:
+    """Return where the source was, None if the work folder is gone, as it is in many copies."""
+    try:
+        return source_record.read(root, manifest.fingerprint)
+    except FormatError:
+        return None
+
+
+def _rejected(root: str, name: str, split: Split) -> Iterator[RejectedContent]:
+    """Yield examples of rejected rows, several of each reason from the first lists that have any."""
+    wanted = dict.fromkeys(split.ledger.unusable, _REJECTED)
+    for task, shards in split.by_task().items():
+        if not any(wanted.get(reason) for reason in shards[0].ledger.unusable):
+            continue
+        try:
+            for row in rejected_rows.read_contents(storage.join(root, rejected_path(name, task))):
+                if wanted.get(row.reason):
+                    wanted[row.reason] -= 1
+                    yield _shortened(row)
+                if not any(wanted.values()):
+                    return
+        except FileNotFoundError:  # `verify` says so
+            continue
+
+
+def _shortened(row: RejectedContent) -> RejectedContent:
+    if len(row.content) <= _REJECTED_CHARACTERS:
+        return row
+    return dataclasses.replace(row, content=f"{row.content[:_REJECTED_CHARACTERS]} …")

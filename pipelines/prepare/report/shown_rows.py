@@ -1,0 +1,157 @@
+"""The section with sample rows: each token with what it is, and the other features as text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import numpy as np
+
+from pipelines.prepare.audit.text_pieces import pieces_of
+from pipelines.prepare.audit.token_marks import TokenMarks, input_marks, target_marks
+from pipelines.prepare.report.documents import values_of
+from pipelines.prepare.report.elements import Group, Section, ShownRow, ShownToken
+from pipelines.prepare.report.sampled_records import SampledRecords
+from pipelines.prepare.report.subject import SplitSubject, Subject
+from tfrecord_io.schema import OF_TOKENS, Role
+
+__all__ = ["shown_section"]
+
+_ROWS = 4
+# Of a row, and of all rows together: a token takes about 80 bytes of a page that should stay below 2 MB.
+_MOST_TOKENS, _MOST_TOKENS_IN_ALL = 384, 12_000
+_MOST_CHARACTERS = 200
+# Features that the marks of tokens show.
+_SHOWN: tuple[Role, ...] = (*OF_TOKENS, "target_ids", "target_mask", "num_tokens", "start_position", "end_position")
+_LEGEND = {
+    "special": "special token",
+    "learned": "to be learned",
+    "not-learned": "masked from the loss",
+    "answer": "the answer",
+    "segment-odd": "document 1, 3, …",
+    "segment-even": "document 2, 4, …",
+    "tag": "tag of the token beside it",
+    "number": "number of the document that begins",
+    "padding": "padding",
+}
+
+
+def shown_section(subject: Subject) -> Section:
+    """Return the section with a few rows of each split."""
+    chosen = [_chosen_rows(split) for split in subject.splits]
+    most = min(_MOST_TOKENS, _MOST_TOKENS_IN_ALL // max(sum(map(len, chosen)), 1))
+    groups = tuple(
+        Group(title=split.name, rows=tuple(_row(part, index, subject, most=most) for part, index in rows))
+        for split, rows in zip(subject.splits, chosen, strict=True)
+    )
+    note = "tag" if subject.manifest.schema.with_role("token_labels") is not None else "number"
+    used = {
+        kind
+        for group in groups
+        for row in group.rows
+        for _, tokens in row.parts
+        for token in tokens
+        for kind in (*token.kinds, *((note,) if token.note else ()))
+    }
+    return Section(
+        name="samples",
+        title="Sample rows",
+        says="Tokens as the vocabulary writes them: ## continues a word; Ġ or ▁ stands for a space.",
+        groups=groups,
+        legend=tuple((kind, text) for kind, text in _LEGEND.items() if kind in used),
+    )
+
+
+def _chosen_rows(split: SplitSubject) -> list[tuple[SampledRecords, int]]:
+    """Return the rows to show of a split: the part of the sample that each is in, and its index there."""
+    parts = [part for part in split.parts if part.num_records]
+    each = max(1, _ROWS // max(len(parts), 1))
+    return [(part, index) for part in parts for index in _chosen(part, count=each)][: 2 * _ROWS]
+
+
+def _chosen(part: SampledRecords, *, count: int) -> list[int]:
+    """Return the indices of a few records from all along the sample, with an answer where there are any."""
+    among = np.arange(part.num_records)
+    last = values_of(part.columns, part.manifest.schema, "end_position")
+    if last is not None and (last > 0).any():
+        among = np.flatnonzero(last > 0)
+    return sorted({int(among[int(at)]) for at in np.linspace(0, len(among) - 1, min(count, len(among)))})
+
+
+def _row(part: SampledRecords, index: int, subject: Subject, *, most: int) -> ShownRow:
+    """Return one row with at most `most` tokens, half of them of the target where there is one."""
+    row = {name: values[index] for name, values in part.columns.items()}
+    target = target_marks(row, part.manifest)
+    most = most if target is None else most // 2
+    shown = [("input", _tokens(input_marks(row, part.manifest), subject, most=most))]
+    if target is not None:
+        shown.append(("target", _tokens(target, subject, most=most)))
+    features = (*_marked_texts(row, part, subject), *_features(row, part, subject))
+    return ShownRow(place=part.places[index], parts=tuple(shown), features=features)
+
+
+def _marked_texts(row: Mapping[str, np.ndarray], part: SampledRecords, subject: Subject) -> list[tuple[str, str]]:
+    """Return as text what colours show: what is to be learned, and the answer."""
+    pieces = pieces_of(input_marks(row, part.manifest), subject.tokenizer)
+    learned = " … ".join(piece.text for piece in pieces if piece.learned)
+    answer = "".join(piece.text for piece in pieces if piece.answer).strip()
+    return [(name, _shortened(text)) for name, text in (("to be learned", learned), ("answer", answer)) if text]
+
+
+def _features(row: Mapping[str, np.ndarray], part: SampledRecords, subject: Subject) -> tuple[tuple[str, str], ...]:
+    found = []
+    for feature in part.manifest.schema.features:
+        if feature.role in _SHOWN:
+            continue
+        value = row[feature.name].tolist()
+        names = part.manifest.label_names
+        if feature.role == "label" and names is not None and feature.dtype == "int64":
+            value = names[value]
+        found.append((feature.name, _shortened(value if isinstance(value, str) else json.dumps(value))))
+    return tuple(found)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
+
+
+def _tokens(marks: TokenMarks, subject: Subject, *, most: int) -> tuple[ShownToken, ...]:
+    """Return tokens in order; runs of padding, and what is too long to show, as one each."""
+    shown: list[ShownToken] = []
+    at, length, left = 0, len(marks.ids), most
+    while at < length:
+        if marks.padding[at]:
+            end = at
+            while end < length and marks.padding[end]:
+                end += 1
+            shown.append(ShownToken(text=f"{end - at:,} × padding", kinds=("padding",)))
+            at = end
+        elif left:
+            shown.append(_token(marks, at, subject))
+            at, left = at + 1, left - 1
+        else:
+            end = at
+            while end < length and not marks.padding[end]:
+                end += 1
+            shown.append(ShownToken(text=f"… {end - at:,} more tokens", kinds=("more",)))
+            at = end
+    return tuple(shown)
+
+
+def _token(marks: TokenMarks, at: int, subject: Subject) -> ShownToken:
+    kinds = []
+    if marks.special[at]:
+        kinds.append("special")
+    if marks.learned is not None:
+        kinds.append("learned" if marks.learned[at] else "not-learned")
+    if marks.answer is not None and marks.answer[at]:
+        kinds.append("answer")
+    if marks.segments is not None:
+        kinds.append("segment-odd" if marks.segments[at] % 2 else "segment-even")
+    note = ""
+    if marks.segments is not None and (at == 0 or marks.segments[at] != marks.segments[at - 1]):
+        note = str(marks.segments[at])
+    if marks.tags is not None and marks.tags[at] >= 0:
+        names = subject.manifest.label_names
+        note = str(marks.tags[at]) if names is None else names[int(marks.tags[at])]
+    return ShownToken(text=subject.token(int(marks.ids[at])), kinds=tuple(kinds), note=note)

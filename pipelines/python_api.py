@@ -1,0 +1,177 @@
+"""The commands as Python functions, for notebooks and scripts.
+
+    from pipelines import build, inspect, plan, verify
+
+    built = build("imdb", output="out", tokenizer="bert-base-uncased", label_column="label", max_length=256)
+    inspect("out", rows=3)
+
+Keyword arguments are named as the options of `prep-tfrecords build`, with underscores (`--text-column` is
+`text_column`), and have the same defaults. One that may be repeated takes a list; a flag takes True or False
+(`shuffle=False` is --no-shuffle). `map` and `filter` run in the order in which they are given. Results are dataclasses
+that a notebook shows as tables. Errors are those of `tfrecord_io.errors`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipelines.prepare.audit.decode import DecodedRow
+    from pipelines.prepare.audit.verify import CheckedFile
+    from pipelines.prepare.launch.estimate import Estimate
+    from tfrecord_io.manifest import Manifest
+
+__all__ = ["Built", "Inspected", "Planned", "Verified", "build", "inspect", "plan", "verify"]
+
+Text = str | os.PathLike[str]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Built:
+    """A finished dataset in `root`; how many of its shards this call made and kept, and how long it took in seconds."""
+
+    root: str
+    manifest: Manifest = dataclasses.field(repr=False)
+    shards_made: int
+    shards_kept: int
+    seconds: float
+
+    def _repr_html_(self) -> str:
+        made = f"{self.shards_made:,} shards made, {self.shards_kept:,} kept, in {self.seconds:.1f} s"
+        return _html(_splits(self.manifest, caption=f"{self.root}: {made}"))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What a build would make: an estimate for each split."""
+
+    splits: tuple[Estimate, ...]
+
+    def _repr_html_(self) -> str:
+        names = ("rows", "rows_rejected", "num_tokens", "shards", "num_bytes")
+        rows = [(each.split, *(f"{getattr(each, name):,}" for name in names)) for each in self.splits]
+        head = ("split", "rows", "rejected", "tokens", "shards", "bytes")
+        return _html(("what a build would make, estimated from a sample", head, rows))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Inspected:
+    """The manifest of the dataset in `root`, and rows decoded back to text."""
+
+    root: str
+    manifest: Manifest = dataclasses.field(repr=False)
+    rows: tuple[DecodedRow, ...]
+
+    def _repr_html_(self) -> str:
+        rows = [(row.split, row.shard, str(row.record), str(row.num_tokens), row.text) for row in self.rows]
+        decoded = ("rows", ("split", "shard", "record", "tokens", "text"), rows)
+        return _html(_splits(self.manifest, caption=self.root), *([decoded] if rows else []))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verified:
+    """Every file of the dataset in `root`, with its problem if it has one."""
+
+    root: str
+    files: tuple[CheckedFile, ...]
+
+    @property
+    def damaged(self) -> tuple[CheckedFile, ...]:
+        """The files that are damaged or missing."""
+        return tuple(each for each in self.files if each.problem)
+
+    def _repr_html_(self) -> str:
+        rows = [(each.file, each.problem) for each in self.damaged]
+        if not rows:
+            return _html((f"{self.root}: all {len(self.files):,} files are as the manifest says", (), []))
+        return _html((f"{self.root}: {len(rows):,} damaged files", ("file", "problem"), rows))
+
+
+def build(*datasets: Text, output: Text, tokenizer: Text, beam_args: Sequence[str] = (), **options: Any) -> Built:
+    """Make a dataset, or what is missing of it, as `prep-tfrecords build` does.
+
+    datasets: a hub id, files by path or glob, or a folder. beam_args: what stands behind `--` on the command line.
+
+    Raises: ConfigError for an option that there is not; every PrepError of a build.
+    """
+    from pipelines.cli import keywords
+    from pipelines.prepare.launch import launcher
+
+    config = keywords.config_of(datasets, {"output": output, "tokenizer": tokenizer, **options}, beam_args=beam_args)
+    made = launcher.build(config)
+    return Built(
+        root=config.output.root,
+        manifest=made.manifest,
+        shards_made=made.shards_made,
+        shards_kept=made.shards_kept,
+        seconds=made.seconds,
+    )
+
+
+def plan(*datasets: Text, tokenizer: Text, **options: Any) -> Planned:
+    """Estimate from a sample what `build` with the same arguments would make. Writes nothing.
+
+    Raises: as `build`.
+    """
+    from pipelines.cli import keywords
+    from pipelines.prepare.launch import estimate
+
+    config = keywords.config_of(datasets, {"output": ".", "tokenizer": tokenizer, **options})
+    return Planned(splits=tuple(estimate.estimate(config)))
+
+
+def inspect(dataset: Text, *, split: str | Iterable[str] = (), rows: int = 2) -> Inspected:
+    """Return the manifest of a finished dataset and the first `rows` rows of each split, or of those in `split`.
+
+    Raises: ManifestError if there is no finished dataset; ReaderError if there is no such split.
+    """
+    from pipelines.prepare.audit import decode
+    from pipelines.prepare.dataset import own_files
+
+    root = os.fspath(dataset)
+    manifest = own_files.require_manifest(root)
+    splits = (split,) if isinstance(split, str) else tuple(split)
+    decoded = (decode.decoded_rows(root, manifest, name, rows=rows) for name in splits or tuple(manifest.splits))
+    return Inspected(root=root, manifest=manifest, rows=tuple(row for each in decoded for row in each))
+
+
+def verify(dataset: Text) -> Verified:
+    """Read all of a finished dataset and check it. Damage is in the result; nothing is raised for it.
+
+    Raises: ManifestError if there is no finished dataset.
+    """
+    from pipelines.prepare.audit import verify as verifying
+    from pipelines.prepare.dataset import own_files
+
+    root = os.fspath(dataset)
+    return Verified(root=root, files=tuple(verifying.verify_files(root, own_files.require_manifest(root))))
+
+
+_Table = tuple[str, tuple[str, ...], Sequence[tuple[str, ...]]]
+
+
+def _splits(manifest: Manifest, *, caption: str) -> _Table:
+    rows = []
+    for name, split in manifest.splits.items():
+        figures = (split.ledger.rows_in, sum(split.ledger.unusable.values()), split.num_examples, split.num_tokens)
+        rows.append((name, *(f"{figure:,}" for figure in (*figures, len(split.shards), split.num_bytes))))
+    return caption, ("split", "rows", "rejected", "records", "tokens", "shards", "bytes"), rows
+
+
+def _html(*tables: _Table) -> str:
+    """Return tables as HTML, with texts from data escaped."""
+    from markupsafe import escape
+
+    from tfrecord_io.shown import visible
+
+    def row(cells: Iterable[str], *, kind: str) -> str:
+        return "<tr>" + "".join(f"<{kind}>{escape(visible(cell))}</{kind}>" for cell in cells) + "</tr>"
+
+    return "".join(
+        f"<table><caption>{escape(visible(caption))}</caption><thead>{row(head, kind='th')}</thead>"
+        f"<tbody>{''.join(row(cells, kind='td') for cells in rows)}</tbody></table>"
+        for caption, head, rows in tables
+    )

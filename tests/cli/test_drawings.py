@@ -1,0 +1,155 @@
+"""What is drawn on a terminal: rows by length with the cut, and tokens marked by what they are."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.cli import drawings
+from pipelines.prepare.audit.text_pieces import TextPiece
+from pipelines.prepare.plan.length_histogram import count_lengths
+from pipelines.terminal import tables
+from tests import building
+from tests.building import REVIEWS, built
+
+EXAMPLES = building.REPOSITORY / "examples"
+PIECES = (
+    TextPiece(text="ask\n", document=1),
+    TextPiece(text="told", learned=True, document=1),
+    TextPiece(text="ask", document=2),
+    TextPiece(text="that", answer=True, document=2),
+)
+
+
+def console(*, encoding: str = "utf-8", **options: Any) -> Any:
+    return tables._Console(
+        file=io.TextIOWrapper(io.BytesIO(), encoding=encoding), highlight=False, markup=False, width=80, **options
+    )
+
+
+def printed(out: Any, lines: Any) -> str:
+    for line in lines:
+        out.print(line, soft_wrap=True)
+    out.file.flush()
+    return str(out.file.buffer.getvalue().decode(out.encoding))
+
+
+def test_the_cut_stands_between_rows_that_fit_and_rows_that_do_not() -> None:
+    found = count_lengths(np.array([1, 7, 8, 9, 30]), row_lengths=(4, 8), bins=8)
+    lines = printed(out := console(), drawings.histogram(out, found)).splitlines()
+    assert [re.split(r" +", line.strip())[0] for line in lines] == [
+        "1-4",
+        "────",
+        "5-8",
+        "────",
+        "9-12",
+        *lines_after(),
+    ]
+    assert lines[3].endswith("cut at 8: longer rows lose tokens")
+    assert lines[1].endswith("row length 4")
+    assert [line.split()[-1] for line in lines if "%" in line] == ["20.0%", "40.0%", "20.0%", "20.0%"]
+
+
+def lines_after() -> list[str]:
+    return ["13-16", "17-20", "21-24", "25-28", "29-32"]
+
+
+def test_rows_that_are_divided_are_not_said_to_be_cut() -> None:
+    found = count_lengths(np.array([30]), row_lengths=(8,), cuts=False)
+    out = console()
+    assert "row length 8: longer rows are divided" in printed(out, drawings.histogram(out, found))
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
+def test_a_terminal_without_blocks_gets_plain_characters(encoding: str) -> None:
+    found = count_lengths(np.arange(100), row_lengths=(50,))
+    text = printed(out := console(encoding=encoding), drawings.histogram(out, found))
+    assert "###" in text
+    assert "---- cut at 50" in text
+
+
+@pytest.mark.parametrize("longest", [1, 50, 10**9])
+def test_nothing_is_wider_than_80_columns(longest: int) -> None:
+    lengths = np.concatenate([np.full(1000, longest), [1, longest // 2 + 1]])
+    found = count_lengths(lengths, row_lengths=(min(longest, 2**20), longest), bins=16)
+    lines = printed(out := console(), drawings.histogram(out, found)).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) <= 20
+
+
+def test_every_row_is_in_a_bin() -> None:
+    for lengths in ([0], [1, 1, 1], [5, 500, 50_000], list(range(2000))):
+        found = count_lengths(np.array(lengths), row_lengths=(128,))
+        assert sum(found.counts) == len(lengths) == found.num_rows
+        assert found.longer == sum(length > 128 for length in lengths)
+
+
+def test_colours_say_what_tokens_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    text = printed(out := console(force_terminal=True, color_system="standard"), drawings.marked(out, PIECES, width=99))
+    assert re.search(r"\x1b\[1;32mtold\x1b", text)
+    assert re.search(r"\x1b\[1;33mthat\x1b", text)
+    assert "«" not in text
+    legend = drawings.legend(out, PIECES)
+    assert legend is not None
+    assert str(legend) == "marks: to be learned, the answer, | the next document"
+
+
+@pytest.mark.parametrize(("encoding", "told"), [("utf-8", "«told»"), ("ascii", "<<told>>")])
+def test_without_colours_there_are_plain_marks(encoding: str, told: str) -> None:
+    text = printed(out := console(encoding=encoding), drawings.marked(out, PIECES, width=99))
+    assert text == f"ask\n{told} | ask{{that}}\n"
+    assert drawings.legend(out, PIECES[:1]) is None
+
+
+def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = console(force_terminal=True, color_system="standard")
+    assert "«told»" in printed(out, drawings.marked(out, PIECES, width=99))
+
+
+def test_escape_sequences_of_a_row_do_nothing() -> None:
+    pieces = (TextPiece(text="\x1b[2J[/bold]:smile:", learned=True),)
+    out = console()
+    assert printed(out, drawings.marked(out, pieces, width=99)) == "«\\x1b[2J[/bold]:smile:»\n"
+
+
+def test_long_texts_are_shortened() -> None:
+    pieces = (TextPiece(text="a" * 30), TextPiece(text="b" * 30, learned=True))
+    out = console()
+    assert printed(out, drawings.marked(out, pieces, width=40)) == f"{'a' * 30}«{'b' * 10}» … (60 characters)\n"
+
+
+def test_plan_draws_the_lengths() -> None:
+    outcome = building.command("plan", REVIEWS, *building.options("out", workers=None))
+    assert "cut at 32: longer rows lose tokens" in outcome.err
+    assert "█" in outcome.err
+
+
+@pytest.mark.slow
+def test_inspect_marks_what_is_learned_and_where_documents_begin() -> None:
+    chats = built(
+        EXAMPLES / "chats", layout="chat", tokenizer=building.tokenizer("chats"), max_length=256, pack_rows=True
+    )
+    told = building.command("inspect", chats, "--rows", 1).err
+    assert "«" in told
+    assert "<|im_end|>»\n" in told
+    assert " | <|im_start|>" in told
+    assert "marks: «to be learned», | the next document" in told
+    assert "marks:" not in building.command("inspect", built(REVIEWS)).err
+
+
+@pytest.mark.slow
+def test_pieces_are_the_text_that_inspect_prints() -> None:
+    from pipelines.prepare.audit import decode
+
+    questions = built(EXAMPLES / "questions", layout="qa", text_column=("question", "context"), max_length=48)
+    for root in (built(REVIEWS, layout="pack"), questions):
+        for row in decode.decoded_rows(str(root), building.read_manifest(root), "train", rows=20):
+            assert "".join(piece.text for piece in row.pieces) == row.text
+            if row.features.get("answer"):
+                assert row.features["answer"] in "".join(piece.text for piece in row.pieces if piece.answer)

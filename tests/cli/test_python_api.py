@@ -1,0 +1,103 @@
+"""The commands as functions: the same datasets as from the command line, and results that a notebook shows."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pipelines
+from pipelines import build, inspect, plan, verify
+from tests import building
+from tests.building import REVIEWS, reviews
+from tfrecord_io.errors import ConfigError, ManifestError
+
+SMALL: dict[str, Any] = {"max_length": 32, "shard_size": "20kB", "workers": 1, "label_column": "label"}
+
+
+def test_a_build_makes_what_the_command_makes(tmp_path: Path) -> None:
+    made = build(REVIEWS, output=tmp_path / "out", tokenizer=building.tokenizer(), **SMALL)
+    assert made.manifest == building.read_manifest(reviews())
+    assert building.files(tmp_path / "out").items() >= building.shard_bytes(reviews()).items()
+    assert (made.shards_made, made.shards_kept) == (4, 0)
+    assert "<td>train</td><td>320</td>" in made._repr_html_()
+
+
+def test_flags_lists_and_lengths_are_given_as_python_has_them(tmp_path: Path) -> None:
+    made = build(
+        REVIEWS / "train.jsonl",
+        REVIEWS / "validation.jsonl",
+        output=tmp_path / "out",
+        tokenizer=building.tokenizer(),
+        bucket_lengths=[16, 32],
+        shuffle=False,
+        split=["train[:50]"],
+        label_column=None,
+        shard_size=5000,
+    )
+    assert made.manifest.bucket_lengths == (16, 32)
+    assert made.manifest.options["shuffle"] is False
+    assert made.manifest.options["shard_bytes"] == 5000
+    assert [split.ledger.rows_in for split in made.manifest.splits.values()] == [50]
+
+
+def test_a_plan_says_what_the_build_makes(tmp_path: Path) -> None:
+    planned = plan(REVIEWS, tokenizer=building.tokenizer(), **SMALL)
+    assert [each.rows for each in planned.splits] == [320, 80]
+    assert "<td>validation</td><td>80</td>" in planned._repr_html_()
+
+
+def test_rows_are_decoded(tmp_path: Path) -> None:
+    seen = inspect(reviews(), split="train", rows=3)
+    assert [row.record for row in seen.rows] == [0, 1, 2]
+    assert seen.manifest == building.read_manifest(reviews())
+    assert "[CLS]" in seen._repr_html_()
+    assert len(inspect(reviews()).rows) == 4
+
+
+def test_damage_is_in_the_result(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(reviews(), tmp_path / "out"))
+    assert verify(root).damaged == ()
+    (root / "dataset_info.json").write_text("{}")
+    found = verify(root)
+    assert [each.file for each in found.damaged] == ["dataset_info.json"]
+    assert "dataset_info.json" in found._repr_html_()
+
+
+def test_texts_from_data_are_escaped(tmp_path: Path) -> None:
+    data = building.source(tmp_path / "data", train=[{"text": "<script>x</script>"}])
+    shown = inspect(building.built(data))._repr_html_()
+    assert "<script>" not in shown
+    assert "script" in shown
+
+
+@pytest.mark.parametrize(
+    ("options", "cause", "remedy"),
+    [
+        ({"max_lenght": 3}, "no option 'max_lenght'", "did you mean 'max_length'?"),
+        ({"layout": "padd"}, "Invalid value for '--layout': 'padd' is not one of", "--help"),
+        ({"max_length": "many"}, "Invalid value for '--max-length'", "--help"),
+        ({"max_length": 0}, "--max-length 0, expected at least 1", "128"),
+        ({"json": True}, "no option 'json'", "--help"),
+    ],
+)
+def test_wrong_options_say_what_to_do(tmp_path: Path, options: dict[str, Any], cause: str, remedy: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        build(REVIEWS, output=tmp_path / "out", tokenizer=building.tokenizer(), **options)
+    assert cause in raised.value.cause
+    assert remedy in raised.value.remedy
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_dataset_is_an_error_of_ours(tmp_path: Path) -> None:
+    for function in (inspect, verify):
+        with pytest.raises(ManifestError, match="no such folder"):
+            function(tmp_path / "none")
+
+
+def test_the_names_are_listed() -> None:
+    assert {"build", "plan", "inspect", "verify"} <= set(dir(pipelines))
+    with pytest.raises(AttributeError, match="nothing"):
+        pipelines.__getattr__("nothing")

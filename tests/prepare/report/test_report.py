@@ -1,0 +1,217 @@
+"""The report of a dataset: its figures are the manifest's, its samples are the records', and its text is escaped."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import building
+from tests.building import REVIEWS, built, reviews
+from tfrecord_io import manifest
+
+CHATS = building.REPOSITORY / "examples" / "chats"
+
+
+def page_of(root: object, tmp_path: Path, *options: object) -> str:
+    outcome = building.command("report", root, "--output", tmp_path / "report.html", *options)
+    assert outcome.status == 0, outcome.err
+    return (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def tables_of(page: str) -> dict[str, list[list[str]]]:
+    """The rows of every table by its caption."""
+    found: dict[str, list[list[str]]] = {}
+    for caption, body in re.findall(r"<caption><span>(.*?)</span></caption>.*?<tbody>(.*?)</tbody>", page, re.S):
+        rows = [
+            re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S) for row in re.findall(r"<tr>(.*?)</tr>", body, re.S)
+        ]
+        found.setdefault(html.unescape(caption), []).extend([[html.unescape(cell) for cell in row] for row in rows])
+    return found
+
+
+def test_the_figures_are_the_manifests(tmp_path: Path) -> None:
+    facts = building.read_manifest(reviews())
+    rows = tables_of(page_of(reviews(), tmp_path))["Splits (exact, from the manifest)"]
+    for row, (name, split) in zip(rows, facts.splits.items(), strict=True):
+        ledger = split.ledger
+        figures = [ledger.rows_in, 0, 0, split.num_examples, split.num_tokens, ledger.tokens_cut, len(split.shards)]
+        assert [row[0], *(int(cell.replace(",", "")) for cell in row[1:-1])] == [name, *figures]
+
+
+def test_the_same_dataset_gives_the_same_bytes_wherever_it_is(tmp_path: Path) -> None:
+    shutil.copytree(reviews(), tmp_path / "copy")
+    assert page_of(reviews(), tmp_path) == page_of(tmp_path / "copy", tmp_path)
+
+
+def test_the_page_is_small_and_loads_nothing(tmp_path: Path) -> None:
+    page = page_of(reviews(), tmp_path)
+    assert len(page) < 2 << 20
+    assert "default-src 'none'" in page
+    assert not re.search(r"<(script|img|link|iframe|object)\b|(src|href)=\"(?!#)|url\(|@import", page)
+
+
+def test_text_of_rows_stays_text(tmp_path: Path) -> None:
+    evil = '<script>alert("x")</script> \u202e\x1b[2J <img src=x>'
+    rows: list[dict[str, Any]] = [
+        {"text": evil, "label": "a"},
+        {"text": None, "label": evil},
+        {"text": evil, "label": evil},
+    ]
+    data = building.source(tmp_path / "data", train=rows)
+    root = built(data, label_column="label", max_error_rate=0.5)
+    page = page_of(root, tmp_path)
+    assert not re.search(r"<script|<img|\x1b|\u202e", page)
+    assert "&lt;script&gt;" in page
+
+
+def test_a_missing_beginning_token_is_seen_at_once(tmp_path: Path) -> None:
+    without = page_of(built(REVIEWS, layout="pack"), tmp_path)
+    assert "of the documents do not begin with [CLS]" in without
+    assert without.index("Worth a look") < without.index("<main")
+    assert "do not begin with" not in page_of(built(REVIEWS, layout="pack", special_tokens="tokenizer"), tmp_path)
+
+
+def test_first_and_last_tokens_are_counted(tmp_path: Path) -> None:
+    found = {name: rows for name, rows in tables_of(page_of(reviews(), tmp_path)).items() if "of 320 documents" in name}
+    assert list(found.values()) == [[["[CLS]", "2", "320", "100 %"]], [["[SEP]", "3", "320", "100 %"]]]
+
+
+def test_rejected_rows_have_their_reason_and_an_example(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"text": "fine"}, {"text": None}, {"text": "good"}]
+    root = built(building.source(tmp_path / "data", train=rows), max_error_rate=0.5)
+    found = tables_of(page_of(root, tmp_path))
+    assert ["rejected: text_null", "1", "33.3 %"] in found["Rows in, from the manifest"]
+    assert found["Examples of rejected rows"] == [["text_null", "1", '{"text": null}']]
+
+
+@pytest.mark.slow
+def test_every_layout_has_its_marks(tmp_path: Path) -> None:
+    chat = page_of(built(CHATS, layout="chat", tokenizer=building.tokenizer("chats"), max_length=256), tmp_path)
+    assert {"learned", "not-learned", "padding"} <= set(re.findall(r'class="token ([a-z-]+)', chat))
+    questions = building.REPOSITORY / "examples" / "questions"
+    root = built(questions, layout="qa", text_column=("question", "context"), max_length=48)
+    page = page_of(root, tmp_path)
+    assert 'class="token answer"' in page
+    assert "<dt>answer</dt><dd>at night</dd>" in page
+    tags = page_of(built(building.REPOSITORY / "examples" / "tags", layout="tokens"), tmp_path)
+    assert '<span class="note">B-PERSON</span>' in tags
+    packed = page_of(built(REVIEWS, layout="pack"), tmp_path)
+    assert {"segment-odd", "segment-even"} <= set(re.findall(r'class="token ([a-z-]+)', packed))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"layout": "concat", "special_tokens": "none"},
+        {"compression": "gzip", "label_column": "label"},
+        {"bucket_lengths": "16,32,64", "max_length": None},
+        {"stride": 4},
+        {"hold_out": "test=train:10%", "split": "train"},
+    ],
+)
+def test_other_datasets_are_shown_too(tmp_path: Path, options: dict[str, object]) -> None:
+    root = built(REVIEWS, **options)
+    found = tables_of(page_of(root, tmp_path))
+    assert [row[0] for row in found["Splits (exact, from the manifest)"]] == list(building.read_manifest(root).splits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"label_column": "label", "no_shuffle": True, "seed": 3, "padding_side": "left", "name": "my"},
+        {
+            "layout": "pack",
+            "long_documents": "drop",
+            "max_error_rate": 0.9,
+            "split": "few=train[:50]",
+            "max_length": 24,
+        },
+        {"bucket_lengths": "16,32", "max_length": None, "compression": "gzip"},
+        {"split": "train", "limit": 40},
+    ],
+)
+def test_the_command_makes_the_same_dataset_again(tmp_path: Path, options: dict[str, object]) -> None:
+    root = built(REVIEWS, **options)
+    command = re.search(r"<code>(.*?)</code>", page_of(root, tmp_path), re.S)
+    assert command is not None
+    words = shlex.split(html.unescape(command[1]).replace("\\\n", ""))  # shells join such lines, shlex does not
+    words[words.index("--output") + 1] = str(tmp_path / "again")
+    words[words.index("--tokenizer") + 1] = str(building.tokenizer())
+    outcome = building.command(*words[1:])
+    assert outcome.status == 0, outcome.err
+    again, before = building.read_manifest(tmp_path / "again"), building.read_manifest(root)
+    assert again.fingerprint == before.fingerprint
+    assert again.splits == before.splits
+
+
+def test_secrets_are_not_in_the_command(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(reviews(), tmp_path / "out"))
+    (source,) = root.glob(".prep/*/source.json")
+    fields = {**json.loads(source.read_text()), "dataset": "https://me:hush@host/rows.jsonl?sig=hush"}
+    source.write_text(json.dumps(fields))
+    assert "hush" not in page_of(root, tmp_path)
+
+
+def test_a_source_shows_what_a_build_would_make(tmp_path: Path) -> None:
+    options = building.options(tmp_path / "report.html", label_column="label", workers=None)
+    outcome = building.command("report", REVIEWS, *options)
+    assert outcome.status == 0, outcome.err
+    page = (tmp_path / "report.html").read_text()
+    found = tables_of(page)
+    rows = found["What a build would make, estimated from a sample"]
+    assert [row[:2] for row in rows] == [["train", "320"], ["validation", "80"]]
+    assert "fit into 32" in page
+    assert "of the source" in " ".join(found)
+    assert list(tmp_path.iterdir()) == [tmp_path / "report.html"]
+
+
+def test_without_the_work_folder_there_is_a_report_all_the_same(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(reviews(), tmp_path / "out"))
+    shutil.rmtree(root / ".prep")
+    assert "prep-tfrecords build DATASET" in page_of(root, tmp_path)
+
+
+def test_what_is_no_finished_dataset_is_named_in_two_lines(tmp_path: Path) -> None:
+    output = ("--output", tmp_path / "report.html")
+    assert building.command("report", tmp_path / "none", *output).error[0] == f"{tmp_path / 'none'}: no such folder"
+    cause, remedy = building.command("report", tmp_path, *output).error
+    assert "there is no finished dataset here" in cause
+    assert "--tokenizer" in remedy
+    root = Path(shutil.copytree(reviews(), tmp_path / "out"))
+    path = root / manifest.FILE_NAME
+    whole = path.read_text()
+    path.write_text(whole.replace('"format_version": "1.', '"format_version": "2.'))
+    assert "this library reads version 1.x" in building.command("report", root, *output).error[0]
+    path.write_text(whole)
+    next(root.glob("*-train-00001-*")).unlink()
+    assert "is missing" in building.command("report", root, *output).error[0]
+    assert not output[1].exists()
+
+
+def test_what_cannot_be_written_is_named_in_two_lines(tmp_path: Path) -> None:
+    cause, remedy = building.command("report", reviews(), "--output", tmp_path).error
+    assert cause == f"--output {tmp_path}: a folder, expected a file"
+    assert remedy == f"give --output {tmp_path}/report.html"
+    assert "cannot be written" in building.command("report", reviews(), "--output", "/proc/none/report.html").error[0]
+
+
+def test_options_of_build_without_a_tokenizer_are_refused(tmp_path: Path) -> None:
+    outcome = building.command("report", reviews(), "--layout", "pack", "--output", tmp_path / "report.html")
+    assert outcome.status == 2
+    assert "--tokenizer" in outcome.error[1]
+
+
+def test_a_page_goes_to_any_storage() -> None:
+    assert building.command("report", reviews(), "--output", "memory://pages/report.html").status == 0
+    from pipelines.prepare import storage
+
+    assert storage.read_bytes("memory://pages/report.html").startswith(b"<!DOCTYPE html>")
+    storage.delete("memory://pages")
