@@ -34,29 +34,45 @@ from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives import MASKED_POSITIONS
 from tfrecord_io.schema import Role
 
-__all__ = ["build", "taken"]
+__all__ = ["Built", "build", "build_again", "taken", "users_model"]
 
 
-def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> keras.Model:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Built:
+    """A model, and the KerasHub backbone in it; None in the user's. `pooling`: of classify, how rows are pooled."""
+
+    model: keras.Model
+    backbone: Any = None
+    pooling: Pooling | None = None
+
+    @property
+    def description(self) -> dict[str, Any] | None:
+        """The backbone as JSON, from which `build_again` makes one like it."""
+        if self.backbone is None:
+            return None
+        config = keras.saving.serialize_keras_object(self.backbone)["config"]
+        return {"class": type(self.backbone).__name__, "config": config}
+
+
+def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Built:
     """The model; call it inside the strategy's scope.
 
     Raises: ConfigError if there is no such model, or it does not fit the dataset or the task.
     """
     model_names.require_known(config.model)
     if model_names.is_users(config.model):
-        model = _users_model(config.model, manifest)
+        built = Built(model=users_model(config.model, manifest))
     else:
         _refuse_packed(config, manifest)
         scratch = model_names.from_scratch(config.model)
         backbone = _from_scratch(config, manifest, *scratch) if scratch else _pretrained(config.model)
         _check_backbone(backbone, config=config)
-        pooling = config.pooling
-        if pooling == "auto":
-            pooling = "last" if _is_causal(backbone) else "mean" if scratch else "first"
+        pooling = _pooling(config, backbone)
         model = _with_head(backbone, manifest, task, pooling=pooling)
-    _check_sizes(model, config=config, manifest=manifest)
-    _check_logits(model, config=config, manifest=manifest, task=task)
-    return model
+        built = Built(model=model, backbone=backbone, pooling=pooling if config.task == "classify" else None)
+    _check_sizes(built.model, config=config, manifest=manifest)
+    _check_logits(built.model, config=config, manifest=manifest, task=task)
+    return built
 
 
 def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +124,8 @@ def _pretrained(name: str) -> Any:
         ) from error
 
 
-def _users_model(spec: str, manifest: Manifest) -> keras.Model:
+def users_model(spec: str, manifest: Manifest) -> keras.Model:
+    """What the user's function makes. Raises: ConfigError if it cannot be imported, fails or gives no model."""
     module_name, _, function = spec.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does; a console script does not
@@ -162,22 +179,54 @@ def _with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: P
     feeds = {"token_ids": ids, "padding_mask": mask}
     if "segment_ids" in backbone.input:
         feeds["segment_ids"] = ops.zeros_like(ids) if types is None else inputs[types.name]
-    found = backbone(feeds)
-    sequence_BLD = found["sequence_output"] if isinstance(found, dict) else found
-    if task.per_token and task.name != "tokens":
+    if task.name in ("mlm", "clm"):
         if task.name == "mlm":
             # Of every row the same number of positions, but not of every batch: an evaluation may use another share.
             inputs[MASKED_POSITIONS] = keras.Input((None,), dtype="int32", name=MASKED_POSITIONS)
-            sequence_BLD = ops.take_along_axis(sequence_BLD, inputs[MASKED_POSITIONS][..., None], axis=1)
-            width = sequence_BLD.shape[-1]
-            sequence_BLD = keras.layers.Dense(width, activation="gelu", name="head_dense")(sequence_BLD)
-            sequence_BLD = keras.layers.LayerNormalization(epsilon=1e-12, name="head_norm")(sequence_BLD)
-        logits = backbone.token_embedding(sequence_BLD, reverse=True)
+            feeds[MASKED_POSITIONS] = inputs[MASKED_POSITIONS]
+        logits = _language_model(backbone, task)(feeds)
     else:
-        states = sequence_BLD if task.per_token else _pool(sequence_BLD, mask, pooling=pooling)
+        found = backbone(feeds)
+        sequence_BLD = found["sequence_output"] if isinstance(found, dict) else found
+        if task.per_token:
+            states = sequence_BLD
+        elif pooling == "first" and _has_pooler(found, manifest):
+            states = found["pooled_output"]
+        else:
+            states = _pool(sequence_BLD, mask, pooling=pooling)
         states = keras.layers.Dropout(getattr(backbone, "dropout", 0.0), name="head_dropout")(states)
         logits = keras.layers.Dense(task.num_outputs, dtype="float32", name="logits")(states)
     return keras.Model(inputs, logits, name=f"{backbone.name}_{task.name}")
+
+
+def _language_model(backbone: Any, task: BoundTask) -> keras.Model:
+    """The backbone and the logits of its own embedding, as one flat model.
+
+    A Keras file keeps a layer that is used twice in a model, but not one that a model shares with a model inside it:
+    that would be loaded as two layers, one of them without weights, which fails.
+    """
+    inputs, found = dict(backbone.input), backbone.output
+    sequence_BLD = found["sequence_output"] if isinstance(found, dict) else found
+    if task.name == "mlm":
+        inputs[MASKED_POSITIONS] = keras.Input((None,), dtype="int32", name=MASKED_POSITIONS)
+        sequence_BLD = ops.take_along_axis(sequence_BLD, inputs[MASKED_POSITIONS][..., None], axis=1)
+        sequence_BLD = keras.layers.Dense(sequence_BLD.shape[-1], name="head_dense")(sequence_BLD)
+        # As in KerasHub's backbones, and BERT's own code: an exported model has one activation for all.
+        sequence_BLD = ops.gelu(sequence_BLD, approximate=True)
+        sequence_BLD = keras.layers.LayerNormalization(epsilon=1e-12, name="head_norm")(sequence_BLD)
+    logits = backbone.token_embedding(sequence_BLD, reverse=True)
+    model = keras.Model(inputs, logits, name=f"{backbone.name}_logits")
+    # Its layers have types of their own. In a model of bfloat16, Keras would leave the embedding, which is of integers,
+    # in float32, and compute the logits so.
+    model.dtype_policy = "float32"
+    return model
+
+
+def _has_pooler(found: Any, manifest: Manifest) -> bool:
+    """Whether a backbone pools by itself: the first token, through the dense layer that its checkpoint was trained
+    with (BERT, arXiv:1810.04805, section 3.1). That is the token at place 0: padding, in rows padded on the left.
+    """
+    return isinstance(found, dict) and "pooled_output" in found and manifest.tokenizer.padding_side == "right"
 
 
 def _pool(sequence_BLD: Any, mask_BL: Any, *, pooling: Pooling) -> Any:
@@ -195,12 +244,37 @@ def _pool(sequence_BLD: Any, mask_BL: Any, *, pooling: Pooling) -> Any:
     return ops.einsum("bld,bl->bd", sequence_BLD, share_BL)
 
 
+def build_again(backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask, *, pooling: Pooling | None) -> Built:
+    """The model that `build` made of a backbone (`Built.description`), with other weights.
+
+    Raises: ConfigError if KerasHub has no such backbone.
+    """
+    family = getattr(model_names.keras_hub(str(backbone["class"])).models, str(backbone["class"]), None)
+    if family is None or not str(backbone["class"]).endswith("Backbone"):
+        raise ConfigError(
+            f"a model of a {backbone['class']!r:.100}, which this version of KerasHub does not have",
+            remedy="use the version that the model was trained with",
+        )
+    made = family.from_config(backbone["config"])
+    return Built(model=_with_head(made, manifest, task, pooling=pooling or "first"), backbone=made, pooling=pooling)
+
+
+def _feeds(layer: Any) -> set[str]:
+    return set(layer.input) if isinstance(layer, keras.Model) and isinstance(layer.input, dict) else set()
+
+
+def _pooling(config: TrainConfig, backbone: Any) -> Pooling:
+    if config.pooling != "auto":
+        return config.pooling
+    return "last" if _is_causal(backbone) else "mean" if model_names.from_scratch(config.model) else "first"
+
+
 def _is_causal(backbone: Any) -> bool:
     return any("Decoder" in type(layer).__name__ for layer in backbone.layers)
 
 
 def _check_backbone(backbone: Any, *, config: TrainConfig) -> None:
-    feeds = set(backbone.input) if isinstance(backbone.input, dict) else set()
+    feeds = _feeds(backbone)
     if not {"token_ids", "padding_mask"} <= feeds <= {"token_ids", "padding_mask", "segment_ids"}:
         raise ConfigError(
             f"--model {config.model}: it takes {sorted(feeds)}, expected token_ids, padding_mask, at most segment_ids",

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from pipelines.train import datasets, devices, loops, models
+from pipelines.train import datasets, devices, loops, model_files, models
 from pipelines.train import setup as jobs
 from pipelines.train.adamw import AdamW
 from pipelines.train.checkpoints import Checkpoints, save_model, usable
@@ -142,11 +142,28 @@ class _Run:
         self._save()
         self._evaluate()
         model_path, weights_path = save_model(self._replica_step.model, self._config.model_dir)
+        self._describe()
         self._progress.note(f"saved {model_path} and {weights_path}")
         self._progress.close()
         return Trained(
             steps=self._replica_step.step, resumed_at=start, metrics=dict(self._metrics), model_path=model_path
         )
+
+    def _describe(self) -> None:
+        """Writes what `predict` and `export` need to know of the model."""
+        config, job = self._config, self._job
+        if not model_files.copy_tokenizer(config.data_folders[0], config.model_dir):
+            self._progress.note(f"warning: {config.data_folders[0]} has no tokenizer/, so the model's folder has none")
+        described = model_files.describe(
+            config,
+            self._data.manifest,
+            job.task,
+            built=self._replica_step.built,
+            steps=self._replica_step.step,
+            eval_split=job.eval_split,
+            metrics=self._metrics,
+        )
+        model_files.write(config.model_dir, described)
 
     def _stopped(self) -> None:
         self._save()
@@ -218,12 +235,12 @@ def make_replica_step(job: TrainingSetup, *, strategy: tf.distribute.Strategy) -
         config.train_split, global_batch_size=config.global_batch_size, objective=task.objective, training=True
     )
     with strategy.scope():
-        model = models.build(config, data.manifest, task)
+        built = models.build(config, data.manifest, task)
         # A TPU's programs are compiled by XLA anyway, and refuse to be told so again.
         jit_compile = config.jit_compile and not job.target.is_tpu
         spec = input_fn(context).element_spec
         return ReplicaStep(
-            model, task=task, optimizer=_optimizer(config), seed=config.seed, batch_spec=spec, jit_compile=jit_compile
+            built, task=task, optimizer=_optimizer(config), seed=config.seed, batch_spec=spec, jit_compile=jit_compile
         )
 
 

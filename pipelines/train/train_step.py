@@ -16,7 +16,6 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from pipelines.train import models
@@ -35,7 +34,7 @@ class ReplicaStep:
 
     def __init__(
         self,
-        model: keras.Model,
+        built: models.Built,
         *,
         task: BoundTask,
         optimizer: AdamW,
@@ -46,7 +45,8 @@ class ReplicaStep:
         """Call it inside the strategy's scope. `batch_spec`: of one replica's part, see `tf.data.Dataset.element_spec`.
         `jit_compile`: XLA for the pure functions. The exchange between replicas stays outside, where XLA cannot go.
         """
-        self.model = model
+        self.built = built
+        self.model = model = built.model
         self.optimizer = optimizer
         self._task = task
         self._seed = seed
