@@ -54,6 +54,7 @@ def check(config: TrainConfig) -> TrainingSetup:
         devices.require_reachable_path(target, option=option, path=path)
     data = datasets.open_data(config)
     eval_split = _eval_split(config, data)
+    datasets.require_labels(config, data, eval_split=eval_split)
     task = tasks.bind(config, data.manifest)
     model_names.require_known(config.model)
     _refuse_dataset(config.model_dir)
@@ -105,7 +106,7 @@ def _identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
 def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
     datasets.require_train_split(config, data)
     if config.eval_split is None:
-        usual = [name for name in ("validation", "test") if datasets.evaluated(data, name)]
+        usual = [name for name in ("validation", "test") if datasets.has_labels(config, data, name)]
         return next((name for name in usual if name != config.train_split), None)
     if not datasets.evaluated(data, config.eval_split):
         raise ConfigError(
