@@ -105,6 +105,8 @@ class _Program(click.Group):
     """Trains without the name of a command; the training's required options are then asked for, and only then."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            ctx.fail(f"no command {args[0]!r}, expected options, or one of {', '.join(self.list_commands(ctx))}")
         ctx.resilient_parsing = bool(args) and args[0] in self.commands
         rest = super().parse_args(ctx, args)
         ctx.resilient_parsing = False

@@ -21,9 +21,13 @@ _INTERRUPTED = ("interrupted; nothing was written", "run the same command again"
 
 @click.command(context_settings={"show_default": True})
 @click.option("--model", "model_dir", required=True, metavar="MODEL_DIR", help="The --model-dir of a training.")
-@click.option("--data", default="", metavar="OUT", help="Folder that prep-tfrecords built, local or gs://.")
+@click.option(
+    "--data", default="", show_default=False, metavar="OUT", help="Folder that prep-tfrecords built, local or gs://."
+)
 @click.option("--split", default="test", help="Split to predict.")
-@click.option("--output", default="", metavar="FILE", help="FILE.parquet or FILE.jsonl, local or gs://.")
+@click.option(
+    "--output", default="", show_default=False, metavar="FILE", help="FILE.parquet or FILE.jsonl, local or gs://."
+)
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
 @click.option("--tpu", default="auto", metavar="WHERE", help="auto, local, none, a TPU's name, or grpc://IP:8470.")
 @click.option("--zone", help="Of the TPU, with its name.")
