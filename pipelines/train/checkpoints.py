@@ -2,6 +2,7 @@
 
     MODEL_DIR/run.json                 identity: the dataset's fingerprint, task, model, batch size, seed …
     MODEL_DIR/checkpoints/ckpt-120.*   after 120 steps; the file `checkpoint` names the last finished one
+    MODEL_DIR/best/ckpt-80.*           that of the best evaluation, with --keep-best
     MODEL_DIR/model.keras, model.weights.h5   when the training is done, and what `model_files` writes
 
 The step is the reader's position too: with the same identity, batch 120 is the same on every run, so a training goes on
@@ -21,7 +22,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipelines.train.train_step import ReplicaStep
+from pipelines.train.steps.train_step import ReplicaStep
 from tfrecord_io.errors import FingerprintMismatchError, OutputError
 from tfrecord_io.format import json_fields
 
@@ -49,7 +50,9 @@ def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> bool:
             if file.size() > _MOST_BYTES:
                 raise ValueError(f"{path} is not what a training wrote")
             found = json_fields.mapping(json_fields.load(file.read()))
-    differing = {name: (found.get(name), value) for name, value in identity.items() if found.get(name) != value}
+    # None is what cannot be known yet, such as a global batch before the replicas are counted.
+    names = [name for name in {**identity, **found} if name not in identity or identity[name] is not None]
+    differing = {name: (found.get(name), identity.get(name)) for name in names if found.get(name) != identity.get(name)}
     if differing:
         listing = ", ".join(
             f"{_NAMED.get(name, name)} {old!r}, now {new!r}" for name, (old, new) in sorted(differing.items())
@@ -77,6 +80,7 @@ class Checkpoints:
         # Lists, by position: Keras' names change with what else was built in a process.
         self._state = tf.train.Checkpoint(**replica_step.saved)
         self._manager = tf.train.CheckpointManager(self._state, _saves(model_dir), max_to_keep=keep)
+        self._best = tf.train.CheckpointManager(self._state, f"{self._folder}/best", max_to_keep=1)
 
     def open(self) -> int:
         """Restores the last checkpoint, or claims a new folder. Returns the steps already taken.
@@ -96,8 +100,26 @@ class Checkpoints:
 
     def save(self) -> str:
         """Writes a checkpoint of the present step. Raises: OutputError if it cannot be written."""
+        return self._save(self._manager)
+
+    def save_best(self) -> str:
+        """Writes a checkpoint of the present step in place of the best one. Raises: OutputError likewise."""
+        return self._save(self._best)
+
+    @property
+    def best_step(self) -> int | None:
+        """The step of the checkpoint that `save_best` wrote last, in this run or before."""
+        path = self._best.latest_checkpoint
+        return None if path is None else int(path.rpartition("-")[2])
+
+    def restore_best(self) -> None:
+        """Puts the best checkpoint's weights in place of the present ones. Raises: OutputError if it is damaged."""
+        assert self._best.latest_checkpoint is not None, "one was saved"
+        self._restore(self._best.latest_checkpoint)
+
+    def _save(self, manager: tf.train.CheckpointManager) -> str:
         try:
-            return str(self._manager.save(checkpoint_number=self._replica_step.step))
+            return str(manager.save(checkpoint_number=self._replica_step.step))
         except tf.errors.OpError as error:
             raise OutputError(
                 f"--model-dir {self._folder}: a checkpoint cannot be written ({_first_line(error)})",

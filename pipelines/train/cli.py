@@ -37,14 +37,23 @@ _METAVARS = {
     "tpu": "WHERE",
     "replicas": "N",
     "num_labels": "N",
+    "steps": "N",
+    "epochs": "N",
+    "global_batch_size": "N",
+    "replica_batch_size": "N",
+    "accumulate": "N",
+    "warmup_ratio": "SHARE",
+    "early_stopping": "N",
+    "best_metric": "NAME",
+    "profile_steps": "A:B",
 }
 # Every field of TrainConfig, in the order of --help. Kinds and defaults are the fields'.
 _HELP = {
     "data": "Folder that prep-tfrecords built, local or gs://. Repeat it to mix several.",
     "weights": "Of several --data, in their order, such as 0.7,0.3. Default: by size.",
     "temperature": "Of several --data: rates are sizes ** (1 / temperature).",
-    "task": "What to learn: labels, labels of tokens, hidden or next tokens.",
-    "model": "bert-SIZE or gpt2-SIZE from scratch (tiny to large), package.module:build, a KerasHub preset, "
+    "task": "What to learn: labels, labels of tokens, answers, hidden or next tokens, targets.",
+    "model": "bert-, gpt2-, t5- or bart-SIZE from scratch (tiny to large), package.module:build, a KerasHub preset, "
     "hf://OWNER/NAME, or a folder.",
     "model_dir": "Checkpoints, logs, final model; local or gs://. Not needed with --preflight.",
     "tpu": "auto, local, none, a TPU's name, or grpc://IP:8470.",
@@ -53,21 +62,33 @@ _HELP = {
     "replicas": "GPUs to use, or parts to split the CPU into.",
     "train_split": "Split to train on.",
     "eval_split": "Split to evaluate on. Default: validation or test, if there is one.",
-    "global_batch_size": "Rows in one step, on all replicas together.",
-    "steps": "Steps in all, earlier runs included.",
+    "global_batch_size": "Rows in one step, on all replicas together. Default: 32.",
+    "replica_batch_size": "Instead: rows in one step on each replica.",
+    "accumulate": "Parts into which each replica cuts its rows of a step, to need less memory.",
+    "steps": "Steps in all, earlier runs included. Default: 1000.",
+    "epochs": "Instead: how often every row is read, such as 3 or 0.5.",
     "steps_per_call": "Steps that run on the devices between looks of Python.",
     "log_every": "Steps between progress lines.",
     "eval_every": "Steps between evaluations; one more at the end. 0: only that.",
     "save_every": "Steps between checkpoints; one more at the end. 0: only that.",
     "keep_checkpoints": "How many to keep.",
+    "early_stopping": "End after so many evaluations in a row without a better one.",
+    "keep_best": "Keep a checkpoint of the best evaluation; the final model is that one.",
+    "best_metric": "Which one is better by. Default: loss.",
+    "profile_steps": "Steps to profile for TensorBoard, such as 11:20.",
     "learning_rate": "The highest, after the warm-up.",
-    "warmup": "Steps in which the rate rises; then it falls as a cosine to 0.",
+    "warmup": "Steps in which the rate rises.",
+    "warmup_ratio": "Instead: their share of all steps.",
+    "schedule": "What the rate does after that: fall to 0 as a cosine or a line, or stay.",
     "weight_decay": "Of AdamW; not for biases and norms.",
     "clip_norm": "Highest norm of all gradients together.",
     "label_smoothing": "Share of the target spread over all classes.",
     "dropout": "For models from scratch.",
     "mask_probability": "For mlm: share of tokens to predict.",
     "pooling": "For classify: what stands for a row.",
+    "decoder_start": "For seq2seq: what targets begin with. auto: eos for BART, else pad.",
+    "from_scratch": "Of a preset only the architecture, with random weights and the data's vocabulary.",
+    "freeze_backbone": "Train only the head.",
     "num_labels": "For classify and tokens, where the manifest names no labels.",
     "seed": "Decides weights, order, masks and dropout.",
     "precision": "Of the computation.",
@@ -180,14 +201,20 @@ def _explained(error: Any, config: configs.TrainConfig) -> PrepError:
     # A full disk is of this kind too.
     if isinstance(error, tf.errors.ResourceExhaustedError) and "No space left" not in said:
         return PrepError(
-            f"--global-batch-size {config.global_batch_size} with --model {config.model}: out of memory ({said})",
-            remedy="lower --global-batch-size, choose a smaller model, or --precision bfloat16",
+            f"{_batch_option(config)} with --model {config.model}: out of memory ({said})",
+            remedy="give --accumulate, lower the batch size, choose a smaller model, or --precision bfloat16",
         )
     folders = config.data_folders
     return PrepError(
         f"{' + '.join(folders)}: {said}",
         remedy=f"run `prep-tfrecords verify {folders[0]}`, which finds damaged data; --verbose shows more",
     )
+
+
+def _batch_option(config: configs.TrainConfig) -> str:
+    if config.global_batch_size is None:
+        return f"--replica-batch-size {config.replica_batch_size}"
+    return f"--global-batch-size {config.global_batch_size}"
 
 
 main.add_command(predict)

@@ -18,21 +18,16 @@ from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.mixture import Mixture
 from tfrecord_io.reader import Data
 
-__all__ = ["evaluated", "has_labels", "open_data", "require_labels", "require_train_split"]
+__all__ = ["by_length", "evaluated", "has_labels", "open_data", "require_labels", "require_train_split"]
 
 
 def open_data(config: TrainConfig) -> InputFunctions:
     """The dataset, or the mixture. Raises: ReaderError if one cannot be opened, or they do not go together;
-    ConfigError if one has rows of several lengths.
+    ConfigError if one has rows of several lengths and is to be mixed, or read by Keras `fit`.
     """
     opened = [reader.open(folder) for folder in config.data_folders]
     for data in opened:
-        if lengths := data.manifest.bucket_lengths:
-            raise ConfigError(
-                f"--data {data.root}: rows of several lengths, {list(lengths)}, expected one: a training here runs one "
-                "compiled step",
-                remedy="build it without --bucket-lengths, or read it in a loop of your own with tfrecord_io.buckets",
-            )
+        _check_lengths(data, config)
     if len(opened) == 1:
         return opened[0]
     named: dict[str, Data] = {}
@@ -45,6 +40,30 @@ def open_data(config: TrainConfig) -> InputFunctions:
         weights=None if weights is None else dict(zip(named, weights, strict=True)),
         temperature=config.temperature,
     )
+
+
+def _check_lengths(data: Data, config: TrainConfig) -> None:
+    if not (lengths := data.manifest.bucket_lengths):
+        return
+    if len(config.data_folders) > 1:
+        raise ConfigError(
+            f"--data {data.root}: rows of several lengths, {list(lengths)}, among several datasets, expected one "
+            "length: a mixture has rows of all its datasets in each batch",
+            remedy="build it without --bucket-lengths, or train on it alone",
+        )
+    if config.loop == "keras":
+        raise ConfigError(
+            f"--loop keras with --data {data.root}, which has rows of several lengths, {list(lengths)}, expected one: "
+            "`fit` knows one shape",
+            remedy="leave out --loop",
+        )
+
+
+def by_length(data: InputFunctions) -> Mapping[int, InputFunctions]:
+    """The rows of each length as datasets of their own, by length, ascending."""
+    if isinstance(data, Data) and data.manifest.bucket_lengths:
+        return {length: data.bucket(length) for length in data.manifest.bucket_lengths}
+    return {data.manifest.row_length: data}
 
 
 def evaluated(data: InputFunctions, split: str) -> Mapping[str, Data]:

@@ -24,7 +24,17 @@ from pipelines.train import connection_errors
 from pipelines.train.errors import DeviceError
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["Kind", "Target", "choose", "connect", "has_tpu_chips", "missed_tpu", "place", "require_reachable_path"]
+__all__ = [
+    "Kind",
+    "Target",
+    "choose",
+    "connect",
+    "count_of_host",
+    "has_tpu_chips",
+    "missed_tpu",
+    "place",
+    "require_reachable_path",
+]
 
 Kind = Literal["tpu-node", "tpu-vm", "host"]
 _CONNECT_SECONDS = 5.0
@@ -174,6 +184,11 @@ def _tpu_strategy(target: Target, *, zone: str | None, project: str | None) -> t
         tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)
     return tf.distribute.TPUStrategy(resolver)
+
+
+def count_of_host() -> int:
+    """Replicas of a training on this machine where their number is not given: its GPUs, else one."""
+    return len(tf.config.list_physical_devices("GPU")) or 1
 
 
 def _host_strategy(replicas: int | None) -> tf.distribute.Strategy:

@@ -1,6 +1,6 @@
 """What --model may be called, and what was probably meant by a name that is none.
 
-bert-tiny, gpt2-base …      from scratch, in the sizes of `SIZES`
+bert-tiny, gpt2-base …      from scratch, in the sizes of `SIZES`; t5-tiny, bart-tiny … for --task seq2seq
 package.module:build        a function of the user's
 bert_base_en_uncased …      a preset that KerasHub lists
 hf://OWNER/NAME             or another address
@@ -29,7 +29,7 @@ SIZES = {
     "base": (12, 12, 768),
     "large": (24, 16, 1024),
 }
-_FAMILIES = ("bert", "gpt2")
+_FAMILIES = ("bert", "gpt2", "t5", "bart")
 _SCRATCH = {f"{family}-{size}": (family, size) for family in _FAMILIES for size in SIZES}
 _USERS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*\Z")
 _MODULE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)\.([A-Za-z_]\w*)\Z")
@@ -55,8 +55,8 @@ def require_known(name: str) -> None:
         return
     meant = _meant(name, [*_SCRATCH, *presets])
     raise ConfigError(
-        f"--model {name!r}: there is no such model, expected bert-SIZE or gpt2-SIZE (SIZE: {', '.join(SIZES)}), "
-        "package.module:build, a KerasHub preset, hf://OWNER/NAME, or a folder of one",
+        f"--model {name!r}: there is no such model, expected bert-, gpt2-, t5- or bart-SIZE (SIZE: "
+        f"{', '.join(SIZES)}), package.module:build, a KerasHub preset, hf://OWNER/NAME, or a folder of one",
         remedy=f"did you mean --model {' or '.join(meant)}?" if meant else "check the name, or the path",
     )
 

@@ -12,28 +12,31 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from pipelines.train import datasets, devices, loops, model_files, models
+from pipelines.train import devices, model_files, models
 from pipelines.train import setup as jobs
-from pipelines.train.adamw import AdamW
+from pipelines.train.best import History
 from pipelines.train.checkpoints import Checkpoints, save_model, usable
 from pipelines.train.config import TrainConfig
 from pipelines.train.errors import StoppedError, TrainingError
 from pipelines.train.progress import Progress
 from pipelines.train.setup import TrainingSetup
-from pipelines.train.train_step import ReplicaStep
+from pipelines.train.steps import feeds, loops
+from pipelines.train.steps.adamw import AdamW
+from pipelines.train.steps.evaluating import Evaluator
+from pipelines.train.steps.feeds import Feeds
+from pipelines.train.steps.profiling import Profile
+from pipelines.train.steps.train_step import ReplicaStep
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
-from tfrecord_io.reader import Data
 
 __all__ = ["Trained", "make_replica_step", "train"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trained:
-    """What a training left. `metrics` are those of the last evaluation, empty without evaluation split."""
+    """What a training left. `metrics` are those of the final model's evaluation, empty without evaluation split."""
 
     steps: int
     resumed_at: int
@@ -52,6 +55,7 @@ def train(config: TrainConfig, *, as_json: bool = False) -> Trained:
     strategy = devices.connect(job.target, replicas=config.replicas, zone=config.zone, project=config.project)
     for line in devices.missed_tpu(job.target, strategy):  # at once: the model may take minutes to load
         print(line, file=sys.stderr, flush=True)
+    job = job.sized(strategy.num_replicas_in_sync)
     with _stoppable() as stop:
         return _Run(job, strategy=strategy, stop=stop, as_json=as_json).go()
 
@@ -68,7 +72,6 @@ class _Run:
         as_json: bool,
     ) -> None:
         config = job.config
-        config.require_equal_parts(strategy.num_replicas_in_sync)
         self._job = job
         self._config = config
         self._data = job.data
@@ -79,43 +82,72 @@ class _Run:
             config.model_dir, self._replica_step, identity=job.identity, keep=config.keep_checkpoints
         )
         self._progress = _progress(config, self._data, as_json=as_json)
-        self._saved_at = -1
+        self._feeds = Feeds(config, task=job.task, strategy=strategy)
+        self._evaluator = Evaluator(
+            self._replica_step, strategy=strategy, feeds=self._feeds, task=job.task, progress=self._progress
+        )
+        self._history = History(config.model_dir, metric=config.best_metric or "loss")
+        self._profile = Profile(config.profiled, log_dir=_log_dir(config))
+        self._saved_at = self._evaluated_at = -1
         self._metrics: Mapping[str, float] = {}
-        self._num_hosts = 1
-        for line in (
-            *job.warnings,
-            f"replicas: {strategy.num_replicas_in_sync}, on {devices.place(job.target, strategy)}",
-        ):
+        for line in (*job.warnings, *self._facts()):
             self._progress.note(line)
 
+    def _facts(self) -> Iterator[str]:
+        """Lines on what is about to run."""
+        place = devices.place(self._job.target, self._strategy)
+        yield f"replicas: {self._strategy.num_replicas_in_sync}, on {place}"
+        if lengths := self._data.manifest.bucket_lengths:
+            listing = ", ".join(map(str, lengths))
+            yield f"rows of {len(lengths)} lengths ({listing}): {self._replica_step.traces} steps to compile"
+
     def go(self) -> Trained:
+        start = self._open()
         config = self._config
-        start = self._checkpoints.open()
-        if start:
-            self._progress.note(
-                f"going on after step {start:,}"
-                if start < config.steps
-                else f"nothing left to train: {start:,} steps are taken, --steps is {config.steps:,}; evaluating only"
-            )
-            self._saved_at = start
-        if (config.steps - start) % config.steps_per_call and config.loop == "keras":
+        if (config.total_steps - start) % config.steps_per_call and config.loop == "keras":
             raise ConfigError(
-                f"--steps-per-call {config.steps_per_call} with {config.steps - start} steps left, expected a divisor",
+                f"--steps-per-call {config.steps_per_call} with {config.total_steps - start} steps left, expected a "
+                "divisor",
                 remedy="choose one, or --loop custom, which can end with a shorter call",
             )
         loop = loops.fit if config.loop == "keras" else loops.custom
-        if not self._stop.is_set():
-            loop(
-                self._replica_step,
-                self._strategy,
-                batches=self._batches(self._data, config.train_split, start_step=start),
-                span=loops.TrainingSpan(
-                    until=config.steps, steps_per_call=config.steps_per_call, after_call=self._after_call
-                ),
-            )
-        if self._replica_step.step < config.steps:
+        if not self._stop.is_set() and not self._ends_early():
+            self._profile.after(start)
+            try:
+                loop(
+                    self._replica_step,
+                    self._strategy,
+                    feed=self._feeds.training(self._data, start_step=start),
+                    span=loops.TrainingSpan(
+                        until=config.total_steps, steps_per_call=config.steps_per_call, after_call=self._after_call
+                    ),
+                )
+            finally:
+                self._profile.close()
+        if self._replica_step.step < config.total_steps and not self._ends_early():
             self._stopped()
         return self._finish(start)
+
+    def _open(self) -> int:
+        """Restores what an earlier run left. Returns the steps that it took."""
+        start, total = self._checkpoints.open(), self._config.total_steps
+        self._history.open(start)
+        if not start:
+            return start
+        self._saved_at = start
+        self._progress.note(
+            f"going on after step {start:,}"
+            if start < total
+            else f"nothing left to train: {start:,} steps are taken, --steps is {total:,}; evaluating only"
+        )
+        if self._profile.missed(start):
+            self._progress.note(f"no profile: step {start:,} is taken, --profile-steps is {self._config.profile_steps}")
+        best = self._history.best
+        if self._config.keep_best and best is not None and best.step == start != self._checkpoints.best_step:
+            self._checkpoints.save_best()  # a kill came between the two checkpoints of this step
+        if start < total and self._ends_early():
+            self._progress.note("nothing left to train: it ended early; evaluating only (--early-stopping decides)")
+        return start
 
     def _after_call(self, step: int, loss: float) -> bool:
         config = self._config
@@ -124,13 +156,20 @@ class _Run:
                 f"the loss at step {step} is {loss}, expected a number",
                 remedy="lower --learning-rate, lengthen --warmup, or look for labels outside the classes",
             )
-        if step % config.log_every == 0 or step == config.steps:
+        if (news := self._profile.after(step)) is not None:
+            self._progress.note(news)
+        if step % config.log_every == 0 or step == config.total_steps:
             self._progress.training(step, loss=loss, learning_rate=self._replica_step.learning_rate)
         if self._stop.is_set():
             return False
-        if config.eval_every and step % config.eval_every == 0 and step < config.steps:
+        if config.eval_every and step % config.eval_every == 0 and step < config.total_steps:
             self._evaluate()
             self._progress.start_clock(step)
+            if self._ends_early():
+                self._progress.note(
+                    f"ended early: no better {config.best_metric or 'loss'} in {self._history.since_best} evaluations"
+                )
+                return False
         if config.save_every and step % config.save_every == 0:
             self._save()
             self._progress.start_clock(step)
@@ -138,15 +177,36 @@ class _Run:
             self._progress.start_clock(step)  # the first call compiled, which is no training
         return True
 
+    def _ends_early(self) -> bool:
+        patience = self._config.early_stopping
+        return patience is not None and self._history.since_best >= patience
+
     def _finish(self, start: int) -> Trained:
         self._save()
         self._evaluate()
+        steps = self._replica_step.step
+        self._take_best()
         model_path, weights_path = save_model(self._replica_step.model, self._config.model_dir)
         self._describe()
         self._progress.note(f"saved {model_path} and {weights_path}")
         self._progress.close()
-        return Trained(
-            steps=self._replica_step.step, resumed_at=start, metrics=dict(self._metrics), model_path=model_path
+        return Trained(steps=steps, resumed_at=start, metrics=dict(self._metrics), model_path=model_path)
+
+    def _take_best(self) -> None:
+        """Goes back to the weights of the best evaluation, if that is asked for."""
+        best = self._history.best
+        if not self._config.keep_best or best is None or best.step == self._replica_step.step:
+            return
+        if self._checkpoints.best_step != best.step:
+            self._progress.note(
+                f"the checkpoint of the best evaluation, after step {best.step:,}, is gone: keeping the last"
+            )
+            return
+        self._checkpoints.restore_best()
+        self._metrics = best.metrics
+        metric = self._config.best_metric or "loss"
+        self._progress.note(
+            f"back to the best evaluation, after step {best.step:,}: {metric} {best.metrics[metric]:.4f}"
         )
 
     def _describe(self) -> None:
@@ -169,7 +229,8 @@ class _Run:
         self._save()
         self._progress.close()
         error = StoppedError(
-            f"stopped by a signal after step {self._replica_step.step:,} of {self._config.steps:,}, which is saved",
+            f"stopped by a signal after step {self._replica_step.step:,} of {self._config.total_steps:,}, which is "
+            "saved",
             remedy="run the same command again: it goes on with the next batch",
         )
         error.signal_number = self._stop.signal_number
@@ -181,46 +242,16 @@ class _Run:
             self._saved_at = self._replica_step.step
 
     def _evaluate(self) -> None:
-        split = self._job.eval_split
-        if split is None:
+        split, step = self._job.eval_split, self._replica_step.step
+        if split is None or step == self._evaluated_at:
             return
-        found = datasets.evaluated(self._data, split)
-        sums = {name: self._sums(data, split) for name, data in found.items()}
-        for name, data in found.items():
-            self._report(name, sums[name], examples=data.num_examples(split))
-        if len(found) > 1:
-            total = np.sum(list(sums.values()), axis=0)
-            self._report(split, total, examples=sum(data.num_examples(split) for data in found.values()))
-
-    def _sums(self, data: Data, split: str) -> np.ndarray:
-        """float64 [3]: loss, hits and weight of all examples."""
-        batches = self._batches(data, split, training=False)
-        steps = data.evaluation_steps(
-            split, global_batch_size=self._config.global_batch_size, num_hosts=self._num_hosts
-        )
-        return loops.evaluate(self._replica_step, self._strategy, batches, steps=steps, steps_per_call=min(steps, 100))
-
-    def _report(self, name: str, sums: np.ndarray, *, examples: int) -> None:
-        """The last one of an evaluation is what the training is known by."""
-        loss_sum, hit_sum, weight_sum = sums.tolist()
-        self._metrics = self._job.task.metrics(loss_sum=loss_sum, hit_sum=hit_sum, weight_sum=weight_sum)
-        self._progress.evaluation(self._replica_step.step, split=name, metrics=self._metrics, examples=examples)
-
-    def _batches(self, data: InputFunctions, split: str, *, start_step: int = 0, training: bool = True) -> Any:
-        input_fn = data.input_fn(
-            split,
-            global_batch_size=self._config.global_batch_size,
-            seed=self._config.seed,
-            objective=self._job.task.objective,
-            training=training,
-            start_step=start_step,
-        )
-
-        def counted(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            self._num_hosts = context.num_input_pipelines
-            return input_fn(context)
-
-        return self._strategy.distribute_datasets_from_function(counted)
+        self._metrics = self._evaluator.evaluate(self._data, split)
+        self._evaluated_at = step
+        is_best = self._history.add(step, self._metrics)
+        if is_best and self._config.keep_best:
+            # The last checkpoint is never older than the best one, so that a resumed run still knows of it.
+            self._save()
+            self._checkpoints.save_best()
 
 
 def make_replica_step(job: TrainingSetup, *, strategy: tf.distribute.Strategy) -> ReplicaStep:
@@ -230,17 +261,20 @@ def make_replica_step(job: TrainingSetup, *, strategy: tf.distribute.Strategy) -
     keras.mixed_precision.set_global_policy("mixed_bfloat16" if config.precision == "bfloat16" else "float32")
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
-    context = tf.distribute.InputContext(num_replicas_in_sync=strategy.num_replicas_in_sync)
-    input_fn = data.input_fn(
-        config.train_split, global_batch_size=config.global_batch_size, objective=task.objective, training=True
-    )
+    specs = feeds.element_specs(data, config, task, replicas=strategy.num_replicas_in_sync)
     with strategy.scope():
         built = models.build(config, data.manifest, task)
-        # A TPU's programs are compiled by XLA anyway, and refuse to be told so again.
-        jit_compile = config.jit_compile and not job.target.is_tpu
-        spec = input_fn(context).element_spec
+        if not built.model.trainable_variables:
+            raise ConfigError(f"--model {config.model}: it has no weights to train")
         return ReplicaStep(
-            built, task=task, optimizer=_optimizer(config), seed=config.seed, batch_spec=spec, jit_compile=jit_compile
+            built,
+            task=task,
+            optimizer=_optimizer(config),
+            seed=config.seed,
+            batch_specs=specs,
+            # A TPU's programs are compiled by XLA anyway, and refuse to be told so again.
+            jit_compile=config.jit_compile and not job.target.is_tpu,
+            accumulate=config.accumulate,
         )
 
 
@@ -248,21 +282,26 @@ def _optimizer(config: TrainConfig) -> AdamW:
     return AdamW(
         rate=config.learning_rate,
         warmup=config.warmup,
-        steps=config.steps,
+        steps=config.total_steps,
         decay=config.weight_decay,
         clip_norm=config.clip_norm,
+        schedule=config.schedule,
     )
 
 
 def _progress(config: TrainConfig, data: InputFunctions, *, as_json: bool) -> Progress:
     with usable(config.model_dir):
         return Progress(
-            log_dir=f"{config.model_dir.rstrip('/')}/logs",
-            total=config.steps,
-            batch_size=config.global_batch_size,
+            log_dir=_log_dir(config),
+            total=config.total_steps,
+            batch_size=config.batch_rows,
             tokens_per_example=data.tokens_per_example(config.train_split),
             as_json=as_json,
         )
+
+
+def _log_dir(config: TrainConfig) -> str:
+    return f"{config.model_dir.rstrip('/')}/logs"
 
 
 class _Stop(threading.Event):

@@ -40,6 +40,16 @@ class TrainingSetup:
     task: BoundTask
     warnings: tuple[str, ...]
 
+    def sized(self, replicas: int) -> TrainingSetup:
+        """The same with numbers for steps and rows, once the replicas are known.
+
+        Raises: ConfigError if replicas cannot share a batch.
+        """
+        rows = self.data.num_examples(self.config.train_split)
+        config = self.config.sized(rows=rows, replicas=replicas)
+        config.require_equal_parts(replicas)
+        return dataclasses.replace(self, config=config)
+
     @property
     def identity(self) -> Mapping[str, Any]:
         """What a folder of checkpoints is for, see `checkpoints`."""
@@ -55,17 +65,30 @@ def check(config: TrainConfig) -> TrainingSetup:
     data = datasets.open_data(config)
     eval_split = _eval_split(config, data)
     datasets.require_labels(config, data, eval_split=eval_split)
+    config = _sized(config, data, target=target)
     task = tasks.bind(config, data.manifest)
     model_names.require_known(config.model)
     _refuse_dataset(config.model_dir)
     checkpoints.belongs_to(config.model_dir, identity=_identity(config, data))
     warnings: tuple[str, ...] = ()
     if target.is_tpu:
-        inputs: list[tuple[InputFunctions, str, bool]] = [(data, config.train_split, True)]
+        inputs = [(part, config.train_split, True) for part in datasets.by_length(data).values()]
         if eval_split is not None:
-            inputs += [(each, eval_split, False) for each in datasets.evaluated(data, eval_split).values()]
+            for each in datasets.evaluated(data, eval_split).values():
+                inputs += [(part, eval_split, False) for part in datasets.by_length(each).values()]
+        inputs = [(part, split, endless) for part, split, endless in inputs if part.num_examples(split)]
         warnings = tuple(_unfit(config, inputs, task, target=target))
     return TrainingSetup(config=config, target=target, data=data, eval_split=eval_split, task=task, warnings=warnings)
+
+
+def _sized(config: TrainConfig, data: InputFunctions, *, target: Target) -> TrainConfig:
+    """Steps and rows as numbers, as far as they can be known before a device is touched."""
+    replicas = config.replicas
+    if replicas is None and target.kind == "host":
+        replicas = devices.count_of_host()
+    if replicas is None and config.global_batch_size is None:
+        return config
+    return config.sized(rows=data.num_examples(config.train_split), replicas=replicas or 1)
 
 
 def _refuse_dataset(model_dir: str) -> None:
@@ -87,7 +110,7 @@ def _unfit(
         for finding in readiness.check_data(
             data,
             split,
-            global_batch_size=config.global_batch_size,
+            global_batch_size=config.global_batch_size or config.replica_batch_size or 1,
             tpu="node" if target.kind == "tpu-node" else "vm",
             num_replicas=config.replicas or 1,  # how many it has is not known before it is reached
             objective=task.objective,
@@ -107,7 +130,15 @@ def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
     datasets.require_train_split(config, data)
     if config.eval_split is None:
         usual = [name for name in ("validation", "test") if datasets.has_labels(config, data, name)]
-        return next((name for name in usual if name != config.train_split), None)
+        found = next((name for name in usual if name != config.train_split), None)
+        if found is None and (config.early_stopping or config.keep_best):
+            option = "--early-stopping" if config.early_stopping else "--keep-best"
+            raise ConfigError(
+                f"{option}, but {data.root} has neither a validation nor a test split to evaluate",
+                remedy=f"give --eval-split, one of {[name for name in data.splits if data.num_examples(name)]}, or "
+                "build the data with --hold-out",
+            )
+        return found
     if not datasets.evaluated(data, config.eval_split):
         raise ConfigError(
             f"--eval-split {config.eval_split}: {data.root} has no such split, or no example in it",

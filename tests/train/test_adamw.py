@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipelines.train.adamw import AdamW
+from pipelines.train.steps.adamw import AdamW
 
 
-def rule(**changes: float) -> AdamW:
-    numbers = {"rate": 0.1, "warmup": 0, "steps": 20, "decay": 0.1, "clip_norm": 1e9, **changes}
+def rule(**changes: object) -> AdamW:
+    numbers: dict[str, object] = {"rate": 0.1, "warmup": 0, "steps": 20, "decay": 0.1, "clip_norm": 1e9, **changes}
     return AdamW(**numbers)  # type: ignore[arg-type]
 
 
@@ -44,3 +44,15 @@ def test_gradients_are_clipped_by_their_norm_together() -> None:
 @pytest.mark.parametrize(("step", "rate"), [(0, 0.02), (3, 0.08), (4, 0.1), (12, 0.05), (20, 0.0), (25, 0.0)])
 def test_the_rate_rises_to_the_highest_and_falls_to_nothing(step: int, rate: float) -> None:
     assert float(rule(warmup=4).learning_rate(tf.constant(step))) == pytest.approx(rate, abs=1e-7)
+
+
+@pytest.mark.parametrize(("step", "rate"), [(3, 0.08), (4, 0.1), (12, 0.05), (16, 0.025), (25, 0.0)])
+def test_the_rate_falls_as_a_line(step: int, rate: float) -> None:
+    ours = rule(warmup=4, schedule="linear")
+    assert float(ours.learning_rate(tf.constant(step))) == pytest.approx(rate, abs=1e-7)
+
+
+@pytest.mark.parametrize(("step", "rate"), [(3, 0.08), (4, 0.1), (19, 0.1), (25, 0.1)])
+def test_the_rate_stays(step: int, rate: float) -> None:
+    ours = rule(warmup=4, schedule="constant")
+    assert float(ours.learning_rate(tf.constant(step))) == pytest.approx(rate, abs=1e-7)

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import keras_hub
+import numpy as np
 import pytest
 
+from pipelines.train.config import TrainConfig
+from pipelines.train.models import packed_rows
 from tests import building
+from tests.tfrecord_io.conftest import make_manifest
 from tests.train import training
+from tfrecord_io.errors import ConfigError
 
 CHANGES = {"task": "clm", "steps": 4, "log_every": 2, "eval_split": "validation"}
+SIZES = {"vocabulary_size": 100, "num_layers": 2, "num_heads": 2, "hidden_dim": 16, "intermediate_dim": 32}
+IDS = np.array([[7, 9, 11, 13, 21, 23, 25, 31, 33, 0]])
+DOCUMENTS = np.array([[1, 1, 1, 1, 2, 2, 2, 3, 3, 0]])
+POSITIONS = np.array([[0, 1, 2, 3, 0, 1, 2, 0, 1, 0]])
 
 
 @pytest.fixture(scope="module")
@@ -17,16 +28,53 @@ def packed() -> Path:
     return building.built(building.REVIEWS, layout="pack", max_length=64)
 
 
-def test_a_backbone_that_would_see_across_documents_is_refused(tmp_path: Path, packed: Path) -> None:
-    outcome = training.command(tmp_path, data=packed, model="gpt2-tiny", **CHANGES)
-    cause, remedy = outcome.error
-    assert "has several documents in a row" in cause
-    assert "segment_attention_mask" in remedy
+def alone(backbone: Any, ids: np.ndarray) -> np.ndarray:
+    """Logits of a document in a row of its own."""
+    feeds = {"token_ids": ids[None], "padding_mask": np.ones_like(ids)[None]}
+    if "segment_ids" in backbone.input:
+        feeds["segment_ids"] = np.zeros_like(ids)[None]
+    found = backbone(feeds)
+    states = found["sequence_output"] if isinstance(found, dict) else found
+    return np.asarray(backbone.token_embedding(states, reverse=True))[0]
+
+
+@pytest.mark.parametrize("kind", ["BertBackbone", "GPT2Backbone"])
+def test_a_document_gets_the_logits_that_it_would_get_alone(kind: str) -> None:
+    backbone = getattr(keras_hub.models, kind)(**SIZES, max_sequence_length=10)
+    model = packed_rows.keeping_apart(backbone)
+    states = model({"token_ids": IDS, "documents": DOCUMENTS, "positions": POSITIONS})
+    logits = np.asarray(backbone.token_embedding(states, reverse=True))[0]
+    for document in (1, 2, 3):
+        mine = DOCUMENTS[0] == document
+        np.testing.assert_allclose(logits[mine], alone(backbone, IDS[0][mine]), atol=1e-5)
+    whole = alone(backbone, IDS[0])
+    assert np.abs(whole[4:8] - logits[4:8]).max() > 1e-3, "without the mask they would differ"
+    assert np.isfinite(logits).all(), "padding too"
+
+
+def test_its_weights_are_those_of_the_backbone_by_name() -> None:
+    backbone = keras_hub.models.GPT2Backbone(**SIZES, max_sequence_length=10)
+    model = packed_rows.keeping_apart(backbone)
+    assert model.name == backbone.name
+    assert {each.path for each in model.variables} == {each.path for each in backbone.variables}
+
+
+def test_a_backbone_that_would_see_across_documents_is_refused() -> None:
+    backbone = keras_hub.models.DistilBertBackbone(**SIZES)
+    config = TrainConfig(data="d", task="mlm", model="distil_bert_base_en")
+    with pytest.raises(ConfigError, match="has several documents in a row") as caught:
+        packed_rows.require(backbone, config=config, manifest=make_manifest())
+    assert "segment_attention_mask" in caught.value.remedy
 
 
 @pytest.mark.slow
-def test_a_model_that_keeps_documents_apart_learns_from_them(tmp_path: Path, packed: Path) -> None:
-    outcome = training.command(tmp_path, data=packed, model="tests.train.small:apart", **CHANGES)
+@pytest.mark.parametrize(
+    ("task", "model"), [("clm", "tests.train.small:apart"), ("clm", "gpt2-tiny"), ("mlm", "bert-tiny")]
+)
+def test_a_model_that_keeps_documents_apart_learns_from_them(
+    tmp_path: Path, packed: Path, task: str, model: str
+) -> None:
+    outcome = training.command(tmp_path, data=packed, model=model, **{**CHANGES, "task": task, "steps": 8})
     assert outcome.status == 0, outcome.err
     losses = training.losses(outcome.out)
-    assert losses[4] < losses[2]
+    assert losses[8] < losses[2]

@@ -194,6 +194,16 @@ def test_copies_become_reshapes_to_the_same_shape() -> None:
     assert compile_for_tpu.without_copies(line) == expected
 
 
+def test_booleans_of_a_bit_each_become_bytes() -> None:
+    bits = 'stablehlo.constant dense<"0x0180"> : tensor<2x8xi1> loc(#loc)'
+    wide = "01" + "00" * 14 + "01"
+    assert (
+        compile_for_tpu.with_wide_booleans(bits) == f'stablehlo.constant dense<"0x{wide}"> : tensor<2x8xi1> loc(#loc)'
+    )
+    already = f'dense<"0x{wide}"> : tensor<2x8xi1>'
+    assert compile_for_tpu.with_wide_booleans(already) == already
+
+
 def test_the_compiler_sees_no_accelerator_of_this_machine() -> None:
     given = {"TPU_NAME": "mine", "XLA_FLAGS": "x", "LIBTPU_INIT_ARGS": "x", "JAX_PLATFORMS": "tpu", "HOME": "/home/me"}
     found = compiler.environment(given)

@@ -163,4 +163,4 @@ def test_too_little_memory_is_not_blamed_on_the_data(tmp_path: Path, monkeypatch
     monkeypatch.setattr(run, "train", out_of_memory)
     cause, remedy = training.command(tmp_path).error
     assert "out of memory" in cause
-    assert remedy.startswith("lower --global-batch-size")
+    assert remedy.startswith("give --accumulate, lower the batch size")

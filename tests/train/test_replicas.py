@@ -40,6 +40,18 @@ def test_replicas_share_a_batch_without_changing_its_loss(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+def test_rows_are_gathered_from_all_replicas(tmp_path: Path) -> None:
+    options = {
+        "data": training.questions(), "task": "span", "model": "bert-tiny", "eval_split": "train", "dropout": 0,
+        "steps": 1, "learning_rate": 1e-9,
+    }  # fmt: skip
+    one = training.command(tmp_path / "1", **options)
+    assert one.status == 0, one.err
+    two = training.metrics(finished(tmp_path / "2", **options, replicas=2))
+    assert two == pytest.approx(training.metrics(one.out), rel=1e-4)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_the_same_command_goes_on(tmp_path: Path, stop: signal.Signals) -> None:
     process = training.program(tmp_path, replicas=2, steps=2000)

@@ -14,12 +14,36 @@ from pipelines.train import cli
 from tests import building
 from tests.building import Outcome
 
-__all__ = ["command", "data", "losses", "metrics", "options", "program"]
+__all__ = ["command", "data", "losses", "metrics", "options", "program", "questions", "translations"]
 
 
 def data() -> Path:
     """The reviews in rows of 16 tokens: short, since these tests train."""
     return building.reviews(max_length=16)
+
+
+def translations() -> Path:
+    """The translations as inputs and targets: a training split alone."""
+    return building.built(
+        building.REPOSITORY / "examples" / "translations",
+        layout="seq2seq",
+        text_column="en",
+        target_column="de",
+        tokenizer=building.tokenizer("translations"),
+        max_length=24,
+        target_length=20,
+    )
+
+
+def questions() -> Path:
+    """The questions and windows of their texts: a training split alone."""
+    return building.built(
+        building.REPOSITORY / "examples" / "questions",
+        layout="qa",
+        text_column=("question", "context"),
+        max_length=40,
+        stride=10,
+    )
 
 
 def options(model_dir: Path | str | None, **changes: object) -> list[str]:

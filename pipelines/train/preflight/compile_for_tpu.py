@@ -15,14 +15,16 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import json
+import math
 import re
 import time
 from pathlib import Path
 from typing import Any
 
-__all__ = ["without_copies"]
+__all__ = ["with_wide_booleans", "without_copies"]
 
 _COPY = re.compile(r"\bmhlo\.copy (%[\w#:]+) : (tensor<[^>]*>)")
+_BOOLEANS = re.compile(r'dense<"0x([0-9A-F]+)"> : tensor<((?:[0-9]+x)+)i1>')
 _MEMORY = {
     "arguments": "argument_size_in_bytes",
     "outputs": "output_size_in_bytes",
@@ -35,6 +37,22 @@ _MEMORY = {
 def without_copies(text: str) -> str:
     """The module with `mhlo.copy`, which TensorFlow writes and StableHLO has not, as reshapes to the same shape."""
     return _COPY.sub(r"stablehlo.reshape \1 : (\2) -> \2", text)
+
+
+def with_wide_booleans(text: str) -> str:
+    """The module with its large boolean constants, which TensorFlow 2.21 writes as a bit for each value, in the form of
+    younger releases of MLIR: a byte for each.
+    """
+
+    def widened(constant: re.Match[str]) -> str:
+        count = math.prod(int(size) for size in constant[2].split("x") if size)
+        data = bytes.fromhex(constant[1])
+        if len(data) != -(-count // 8):
+            return constant[0]
+        wide = bytes(data[at // 8] >> at % 8 & 1 for at in range(count))
+        return f'dense<"0x{wide.hex().upper()}"> : tensor<{constant[2]}i1>'
+
+    return _BOOLEANS.sub(widened, text)
 
 
 def main() -> None:
@@ -56,7 +74,10 @@ def _compile(text: str, *, topology: str, how: dict[str, str]) -> dict[str, Any]
 
     device = topologies.get_topology_desc(topology, platform="tpu", **how).devices[0]
     with mlir.make_ir_context():
-        module = ir.Module.parse(text)
+        try:
+            module = ir.Module.parse(text)
+        except ir.MLIRError:
+            module = ir.Module.parse(with_wide_booleans(text))
         began = time.monotonic()
         try:
             executable = _compiled(module, device)

@@ -19,7 +19,7 @@ def examples_per_s(job: TrainingSetup, *, replicas: int, seconds: float) -> floa
 
     Raises: ReaderError if the data cannot be read.
     """
-    batch = job.config.global_batch_size
+    batch = job.config.batch_rows
     input_fn = job.data.input_fn(
         job.config.train_split, global_batch_size=batch, objective=job.task.objective, training=True
     )

@@ -6,7 +6,8 @@ its arithmetic at the peak rate, nor than its traffic at the bandwidth of the me
     seconds >= max(flops / peak flops per s, bytes / bytes per s)
 
 with the compiler's own counts for the program that it made. The sum of gradients over replicas is not in it, nor is the
-input. A count is of a loop's body once: a model that loops over time (an RNN) does more than is counted.
+input. A count is of a loop's body once: a model that loops over time (an RNN), and a step in parts (`--accumulate`), do
+more than is counted.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ def run_preflight(
     compiler.require()
     job = _job(config, wanted)
     batches = _BatchCompiler(job, wanted=wanted, ends=time.monotonic() + 60 * minutes, say=say)
-    batch = config.global_batch_size // wanted.replicas
+    config = job.config
+    batch = config.batch_rows // wanted.replicas
     step = batches.compile(batch)
     reading = input_speed.examples_per_s(job, replicas=wanted.replicas, seconds=_FEED_SECONDS)
     return Preflight(
@@ -107,7 +109,7 @@ def require_fit(result: Preflight) -> None:
         return
     replicas, found = result.slice.replicas, result.largest
     raise UnfitError(
-        f"--global-batch-size {result.config.global_batch_size} on {result.slice.name}, {result.batch} rows for each "
+        f"--global-batch-size {result.config.batch_rows} on {result.slice.name}, {result.batch} rows for each "
         f"of {replicas} replicas: the step does not fit: {result.step.words}",
         remedy=f"--global-batch-size {found.fits * replicas} fits"
         if found is not None and found.fits
@@ -162,6 +164,8 @@ def _job(config: TrainConfig, wanted: Slice) -> TrainingSetup:
     config.require_equal_parts(wanted.replicas, place=wanted.name)
     data = datasets.open_data(config)
     datasets.require_train_split(config, data)
+    config = config.sized(rows=data.num_examples(config.train_split), replicas=wanted.replicas)
+    *_, data = datasets.by_length(data).values()  # of several lengths the longest, which needs the most memory
     return TrainingSetup(
         config=config,
         target=Target(kind="host", chosen_by="--preflight"),

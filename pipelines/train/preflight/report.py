@@ -30,7 +30,7 @@ def as_json(result: Preflight) -> dict[str, Any]:
         "slice": result.slice.name,
         "replicas": result.slice.replicas,
         "batch_per_replica": result.batch,
-        "global_batch_size": result.config.global_batch_size,
+        "global_batch_size": result.config.batch_rows,
         "precision": result.config.precision,
         "compiles": True,
         "fits": result.fits,
@@ -61,7 +61,7 @@ def _rows(result: Preflight) -> list[tuple[str, str]]:
     there = f"{wanted.generation.replica_bytes / _GIB:.0f} GiB"
     rows = [
         ("slice", f"{wanted.chips} chips, {wanted.replicas} replicas"),
-        ("batch", f"{result.config.global_batch_size:,} in all, {result.batch:,} a replica"),
+        ("batch", f"{result.config.batch_rows:,} in all, {result.batch:,} a replica"),
         ("compiles", "yes"),
     ]
     if isinstance(step, Compiled) and speed is not None:

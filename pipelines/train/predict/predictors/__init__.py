@@ -38,4 +38,7 @@ def open_predictor(
         )
     if config.generate and trained.task != "clm":
         raise ConfigError(f"--generate with a model of task {trained.task}, expected one of clm")
+    if trained.task not in _PREDICTORS:
+        known = ", ".join([*_PREDICTORS, "mlm"])
+        raise ConfigError(f"--model {config.model_dir}: trained for {trained.task}, expected one of {known}")
     return _PREDICTORS[trained.task](config=config, trained=trained, manifest=manifest, load_tokenizer=load_tokenizer)

@@ -1,106 +1,59 @@
-"""What a model is to learn, on the model's side: sizes of its output, loss and metrics. The data's side is objectives.
-
-    task        logits           labels          loss                             metrics
-    classify    [B, classes]     int32 [B]       cross-entropy                    accuracy
-                [B, 1]           float32 [B]     squared error (float labels)     mae
-    tokens      [B, L, classes]  int32 [B, L]    cross-entropy where weight > 0   accuracy
-    mlm         [B, P, V]        int32 [B, P]    the same                         accuracy, perplexity
-    clm         [B, L, V]        int32 [B, L]    the same                         accuracy, perplexity
-
-Of mlm's L positions only the P that can be predicted have logits: the input `masked_positions` says which.
-Everything is a sum over weighted values, never a mean: the mean is taken once, over the whole global batch or the
-whole evaluation, so that neither replicas with fewer weights nor fill rows tilt it.
-"""
+"""From `--task` and a manifest to a task: the objective, how many outputs a model needs, and what they are."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import get_args
 
-import tensorflow as tf
-
 from pipelines.train.config import Task, TrainConfig
+from pipelines.train.tasks.base import BoundTask
+from pipelines.train.tasks.numbers import NumberTask
+from pipelines.train.tasks.span import SpanObjective, SpanTask
 from tfrecord_io import objectives
 from tfrecord_io.errors import ConfigError, ReaderError
 from tfrecord_io.manifest import Manifest
+from tfrecord_io.objective_parts.decoder import StartToken
 from tfrecord_io.objectives import Objective
 from tfrecord_io.schema import Role
 
-__all__ = ["BoundTask", "bind"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class BoundTask:
-    """A task on a dataset. `num_outputs` is the last dimension of the logits: classes, 1 for a number, or V.
-
-    per_token: there are logits for tokens, not one vector for the row.
-    """
-
-    name: Task
-    num_outputs: int
-    per_token: bool
-    regression: bool
-    label_smoothing: float
-    objective: Objective
-
-    def losses(self, logits: tf.Tensor, labels: tf.Tensor, *, smoothing: bool) -> tf.Tensor:
-        """float32, of the labels' shape: one loss for each label, not weighted."""
-        logits = tf.cast(logits, tf.float32)  # a softmax over a vocabulary needs more than bfloat16's 8 bits
-        if self.regression:
-            return tf.square(logits[..., 0] - labels)
-        exact = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        if not (smoothing and self.label_smoothing):
-            return exact
-        # (1 - s) exact + s (logsumexp - mean), without another softmax over the vocabulary: exact = logsumexp - target.
-        target = tf.gather(logits, labels, batch_dims=labels.shape.rank)
-        return exact + self.label_smoothing * (target - tf.reduce_mean(logits, axis=-1))
-
-    def hits(self, logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-        """float32, of the labels' shape: 1 where the largest logit is right; for numbers the absolute error."""
-        if self.regression:
-            return tf.abs(tf.cast(logits[..., 0], tf.float32) - labels)
-        return tf.cast(tf.argmax(logits, axis=-1, output_type=tf.int32) == labels, tf.float32)
-
-    def metrics(self, *, loss_sum: float, hit_sum: float, weight_sum: float) -> Mapping[str, float]:
-        """Means over everything that was evaluated."""
-        loss, hits = (value / weight_sum if weight_sum else math.nan for value in (loss_sum, hit_sum))
-        found = {"loss": loss, "mae" if self.regression else "accuracy": hits}
-        if self.name in ("mlm", "clm"):
-            found["perplexity"] = math.exp(min(loss, 700.0))
-        return found
+__all__ = ["bind"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Kind:
     """What sets a task apart: its objective, and the role of the labels that it predicts; None for tokens of the
-    vocabulary.
+    vocabulary. `num_outputs` where neither labels nor vocabulary say it.
     """
 
     objective: Callable[[TrainConfig], Objective]
     labels: Role | None = None
     per_token: bool = True
+    num_outputs: int | None = None
+    bound: type[BoundTask] = BoundTask
 
 
 # A new task is a line here, and its name in `config.Task`.
 _KINDS: dict[Task, _Kind] = {
     "classify": _Kind(objective=lambda _: objectives.classification(), labels="label", per_token=False),
     "tokens": _Kind(objective=lambda _: objectives.token_classification(), labels="token_labels"),
+    "span": _Kind(objective=lambda _: SpanObjective(), num_outputs=2, bound=SpanTask),
     "mlm": _Kind(objective=lambda config: objectives.gathered_masked_lm(config.mask_probability)),
     "clm": _Kind(objective=lambda _: objectives.causal_lm()),
+    "seq2seq": _Kind(objective=lambda config: objectives.seq2seq(decoder_start_id=_decoder_start(config))),
 }
 
 
 def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
     """The task on this dataset. Raises: ConfigError if the dataset does not allow it."""
     kind = _KINDS[config.task]
+    _check_decoder_start(config, manifest)
     objective = kind.objective(config)
     _require_fit(objective, config, manifest)
-    regression, num_outputs = False, manifest.tokenizer.vocab_size
+    regression, num_outputs = False, kind.num_outputs or manifest.tokenizer.vocab_size
     if kind.labels is not None:
         regression, num_outputs = _label_kind(config, manifest, role=kind.labels)
-    return BoundTask(
+    task = (NumberTask if regression else kind.bound)(
         name=config.task,
         num_outputs=num_outputs,
         per_token=kind.per_token,
@@ -108,6 +61,30 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
         label_smoothing=config.label_smoothing,
         objective=objective,
     )
+    if config.best_metric is not None and config.best_metric not in task.metric_names:
+        raise ConfigError(
+            f"--best-metric {config.best_metric}, expected one that --task {config.task} has on this dataset: "
+            f"{', '.join(task.metric_names)}",
+        )
+    return task
+
+
+def _check_decoder_start(config: TrainConfig, manifest: Manifest) -> None:
+    start = _decoder_start(config)
+    if config.task == "seq2seq" and getattr(manifest.tokenizer, f"{start}_id") is None:
+        has = [name for name in get_args(StartToken) if getattr(manifest.tokenizer, f"{name}_id") is not None]
+        raise ConfigError(
+            f"--decoder-start {start}: tokenizer {manifest.tokenizer.name!r} of dataset {manifest.name!r} has no such "
+            "token",
+            remedy=f"choose one of {', '.join(has)}",
+        )
+
+
+def _decoder_start(config: TrainConfig) -> StartToken:
+    """BART's decoder begins with EOS, T5's with padding; both say so in their configurations alone."""
+    if config.decoder_start != "auto":
+        return config.decoder_start
+    return "eos" if "bart" in config.model.lower() else "pad"
 
 
 def _require_fit(objective: Objective, config: TrainConfig, manifest: Manifest) -> None:

@@ -1,4 +1,4 @@
-"""AdamW (arXiv:1711.05101, algorithm 2) with warm-up, cosine decay and clipping, as a function of values.
+"""AdamW (arXiv:1711.05101, algorithm 2) with warm-up, a schedule and clipping, as a function of values.
 
 Keras' own optimizer clips each replica's gradients before they are summed, and builds its update anew for every
 variable of every replica, which takes a minute for 8 replicas of even a tiny model. Here the update is one function
@@ -17,28 +17,38 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from pipelines.train.config import Schedule
+
 __all__ = ["AdamW"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AdamW:
-    """The numbers of the rule. `rate` is the highest learning rate, reached after `warmup` of `steps` steps."""
+    """The numbers of the rule. `rate` is the highest learning rate, reached after `warmup` of `steps` steps; `schedule`
+    is what it does then.
+    """
 
     rate: float
     warmup: int
     steps: int
     decay: float
     clip_norm: float
+    schedule: Schedule = "cosine"
     beta_1: float = 0.9
     beta_2: float = 0.999
     epsilon: float = 1e-7
 
     def learning_rate(self, step: tf.Tensor) -> tf.Tensor:
-        """float32 []: linear from rate / (warmup + 1) up to `rate`, then a cosine down to 0 at `steps`."""
+        """float32 []: linear from rate / (warmup + 1) up to `rate`, then a cosine or a line down to 0 at `steps`, or
+        constant.
+        """
         done = tf.cast(step, tf.float32)
         rising = (done + 1.0) / (self.warmup + 1.0)
         share = tf.clip_by_value((done - self.warmup) / max(1, self.steps - self.warmup), 0.0, 1.0)
-        falling = 0.5 * (1.0 + tf.cos(math.pi * share))
+        if self.schedule == "cosine":
+            falling = 0.5 * (1.0 + tf.cos(math.pi * share))
+        else:
+            falling = 1.0 - share if self.schedule == "linear" else tf.ones_like(share)
         return self.rate * tf.where(done < self.warmup, rising, falling)
 
     def update(

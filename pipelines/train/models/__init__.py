@@ -1,0 +1,27 @@
+"""The model for a task on a dataset: from the manifest's names and sizes in, logits out.
+
+    inputs by the dataset's own feature names          backbone (KerasHub)                 head
+    input_ids        int32 [B, L]  ─► token_ids    ─┐
+    attention_mask   int32 [B, L]  ─► padding_mask ─┼─► sequence [B, L, D] ─┬─ pool ─► dense ─► logits [B, classes]
+    token_type_ids   int32 [B, L]  ─► segment_ids  ─┘  (where it takes any) └─ tied embedding ─► logits [B, L, V]
+                       for tokens: the sequence itself goes to the dense layer, and the logits are [B, L, classes]
+                       for span: likewise, and the logits are [B, L, 2]
+    masked_positions int32 [B, P]  ─► for mlm: the embedding gets only these, and the logits are [B, P, V]
+    decoder_input_ids, decoder_attention_mask int32 [B, T] ─► for seq2seq: the decoder's sequence, logits [B, T, V]
+    segment_ids, positions int32 [B, L] ─► for rows of several documents: which tokens see which (`packed_rows`)
+
+`--model` is one of three things (`model_names`):
+    bert-tiny, gpt2-tiny …      from scratch, with the manifest's vocabulary and length
+    package.module:build        the user's: build(manifest) gives a Keras model from a dict of such inputs to logits
+    anything else               a KerasHub preset, hf://OWNER/NAME, or a folder: pretrained weights
+
+    building   puts the parts together      backbones  from KerasHub      packed_rows  for several documents in a row
+    heads      from sequence to logits      checks     does it fit?
+"""
+
+from __future__ import annotations
+
+from pipelines.train.models.building import Built, build, build_again, users_model
+from pipelines.train.models.heads import inputs_of, taken
+
+__all__ = ["Built", "build", "build_again", "inputs_of", "taken", "users_model"]

@@ -1,0 +1,100 @@
+"""Whether a model fits the dataset and the task: vocabulary, positions, the shape of its logits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import keras
+from keras import ops
+
+from pipelines.train.config import TrainConfig
+from pipelines.train.models import heads
+from pipelines.train.tasks import BoundTask
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.objectives import DECODER_INPUTS, MASKED_POSITIONS
+
+__all__ = ["check_logits", "check_sizes"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Table:
+    """An embedding: which layer, and for how many ids."""
+
+    layer: str
+    rows: int
+
+
+def check_sizes(model: keras.Model, *, config: TrainConfig, manifest: Manifest) -> None:
+    """Raises: ConfigError for a model whose largest embedding has no row for some id, or whose positions end before the
+    rows do.
+    """
+    layers = list(model._flatten_layers())
+    tables = [
+        _Table(layer.name, layer.input_dim) for layer in layers if isinstance(getattr(layer, "input_dim", None), int)
+    ]
+    vocab_size = manifest.tokenizer.vocab_size
+    if tables and (largest := max(tables, key=lambda table: table.rows)).rows < vocab_size:
+        raise ConfigError(
+            f"--model {config.model}: its vocabulary ends at {largest.rows} (layer {largest.layer!r}), but the dataset "
+            f"was made with tokenizer {manifest.tokenizer.name!r} of {vocab_size} entries",
+            remedy="build the dataset with the model's own tokenizer, or train a model from scratch: --model bert-tiny",
+        )
+    target = manifest.schema.with_role("target_ids")
+    for layer in layers:
+        positions = getattr(layer, "sequence_length", None)
+        of_targets = target is not None and layer.name.startswith("decoder")
+        needed = target.num_values if target is not None and of_targets else manifest.row_length
+        if type(layer).__name__ == "PositionEmbedding" and positions and positions < needed:
+            raise ConfigError(
+                f"--model {config.model}: it has {positions} positions, but {'targets' if of_targets else 'rows'} of "
+                f"this dataset have {needed} tokens",
+                remedy=f"build the dataset with --{'target' if of_targets else 'max'}-length {positions}",
+            )
+
+
+def check_logits(model: keras.Model, *, config: TrainConfig, manifest: Manifest, task: BoundTask) -> None:
+    """Raises: ConfigError for a model whose logits have another shape than the task needs, with rows of any length."""
+    for length in manifest.bucket_lengths or (manifest.row_length,):
+        _check_shape(model, config=config, manifest=manifest, task=task, length=length)
+
+
+def _check_shape(model: keras.Model, *, config: TrainConfig, manifest: Manifest, task: BoundTask, length: int) -> None:
+    given = {name: (2, each.shape[1] or length) for name, each in heads.inputs_of(manifest, task).items()}
+    if MASKED_POSITIONS in given:
+        given[MASKED_POSITIONS] = (2, 1)
+    shapes = heads.taken(model, given)
+    rows: tuple[int, ...] = (2, length) if task.per_token else (2,)
+    rows = shapes.get(MASKED_POSITIONS, given[DECODER_INPUTS] if task.name == "seq2seq" else rows)
+    shape = _output_shape(model, shapes, config=config, manifest=manifest)
+    exact = not task.of_vocabulary
+    if shape[:-1] != rows or (shape[-1] != task.num_outputs if exact else shape[-1] < task.num_outputs):
+        place = "T" if task.name == "seq2seq" else "L"
+        wanted = f"[B, {f'{place}, ' if task.per_token else ''}{task.num_outputs}]"
+        got = str(["B", *shape[1:]]).replace("'", "")
+        raise ConfigError(
+            f"--model {config.model}: its output has shape {got}, expected logits {wanted} for --task {config.task}",
+            remedy="make its last layer so wide: class count for classify and tokens, 1 for numbers, 2 for span, "
+            "vocabulary else",
+        )
+
+
+def _output_shape(
+    model: keras.Model, shapes: Mapping[str, tuple[int, ...]], *, config: TrainConfig, manifest: Manifest
+) -> tuple[int, ...]:
+    try:
+        return tuple(model.compute_output_shape(shapes))
+    except Exception:  # a subclassed model may not say; it will when it is called
+        pass
+    try:
+        return tuple(model({name: ops.zeros(each, "int32") for name, each in shapes.items()}).shape)
+    except Exception as error:
+        if not manifest.bucket_lengths:
+            raise
+        short = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise ConfigError(
+            f"--model {config.model}: it does not take rows of each of the lengths {list(manifest.bucket_lengths)} "
+            f"({short})",
+            remedy="give its inputs the shape (None,)",
+        ) from error

@@ -1,0 +1,157 @@
+"""From a backbone's sequence to logits, and the names under which a model takes the dataset's features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+from keras import ops
+
+from pipelines.train.config import Pooling
+from pipelines.train.models import backbones, packed_rows
+from pipelines.train.tasks import BoundTask
+from tfrecord_io.input_pipeline import input_plan
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.objectives import DECODER_INPUTS, DECODER_MASK, MASKED_POSITIONS
+from tfrecord_io.schema import Role
+
+__all__ = ["inputs_of", "taken", "with_head"]
+
+
+def taken(model: keras.Model, features: Mapping[str, Any]) -> dict[str, Any]:
+    """Select the features that the model takes. With `masked_positions` its logits are [B, P, V], else [B, L, V]."""
+    try:
+        names = model.input
+    except (AttributeError, ValueError):  # a subclassed model, which takes any
+        names = None
+    if not isinstance(names, Mapping):
+        names = features.keys() - {MASKED_POSITIONS}
+    return {name: each for name, each in features.items() if name in names}
+
+
+def inputs_of(manifest: Manifest, task: BoundTask) -> dict[str, Any]:
+    """A Keras input for each feature that a model gets, int32, by the dataset's own names; L is None where the dataset
+    has rows of several lengths.
+    """
+    schema = manifest.schema
+    others: tuple[Role, ...] = ("token_type_ids", "segment_ids", "positions")
+    found = (feature.name for role in others if (feature := schema.with_role(role)) is not None)
+    names = [_ids_name(manifest), _mask_name(manifest), *found]
+    lengths: dict[str, int | None] = dict.fromkeys(names, None if manifest.bucket_lengths else manifest.row_length)
+    if task.name == "mlm":
+        # Of every row the same number of positions, but not of every batch: an evaluation may use another share.
+        lengths[MASKED_POSITIONS] = None
+    if task.name == "seq2seq":
+        target = schema.with_role("target_ids")
+        assert target is not None, "the objective was bound, which needs it"
+        lengths |= dict.fromkeys((DECODER_INPUTS, DECODER_MASK), target.num_values)
+    return {name: keras.Input((length,), dtype="int32", name=name) for name, length in lengths.items()}
+
+
+def _ids_name(manifest: Manifest) -> str:
+    ids = manifest.schema.with_role("token_ids")
+    assert ids is not None, "the objective was bound, which needs it"
+    return ids.name
+
+
+def _mask_name(manifest: Manifest) -> str:
+    mask = input_plan.mask_name(manifest.schema)
+    assert mask is not None, "as above"
+    return mask
+
+
+def with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Pooling) -> keras.Model:
+    """The whole model."""
+    inputs = inputs_of(manifest, task)
+    core, feeds = _fed(backbone, manifest, inputs)
+    if task.of_vocabulary:
+        if task.name == "mlm":
+            feeds[MASKED_POSITIONS] = inputs[MASKED_POSITIONS]
+        logits = _language_model(backbone, core, task)(feeds)
+    else:
+        found, mask = core(feeds), inputs[_mask_name(manifest)]
+        if task.per_token:
+            states = _sequence(found)
+        elif pooling == "first" and _has_pooler(found, manifest):
+            states = found["pooled_output"]
+        else:
+            states = _pool(_sequence(found), mask, pooling=pooling)
+        states = keras.layers.Dropout(getattr(backbone, "dropout", 0.0), name="head_dropout")(states)
+        logits = keras.layers.Dense(task.num_outputs, dtype="float32", name="logits")(states)
+    return keras.Model(inputs, logits, name=f"{backbone.name}_{task.name}")
+
+
+def _fed(backbone: Any, manifest: Manifest, inputs: dict[str, Any]) -> tuple[keras.Model, dict[str, Any]]:
+    """The model that makes states of tokens, which is the backbone or keeps documents apart in it, and what it gets."""
+    ids, mask = inputs[_ids_name(manifest)], inputs[_mask_name(manifest)]
+    schema = manifest.schema
+    if DECODER_INPUTS in inputs:
+        return backbone, {
+            "encoder_token_ids": ids,
+            "encoder_padding_mask": mask,
+            "decoder_token_ids": inputs[DECODER_INPUTS],
+            "decoder_padding_mask": inputs[DECODER_MASK],
+        }
+    documents, positions = schema.with_role("segment_ids"), schema.with_role("positions")
+    if documents is not None and positions is not None:
+        apart = packed_rows.keeping_apart(backbone)
+        return apart, {"token_ids": ids, "documents": inputs[documents.name], "positions": inputs[positions.name]}
+    types = schema.with_role("token_type_ids")
+    feeds = {"token_ids": ids, "padding_mask": mask}
+    if "segment_ids" in backbone.input:
+        feeds["segment_ids"] = ops.zeros_like(ids) if types is None else inputs[types.name]
+    return backbone, feeds
+
+
+def _sequence(found: Any) -> Any:
+    """The states of all tokens that predict something, [B, L, D]; of a decoder's [B, T, D]."""
+    if not isinstance(found, dict):
+        return found
+    return found["decoder_sequence_output"] if "decoder_sequence_output" in found else found["sequence_output"]
+
+
+def _language_model(backbone: Any, core: keras.Model, task: BoundTask) -> keras.Model:
+    """The core and the logits of the backbone's own embedding, as one flat model.
+
+    A Keras file keeps a layer that is used twice in a model, but not one that a model shares with a model inside it:
+    that would be loaded as two layers, one of them without weights, which fails.
+    """
+    inputs, states = dict(core.input), _sequence(core.output)
+    if task.name == "mlm":
+        inputs[MASKED_POSITIONS] = keras.Input((None,), dtype="int32", name=MASKED_POSITIONS)
+        states = ops.take_along_axis(states, inputs[MASKED_POSITIONS][..., None], axis=1)
+        states = keras.layers.Dense(states.shape[-1], name="head_dense")(states)
+        # As in KerasHub's backbones, and BERT's own code: an exported model has one activation for all.
+        states = ops.gelu(states, approximate=True)
+        states = keras.layers.LayerNormalization(epsilon=1e-12, name="head_norm")(states)
+    if task.name == "seq2seq" and backbones.scales_tied_logits(backbone):
+        states = states * states.shape[-1] ** -0.5
+    logits = backbone.token_embedding(states, reverse=True)
+    model = keras.Model(inputs, logits, name=f"{backbone.name}_logits")
+    # Its layers have types of their own. In a model of bfloat16, Keras would leave the embedding, which is of integers,
+    # in float32, and compute the logits so.
+    model.dtype_policy = "float32"
+    return model
+
+
+def _has_pooler(found: Any, manifest: Manifest) -> bool:
+    """Whether a backbone pools by itself: the first token, through the dense layer that its checkpoint was trained
+    with (BERT, arXiv:1810.04805, section 3.1). That is the token at place 0: padding, in rows padded on the left.
+    """
+    return isinstance(found, dict) and "pooled_output" in found and manifest.tokenizer.padding_side == "right"
+
+
+def _pool(sequence_BLD: Any, mask_BL: Any, *, pooling: Pooling) -> Any:
+    """One vector a row: of the first token, of the last, or the mean of all. Works for padding on either side."""
+    count_BL = ops.cumsum(mask_BL, axis=1)
+    if pooling == "first":
+        chosen_BL = ops.cast(ops.equal(count_BL, 1), "int32") * mask_BL
+    elif pooling == "last":
+        chosen_BL = ops.cast(ops.equal(count_BL, ops.sum(mask_BL, axis=1, keepdims=True)), "int32") * mask_BL
+    else:
+        chosen_BL = mask_BL
+    share_BL = ops.cast(chosen_BL, sequence_BLD.dtype)
+    # A row without any token would divide by 0; it has only padding, and its mean is 0.
+    share_BL = share_BL / ops.maximum(ops.sum(share_BL, axis=1, keepdims=True), 1)
+    return ops.einsum("bld,bl->bd", sequence_BLD, share_BL)

@@ -1,0 +1,26 @@
+"""What a model is to learn, on the model's side: sizes of its output, loss and metrics. The data's side is objectives.
+
+    task        logits           labels          loss                            metrics beside the loss
+    classify    [B, classes]     int32 [B]       cross-entropy                   accuracy, f1 (of 2), macro_f1, matthews
+                [B, 1]           float32 [B]     squared error (float labels)    mae, pearson, spearman
+    tokens      [B, L, classes]  int32 [B, L]    cross-entropy where weight > 0  accuracy, macro_f1
+    span        [B, L, 2]        int32 [B, 2]    mean of two cross-entropies     exact_match, token_f1
+    mlm         [B, P, V]        int32 [B, P]    as tokens                       accuracy, perplexity
+    clm         [B, L, V]        int32 [B, L]    as tokens                       accuracy, perplexity
+    seq2seq     [B, T, V]        int32 [B, T]    as tokens                       accuracy, perplexity
+
+Of mlm's L positions only the P that can be predicted have logits: the input `masked_positions` says which. The classes
+of a span are the positions of the row that have text, and the first, which stands for no answer.
+Everything is a sum over weighted values, never a mean: the mean is taken once, over the whole global batch or the
+whole evaluation, so that neither replicas with fewer weights nor fill rows tilt it.
+
+    base   classes, of rows, tokens or the vocabulary     numbers   float labels     span   answers
+    binding  from options and manifest to one of these
+"""
+
+from __future__ import annotations
+
+from pipelines.train.tasks.base import BoundTask
+from pipelines.train.tasks.binding import bind
+
+__all__ = ["BoundTask", "bind"]

@@ -1,0 +1,104 @@
+"""The task `span`: where in a text the answer to a question is, on rows of the layout `qa`.
+
+    a row          [CLS] Who ? [SEP] Anna lives in Rome [SEP] [PAD]
+    may be chosen    x               x    x     x  x                   text, and the first position for no answer
+
+The logits of all other positions are masked, in the loss as in a prediction: neither the question nor padding can be
+an answer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from pipelines.train.metrics import answers
+from pipelines.train.metrics.evaluation import Evaluated
+from pipelines.train.tasks.base import BoundTask
+from tfrecord_io import objectives
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.objectives import BoundObjective
+from tfrecord_io.schema import Role
+
+__all__ = ["SpanObjective", "SpanTask"]
+
+# The features that an answer is read by, under names of their own among the inputs.
+_ROLES: tuple[Role, ...] = ("char_starts", "char_ends", "source_row")
+_PREFIX = "span/"
+_MASKED = -1e9  # as low as a softmax needs; an infinity times weight 0 would be no number
+
+
+@dataclasses.dataclass(frozen=True)
+class SpanObjective:
+    """`span_answers` with one label [B, 2], and what answers are read by among the inputs."""
+
+    def bind(self, manifest: Manifest) -> BoundObjective:
+        inner = objectives.span_answers().bind(manifest)
+        names = {role: manifest.schema.with_role(role) for role in _ROLES}
+        positions = [manifest.schema.with_role("start_position"), manifest.schema.with_role("end_position")]
+        if None in names.values():
+            raise ReaderError(
+                f"dataset {manifest.name!r}: no {', '.join(role for role, each in names.items() if each is None)} "
+                f"among the features {list(manifest.schema.names)}, expected those of the layout qa",
+                remedy="build the dataset with --layout qa",
+            )
+
+        def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
+            inputs, labels, weights = inner(features, seed=seed)
+            more = {f"{_PREFIX}{role}": features[each.name] for role, each in names.items() if each is not None}
+            label = tf.stack([labels[each.name] for each in positions if each is not None], axis=1)
+            return {**inputs, **more}, label, weights
+
+        return apply
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SpanTask(BoundTask):
+    """Logits [B, L, 2], of the first and the last token; labels int32 [B, 2], 0 twice where there is no answer."""
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return ("loss", "exact_match", "token_f1")
+
+    @property
+    def needs_rows(self) -> bool:
+        return True
+
+    @property
+    def sum_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"loss": (), "weight": ()}
+
+    def aligned(
+        self, logits: tf.Tensor, inputs: Mapping[str, tf.Tensor], *, taken: Mapping[str, tf.Tensor]
+    ) -> tf.Tensor:
+        del taken
+        text_BL = _text(inputs)
+        first_BL = tf.broadcast_to(tf.range(text_BL.shape[1]) == 0, tf.shape(text_BL))
+        return tf.where((text_BL | first_BL)[..., tf.newaxis], tf.cast(logits, tf.float32), _MASKED)
+
+    def losses(self, logits: tf.Tensor, labels: tf.Tensor, *, smoothing: bool) -> tf.Tensor:
+        del smoothing  # most of the positions that would get a share are masked
+        each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=tf.transpose(logits, [0, 2, 1]))
+        return tf.reduce_mean(each, axis=1)
+
+    def sums(self, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> dict[str, tf.Tensor]:
+        losses = self.losses(logits, labels, smoothing=False)
+        loss = tf.reduce_sum(tf.math.multiply_no_nan(losses, weights))
+        return {"loss": loss, "weight": tf.reduce_sum(weights)}
+
+    def rows(self, logits: tf.Tensor, labels: tf.Tensor, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        read: dict[str, tf.Tensor] = {role: inputs[f"{_PREFIX}{role}"] for role in _ROLES}
+        return {**answers.best_spans(logits, _text(inputs)), **read, "label": labels}
+
+    def metrics(self, found: Evaluated) -> dict[str, float]:
+        exact, overlap = answers.exact_match_and_f1(found.rows)
+        return {"loss": found.mean("loss"), "exact_match": exact, "token_f1": overlap}
+
+
+def _text(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+    """bool [B, L]: tokens of the text."""
+    return inputs[f"{_PREFIX}char_ends"] > inputs[f"{_PREFIX}char_starts"]

@@ -1,0 +1,61 @@
+"""Regression, and rows without a label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from pipelines.train import tasks
+from pipelines.train.config import TrainConfig
+from tests.tfrecord_io.conftest import PAD_SCHEMA, WriteDataset, make_manifest, pad_rows, write_dataset
+from tests.train import training
+from tfrecord_io import reader
+from tfrecord_io.schema import Feature, Schema
+
+__all__ = ["write_dataset"]  # a fixture
+
+NUMBERS = Schema(
+    tuple(
+        Feature(name="label", dtype="float32", shape=(), role="label") if each.role == "label" else each
+        for each in PAD_SCHEMA.features
+    )
+)
+
+
+def rated(num_rows: int) -> dict[str, np.ndarray]:
+    """Rows whose label is the share of their tokens."""
+    rows = pad_rows(num_rows)
+    return {**rows, "label": rows["attention_mask"].mean(axis=1).astype(np.float32)}
+
+
+@pytest.mark.slow
+def test_correlations_are_those_of_the_models_predictions(tmp_path: Path, write_dataset: WriteDataset) -> None:
+    import keras
+
+    data = write_dataset({"train": [rated(200)], "validation": [rated(45)]}, schema=NUMBERS)
+    # 45 rows in batches of 32: the second is filled up with rows that must not count.
+    outcome = training.command(tmp_path, data=data, model="bert-tiny", steps=20, global_batch_size=32)
+    assert outcome.status == 0, outcome.err
+    found = training.metrics(outcome.out)
+    model = keras.models.load_model(tmp_path / "model.keras")
+    features = next(iter(reader.open(data).dataset("validation", global_batch_size=45)))
+    inputs = {name: features[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
+    predicted, labels = np.asarray(model(inputs, training=False))[:, 0], features["label"].numpy()
+    assert found["pearson"] == pytest.approx(scipy.stats.pearsonr(predicted, labels).statistic, abs=1e-4)
+    assert found["spearman"] == pytest.approx(scipy.stats.spearmanr(predicted, labels).statistic, abs=2e-2)
+    assert found["mae"] == pytest.approx(np.abs(predicted - labels).mean(), abs=1e-5)
+
+
+def test_a_row_without_a_label_has_no_weight() -> None:
+    config = TrainConfig(data="d", task="classify", model="bert-tiny", num_labels=2)
+    task = tasks.bind(config, make_manifest())
+    labels, weights = tf.constant([1, -1, 0]), tf.ones([3])
+    counted = task.weights(labels, weights)
+    np.testing.assert_array_equal(counted, [1, 0, 1])
+    sums = task.sums(tf.constant([[0.0, 9.0], [9.0, 0.0], [9.0, 0.0]]), labels, counted)
+    assert np.isfinite(sums["loss"].numpy())
+    np.testing.assert_array_equal(sums["counts"], [[1, 1], [1, 1], [1, 1]])

@@ -1,0 +1,101 @@
+"""Rows of several lengths: a compiled step for each, and everything else as with one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tensorflow as tf
+
+from pipelines.train import datasets, tasks
+from pipelines.train.config import TrainConfig
+from pipelines.train.steps import loops
+from pipelines.train.steps.feeds import Feeds
+from pipelines.train.steps.train_step import ReplicaStep
+from tests import building
+from tests.train import training
+from tfrecord_io.reader import Data
+
+LENGTHS = (8, 16, 24)
+
+
+@pytest.fixture(scope="module")
+def data() -> Path:
+    """The reviews, in rows of 8, 16 or 24 tokens."""
+    return building.built(building.REVIEWS, label_column="label", max_length=24, bucket_lengths="8,16,24")
+
+
+@pytest.mark.slow
+def test_each_length_is_traced_once(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    traced: list[tuple[int, ...]] = []
+    traced_part = ReplicaStep._part_of_step
+
+    def noted(self: ReplicaStep, weights: Any, state: Any, batch: Any, total: Any) -> Any:
+        traced.append(tuple(batch[0]["input_ids"].shape))
+        return traced_part(self, weights, state, batch, total)
+
+    monkeypatch.setattr(ReplicaStep, "_part_of_step", noted)
+    outcome = training.command(tmp_path, data=data, model="bert-tiny", steps=12, steps_per_call=3, log_every=3)
+    assert outcome.status == 0, outcome.err
+    assert traced == [(16, length) for length in LENGTHS]
+    assert "rows of 3 lengths (8, 16, 24): 3 steps to compile" in outcome.err
+    assert list(training.losses(outcome.out)) == [3, 6, 9, 12]
+    assert training.metrics(outcome.out)["examples"] == 80
+
+
+@pytest.mark.slow
+def test_a_resumed_training_goes_on_with_the_next_batch(tmp_path: Path, data: Path) -> None:
+    options = {"data": data, "model": "bert-tiny", "schedule": "constant"}
+    whole = training.command(tmp_path / "whole", **options, steps=8)
+    assert whole.status == 0, whole.err
+    assert training.command(tmp_path / "parts", **options, steps=5).status == 0
+    rest = training.command(tmp_path / "parts", **options, steps=8)
+    expected = training.losses(whole.out)
+    assert training.losses(rest.out) == {step: expected[step] for step in (6, 7, 8)}, "to the last bit"
+
+
+@pytest.mark.slow
+def test_an_evaluation_counts_every_example_once(data: Path) -> None:
+    config = TrainConfig(data=str(data), task="classify", model="bert-tiny", global_batch_size=16)
+    opened = datasets.open_data(config)
+    assert isinstance(opened, Data)
+    task, strategy = tasks.bind(config, opened.manifest), tf.distribute.MirroredStrategy(["CPU:0"])
+    feed = Feeds(config, task=task, strategy=strategy).evaluation(opened, "validation")
+    found = loops.evaluate(_Counting(), strategy, feed, task)  # type: ignore[arg-type]
+    assert found.sums["weight"] == 80
+    assert found.sums["loss"] == sum(part.num_examples("validation") * length for length, part in _parts(opened))
+
+
+class _Counting:
+    """Instead of a model: the sum of row lengths, for a loss."""
+
+    def evaluate(self, batch: Any) -> Any:
+        inputs, labels, weights = batch
+        length = tf.cast(inputs["input_ids"].shape[1], tf.float32)
+        count = tf.reduce_sum(weights)
+        return {
+            "loss": length * count,
+            "weight": count,
+            "counts": tf.zeros([3, 2]) + tf.cast(labels[0], tf.float32),
+        }, {}
+
+
+def _parts(data: Data) -> list[tuple[int, Any]]:
+    return [(length, part) for length, part in datasets.by_length(data).items()]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"loop": "keras"}, "--loop keras with --data "),
+        ({"data": "both"}, "among several datasets, expected one length"),
+        ({"model": "tests.train.small:bag"}, "it does not take rows of each of the lengths [8, 16, 24]"),
+    ],
+)
+def test_what_needs_one_length_is_refused(tmp_path: Path, data: Path, changes: dict[str, Any], words: str) -> None:
+    if changes.get("data") == "both":
+        changes = {"data": (data, training.data())}
+    outcome = training.command(tmp_path, **{"data": data, "model": "bert-tiny", **changes})
+    assert outcome.status == 2
+    assert words in outcome.error[0]
