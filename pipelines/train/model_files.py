@@ -5,7 +5,7 @@
 
     {"version": 1, "task": "classify", "model": "bert-tiny", "pooling": "mean",
      "backbone": {"class": "BertBackbone", "config": {…}}, "num_outputs": 2, "regression": false,
-     "mask_probability": 0.15, "precision": "float32", "steps": 40, "eval_split": "validation",
+     "mask_probability": 0.15, "decoder_start": null, "precision": "float32", "steps": 40, "eval_split": "validation",
      "metrics": {"loss": 0.42, "accuracy": 0.84}, "manifest": {…}}
 
 A folder without model.json has no finished model.
@@ -21,9 +21,9 @@ from typing import Any, get_args
 import tensorflow as tf
 
 from pipelines.train.checkpoints import usable
-from pipelines.train.config import Pooling, Task, TrainConfig
+from pipelines.train.config import DecoderStart, Pooling, Task, TrainConfig
 from pipelines.train.models import Built
-from pipelines.train.tasks import BoundTask
+from pipelines.train.tasks import BoundTask, decoder_start
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import FormatError, ReaderError
 from tfrecord_io.format.json_fields import WRONG, count, flag, load, mapping, one_of, optional, text
@@ -53,6 +53,7 @@ class TrainedModel:
     num_outputs: int
     regression: bool
     mask_probability: float
+    decoder_start: DecoderStart | None
     precision: str
     steps: int
     eval_split: str | None
@@ -85,6 +86,7 @@ def describe(
         num_outputs=task.num_outputs,
         regression=task.regression,
         mask_probability=config.mask_probability,
+        decoder_start=decoder_start(config) if config.task == "seq2seq" else None,
         precision=config.precision,
         steps=steps,
         eval_split=eval_split,
@@ -143,12 +145,17 @@ def _parsed(document: dict[str, Any], *, place: str) -> TrainedModel:
         num_outputs=count(document["num_outputs"]),
         regression=flag(document["regression"]),
         mask_probability=float(document["mask_probability"]),
+        decoder_start=optional(_start, document["decoder_start"]),
         precision=text(document["precision"]),
         steps=count(document["steps"]),
         eval_split=optional(text, document["eval_split"]),
         metrics={text(name): float(value) for name, value in mapping(document["metrics"]).items()},
         manifest=manifests.parse(json.dumps(document["manifest"]).encode(), place=place),
     )
+
+
+def _start(value: Any) -> Any:
+    return one_of(value, *get_args(DecoderStart))
 
 
 def _pooling(value: Any) -> Any:

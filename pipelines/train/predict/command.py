@@ -35,7 +35,9 @@ _INTERRUPTED = ("interrupted; nothing was written", "run the same command again"
 @click.option("--replicas", type=int, metavar="N", help="GPUs to use, or parts to split the CPU into.")
 @click.option("--batch-size", type=int, default=32, metavar="N", help="Rows at a time, on all replicas together.")
 @click.option("--generate", type=int, default=0, metavar="N", help="For clm: tokens to generate after each row.")
-@click.option("--beams", type=int, default=1, metavar="N", help="With --generate: 1 for greedy, more for beam search.")
+@click.option(
+    "--beams", type=int, default=1, metavar="N", help="For seq2seq and --generate: 1 for greedy, more for beam search."
+)
 @click.option("--fill-mask", "text", metavar="TEXT", help="For mlm: what belongs at each mask token in TEXT.")
 @click.option("--top", type=click.IntRange(min=1), default=5, metavar="N", help="With --fill-mask: candidates.")
 @click.option(

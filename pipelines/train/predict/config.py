@@ -45,8 +45,6 @@ class PredictConfig:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise ConfigError(f"--{name.replace('_', '-')} {value}, expected at least {least}")
-        if self.beams > 1 and not self.generate:
-            raise ConfigError(f"--beams {self.beams} without --generate, expected both", remedy="give --generate N")
 
     def require_equal_parts(self, replicas: int) -> None:
         """Raises: ConfigError if so many replicas cannot share a batch."""

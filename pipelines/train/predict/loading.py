@@ -52,6 +52,7 @@ def _config(model_dir: str, trained: TrainedModel) -> TrainConfig:
         task=trained.task,
         model=trained.model,
         mask_probability=trained.mask_probability,
+        decoder_start=trained.decoder_start or "auto",
         num_labels=None if named else trained.num_outputs,
     )
 

@@ -120,7 +120,7 @@ def _on_replicas(
     model: keras.Model, predictor: Predictor, *, spec: Mapping[str, tf.TensorSpec], strategy: tf.distribute.Strategy
 ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
     """The function from a batch to the outputs for its rows, in their order."""
-    replicas, names = strategy.num_replicas_in_sync, predictor.tokens.inputs
+    replicas, names = strategy.num_replicas_in_sync, predictor.device_features
     weights = [variable.value for variable in model.trainable_variables]
     state = [variable.value for variable in model.non_trainable_variables]
 

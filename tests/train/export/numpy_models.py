@@ -50,13 +50,14 @@ def attention(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, heads: int, seen: 
     return (shares @ v).transpose(0, 2, 1, 3).reshape(rows, length, width)
 
 
-def bert_states(weights: Weights, config: Mapping[str, Any], ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-    """float64 [B, L, D] of texts of the first type."""
+def bert_states(weights: Weights, config: Mapping[str, Any], inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """float64 [B, L, D]."""
+    ids, mask, types = (inputs[name] for name in ("input_ids", "attention_mask", "token_type_ids"))
     assert config["hidden_act"] == "gelu_new"
     epsilon, heads = config["layer_norm_eps"], config["num_attention_heads"]
     at = "bert.embeddings"
     x = weights[f"{at}.word_embeddings.weight"][ids] + weights[f"{at}.position_embeddings.weight"][: ids.shape[1]]
-    x = norm(x + weights[f"{at}.token_type_embeddings.weight"][0], weights, f"{at}.LayerNorm", epsilon=epsilon)
+    x = norm(x + weights[f"{at}.token_type_embeddings.weight"][types], weights, f"{at}.LayerNorm", epsilon=epsilon)
     seen = np.broadcast_to(mask[:, np.newaxis] > 0, (len(ids), ids.shape[1], ids.shape[1]))
     for number in range(config["num_hidden_layers"]):
         at = f"bert.encoder.layer.{number}"
@@ -68,9 +69,9 @@ def bert_states(weights: Weights, config: Mapping[str, Any], ids: np.ndarray, ma
     return x
 
 
-def bert_logits(weights: Weights, config: Mapping[str, Any], ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def bert_logits(weights: Weights, config: Mapping[str, Any], inputs: Mapping[str, np.ndarray]) -> np.ndarray:
     """What the class in the config gives: [B, C], [B, L, C] or [B, L, V]."""
-    [architecture], x = config["architectures"], bert_states(weights, config, ids, mask)
+    [architecture], x = config["architectures"], bert_states(weights, config, inputs)
     if architecture == "BertForMaskedLM":
         at = "cls.predictions"
         x = gelu(linear(x, weights, f"{at}.transform.dense"))
@@ -78,6 +79,8 @@ def bert_logits(weights: Weights, config: Mapping[str, Any], ids: np.ndarray, ma
         return x @ weights["bert.embeddings.word_embeddings.weight"].T + weights[f"{at}.bias"]
     if architecture == "BertForSequenceClassification":
         return linear(np.tanh(linear(x[:, 0], weights, "bert.pooler.dense")), weights, "classifier")
+    if architecture == "BertForQuestionAnswering":
+        return linear(x, weights, "qa_outputs")
     assert architecture == "BertForTokenClassification"
     return linear(x, weights, "classifier")
 

@@ -29,10 +29,15 @@ pytestmark = pytest.mark.slow
 TAGS = building.REPOSITORY / "examples" / "tags"
 
 
-def model_of(task: str) -> Path:
+def data_of(task: str) -> Path:
     if task == "tokens":
-        data = building.built(TAGS, layout="tokens", max_length=64)
-        return finished("tokens", "bert-tiny", data=data)
+        return building.built(TAGS, layout="tokens", max_length=64)
+    return training.questions() if task == "span" else training.data()
+
+
+def model_of(task: str) -> Path:
+    if task in ("tokens", "span"):
+        return finished(task, "bert-tiny", data=data_of(task))
     if task == "clm":
         return finished("clm", "gpt2-tiny")
     return finished(task, "bert-tiny", pooling="first")
@@ -47,42 +52,42 @@ def exported(task: str) -> Path:
     return output
 
 
-def trained_logits(task: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Ids and mask of some rows, and the logits that the trained model gives for all of their tokens."""
+def trained_logits(task: str) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """The features of some rows, and the logits that the trained model gives for all of their tokens."""
     folder = model_of(task)
     trained = model_files.read(str(folder))
     model = loading.load_model(str(folder), trained).model
-    data = building.built(TAGS, layout="tokens", max_length=64) if task == "tokens" else training.data()
-    features = next(iter(reader.open(data).dataset("train", global_batch_size=16, training=False)))
+    features = next(iter(reader.open(data_of(task)).dataset("train", global_batch_size=16, training=False)))
     inputs = {name: features[name].numpy() for name in ("input_ids", "attention_mask", "token_type_ids")}
-    ids, mask = inputs["input_ids"], inputs["attention_mask"]
+    ids = inputs["input_ids"]
     if task == "mlm":
         inputs["masked_positions"] = np.tile(np.arange(ids.shape[1], dtype=np.int32), (16, 1))
-    return ids, mask, np.asarray(model(inputs, training=False))
+    return inputs, np.asarray(model(inputs, training=False))
 
 
-@pytest.mark.parametrize("task", ["mlm", "classify", "tokens", "clm"])
+@pytest.mark.parametrize("task", ["mlm", "classify", "tokens", "span", "clm"])
 def test_a_forward_pass_from_the_paper_gives_the_logits_of_the_trained_model(task: str) -> None:
-    ids, mask, expected = trained_logits(task)
+    inputs, expected = trained_logits(task)
+    ids, mask = inputs["input_ids"], inputs["attention_mask"]
     weights = load_file(exported(task) / "model.safetensors")
     config = json.loads((exported(task) / "config.json").read_text(encoding="utf-8"))
     if task == "clm":
         found = numpy_models.gpt2_logits(weights, config, ids)
     else:
-        found = numpy_models.bert_logits(weights, config, ids, mask)
+        found = numpy_models.bert_logits(weights, config, inputs)
     counts = mask.astype(bool) if found.ndim == 3 else np.ones(len(ids), bool)  # behind a row no logits mean anything
     np.testing.assert_allclose(found[counts], expected[counts], atol=1e-4)
 
 
-@pytest.mark.parametrize("task", ["mlm", "classify", "tokens", "clm"])
+@pytest.mark.parametrize("task", ["mlm", "classify", "tokens", "span", "clm"])
 def test_kerashub_reads_the_backbone_back(task: str) -> None:
     backbone = keras_hub.models.Backbone.from_preset(str(exported(task)))
     folder = str(model_of(task))
     trained = loading.load_model(folder, model_files.read(folder)).backbone
-    ids, mask, _ = trained_logits(task)
-    inputs = {"token_ids": ids, "padding_mask": mask}
+    given, _ = trained_logits(task)
+    inputs = {"token_ids": given["input_ids"], "padding_mask": given["attention_mask"]}
     if task != "clm":
-        inputs["segment_ids"] = np.zeros_like(ids)
+        inputs["segment_ids"] = given["token_type_ids"]
     found, expected = (each(inputs, training=False) for each in (backbone, trained))
     if task == "mlm":  # which has no pooler
         found, expected = found["sequence_output"], expected["sequence_output"]

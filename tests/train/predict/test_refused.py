@@ -70,7 +70,7 @@ def test_a_file_that_is_there_is_replaced_only_if_asked_for(tmp_path: Path) -> N
         ({"output": None}, "no --output"),
         ({"data": None}, "no --data"),
         ({"batch_size": 0}, "--batch-size 0"),
-        ({"beams": 2}, "--beams 2 without --generate"),
+        ({"beams": 2}, "--beams 2 with a model of task classify"),
         ({"generate": 3}, "--generate with a model of task classify"),
         ({"model": "nowhere"}, "a training that has ended"),
         ({"data": "nowhere"}, "no such folder"),

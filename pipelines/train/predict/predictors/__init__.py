@@ -14,6 +14,8 @@ from pipelines.train.predict.config import PredictConfig
 from pipelines.train.predict.predictors.base import Predictor
 from pipelines.train.predict.predictors.causal import CausalPredictor
 from pipelines.train.predict.predictors.classify import ClassPredictor
+from pipelines.train.predict.predictors.seq2seq import TargetPredictor
+from pipelines.train.predict.predictors.span import SpanPredictor
 from pipelines.train.predict.predictors.tokens import TokenPredictor
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.manifest import Manifest
@@ -24,6 +26,8 @@ _PREDICTORS: dict[Task, Callable[..., Predictor]] = {
     "classify": ClassPredictor,
     "tokens": TokenPredictor,
     "clm": CausalPredictor,
+    "span": SpanPredictor,
+    "seq2seq": TargetPredictor,
 }
 
 
@@ -38,7 +42,6 @@ def open_predictor(
         )
     if config.generate and trained.task != "clm":
         raise ConfigError(f"--generate with a model of task {trained.task}, expected one of clm")
-    if trained.task not in _PREDICTORS:
-        known = ", ".join([*_PREDICTORS, "mlm"])
-        raise ConfigError(f"--model {config.model_dir}: trained for {trained.task}, expected one of {known}")
+    if config.beams > 1 and trained.task != "seq2seq" and not config.generate:
+        raise ConfigError(f"--beams {config.beams} with a model of task {trained.task}, expected --generate N with it")
     return _PREDICTORS[trained.task](config=config, trained=trained, manifest=manifest, load_tokenizer=load_tokenizer)

@@ -42,9 +42,14 @@ class Predictor(abc.ABC):
         """The names of the features of tokens."""
         return TokenFeatures.of(self.manifest)
 
+    @property
+    def device_features(self) -> tuple[str, ...]:
+        """The features that `outputs` gets."""
+        return self.tokens.inputs
+
     @abc.abstractmethod
     def outputs(self, call: Call, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """In the graph, for the B rows of one replica: tensors [B, ...]. `features`: what the model gets."""
+        """In the graph, for the B rows of one replica: tensors [B, ...]. `features`: see above."""
 
     @abc.abstractmethod
     def columns(self, outputs: Mapping[str, np.ndarray], features: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
