@@ -14,7 +14,7 @@ assert VERSION is not None, "tfrecord_io/__init__.py carries the version"
 # Engines of other projects, compiled and young: without them every tokenizer still has one, a slower one for BPE. Which
 # releases are used is decided where they are opened (docs/explanation/engines.md); these bounds name what can be tried.
 FAST = ["fastokens>=0.3.5,<0.4", "gigatoken>=0.10,<0.11", "tokenizers>=0.23,<0.24"]
-TRAIN = ["keras>=3.12", "keras-hub>=0.25.1", "tensorflow>=2.20"]
+TRAIN = ["keras>=3.12", "keras-hub>=0.25.1", "safetensors>=0.4.5", "tensorflow>=2.20"]
 # Beam's clients for Google Cloud, and what packs this package for workers: half a second more for each import of Beam.
 DATAFLOW = ["apache-beam[gcp]>=2.65", "setuptools>=78.1.1"]
 # JAX compiles for TPUs without one; it pins the compiler (libtpu, 480 MB) that it was made with.

@@ -22,7 +22,8 @@ Glossary of roles (L is the row length in tokens):
     source_row       int64    []     number of the row of the source, in its split
     char_starts      int64    [L]    where the token begins in the row's text, in characters; 0 on all other tokens
     char_ends        int64    [L]    where it ends
-    label            int64    []     class id, an index into the manifest's label names; or float32 [] for regression
+    label            int64    []     class id, an index into the manifest's label names, or -1 where a row has no label;
+                                     or float32 [] for regression
     column           either   any    a column of the source, kept as it was
 """
 
@@ -35,7 +36,7 @@ from typing import Any, Literal, get_args
 
 from tfrecord_io.errors import SchemaError
 
-__all__ = ["MOST_VALUES", "OF_TOKENS", "DType", "Feature", "Role", "Schema"]
+__all__ = ["MOST_VALUES", "OF_TOKENS", "UNLABELLED", "DType", "Feature", "Role", "Schema"]
 
 DType = Literal["int64", "float32"]
 Role = Literal[
@@ -58,6 +59,9 @@ Role = Literal[
     "label",
     "column",
 ]
+
+# The class id of a row without label.
+UNLABELLED = -1
 
 # What a row has one value of for each of its tokens.
 OF_TOKENS: tuple[Role, ...] = (

@@ -142,6 +142,7 @@ def summary(built: BuildResult) -> None:
     _print_buckets(out, built.manifest)
     _print_functions(out, built.manifest)
     _print_rejected(out, built.manifest)
+    _print_unlabelled(out, built.manifest)
     out.print(
         f"{_some(built.shards_made, 'shard')} made, {built.shards_kept} kept from before, in {built.seconds:.1f} s "
         f"(fingerprint {built.manifest.fingerprint[:12]})"
@@ -166,6 +167,7 @@ def manifest_tables(manifest: Manifest) -> None:
     _print_buckets(out, manifest)
     _print_functions(out, manifest)
     _print_rejected(out, manifest)
+    _print_unlabelled(out, manifest)
     _print_engines(out, manifest)
 
 
@@ -327,6 +329,13 @@ def _print_engines(out: Console, manifest: Manifest) -> None:
             f"{mismatch['engine']} gave other tokens for row {mismatch['row']:,} of {mismatch['split']}: "
             "all its shards were made again by the reference"
         )
+
+
+def _print_unlabelled(out: Console, manifest: Manifest) -> None:
+    for name, split in manifest.splits.items():
+        if split.num_unlabelled:
+            of = f"{split.num_unlabelled:,} of {split.num_examples:,} examples"
+            out.print(f"without label in {name}: {of} (label -1)")
 
 
 def _print_rejected(out: Console, manifest: Manifest) -> None:

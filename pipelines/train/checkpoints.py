@@ -3,7 +3,7 @@
     MODEL_DIR/run.json                 identity: the dataset's fingerprint, task, model, batch size, seed …
     MODEL_DIR/checkpoints/ckpt-120.*   after 120 steps; the file `checkpoint` names the last finished one
     MODEL_DIR/best/ckpt-80.*           that of the best evaluation, with --keep-best
-    MODEL_DIR/model.keras, model.weights.h5   when the training is done
+    MODEL_DIR/model.keras, model.weights.h5   when the training is done, and what `model_files` writes
 
 The step is the reader's position too: with the same identity, batch 120 is the same on every run, so a training goes on
 with `start_step=120`. That holds only for the same identity, so another one is refused. The file `checkpoint` is

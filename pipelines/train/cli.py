@@ -1,4 +1,5 @@
-"""The command line: `train-tpu`. Thin: options become a TrainConfig, errors become two lines.
+"""The command line: `train-tpu`, and its commands `predict` and `export`. Thin: options become a TrainConfig, errors
+become two lines.
 
 TensorFlow is imported only when the options are in order. Exit status: 0 done, 1 an error with its cause and remedy,
 2 a wrong option, 130 Ctrl-C. People read stderr, programs read stdout (--json).
@@ -8,8 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import logging
-import os
 import sys
 from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -17,10 +16,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import click
 
 import tfrecord_io
-from pipelines.terminal import tensorflow_start
 from pipelines.terminal.console import errors
 from pipelines.train import config as configs
-from tfrecord_io.errors import ConfigError, PrepError
+from pipelines.train import tensorflow_ready
+from pipelines.train.errors import usual_remedies
+from pipelines.train.export.command import export
+from pipelines.train.predict.command import predict
+from tfrecord_io.errors import PrepError
 
 __all__ = ["main"]
 
@@ -129,7 +131,22 @@ Examples:
       --model-dir gs://BUCKET/bert --tpu local --precision bfloat16"""
 
 
-@click.command(
+class _Program(click.Group):
+    """Trains without the name of a command; the training's required options are then asked for, and only then."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            ctx.fail(f"no command {args[0]!r}, expected options, or one of {', '.join(self.list_commands(ctx))}")
+        ctx.resilient_parsing = bool(args) and args[0] in self.commands
+        rest = super().parse_args(ctx, args)
+        ctx.resilient_parsing = False
+        return rest
+
+
+@click.group(
+    cls=_Program,
+    invoke_without_command=True,
+    subcommand_metavar="[COMMAND …]",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120, "show_default": True},
     epilog=_EXAMPLES,
 )
@@ -142,41 +159,39 @@ Examples:
 @click.option("--preflight-minutes", type=click.FloatRange(min=0, min_open=True), default=60.0, help="At most.")
 @click.option("--json", "as_json", is_flag=True, help="Metrics as JSON lines on stdout.")
 @click.option("--verbose", is_flag=True, help="Show TensorFlow's logs, and a traceback on errors.")
+@click.pass_context
 def main(
-    as_json: bool, verbose: bool, preflight: str | None, largest_batch: bool, preflight_minutes: float, **options: Any
+    ctx: click.Context,
+    /,
+    as_json: bool,
+    verbose: bool,
+    preflight: str | None,
+    largest_batch: bool,
+    preflight_minutes: float,
+    **options: Any,
 ) -> None:
     """Train a model on a dataset of prep-tfrecords, on a TPU, on GPUs or on the CPU.
 
-    Run again with the same options, it goes on where it stopped.
+    Run again with the same options, it goes on where it stopped. A COMMAND does something with a trained model.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     result = {"name": preflight, "look_for_largest": largest_batch, "minutes": preflight_minutes}
-    with errors(verbose=verbose, interrupted=_INTERRUPTED):
-        try:
-            config = configs.TrainConfig(**options)
-            if preflight is None:
-                config.require_model_dir()  # before TensorFlow, which takes seconds to start
-            trained = _train(config, as_json=as_json, verbose=verbose, result=result if preflight is not None else None)
-        except PrepError as error:
-            error.remedy = error.remedy or _usual_remedy(error)
-            raise
+    with errors(verbose=verbose, interrupted=_INTERRUPTED), usual_remedies("train-tpu"):
+        config = configs.TrainConfig(**options)
+        if preflight is None:
+            config.require_model_dir()  # before TensorFlow, which takes seconds to start
+        trained = _train(config, as_json=as_json, verbose=verbose, result=result if preflight is not None else None)
     if as_json and trained is not None:
         click.echo(json.dumps({"steps": trained.steps, "model": trained.model_path, **trained.metrics}))
 
 
 def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, result: dict[str, Any] | None) -> Any:
     """What `run.train` gives, or None after a preflight."""
-    os.environ["KERAS_BACKEND"] = "tensorflow"  # the only one that knows tf.distribute
-    try:
-        tensorflow_start.load(verbose=verbose)
-        from pipelines.train import run
-    except ImportError as error:
-        raise ConfigError(
-            f"training needs TensorFlow and Keras, which cannot be imported ({error})",
-            remedy="run `pip install '.[train]'`",
-        ) from error
-    if not verbose:
-        logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    tensorflow_ready.load(verbose=verbose)
     import tensorflow as tf
+
+    from pipelines.train import run
 
     try:
         if result is not None:
@@ -212,11 +227,8 @@ def _batch_option(config: configs.TrainConfig) -> str:
     return f"--global-batch-size {config.global_batch_size}"
 
 
-def _usual_remedy(error: PrepError) -> str:
-    if isinstance(error, ConfigError):
-        return "`train-tpu --help` says what each option takes"
-    return "--verbose shows where it comes from"
-
+main.add_command(predict)
+main.add_command(export)
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -18,7 +18,7 @@ from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.mixture import Mixture
 from tfrecord_io.reader import Data
 
-__all__ = ["by_length", "evaluated", "open_data", "require_train_split"]
+__all__ = ["by_length", "evaluated", "has_labels", "open_data", "require_labels", "require_train_split"]
 
 
 def open_data(config: TrainConfig) -> InputFunctions:
@@ -84,3 +84,20 @@ def require_train_split(config: TrainConfig, data: InputFunctions) -> None:
             f"--train-split {split}: {data.root} has no such split, or no example in it",
             remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
         )
+
+
+def has_labels(config: TrainConfig, data: InputFunctions, split: str) -> bool:
+    """Whether a dataset has examples in a split that the task can learn from: with labels, if it needs them."""
+    found = [each.splits[split] for each in evaluated(data, split).values()]
+    return any(config.task != "classify" or each.num_unlabelled < each.num_examples for each in found)
+
+
+def require_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> None:
+    """Raises: ConfigError if no example of a split has a label, as in test splits whose labels are kept secret."""
+    for option, split in (("--train-split", config.train_split), ("--eval-split", eval_split)):
+        if split is not None and not has_labels(config, data, split):
+            raise ConfigError(
+                f"{option} {split}: none of its {data.num_examples(split):,} examples in {data.root} has a label (all "
+                "are -1), expected some",
+                remedy="choose another split; `train-tpu predict` takes one without labels",
+            )

@@ -8,9 +8,27 @@ PrepError (tfrecord_io.errors)
 
 from __future__ import annotations
 
-from tfrecord_io.errors import PrepError
+import contextlib
+from collections.abc import Iterator
 
-__all__ = ["DeviceError", "StoppedError", "TrainingError"]
+from tfrecord_io.errors import ConfigError, PrepError
+
+__all__ = ["DeviceError", "StoppedError", "TrainingError", "usual_remedies"]
+
+
+@contextlib.contextmanager
+def usual_remedies(command: str) -> Iterator[None]:
+    """Gives a remedy to errors of a command that have none."""
+    try:
+        yield
+    except PrepError as error:
+        usual = (
+            f"`{command} --help` says what each option takes"
+            if isinstance(error, ConfigError)
+            else "--verbose shows where it comes from"
+        )
+        error.remedy = error.remedy or usual
+        raise
 
 
 class DeviceError(PrepError):

@@ -14,7 +14,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from pipelines.train import devices, models
+from pipelines.train import devices, model_files, models
 from pipelines.train import setup as jobs
 from pipelines.train.best import History
 from pipelines.train.checkpoints import Checkpoints, save_model, usable
@@ -187,6 +187,7 @@ class _Run:
         steps = self._replica_step.step
         self._take_best()
         model_path, weights_path = save_model(self._replica_step.model, self._config.model_dir)
+        self._describe()
         self._progress.note(f"saved {model_path} and {weights_path}")
         self._progress.close()
         return Trained(steps=steps, resumed_at=start, metrics=dict(self._metrics), model_path=model_path)
@@ -207,6 +208,22 @@ class _Run:
         self._progress.note(
             f"back to the best evaluation, after step {best.step:,}: {metric} {best.metrics[metric]:.4f}"
         )
+
+    def _describe(self) -> None:
+        """Writes what `predict` and `export` need to know of the model."""
+        config, job = self._config, self._job
+        if not model_files.copy_tokenizer(config.data_folders[0], config.model_dir):
+            self._progress.note(f"warning: {config.data_folders[0]} has no tokenizer/, so the model's folder has none")
+        described = model_files.describe(
+            config,
+            self._data.manifest,
+            job.task,
+            built=self._replica_step.built,
+            steps=self._replica_step.step,
+            eval_split=job.eval_split,
+            metrics=self._metrics,
+        )
+        model_files.write(config.model_dir, described)
 
     def _stopped(self) -> None:
         self._save()
@@ -246,11 +263,11 @@ def make_replica_step(job: TrainingSetup, *, strategy: tf.distribute.Strategy) -
         tf.config.experimental.enable_op_determinism()
     specs = feeds.element_specs(data, config, task, replicas=strategy.num_replicas_in_sync)
     with strategy.scope():
-        model = models.build(config, data.manifest, task)
-        if not model.trainable_variables:
+        built = models.build(config, data.manifest, task)
+        if not built.model.trainable_variables:
             raise ConfigError(f"--model {config.model}: it has no weights to train")
         return ReplicaStep(
-            model,
+            built,
             task=task,
             optimizer=_optimizer(config),
             seed=config.seed,

@@ -64,6 +64,7 @@ def check(config: TrainConfig) -> TrainingSetup:
         devices.require_reachable_path(target, option=option, path=path)
     data = datasets.open_data(config)
     eval_split = _eval_split(config, data)
+    datasets.require_labels(config, data, eval_split=eval_split)
     config = _sized(config, data, target=target)
     task = tasks.bind(config, data.manifest)
     model_names.require_known(config.model)
@@ -128,7 +129,7 @@ def _identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
 def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:
     datasets.require_train_split(config, data)
     if config.eval_split is None:
-        usual = [name for name in ("validation", "test") if datasets.evaluated(data, name)]
+        usual = [name for name in ("validation", "test") if datasets.has_labels(config, data, name)]
         found = next((name for name in usual if name != config.train_split), None)
         if found is None and (config.early_stopping or config.keep_best):
             option = "--early-stopping" if config.early_stopping else "--keep-best"

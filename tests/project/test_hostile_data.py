@@ -212,8 +212,11 @@ CASES: dict[str, Kept | Rejected | Refused] = {
         texts=["a"],
         columns={"label": [0.5]},
     ),
-    "class-minus-one": Rejected(
-        files=classes(0, -1, 1),
+    "class-minus-one": Kept(
+        files=classes(0, -1, 1), options=LABEL, texts=["a", "b", "c"], columns={"label": [0, -1, 1]}
+    ),
+    "class-minus-two": Rejected(
+        files=classes(0, -2, 1),
         options=LABEL,
         reasons={"label_out_of_range": 1},
         texts=["a", "c"],

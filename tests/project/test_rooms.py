@@ -23,7 +23,8 @@ SOURCES_ROOMS = ["files", "splits", "formats", "ingest", "rows", "columns"]
 LIBRARIES = {
     "apache_beam": {"pipelines.prepare.beam"},
     "datasets": {"pipelines.prepare.sources"},
-    "transformers": {"pipelines.prepare.tokenize"},
+    # The trainer turns texts to fill in into token ids, and predicted ids back into texts.
+    "transformers": {"pipelines.prepare.tokenize", "pipelines.train.predict.loading"},
     "tokenizers": {"pipelines.prepare.tokenize"},
     "click": {"pipelines.cli", "pipelines.terminal", "pipelines.train"},
     "rich": {"pipelines.cli", "pipelines.terminal"},
@@ -109,9 +110,12 @@ def test_preparing_knows_neither_commands_nor_trainer() -> None:
 
 
 def test_the_trainer_and_the_format_do_not_know_the_preparing_side() -> None:
+    # How a build permutes rows is the preparing side's own; one module asks it which row a record is.
+    allowed = {"pipelines.train.predict.record_rows": {"pipelines.prepare.audit.record_rows"}}
     for module in _modules():
         if _is_in(module, "pipelines.train"):
-            assert not [name for name in _imports(module) if _is_in(name, "pipelines.prepare")], module
+            crossing = {name for name in _imports(module) if _is_in(name, "pipelines.prepare")}
+            assert crossing <= allowed.get(module, set()), module
         if _is_in(module, "tfrecord_io"):
             assert not [name for name in _imports(module) if _is_in(name, "pipelines")], module
 

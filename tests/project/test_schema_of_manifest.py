@@ -37,6 +37,8 @@ SHARDS = "$.splits.*.shards[]"
 OPTIONAL = {"$": {"sha256"}, "$.tokenizer": {"sentinel_ids"}}
 # What only datasets with rows of several lengths have.
 OF_BUCKETS = {"$.layout": {"bucket_lengths"}, SHARDS: {"length", "task"}}
+# What is left out where it would be 0.
+OF_SOME = {SHARDS: {"num_unlabelled"}}
 OPEN = frozenset({"layout", "source", "options", "versions"})
 
 
@@ -126,6 +128,7 @@ def splits(draw: st.DrawFn, *, name: str, compression: Any, layout: str) -> Spli
                 num_tokens=draw(COUNT),
                 sha256=draw(st.from_regex(r"[0-9a-f]{64}", fullmatch=True)),
                 ledger=ledger,
+                num_unlabelled=draw(COUNT),
             )
         )
     return Split(shards=tuple(shards))
@@ -269,6 +272,7 @@ DAMAGE = [
     *at("layout", "bucket_lengths", to=([], [0], [True], ["8"], None, 8, [8, 8])),
     *at(*SHARD, "length", to=(*NO_COUNT, 0, 8)),
     *at(*SHARD, "task", to=(*NO_COUNT, 0)),
+    *at(*SHARD, "num_unlabelled", to=NO_COUNT),
     *at("tokenizer", to=(None, [], "tok")),
     *at("tokenizer", "vocab_size", to=(*NO_COUNT, 0, 2**31 + 1)),
     *at("tokenizer", "content_sha256", to=("", "../x", "cd" * 31, "CD" * 32)),
@@ -367,7 +371,7 @@ def test_every_field_that_is_written_is_in_the_schema_and_the_other_way_round(ro
     seen = set()
     content = raw(building.built(rows, **BUILDS["buckets"]) if bucketed else building.reviews())
     for path, schema, written in described(SCHEMA, content, "$"):
-        named, needed = set(schema["properties"]), set(schema.get("required", ()))
+        named, needed = set(schema["properties"]) - OF_SOME.get(path, set()), set(schema.get("required", ()))
         seen.add(path)
         if path == "$.source":  # what else it holds depends on the kind of source
             assert named - {"origins"} <= written  # where a split has the name of the source's, its origin is not named

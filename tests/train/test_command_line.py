@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
-from pipelines.train import run
+from pipelines.train import cli, run
 from pipelines.train.progress import Progress
 from tests.train import training
 
@@ -51,3 +52,23 @@ def test_names_of_splits_do_nothing_to_a_terminal(tmp_path: Path, capsys: pytest
     told = capsys.readouterr().err
     assert r"te\x1b[2Jst\u202e: loss 1.0000  (3 examples)" in told
     assert told.endswith("saved\\r\\n\n")
+
+
+def words(*arguments: str) -> Any:
+    """Cause and status of a command line that click refuses."""
+    return CliRunner().invoke(cli.main, list(arguments))
+
+
+def test_a_command_of_its_own_needs_no_option_of_a_training() -> None:
+    assert words("predict", "--help").exit_code == words("export", "--help").exit_code == 0
+    refused = words("export")
+    assert refused.exit_code == 2
+    assert "--model" in refused.output
+    assert "--data" not in refused.output
+
+
+def test_a_training_still_needs_its_options_and_a_command_that_is_none_is_named() -> None:
+    assert "Missing option '--data'" in words().output
+    refused = words("predcit", "--model", "m")
+    assert refused.exit_code == 2
+    assert "no command 'predcit', expected options, or one of export, predict" in refused.output

@@ -105,6 +105,7 @@ class Ledger:
 class Shard:
     """One file. `num_bytes` and `sha256` are of the file as stored; `num_tokens` counts what is not padding.
 
+    `num_unlabelled`: records whose label is -1, which is none. It follows from the bytes, so no comparison needs it.
     In a dataset of several row lengths `length` is that of this file's rows, and `task` the number of the set of rows
     that it was made from, which other files of the split have in common with it. Elsewhere both are None.
     """
@@ -117,10 +118,11 @@ class Shard:
     ledger: Ledger
     length: int | None = None
     task: int | None = None
+    num_unlabelled: int = dataclasses.field(default=0, compare=False)
 
     def to_json(self) -> dict[str, Any]:
-        """The shard as it stands in the manifest: without `length` and `task` where it has none."""
-        fields = dataclasses.asdict(self)
+        """The shard as it stands in the manifest: without `length`, `task` and `num_unlabelled` where it has none."""
+        fields = dataclasses.asdict(self) | {"num_unlabelled": self.num_unlabelled or None}
         return {name: value for name, value in fields.items() if value is not None}
 
     @classmethod
@@ -136,6 +138,7 @@ class Shard:
             ledger=Ledger.from_json(fields["ledger"]),
             length=None if "length" not in fields else count(fields["length"]),
             task=None if "task" not in fields else count(fields["task"]),
+            num_unlabelled=count(fields.get("num_unlabelled", 0)),
         )
 
 
@@ -162,6 +165,11 @@ class Split:
     def ledger(self) -> Ledger:
         """The sum of the shards' ledgers."""
         return Ledger.total(shard.ledger for shard in self.shards)
+
+    @property
+    def num_unlabelled(self) -> int:
+        """Records whose label is -1, which is none."""
+        return sum(shard.num_unlabelled for shard in self.shards)
 
     @property
     def num_examples(self) -> int:

@@ -17,12 +17,16 @@ import tensorflow as tf
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objectives.base import BoundObjective, Objective, TokenFeatures, example_weights, required
+from tfrecord_io.schema import UNLABELLED
 
 __all__ = ["classification", "span_answers", "token_classification"]
 
 
 def classification() -> Objective:
-    """Predict the label: labels int32 [B], or float32 [B] for regression; weights float32 [B]."""
+    """Predict the label: labels int32 [B], or float32 [B] for regression; weights float32 [B].
+
+    A class id of -1 means that a row has no label: its weight is 0, and its label 0, which every loss takes.
+    """
     return _Classification()
 
 
@@ -53,7 +57,12 @@ class _Classification:
 
         def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
             del seed  # nothing is left to chance
-            return tokens.select(features), features[name], features[input_plan.WEIGHT]
+            labels, weights = features[name], features[input_plan.WEIGHT]
+            if labels.dtype.is_integer:
+                unlabelled = labels == UNLABELLED
+                labels = tf.where(unlabelled, 0, labels)
+                weights = tf.where(unlabelled, 0.0, weights)
+            return tokens.select(features), labels, weights
 
         return apply
 

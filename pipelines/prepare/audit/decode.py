@@ -23,7 +23,7 @@ from pipelines.prepare.tokenize import tokenization
 from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import Role, Schema
+from tfrecord_io.schema import UNLABELLED, Role, Schema
 
 __all__ = ["DecodedRow", "decoded_rows", "load_tokenizer"]
 
@@ -110,7 +110,8 @@ def _decode(
     described.update(learned, **annotated)
     features: dict[str, Any] = {**described, **{name: values.tolist() for name, values in row.items()}}
     if "label" in features and manifest.label_names is not None:
-        features["label"] = manifest.label_names[features["label"]]
+        label = features["label"]
+        features["label"] = None if label == UNLABELLED else manifest.label_names[label]
     text = _text(ids, tokenizer)
     return DecodedRow(
         split=split, shard=shard, record=record, num_tokens=len(ids), text=text, features=features, pieces=pieces

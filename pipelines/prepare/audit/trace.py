@@ -29,7 +29,7 @@ from pipelines.prepare.sources.rows.left_out import codes_of
 from tfrecord_io.errors import FormatError, ReaderError, SourceError
 from tfrecord_io.manifest import Ledger, Manifest, Shard
 
-__all__ = ["Contribution", "Traced", "Tracer"]
+__all__ = ["Contribution", "Traced", "Tracer", "without_rejected"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -78,10 +78,7 @@ class Tracer:
         dataset = self._dataset
         whole = layout_of(dataset.job.spec.layout).one_record
         entry = _shard(dataset.manifest, split=split, shard=shard, record=record)
-        made_by = dataset.manifest.splits[split]
-        task = made_by.task_of(shard)
-        rejecting = made_by.by_task()[task][0].ledger
-        rows = self._shard_rows(dataset.task(split, task), ledger=rejecting, length=entry.length)
+        rows = self._rows_of(split, shard)
         origin = dataset.job.splits[split].source_split
         return Traced(
             split=split,
@@ -93,6 +90,21 @@ class Tracer:
             ),
             origin=None if origin == split else origin,
         )
+
+    def first_rows(self, *, split: str, shard: int) -> np.ndarray:
+        """Return the number of the (first) row that each record of a shard was made from, int64 [N]; reads no content.
+
+        Raises: as `trace`.
+        """
+        entry = _shard(self._dataset.manifest, split=split, shard=shard, record=0)
+        rows = self._rows_of(split, shard)
+        return np.array([rows.of(record)[0][0] for record in range(entry.num_examples)], np.int64)
+
+    def _rows_of(self, split: str, shard: int) -> _ShardRows:
+        made_by = self._dataset.manifest.splits[split]
+        task = made_by.task_of(shard)
+        rejecting = made_by.by_task()[task][0].ledger
+        return self._shard_rows(self._dataset.task(split, task), ledger=rejecting, length=made_by.shards[shard].length)
 
     def _shard_rows(self, task: ShardTask, *, ledger: Ledger, length: int | None) -> _ShardRows:
         if self._rows is None or self._rows[0] != (task, length):
@@ -149,7 +161,14 @@ def _usable_rows(dataset: ReopenedDataset, task: ShardTask, *, ledger: Ledger) -
     rejected = sum(ledger.unusable.values())
     if not rejected:
         return rows
-    path = dataset.job.rejected_path(task)
+    return without_rejected(rows, path=dataset.job.rejected_path(task), rejected=rejected)
+
+
+def without_rejected(rows: np.ndarray, *, path: str, rejected: int) -> np.ndarray:
+    """Return the rows that are not in the list of rejected ones at `path`, which must have `rejected` of them.
+
+    Raises: FormatError if it has not.
+    """
     try:
         named = [row.row for row in rejected_rows.read(path)]
         usable = rows[~np.isin(rows, np.array(named, np.int64))]

@@ -27,7 +27,7 @@ from tfrecord_io.errors import CorruptRecordError, FormatError, ManifestError, O
 from tfrecord_io.format import record_index
 from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.manifest import Manifest, Shard
-from tfrecord_io.schema import Role, Schema
+from tfrecord_io.schema import UNLABELLED, Role, Schema
 
 __all__ = ["CheckedFile", "Part", "check_columns", "verify_files", "verify_shard"]
 
@@ -200,7 +200,9 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, path: s
     label = manifest.schema.with_role("label")
     if label is not None and manifest.label_names is not None:
         names = len(manifest.label_names)
-        expect((columns[label.name] >= 0) & (columns[label.name] < names), f"a label outside 0 to {names - 1}")
+        unlabelled = any(split.num_unlabelled for split in manifest.splits.values())
+        known = (columns[label.name] >= (UNLABELLED if unlabelled else 0)) & (columns[label.name] < names)
+        expect(known, f"a label outside 0 to {names - 1}{f', and not {UNLABELLED} for none' if unlabelled else ''}")
 
 
 def _padding(columns: dict[str, np.ndarray], schema: Schema, *, length: int, left: bool) -> np.ndarray:

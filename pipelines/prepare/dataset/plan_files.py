@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -43,6 +43,7 @@ __all__ = [
     "read_header",
     "read_header_in",
     "require_whole",
+    "rows_of_shards",
     "task_of",
     "write",
 ]
@@ -194,6 +195,30 @@ def read_file_rows(folder: str) -> np.ndarray:
     return np.array(rows, np.int64)
 
 
+def rows_of_shards(root: str, fingerprint: str, split: str) -> Iterator[np.ndarray]:
+    """Yield the numbers of the rows of each shard in reading order, int64 [N]; needs the plan alone, not the source.
+
+    Raises: FormatError if the plan is gone or damaged.
+    """
+    where = folder(root, fingerprint, split)
+    path = storage.join(where, _HEADER)
+    try:
+        header = _parsed(storage.read_bytes(path), path)
+        for at, digest in enumerate(header.parts):
+            first = at * header.part_shards
+            part = _read_part(
+                _part_file(where, at, digest), digest, first, header.rows[first : first + header.part_shards]
+            )
+            for index in range(first, min(first + header.part_shards, header.num_shards)):
+                pieces = part.shard(index)
+                spans = zip(pieces.starts.tolist(), pieces.counts.tolist(), strict=True)
+                yield np.concatenate([np.arange(start, start + rows) for start, rows in spans])
+    except FileNotFoundError as error:
+        raise FormatError(
+            f"{where}: the plan is not there", remedy="copy .prep/ again from where the dataset was made"
+        ) from error
+
+
 def folder(root: str, fingerprint: str, split: str) -> str:
     """Return the folder with the plan of a split."""
     return storage.join(root, WORK_FOLDER, fingerprint, split)
@@ -293,7 +318,11 @@ def _file_rows_path(folder: str) -> str:
 
 
 def _part_path(job: Job, split: str, at: int, digest: str) -> str:
-    return job.work_path(split, f"tasks-{at:05d}-{digest[:16]}.arrow.zst")
+    return _part_file(job.work_path(split), at, digest)
+
+
+def _part_file(folder: str, at: int, digest: str) -> str:
+    return storage.join(folder, f"tasks-{at:05d}-{digest[:16]}.arrow.zst")
 
 
 def _read_part(path: str, digest: str, first: int, rows: tuple[int, ...]) -> Part:

@@ -23,7 +23,7 @@ from tfrecord_io import records
 from tfrecord_io.errors import LedgerError, OutputError
 from tfrecord_io.format import record_index
 from tfrecord_io.manifest import Ledger, Shard
-from tfrecord_io.schema import Schema
+from tfrecord_io.schema import UNLABELLED, Schema
 
 __all__ = ["NOT_REPRODUCED_REMEDY", "ShardFile", "delete", "paths", "write"]
 
@@ -131,15 +131,23 @@ def _pieces(
 ) -> Iterator[memoryview | bytes]:
     """Yield the file's bytes piece by piece; the next pieces are made while one is digested and written."""
 
-    def encode(columns: Mapping[str, np.ndarray]) -> tuple[records.Frames, int]:
-        return records.encode_framed(columns, schema), int(count_tokens(columns, schema).sum())
+    label = schema.with_role("label")
+
+    def encode(columns: Mapping[str, np.ndarray]) -> tuple[records.Frames, int, int]:
+        no_label = label is not None and label.dtype == "int64" and columns[label.name] == UNLABELLED
+        return (
+            records.encode_framed(columns, schema),
+            int(count_tokens(columns, schema).sum()),
+            int(np.count_nonzero(no_label)),
+        )
 
     # wbits 31 writes a gzip header with no name and no time in it, so equal contents stay equal bytes.
     packer = zlib.compressobj(wbits=31) if job.spec.compression == "gzip" else None
     threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
-    for frames, num_tokens in ordered_map(encode, builder.chunks(rng), threads=threads):
+    for frames, num_tokens, num_unlabelled in ordered_map(encode, builder.chunks(rng), threads=threads):
         stored.num_examples += len(frames)
         stored.num_tokens += num_tokens
+        stored.num_unlabelled += num_unlabelled
         stored.index.add(np.diff(frames.offsets))
         yield stored.add(packer.compress(frames.data.data) if packer else frames.data.data)
     if packer:
@@ -152,6 +160,7 @@ class _Stored:
     def __init__(self, progress: Progress) -> None:
         self.num_examples = 0
         self.num_tokens = 0
+        self.num_unlabelled = 0
         self.index = record_index.IndexBuilder()
         self._progress = progress
         self._num_bytes = 0
@@ -175,4 +184,5 @@ class _Stored:
             ledger=ledger,
             length=file.length,
             task=file.task,
+            num_unlabelled=self.num_unlabelled,
         )

@@ -106,11 +106,12 @@ def shuffle_rng(job: Job, task: ShardTask, *, length: int | None = None) -> np.r
 
     `length`: the tokens of its records, None if all shards' records have the same length.
     """
-    if not job.spec.shuffle:
-        return None
-    return np.random.default_rng(
-        [job.spec.seed, split_seed(task.split), task.index, *(() if length is None else (length,))]
-    )
+    return shard_rng(job.spec.seed, split=task.split, index=task.index, length=length) if job.spec.shuffle else None
+
+
+def shard_rng(seed: int, *, split: str, index: int, length: int | None = None) -> np.random.Generator:
+    """Return the generator that permutes the rows of shard `index` of a split. `length`: as in `shuffle_rng`."""
+    return np.random.default_rng([seed, split_seed(split), index, *(() if length is None else (length,))])
 
 
 def batches(

@@ -21,7 +21,7 @@
 
 from __future__ import annotations
 
-from pipelines.train.models.building import build
+from pipelines.train.models.building import Built, build, build_again, users_model
 from pipelines.train.models.heads import inputs_of, taken
 
-__all__ = ["build", "inputs_of", "taken"]
+__all__ = ["Built", "build", "build_again", "inputs_of", "taken", "users_model"]

@@ -2,23 +2,43 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import keras
 
 from pipelines.train import model_names
-from pipelines.train.config import TrainConfig
+from pipelines.train.config import Pooling, TrainConfig
 from pipelines.train.models import backbones, checks, heads, packed_rows
 from pipelines.train.tasks import BoundTask
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["build"]
+__all__ = ["Built", "build", "build_again", "users_model"]
 
 
-def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> keras.Model:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Built:
+    """A model, and the KerasHub backbone in it; None in the user's. `pooling`: of classify, how rows are pooled."""
+
+    model: keras.Model
+    backbone: Any = None
+    pooling: Pooling | None = None
+
+    @property
+    def description(self) -> dict[str, Any] | None:
+        """The backbone as JSON, from which `build_again` makes one like it."""
+        if self.backbone is None:
+            return None
+        config = keras.saving.serialize_keras_object(self.backbone)["config"]
+        return {"class": type(self.backbone).__name__, "config": config}
+
+
+def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Built:
     """The model; call it inside the strategy's scope.
 
     Raises: ConfigError if there is no such model, or it does not fit the dataset or the task.
@@ -26,15 +46,31 @@ def build(config: TrainConfig, manifest: Manifest, task: BoundTask) -> keras.Mod
     model_names.require_known(config.model)
     if model_names.is_users(config.model):
         _refuse_for_users(config)
-        model = _users_model(config.model, manifest)
+        built = Built(model=users_model(config.model, manifest))
     else:
-        model = _hub_model(config, manifest, task)
-    checks.check_sizes(model, config=config, manifest=manifest)
-    checks.check_logits(model, config=config, manifest=manifest, task=task)
-    return model
+        built = _hub_model(config, manifest, task)
+    checks.check_sizes(built.model, config=config, manifest=manifest)
+    checks.check_logits(built.model, config=config, manifest=manifest, task=task)
+    return built
 
 
-def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> keras.Model:
+def build_again(backbone: Mapping[str, Any], manifest: Manifest, task: BoundTask, *, pooling: Pooling | None) -> Built:
+    """The model that `build` made of a backbone (`Built.description`), with other weights.
+
+    Raises: ConfigError if KerasHub has no such backbone.
+    """
+    family = getattr(model_names.keras_hub(str(backbone["class"])).models, str(backbone["class"]), None)
+    if family is None or not str(backbone["class"]).endswith("Backbone"):
+        raise ConfigError(
+            f"a model of a {backbone['class']!r:.100}, which this version of KerasHub does not have",
+            remedy="use the version that the model was trained with",
+        )
+    made = family.from_config(backbone["config"])
+    model = heads.with_head(made, manifest, task, pooling=pooling or "first")
+    return Built(model=model, backbone=made, pooling=pooling)
+
+
+def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> Built:
     """A backbone of KerasHub with a head."""
     backbone = backbones.make(config, manifest)
     backbones.check(backbone, config=config)
@@ -46,7 +82,8 @@ def _hub_model(config: TrainConfig, manifest: Manifest, task: BoundTask) -> kera
     if pooling == "auto":
         scratch = model_names.from_scratch(config.model)
         pooling = "last" if backbones.is_causal(backbone) else "mean" if scratch else "first"
-    return heads.with_head(backbone, manifest, task, pooling=pooling)
+    model = heads.with_head(backbone, manifest, task, pooling=pooling)
+    return Built(model=model, backbone=backbone, pooling=pooling if config.task == "classify" else None)
 
 
 def _freeze(backbone: keras.Model, *, config: TrainConfig) -> None:
@@ -71,7 +108,8 @@ def _refuse_for_users(config: TrainConfig) -> None:
             )
 
 
-def _users_model(spec: str, manifest: Manifest) -> keras.Model:
+def users_model(spec: str, manifest: Manifest) -> keras.Model:
+    """What the user's function makes. Raises: ConfigError if it cannot be imported, fails or gives no model."""
     module_name, _, function = spec.partition(":")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # as `python -m` does; a console script does not

@@ -64,60 +64,82 @@ def _mask_name(manifest: Manifest) -> str:
 def with_head(backbone: Any, manifest: Manifest, task: BoundTask, *, pooling: Pooling) -> keras.Model:
     """The whole model."""
     inputs = inputs_of(manifest, task)
-    if task.name == "seq2seq":
-        logits = _target_logits(backbone, manifest, inputs)
+    core, feeds = _fed(backbone, manifest, inputs)
+    if task.of_vocabulary:
+        if task.name == "mlm":
+            feeds[MASKED_POSITIONS] = inputs[MASKED_POSITIONS]
+        logits = _language_model(backbone, core, task)(feeds)
     else:
-        sequence_BLD = _sequence(backbone, manifest, inputs)
-        if task.of_vocabulary:
-            logits = _vocabulary_logits(backbone, sequence_BLD, inputs)
+        found, mask = core(feeds), inputs[_mask_name(manifest)]
+        if task.per_token:
+            states = _sequence(found)
+        elif pooling == "first" and _has_pooler(found, manifest):
+            states = found["pooled_output"]
         else:
-            mask = inputs[_mask_name(manifest)]
-            states = sequence_BLD if task.per_token else _pool(sequence_BLD, mask, pooling=pooling)
-            states = keras.layers.Dropout(getattr(backbone, "dropout", 0.0), name="head_dropout")(states)
-            logits = keras.layers.Dense(task.num_outputs, dtype="float32", name="logits")(states)
+            states = _pool(_sequence(found), mask, pooling=pooling)
+        states = keras.layers.Dropout(getattr(backbone, "dropout", 0.0), name="head_dropout")(states)
+        logits = keras.layers.Dense(task.num_outputs, dtype="float32", name="logits")(states)
     return keras.Model(inputs, logits, name=f"{backbone.name}_{task.name}")
 
 
-def _sequence(backbone: Any, manifest: Manifest, inputs: dict[str, Any]) -> Any:
-    """The backbone's states of all tokens, [B, L, D]."""
-    ids = inputs[_ids_name(manifest)]
+def _fed(backbone: Any, manifest: Manifest, inputs: dict[str, Any]) -> tuple[keras.Model, dict[str, Any]]:
+    """The model that makes states of tokens, which is the backbone or keeps documents apart in it, and what it gets."""
+    ids, mask = inputs[_ids_name(manifest)], inputs[_mask_name(manifest)]
     schema = manifest.schema
-    documents, positions = schema.with_role("segment_ids"), schema.with_role("positions")
-    if documents is not None and positions is not None:
-        apart = packed_rows.keeping_apart(backbone)
-        return apart({"token_ids": ids, "documents": inputs[documents.name], "positions": inputs[positions.name]})
-    types = schema.with_role("token_type_ids")
-    feeds = {"token_ids": ids, "padding_mask": inputs[_mask_name(manifest)]}
-    if "segment_ids" in backbone.input:
-        feeds["segment_ids"] = ops.zeros_like(ids) if types is None else inputs[types.name]
-    found = backbone(feeds)
-    return found["sequence_output"] if isinstance(found, dict) else found
-
-
-def _vocabulary_logits(backbone: Any, sequence_BLD: Any, inputs: dict[str, Any]) -> Any:
-    """Logits by the embedding of the tokens, behind a layer of their own where hidden tokens are predicted."""
-    if MASKED_POSITIONS in inputs:
-        sequence_BLD = ops.take_along_axis(sequence_BLD, inputs[MASKED_POSITIONS][..., None], axis=1)
-        width = sequence_BLD.shape[-1]
-        sequence_BLD = keras.layers.Dense(width, activation="gelu", name="head_dense")(sequence_BLD)
-        sequence_BLD = keras.layers.LayerNormalization(epsilon=1e-12, name="head_norm")(sequence_BLD)
-    return backbone.token_embedding(sequence_BLD, reverse=True)
-
-
-def _target_logits(backbone: Any, manifest: Manifest, inputs: dict[str, Any]) -> Any:
-    """Logits [B, T, V] of an encoder with a decoder."""
-    found = backbone(
-        {
-            "encoder_token_ids": inputs[_ids_name(manifest)],
-            "encoder_padding_mask": inputs[_mask_name(manifest)],
+    if DECODER_INPUTS in inputs:
+        return backbone, {
+            "encoder_token_ids": ids,
+            "encoder_padding_mask": mask,
             "decoder_token_ids": inputs[DECODER_INPUTS],
             "decoder_padding_mask": inputs[DECODER_MASK],
         }
-    )
-    states_BTD = found["decoder_sequence_output"]
-    if backbones.scales_tied_logits(backbone):
-        states_BTD = states_BTD * states_BTD.shape[-1] ** -0.5
-    return backbone.token_embedding(states_BTD, reverse=True)
+    documents, positions = schema.with_role("segment_ids"), schema.with_role("positions")
+    if documents is not None and positions is not None:
+        apart = packed_rows.keeping_apart(backbone)
+        return apart, {"token_ids": ids, "documents": inputs[documents.name], "positions": inputs[positions.name]}
+    types = schema.with_role("token_type_ids")
+    feeds = {"token_ids": ids, "padding_mask": mask}
+    if "segment_ids" in backbone.input:
+        feeds["segment_ids"] = ops.zeros_like(ids) if types is None else inputs[types.name]
+    return backbone, feeds
+
+
+def _sequence(found: Any) -> Any:
+    """The states of all tokens that predict something, [B, L, D]; of a decoder's [B, T, D]."""
+    if not isinstance(found, dict):
+        return found
+    return found["decoder_sequence_output"] if "decoder_sequence_output" in found else found["sequence_output"]
+
+
+def _language_model(backbone: Any, core: keras.Model, task: BoundTask) -> keras.Model:
+    """The core and the logits of the backbone's own embedding, as one flat model.
+
+    A Keras file keeps a layer that is used twice in a model, but not one that a model shares with a model inside it:
+    that would be loaded as two layers, one of them without weights, which fails.
+    """
+    inputs, states = dict(core.input), _sequence(core.output)
+    if task.name == "mlm":
+        inputs[MASKED_POSITIONS] = keras.Input((None,), dtype="int32", name=MASKED_POSITIONS)
+        states = ops.take_along_axis(states, inputs[MASKED_POSITIONS][..., None], axis=1)
+        states = keras.layers.Dense(states.shape[-1], name="head_dense")(states)
+        # As in KerasHub's backbones, and BERT's own code: an exported model has one activation for all.
+        states = ops.gelu(states, approximate=True)
+        states = keras.layers.LayerNormalization(epsilon=1e-12, name="head_norm")(states)
+    if task.name == "seq2seq" and backbones.scales_tied_logits(backbone):
+        states = states * states.shape[-1] ** -0.5
+    logits = backbone.token_embedding(states, reverse=True)
+    model = keras.Model(inputs, logits, name=f"{backbone.name}_logits")
+    # Its layers have types of their own. In a model of bfloat16, Keras would leave the embedding, which is of integers,
+    # in float32, and compute the logits so.
+    model.dtype_policy = "float32"
+    return model
+
+
+def _has_pooler(found: Any, manifest: Manifest) -> bool:
+    """Whether a backbone pools by itself: the first token, through the dense layer that its checkpoint was trained
+    with (BERT, arXiv:1810.04805, section 3.1). That is the token at place 0: padding, in rows padded on the left.
+    """
+    return isinstance(found, dict) and "pooled_output" in found and manifest.tokenizer.padding_side == "right"
 
 
 def _pool(sequence_BLD: Any, mask_BL: Any, *, pooling: Pooling) -> Any:

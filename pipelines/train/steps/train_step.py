@@ -20,7 +20,6 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from pipelines.train import models
@@ -39,7 +38,7 @@ class ReplicaStep:
 
     def __init__(
         self,
-        model: keras.Model,
+        built: models.Built,
         *,
         task: BoundTask,
         optimizer: AdamW,
@@ -52,7 +51,8 @@ class ReplicaStep:
         `tf.data.Dataset.element_spec`. `jit_compile`: XLA for the pure functions. The exchange between replicas stays
         outside, where XLA cannot go.
         """
-        self.model = model
+        self.built = built
+        self.model = model = built.model
         self.optimizer = optimizer
         self._task = task
         self._seed = seed

@@ -21,6 +21,6 @@ whole evaluation, so that neither replicas with fewer weights nor fill rows tilt
 from __future__ import annotations
 
 from pipelines.train.tasks.base import BoundTask
-from pipelines.train.tasks.binding import bind
+from pipelines.train.tasks.binding import bind, decoder_start
 
-__all__ = ["BoundTask", "bind"]
+__all__ = ["BoundTask", "bind", "decoder_start"]

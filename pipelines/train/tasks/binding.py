@@ -17,7 +17,7 @@ from tfrecord_io.objective_parts.decoder import StartToken
 from tfrecord_io.objectives import Objective
 from tfrecord_io.schema import Role
 
-__all__ = ["bind"]
+__all__ = ["bind", "decoder_start"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ _KINDS: dict[Task, _Kind] = {
     "span": _Kind(objective=lambda _: SpanObjective(), num_outputs=2, bound=SpanTask),
     "mlm": _Kind(objective=lambda config: objectives.gathered_masked_lm(config.mask_probability)),
     "clm": _Kind(objective=lambda _: objectives.causal_lm()),
-    "seq2seq": _Kind(objective=lambda config: objectives.seq2seq(decoder_start_id=_decoder_start(config))),
+    "seq2seq": _Kind(objective=lambda config: objectives.seq2seq(decoder_start_id=decoder_start(config))),
 }
 
 
@@ -75,7 +75,7 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
 
 
 def _check_decoder_start(config: TrainConfig, manifest: Manifest) -> None:
-    start = _decoder_start(config)
+    start = decoder_start(config)
     if config.task == "seq2seq" and getattr(manifest.tokenizer, f"{start}_id") is None:
         has = [name for name in get_args(StartToken) if getattr(manifest.tokenizer, f"{name}_id") is not None]
         raise ConfigError(
@@ -85,7 +85,7 @@ def _check_decoder_start(config: TrainConfig, manifest: Manifest) -> None:
         )
 
 
-def _decoder_start(config: TrainConfig) -> StartToken:
+def decoder_start(config: TrainConfig) -> StartToken:
     """BART's decoder begins with EOS, T5's with padding; both say so in their configurations alone."""
     if config.decoder_start != "auto":
         return config.decoder_start

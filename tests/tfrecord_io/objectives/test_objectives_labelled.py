@@ -132,3 +132,28 @@ def two_outputs(form: str) -> Any:
     accuracy: Any = [["accuracy"], ["accuracy"]] if form == "list" else {name: ["accuracy"] for name in names}
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True), weighted_metrics=accuracy)
     return model
+
+
+@pytest.mark.parametrize("in_graph", [False, True])
+def test_a_row_without_label_has_no_weight_and_a_label_that_every_loss_takes(
+    write_dataset: WriteDataset, *, in_graph: bool
+) -> None:
+    rows = pad_rows(6)
+    rows["label"] = np.array([1, -1, 0, -1, -1, 1])
+    data = reader.open(write_dataset({"test": [rows]}))
+    bound = objectives.classification().bind(data.manifest)
+    features = next(iter(data.dataset("test", global_batch_size=8)))
+    _, labels, weights = in_tf_data(bound, features) if in_graph else bound(features, seed=SEED)
+    np.testing.assert_array_equal(labels, [1, 0, 0, 0, 0, 1, 0, 0])
+    np.testing.assert_array_equal(weights, [1, 0, 1, 0, 0, 1, 0, 0])
+
+
+def test_minus_one_is_a_number_like_others_in_regression(write_dataset: WriteDataset) -> None:
+    label = Feature(name="label", dtype="float32", shape=(), role="label")
+    rows = {**pad_rows(2), "label": np.array([-1.0, 2.0], np.float32)}
+    schema = Schema((*TOKENS, label))
+    data = reader.open(write_dataset({"test": [{name: rows[name] for name in schema.names}]}, schema=schema))
+    batch_of_2 = data.dataset("test", global_batch_size=2, objective=objectives.classification())
+    _, labels, weights = next(iter(batch_of_2))
+    np.testing.assert_array_equal(labels, [-1.0, 2.0])
+    np.testing.assert_array_equal(weights, [1, 1])

@@ -42,7 +42,7 @@ def test_a_decoder_does_not_see_what_it_is_to_predict() -> None:
     data = reader.open(training.translations())
     config = TrainConfig(data=data.root, task="seq2seq", model="t5-tiny", dropout=0.0)
     task = tasks.bind(config, data.manifest)
-    model = models.build(config, data.manifest, task)
+    model = models.build(config, data.manifest, task).model
     inputs, _, _ = next(iter(data.dataset("train", global_batch_size=2, objective=task.objective)))
     ids = inputs[objectives.DECODER_INPUTS].numpy()
     ids[:, 5] += 1

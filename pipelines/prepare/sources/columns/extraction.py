@@ -12,7 +12,7 @@ A row without a reason is used. Reasons follow from the row's columns alone:
     tag_out_of_range    a ClassLabel id outside its names, or a negative number
     tag_unknown         a string that was in no split when the names of tags were collected
     label_null          the label is null, or NaN
-    label_out_of_range  a ClassLabel id outside its names (datasets' -1 for "no label" among them)
+    label_out_of_range  a ClassLabel id outside its names, but for -1, which is "no label" in `datasets`
     label_unknown       a string that was in no split when the label names were collected
     column_null         a kept column is null, or one of its values is
     column_length       a kept vector has another length than the first row's

@@ -6,6 +6,9 @@
     3, 7, True                  int, no names                         3 7 1
     0.5                         float, no names (rows only)           0.5
 
+A class id of -1 stands for "no label" in `datasets`, as in test splits whose labels are kept secret: such a row is kept
+with the label -1, and training and evaluation count it as nothing.
+
     List(ClassLabel(O, PER))    class, as above                       one value for each word
 
 Rows whose label or tags cannot be used get a reason (see `extraction`).
@@ -25,7 +28,7 @@ from pipelines.prepare.options.suggestions import to_utf8
 from pipelines.prepare.sources.formats.features import Column
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tfrecord_io.errors import ColumnError, SourceError
-from tfrecord_io.schema import Feature
+from tfrecord_io.schema import UNLABELLED, Feature
 
 __all__ = [
     "INT32",
@@ -113,7 +116,7 @@ def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> No
     if label.kind == "string":
         reasons[_unknown(column, label)] = "label_unknown"
     elif label.kind in ("class", "int") and not pa.types.is_boolean(column.type):
-        low, high = (0, len(label.names or ()) - 1) if label.kind == "class" else INT32
+        low, high = (UNLABELLED, len(label.names or ()) - 1) if label.kind == "class" else INT32
         reason = "label_out_of_range" if label.kind == "class" else "int_out_of_range"
         reasons[outside_range(column, low, high)] = reason
     elif label.kind == "float":

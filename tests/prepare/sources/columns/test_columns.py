@@ -184,13 +184,13 @@ def test_two_columns_of_one_name_are_refused_when_the_dataset_is_opened(tmp_path
 # Labels
 
 
-def test_class_labels_bring_their_names_and_minus_one_is_out_of_range(tmp_path: Path) -> None:
+def test_class_labels_bring_their_names_and_minus_one_is_no_label(tmp_path: Path) -> None:
     made = _dataset({"label": datasets.ClassLabel(names=["no", "yes"])}, label=[0, 1, -1, None])
     plan = _plan(tmp_path / "d", made, label_column="label")
     assert plan.label == LabelPlan(column="label", kind="class", names=("no", "yes"))
-    reasons, arrays = _run(plan, label=pa.array([0, 1, -1, 2, None]))
-    assert reasons == ["", "", "label_out_of_range", "label_out_of_range", "label_null"]
-    assert arrays == {"label": [0, 1]}
+    reasons, arrays = _run(plan, label=pa.array([0, 1, -1, 2, -2, None]))
+    assert reasons == ["", "", "", "label_out_of_range", "label_out_of_range", "label_null"]
+    assert arrays == {"label": [0, 1, -1]}
 
 
 def test_string_labels_become_ids_in_sorted_order_over_all_splits(tmp_path: Path) -> None:

@@ -1,0 +1,172 @@
+"""BERT with the heads of this trainer, under the names of `transformers` (modeling_bert.py).
+
+    task       class                            head here                          in model.safetensors
+    mlm        BertForMaskedLM                  head_dense, gelu, head_norm, tied  cls.predictions.*, bias 0
+    classify   BertForSequenceClassification    pooled output ─► logits            classifier.*
+    tokens     BertForTokenClassification       logits                             classifier.*
+    span       BertForQuestionAnswering         logits                             qa_outputs.*
+
+KerasHub computes all of BERT with the tanh form of GELU (`gelu_new`) and layer norms of 1e-12, so config.json says so,
+for presets too that were trained elsewhere with the exact form. The pooler is always in the file: KerasHub's reader
+asks for it, and transformers leaves it out where the class has none. After mlm, which learns none, it is a new one.
+Rows pooled by their mean have no class there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from safetensors.numpy import save_file
+
+from pipelines.train.model_files import TrainedModel
+from pipelines.train.models import Built
+from tfrecord_io.errors import ConfigError
+
+__all__ = ["FAMILIES", "config_of", "weights_of", "write"]
+
+FAMILIES = ("BertBackbone",)
+_CLASSES = {
+    "mlm": "BertForMaskedLM",
+    "classify": "BertForSequenceClassification",
+    "tokens": "BertForTokenClassification",
+    "span": "BertForQuestionAnswering",
+}
+_HEADS = {"classify": "classifier", "tokens": "classifier", "span": "qa_outputs"}
+# Layers of KerasHub's backbone, and of each of its blocks, by the names of transformers. A dense layer's kernel is
+# [in, out] in Keras, and heads are dimensions of their own; a weight of transformers is [out, in].
+_EMBEDDINGS = {
+    "token_embedding/embeddings": "word_embeddings.weight",
+    "position_embedding/embeddings": "position_embeddings.weight",
+    "segment_embedding/embeddings": "token_type_embeddings.weight",
+    "embeddings_layer_norm/gamma": "LayerNorm.weight",
+    "embeddings_layer_norm/beta": "LayerNorm.bias",
+}
+_BLOCK = {
+    "self_attention_layer/query": "attention.self.query",
+    "self_attention_layer/key": "attention.self.key",
+    "self_attention_layer/value": "attention.self.value",
+    "self_attention_layer/attention_output": "attention.output.dense",
+    "self_attention_layer_norm": "attention.output.LayerNorm",
+    "feedforward_intermediate_dense": "intermediate.dense",
+    "feedforward_output_dense": "output.dense",
+    "feedforward_layer_norm": "output.LayerNorm",
+}
+# Those whose outputs are heads: their kernels are [in, heads, width of a head].
+_SPLIT = ("/query", "/key", "/value")
+_PARTS = {"kernel": "weight", "gamma": "weight", "bias": "bias", "beta": "bias"}
+
+
+def write(built: Built, trained: TrainedModel, folder: Path) -> None:
+    """Writes config.json and model.safetensors. Raises: ConfigError if transformers has no class for the model."""
+    _require_class(trained)
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(config_of(built.backbone, trained), indent=2, ensure_ascii=False)
+    (folder / "config.json").write_text(text + "\n", encoding="utf-8")
+    save_file(weights_of(built, trained), str(folder / "model.safetensors"), metadata={"format": "pt"})
+
+
+def _require_class(trained: TrainedModel) -> None:
+    if trained.task not in _CLASSES:
+        raise ConfigError(
+            f"--format transformers with BERT trained for {trained.task}, expected one of {', '.join(_CLASSES)}",
+            remedy="give --format saved-model or keras",
+        )
+    side = trained.manifest.tokenizer.padding_side
+    if trained.task == "classify" and (trained.pooling != "first" or side != "right"):
+        how = f"pooling {trained.pooling}" if side == "right" else "rows padded on the left"
+        raise ConfigError(
+            f"--format transformers with BERT trained for classify with {how}: BertForSequenceClassification takes the "
+            "first token through the pooler, so the exported model would predict something else",
+            remedy="train with --pooling first on rows padded on the right, or give --format saved-model or keras",
+        )
+
+
+def config_of(backbone: Any, trained: TrainedModel) -> dict[str, Any]:
+    """What config.json holds."""
+    config: dict[str, Any] = {
+        "architectures": [_CLASSES[trained.task]],
+        "model_type": "bert",
+        "vocab_size": backbone.vocabulary_size,
+        "hidden_size": backbone.hidden_dim,
+        "num_hidden_layers": backbone.num_layers,
+        "num_attention_heads": backbone.num_heads,
+        "intermediate_size": backbone.intermediate_dim,
+        "hidden_act": "gelu_new",
+        "hidden_dropout_prob": backbone.dropout,
+        "attention_probs_dropout_prob": backbone.dropout,
+        "max_position_embeddings": backbone.max_sequence_length,
+        "type_vocab_size": backbone.num_segments,
+        "initializer_range": 0.02,
+        "layer_norm_eps": 1e-12,
+        "pad_token_id": trained.manifest.tokenizer.pad_id,
+        "torch_dtype": "float32",
+    }
+    if trained.task in ("classify", "tokens"):
+        names = ("LABEL_0",) if trained.regression else trained.label_names
+        config["id2label"] = {str(number): name for number, name in enumerate(names)}
+        config["label2id"] = {name: number for number, name in enumerate(names)}
+    if trained.task == "classify":
+        config["problem_type"] = "regression" if trained.regression else "single_label_classification"
+    return config
+
+
+def weights_of(built: Built, trained: TrainedModel) -> dict[str, np.ndarray]:
+    """Every weight by its name in transformers, float32, contiguous."""
+    model, backbone = built.model, built.backbone
+    width, values = backbone.hidden_dim, _values(backbone)
+    found = {f"bert.embeddings.{theirs}": values[ours] for ours, theirs in _EMBEDDINGS.items()}
+    for number in range(backbone.num_layers):
+        for ours, theirs in _BLOCK.items():
+            block, prefix = f"transformer_layer_{number}/{ours}", f"bert.encoder.layer.{number}.{theirs}"
+            found |= _layer(values, block, prefix, rows=width if ours.endswith(_SPLIT) else None)
+    found |= _new_pooler(width) if trained.task == "mlm" else _layer(values, "pooled_dense", "bert.pooler.dense")
+    # The head of mlm is one model with the backbone, and that one is in the whole.
+    layers = [inner for layer in model.layers for inner in getattr(layer, "layers", [layer])]
+    head = {f"{layer.name}/{each.name}": _float32(each) for layer in layers for each in layer.variables}
+    if trained.task == "mlm":
+        found |= _layer(head, "head_dense", "cls.predictions.transform.dense")
+        found |= _layer(head, "head_norm", "cls.predictions.transform.LayerNorm")
+        found["cls.predictions.bias"] = np.zeros(backbone.vocabulary_size, np.float32)
+    else:
+        found |= _layer(head, "logits", _HEADS[trained.task])
+    return {name: np.ascontiguousarray(value) for name, value in found.items()}
+
+
+def _new_pooler(width: int) -> dict[str, np.ndarray]:
+    """A pooler as at the beginning of a training: that of mlm learns none."""
+    kernel = np.random.default_rng(0).normal(scale=0.02, size=(width, width)).astype(np.float32)
+    return {"bert.pooler.dense.weight": kernel, "bert.pooler.dense.bias": np.zeros(width, np.float32)}
+
+
+def _values(backbone: Any) -> dict[str, np.ndarray]:
+    """The backbone's weights by layer and place in it: transformer_layer_0/self_attention_layer/query/kernel."""
+    found = {}
+    for layer in backbone.layers:
+        for variable in layer.variables:
+            # The path begins with whatever the model is in.
+            found[f"{layer.name}/{variable.path.partition(f'{layer.name}/')[2]}"] = _float32(variable)
+    return found
+
+
+def _float32(variable: Any) -> np.ndarray:
+    return np.asarray(keras.ops.convert_to_numpy(variable)).astype(np.float32)
+
+
+def _layer(
+    values: Mapping[str, np.ndarray], ours: str, theirs: str, *, rows: int | None = None
+) -> dict[str, np.ndarray]:
+    """A layer's weights under their other names. `rows`: the inputs of a dense layer whose outputs are heads."""
+    found = {}
+    for part, name in _PARTS.items():
+        if (value := values.get(f"{ours}/{part}")) is None:
+            continue
+        if part == "kernel":
+            value = value.reshape(rows, -1) if rows is not None else value.reshape(-1, value.shape[-1])
+            value = value.T
+        found[f"{theirs}.{name}"] = value.reshape(-1) if part == "bias" else value
+    return found

@@ -1,0 +1,150 @@
+"""Making the folder of an export in a temporary one, then putting it where it belongs.
+
+    DIR/                     transformers                    saved-model                 keras
+      README.md              model card                      likewise                    likewise
+      tokenizer files        beside config.json              in tokenizer/               in tokenizer/
+      model                  config.json,                    saved_model.pb, variables/  model.keras
+                             model.safetensors
+
+On a local disk the folder appears whole. On gs://, which has no folders, README.md comes last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from pipelines.train import model_files, model_names
+from pipelines.train.export import bert, causal, model_card, serving
+from pipelines.train.model_files import TrainedModel
+from pipelines.train.predict import loading
+from tfrecord_io.errors import ConfigError, OutputError, ReaderError
+
+__all__ = ["export"]
+
+_CARD = "README.md"
+
+
+def export(model_dir: str, *, kind: str, output: str, build: str | None = None) -> list[str]:
+    """Writes the folder. Returns the names of its files.
+
+    Raises: ConfigError if the model has no such form; ReaderError if it cannot be read; OutputError if `output` is
+        there already or cannot be written.
+    """
+    _require_free(output)
+    trained = model_files.read(model_dir)
+    if kind == "transformers":
+        _require_ours(trained)
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        _WRITERS[kind](model_dir, trained, folder, build)
+        (folder / _CARD).write_text(model_card.text(trained, kind=kind), encoding="utf-8")
+        files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+        _put(folder, files, output.rstrip("/"))
+    return files
+
+
+def _require_ours(trained: TrainedModel) -> None:
+    if model_names.is_users(trained.model):
+        raise ConfigError(
+            f"--format transformers with a model of {trained.model}, which is your own: transformers has no class for "
+            "it, expected one of KerasHub's BERT or decoders",
+            remedy="give --format saved-model or keras, or train with --model bert-SIZE, gpt2-SIZE or a preset",
+        )
+
+
+def _for_transformers(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> None:
+    built = loading.load_model(model_dir, trained, build=build)
+    backbone, family = built.backbone, type(built.backbone).__name__
+    if family in bert.FAMILIES:
+        bert.write(built, trained, folder)
+    elif family in causal.ARCHITECTURES:
+        causal.write(backbone, trained, folder)
+    else:
+        raise ConfigError(
+            f"--format transformers with a {family}, expected {' or '.join([*bert.FAMILIES, *causal.ARCHITECTURES])}",
+            remedy="give --format saved-model or keras",
+        )
+    _copy_tokenizer(model_dir, folder)
+    _limit_tokenizer(folder / "tokenizer_config.json", longest=int(backbone.max_sequence_length))
+
+
+def _limit_tokenizer(path: Path, *, longest: int) -> None:
+    """Makes the tokenizer cut texts at the model's last position: behind it, PyTorch fails with an index error."""
+    if not path.exists():
+        return
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if config.get("model_max_length", longest + 1) > longest:
+        config["model_max_length"] = longest
+        path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _for_serving(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> None:
+    serving.write_saved_model(loading.load_model(model_dir, trained, build=build).model, folder)
+    _copy_tokenizer(model_dir, folder / model_files.TOKENIZER)
+
+
+def _for_keras(model_dir: str, trained: TrainedModel, folder: Path, build: str | None) -> None:
+    del trained, build  # nothing is loaded
+    with loading.local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
+        shutil.copy(path, folder / "model.keras")
+    _copy_tokenizer(model_dir, folder / model_files.TOKENIZER)
+
+
+_WRITERS: dict[str, Callable[[str, TrainedModel, Path, str | None], None]] = {
+    "transformers": _for_transformers,
+    "saved-model": _for_serving,
+    "keras": _for_keras,
+}
+
+
+def _copy_tokenizer(model_dir: str, folder: Path) -> None:
+    source = f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}"
+    if not tf.io.gfile.isdir(source):
+        raise ReaderError(
+            f"--model {model_dir}: no {model_files.TOKENIZER}/ in it",
+            remedy="copy the folder tokenizer/ of the dataset into it",
+        )
+    model_files.copy_folder(source, str(folder))
+
+
+def _require_free(output: str) -> None:
+    try:
+        occupied = tf.io.gfile.exists(output) and (not tf.io.gfile.isdir(output) or bool(tf.io.gfile.listdir(output)))
+    except tf.errors.OpError as error:
+        raise _unwritable(output, error) from error
+    if occupied:
+        raise OutputError(
+            f"--output {output}: it holds something already, expected a new folder or an empty one",
+            remedy="give another --output, or remove that folder",
+        )
+
+
+def _put(folder: Path, files: list[str], output: str) -> None:
+    unfinished = output if "://" in output else f"{output}.{os.getpid()}.part"
+    try:
+        for name in sorted(files, key=lambda name: name == _CARD):
+            target = f"{unfinished}/{name}"
+            tf.io.gfile.makedirs(os.path.dirname(target))
+            if unfinished == output:
+                tf.io.gfile.copy(str(folder / name), target, overwrite=True)
+            else:
+                shutil.copyfile(folder / name, target)  # without the mode of temporary files, which others cannot read
+        if unfinished != output:
+            os.replace(unfinished, output)  # also over an empty folder, and over nothing else
+    except (tf.errors.OpError, OSError) as error:
+        if unfinished != output:
+            shutil.rmtree(unfinished, ignore_errors=True)
+        raise _unwritable(output, error) from error
+
+
+def _unwritable(output: str, error: Any) -> OutputError:
+    said = getattr(error, "message", None) or str(error)
+    return OutputError(f"--output {output}: cannot be written ({said})", remedy="check the path and the right to write")

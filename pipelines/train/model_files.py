@@ -1,0 +1,183 @@
+"""What a finished training leaves beside its model, so that `predict` and `export` need nothing else:
+
+    MODEL_DIR/tokenizer/    the files of the dataset's tokenizer
+    MODEL_DIR/model.json    the task, steps and metrics, and the dataset's manifest without its splits; written last
+
+    {"version": 1, "task": "classify", "model": "bert-tiny", "pooling": "mean",
+     "backbone": {"class": "BertBackbone", "config": {…}}, "num_outputs": 2, "regression": false,
+     "mask_probability": 0.15, "decoder_start": null, "precision": "float32", "steps": 40, "eval_split": "validation",
+     "metrics": {"loss": 0.42, "accuracy": 0.84}, "manifest": {…}}
+
+A folder without model.json has no finished model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import tensorflow as tf
+
+from pipelines.train.checkpoints import usable
+from pipelines.train.config import DecoderStart, Pooling, Task, TrainConfig
+from pipelines.train.models import Built
+from pipelines.train.tasks import BoundTask, decoder_start
+from tfrecord_io import manifest as manifests
+from tfrecord_io.errors import FormatError, ReaderError
+from tfrecord_io.format.json_fields import WRONG, count, flag, load, mapping, one_of, optional, text
+from tfrecord_io.manifest import Manifest
+
+__all__ = ["TOKENIZER", "TrainedModel", "copy_folder", "copy_tokenizer", "describe", "read", "write"]
+
+TOKENIZER = "tokenizer"
+_FILE_NAME = "model.json"
+_VERSION = 1
+_MOST_BYTES = 64 << 20  # a manifest without splits is small, but label names may be many
+_SOURCE = ("kind", "name", "revision")  # what of the source is worth keeping with a model: no paths, no row ranges
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainedModel:
+    """A finished model. `manifest` is that of its data, without splits. `pooling`: of classify, how rows were pooled.
+
+    `backbone`: its class in KerasHub and what that is made from; None in a model of the user's.
+    `metrics` are those of the last evaluation, on `eval_split`; empty and None without one.
+    """
+
+    task: Task
+    model: str
+    pooling: Pooling | None
+    backbone: Mapping[str, Any] | None
+    num_outputs: int
+    regression: bool
+    mask_probability: float
+    decoder_start: DecoderStart | None
+    precision: str
+    steps: int
+    eval_split: str | None
+    metrics: Mapping[str, float]
+    manifest: Manifest
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The name of each class: its number, where the dataset has no names."""
+        return self.manifest.label_names or tuple(map(str, range(self.num_outputs)))
+
+
+def describe(
+    config: TrainConfig,
+    manifest: Manifest,
+    task: BoundTask,
+    *,
+    built: Built,
+    steps: int,
+    eval_split: str | None,
+    metrics: Mapping[str, float],
+) -> TrainedModel:
+    """The description of a model whose training has ended."""
+    kept = {name: manifest.source[name] for name in _SOURCE if name in manifest.source}
+    return TrainedModel(
+        task=config.task,
+        model=config.model,
+        pooling=built.pooling,
+        backbone=built.description,
+        num_outputs=task.num_outputs,
+        regression=task.regression,
+        mask_probability=config.mask_probability,
+        decoder_start=decoder_start(config) if config.task == "seq2seq" else None,
+        precision=config.precision,
+        steps=steps,
+        eval_split=eval_split,
+        metrics=dict(metrics),
+        manifest=dataclasses.replace(manifest, splits={}, source=kept, options={}, engines={}),
+    )
+
+
+def write(model_dir: str, model: TrainedModel) -> None:
+    """Writes model.json. Raises: OutputError if that is not possible."""
+    document = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    document |= {"version": _VERSION, "manifest": json.loads(manifests.dump(model.manifest))}
+    path = f"{model_dir.rstrip('/')}/{_FILE_NAME}"
+    with usable(model_dir):
+        with tf.io.gfile.GFile(f"{path}.new", "w") as file:
+            file.write(json.dumps(document, indent=2, sort_keys=True) + "\n")
+        tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
+
+
+def read(model_dir: str) -> TrainedModel:
+    """The finished model in a folder, local or gs://.
+
+    Raises: ReaderError if there is none; FormatError if its description is damaged.
+    """
+    path = f"{model_dir.rstrip('/')}/{_FILE_NAME}"
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            if file.size() > _MOST_BYTES:
+                raise FormatError(f"{path}: {file.size():,} bytes, expected at most {_MOST_BYTES:,}")
+            content = file.read()
+    except (tf.errors.NotFoundError, tf.errors.FailedPreconditionError) as error:
+        raise ReaderError(
+            f"--model {model_dir}: {path} is not there, expected the --model-dir of a training that has ended",
+            remedy="name that folder; a training that was interrupted ends when its command is run again",
+        ) from error
+    except tf.errors.OpError as error:
+        raise ReaderError(
+            f"--model {model_dir}: cannot be read ({error.message})", remedy="check the path and the right to read it"
+        ) from error
+    try:
+        return _parsed(mapping(load(content)), place=path)
+    except WRONG as error:
+        raise FormatError(
+            f"{path}: not what a training writes ({error!r:.200})", remedy="run the training's command again"
+        ) from error
+
+
+def _parsed(document: dict[str, Any], *, place: str) -> TrainedModel:
+    if document["version"] != _VERSION:
+        raise ValueError(f"version {document['version']!r:.20}, expected {_VERSION}")
+    return TrainedModel(
+        task=one_of(document["task"], *get_args(Task)),
+        model=text(document["model"]),
+        pooling=optional(_pooling, document["pooling"]),
+        backbone=optional(mapping, document["backbone"]),
+        num_outputs=count(document["num_outputs"]),
+        regression=flag(document["regression"]),
+        mask_probability=float(document["mask_probability"]),
+        decoder_start=optional(_start, document["decoder_start"]),
+        precision=text(document["precision"]),
+        steps=count(document["steps"]),
+        eval_split=optional(text, document["eval_split"]),
+        metrics={text(name): float(value) for name, value in mapping(document["metrics"]).items()},
+        manifest=manifests.parse(json.dumps(document["manifest"]).encode(), place=place),
+    )
+
+
+def _start(value: Any) -> Any:
+    return one_of(value, *get_args(DecoderStart))
+
+
+def _pooling(value: Any) -> Any:
+    return one_of(value, *get_args(Pooling))
+
+
+def copy_tokenizer(data_dir: str, model_dir: str) -> bool:
+    """Copies the dataset's tokenizer into the model's folder; False if the dataset has none.
+
+    Raises: OutputError if it cannot be written.
+    """
+    source = f"{data_dir.rstrip('/')}/{TOKENIZER}"
+    if not tf.io.gfile.isdir(source):
+        return False
+    with usable(model_dir):
+        copy_folder(source, f"{model_dir.rstrip('/')}/{TOKENIZER}")
+    return True
+
+
+def copy_folder(source: str, target: str) -> None:
+    """Copies the files of a folder, not its subfolders, over those of another, which is made if need be."""
+    tf.io.gfile.makedirs(target)
+    for name in tf.io.gfile.listdir(source):
+        if not name.endswith("/") and not tf.io.gfile.isdir(f"{source}/{name}"):
+            tf.io.gfile.copy(f"{source}/{name}", f"{target}/{name}", overwrite=True)

@@ -1,0 +1,121 @@
+"""The model in a folder, and its tokenizer, as a training left them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from pipelines.train import model_files, model_names, models, tasks
+from pipelines.train.config import TrainConfig
+from pipelines.train.model_files import TrainedModel
+from pipelines.train.models import Built
+from tfrecord_io.errors import ConfigError, ReaderError
+
+__all__ = ["load_model", "load_tokenizer", "local_copy"]
+
+
+def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> Built:
+    """The trained model; call it inside the strategy's scope. `build`: the user's function that made it.
+
+    Without `build`, no code is run that the folder names: the model is of KerasHub's and Keras' own layers.
+
+    Raises: ReaderError if a file is gone or damaged; ConfigError if it needs `build`.
+    """
+    if build is not None:
+        return _users_built(model_dir, trained, build=build)
+    if trained.backbone is not None:
+        task = tasks.bind(_config(model_dir, trained), trained.manifest)
+        built = models.build_again(trained.backbone, trained.manifest, task, pooling=trained.pooling)
+        with local_copy(f"{model_dir.rstrip('/')}/model.weights.h5") as path:
+            _load_weights(built.model, path)
+        return built
+    with local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
+        try:
+            return Built(model=keras.models.load_model(path, compile=False, safe_mode=True))
+        except Exception as error:  # of a zip file, of HDF5, of each layer's own deserialization
+            raise ConfigError(
+                f"--model {model_dir}: made by {trained.model}, whose layers its file does not have ({_short(error)})",
+                remedy=f"give --build {trained.model}, which is imported then",
+            ) from error
+
+
+def _config(model_dir: str, trained: TrainedModel) -> TrainConfig:
+    named = trained.manifest.label_names is not None or trained.task not in ("classify", "tokens")
+    return TrainConfig(
+        data=model_dir,
+        task=trained.task,
+        model=trained.model,
+        mask_probability=trained.mask_probability,
+        decoder_start=trained.decoder_start or "auto",
+        num_labels=None if named else trained.num_outputs,
+    )
+
+
+def _load_weights(model: keras.Model, path: str) -> None:
+    try:
+        model.load_weights(path)
+    except Exception as error:  # as above
+        raise ReaderError(
+            f"{path}: cannot be loaded ({_short(error)})", remedy="run the training's command again, which writes it"
+        ) from error
+
+
+def _users_built(model_dir: str, trained: TrainedModel, *, build: str) -> Built:
+    if not model_names.is_users(build):
+        raise ConfigError(f"--build {build}, expected package.module:function")
+    model = models.users_model(build, trained.manifest)
+    with local_copy(f"{model_dir.rstrip('/')}/model.weights.h5") as path:
+        try:
+            model.load_weights(path)
+        except Exception as error:  # as above
+            raise ConfigError(
+                f"--build {build}: the weights of --model {model_dir} do not fit it ({_short(error)})",
+                remedy=f"give the function that made the model: {trained.model}",
+            ) from error
+    return Built(model=model)
+
+
+def load_tokenizer(model_dir: str) -> Any:
+    """The tokenizer in a model's folder, of `transformers`. Raises: ReaderError if there is none, or it is damaged."""
+    source = f"{model_dir.rstrip('/')}/{model_files.TOKENIZER}"
+    if not tf.io.gfile.isdir(source):
+        raise ReaderError(
+            f"--model {model_dir}: no {model_files.TOKENIZER}/ in it",
+            remedy="copy the folder tokenizer/ of the dataset into it",
+        )
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # it warns that PyTorch is missing, which nothing needs
+    from transformers import AutoTokenizer
+
+    with tempfile.TemporaryDirectory() as folder:
+        model_files.copy_folder(source, folder)
+        try:
+            return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # the library raises many kinds; each means that there is no usable tokenizer
+            raise ReaderError(
+                f"{source}: cannot be loaded ({_short(error)})",
+                remedy="copy the folder tokenizer/ of the dataset there",
+            ) from error
+
+
+@contextlib.contextmanager
+def local_copy(path: str) -> Iterator[str]:
+    """A file of any file system, for libraries that read local files only. Raises: ReaderError if it is not there."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, os.path.basename(path))
+        try:
+            tf.io.gfile.copy(path, copy)
+        except tf.errors.OpError as error:
+            raise ReaderError(
+                f"{path}: cannot be read ({error.message})", remedy="run the training's command again, which writes it"
+            ) from error
+        yield copy
+
+
+def _short(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

@@ -1,0 +1,169 @@
+"""Predicting a split: batches in file order, a part for each replica, what they give in source order.
+
+    reader (this machine) ─► batch [B] ─► parts [B / R] ─► replicas: outputs ─► joined [B] ─► columns, fill rows gone
+                                                                                                    │
+    FILE ◄─ written whole ◄─ joined ◄─ sorted by source row ◄─ row, shard, record beside them ◄─────┘
+
+Every record is one row of the output; where a row was cut into windows, each window is, unless the task joins them.
+The machine that runs this reads the data, also for a TPU that is elsewhere, so that the order is the files'. What is
+predicted stays in memory until it is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import pyarrow as pa
+import tensorflow as tf
+
+from pipelines.terminal.console import say
+from pipelines.train import devices, model_files, models
+from pipelines.train.model_files import TrainedModel
+from pipelines.train.predict import loading, output_file, source_order
+from pipelines.train.predict.config import PredictConfig
+from pipelines.train.predict.predictors import Predictor, open_predictor
+from pipelines.train.predict.source_order import Places
+from tfrecord_io import reader
+from tfrecord_io.errors import ConfigError
+from tfrecord_io.input_pipeline import input_plan
+from tfrecord_io.objective_parts.tokens import TokenFeatures
+from tfrecord_io.reader import Data
+
+__all__ = ["Written", "predict"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Written:
+    """The file that was written, and how many rows it has."""
+
+    path: str
+    rows: int
+
+
+def predict(config: PredictConfig) -> Written:
+    """Predicts a split and writes the file. Must be the first to use TensorFlow's devices in a process.
+
+    Raises: PrepError of the kind that says what is wrong.
+    """
+    target = devices.choose(config.tpu, environment=os.environ, chips_here=devices.has_tpu_chips())
+    trained, data = model_files.read(config.model_dir), reader.open(config.data)
+    _require_fit(trained, data, config)
+    output_file.require_free(config.output, overwrite=config.overwrite)
+    predictor = open_predictor(
+        config, trained, data.manifest, load_tokenizer=lambda: loading.load_tokenizer(config.model_dir)
+    )
+    strategy = devices.connect(target, replicas=config.replicas, zone=config.zone, project=config.project)
+    for line in devices.missed_tpu(target, strategy):
+        print(line.replace("training on", "predicting on"), file=sys.stderr, flush=True)
+    config.require_equal_parts(strategy.num_replicas_in_sync)
+    say(f"replicas: {strategy.num_replicas_in_sync}, on {devices.place(target, strategy)}")
+    table, places = _predicted(config, data, predictor, strategy=strategy)
+    table = predictor.joined(source_order.in_source_order(table, data, config.split, places=places))
+    output_file.write(table, config.output)
+    return Written(path=config.output, rows=table.num_rows)
+
+
+def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> None:
+    """Raises: ConfigError if the model cannot read the data, or there is no such split."""
+    manifest, other = data.manifest, trained.manifest
+    if config.split not in data.splits or not data.num_examples(config.split):
+        raise ConfigError(
+            f"--split {config.split}: {data.root} has no such split, or no example in it",
+            remedy=f"choose one of {[name for name in data.splits if data.num_examples(name)]}",
+        )
+    ours, theirs = manifest.tokenizer, other.tokenizer
+    if ours.content_sha256 != theirs.content_sha256:
+        raise ConfigError(
+            f"--data {data.root} was tokenized by {ours.name!r} (content {ours.content_sha256[:12]}), the model was "
+            f"trained on data of {theirs.name!r} (content {theirs.content_sha256[:12]}), expected the same",
+            remedy=f"build the data with the model's own: --tokenizer {config.model_dir.rstrip('/')}/tokenizer",
+        )
+    if manifest.bucket_lengths or manifest.row_length != other.row_length:
+        lengths = list(manifest.bucket_lengths) or manifest.row_length
+        raise ConfigError(
+            f"--data {data.root}: rows of {lengths} tokens, the model was trained on rows of {other.row_length}",
+            remedy=f"build the data with --max-length {other.row_length}, without --bucket-lengths",
+        )
+    names, expected = TokenFeatures.of(manifest).inputs, TokenFeatures.of(other).inputs
+    if missing := sorted(set(expected) - set(names)):
+        raise ConfigError(
+            f"--data {data.root}: no feature {missing[0]!r}, which the model was trained with",
+            remedy="build the data with the layout and options of the data that the model was trained on",
+        )
+
+
+def _predicted(
+    config: PredictConfig, data: Data, predictor: Predictor, *, strategy: tf.distribute.Strategy
+) -> tuple[pa.Table, Places]:
+    """One row for each record in the order of the files, and where each record belongs, as far as records say it."""
+    with strategy.scope():
+        model = loading.load_model(config.model_dir, predictor.trained, build=config.build).model
+    batches = data.dataset(config.split, global_batch_size=config.batch_size, training=False)
+    run = _on_replicas(model, predictor, spec=batches.element_spec, strategy=strategy)
+    parts, places = [], Places.of(data.manifest)
+    for batch in batches.as_numpy_iterator():
+        counts = batch[input_plan.WEIGHT] > 0  # the others only fill up the last batch
+        outputs = {name: values[counts] for name, values in run(batch).items()}
+        features = {name: each[counts] for name, each in batch.items()}
+        parts.append(pa.table(predictor.columns(outputs, features)))
+        places.add(features)
+    return pa.concat_tables(parts), places
+
+
+def _on_replicas(
+    model: keras.Model, predictor: Predictor, *, spec: Mapping[str, tf.TensorSpec], strategy: tf.distribute.Strategy
+) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+    """The function from a batch to the outputs for its rows, in their order."""
+    replicas, names = strategy.num_replicas_in_sync, predictor.device_features
+    weights = [variable.value for variable in model.trainable_variables]
+    state = [variable.value for variable in model.non_trainable_variables]
+
+    def outputs(weights: list[tf.Tensor], state: list[tf.Tensor], features: dict[str, tf.Tensor]) -> Any:
+        def call(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
+            taken = models.taken(model, features)
+            return model.stateless_call(weights, state, taken, training=False)[0]
+
+        return predictor.outputs(call, features)
+
+    # Traced once for all replicas, see `train_step`; a model that keeps variables from Keras, by each of them.
+    specs = {
+        name: tf.TensorSpec([spec[name].shape[0] // replicas, *spec[name].shape[1:]], spec[name].dtype)
+        for name in names
+    }
+    traced = tf.function(outputs, autograph=False)
+    concrete = traced.get_concrete_function(_specs(weights), _specs(state), specs)
+    pure = traced if any(each.dtype == tf.resource for each in concrete.captured_inputs) else concrete
+
+    def on_replica(features: dict[str, tf.Tensor]) -> Any:
+        values = [[tf.convert_to_tensor(each) for each in variables] for variables in (weights, state)]
+        return pure(*values, features)
+
+    @tf.function(autograph=False)
+    def step(features: dict[str, Any]) -> Any:
+        return strategy.run(on_replica, args=(features,))
+
+    def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        parts = {name: np.split(batch[name], replicas) for name in names}
+        given = {
+            name: strategy.experimental_distribute_values_from_function(
+                lambda context, each=each: tf.constant(each[context.replica_id_in_sync_group])
+            )
+            for name, each in parts.items()
+        }
+        found = step(given)
+        return {
+            name: np.concatenate([each.numpy() for each in strategy.experimental_local_results(values)])
+            for name, values in found.items()
+        }
+
+    return run
+
+
+def _specs(variables: list[Any]) -> list[tf.TensorSpec]:
+    return [tf.TensorSpec(each.shape, each.dtype) for each in variables]

@@ -1,0 +1,97 @@
+"""The folders of `train-tpu export` that are not for `transformers`, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.train.finished import command, finished
+
+BAG = "tests.train.small:bag"
+
+
+def inputs() -> dict[str, np.ndarray]:
+    ids = np.random.default_rng(0).integers(5, 1000, (3, 16)).astype(np.int32)
+    return {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)}
+
+
+def test_a_keras_folder_holds_the_model_its_tokenizer_and_a_card(tmp_path: Path) -> None:
+    outcome = command("export", model=finished("classify", BAG), format="keras", output=tmp_path / "out", json=True)
+    assert outcome.status == 0, outcome.err
+    names = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert names == {"README.md", "model.keras", "tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"}
+    assert keras.models.load_model(tmp_path / "out" / "model.keras")(inputs()).shape == (3, 2)
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.slow
+def test_a_saved_model_takes_ids_and_its_card_says_so(tmp_path: Path) -> None:
+    folder = finished("classify", BAG)
+    outcome = command("export", model=folder, format="saved-model", output=tmp_path / "out")
+    assert outcome.status == 0, outcome.err
+    serve = tf.saved_model.load(str(tmp_path / "out")).signatures["serving_default"]
+    [found] = serve(**{name: tf.constant(each) for name, each in inputs().items()}).values()
+    expected = keras.models.load_model(folder / "model.keras")(inputs(), training=False)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert "token ids, not strings" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+
+
+def test_a_model_of_the_users_own_has_no_class_in_transformers(tmp_path: Path) -> None:
+    outcome = command("export", model=finished("classify", BAG), format="transformers", output=tmp_path / "out")
+    cause, remedy = outcome.error
+    assert "which is your own" in cause
+    assert "--format saved-model or keras" in remedy
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_rows_pooled_otherwise_than_transformers_does_are_refused(tmp_path: Path, pooling: str) -> None:
+    folder = finished("classify", "bert-tiny", pooling=pooling)
+    cause, remedy = command("export", model=folder, format="transformers", output=tmp_path / "out").error
+    assert f"pooling {pooling}" in cause
+    assert "--pooling first" in remedy
+
+
+@pytest.mark.slow
+def test_a_decoder_that_was_trained_to_classify_is_refused(tmp_path: Path) -> None:
+    folder = finished("classify", "gpt2-tiny")
+    assert (
+        "trained for classify" in command("export", model=folder, format="transformers", output=tmp_path / "o").error[0]
+    )
+
+
+@pytest.mark.parametrize("what", ["folder", "file"])
+def test_what_is_there_is_never_replaced(tmp_path: Path, what: str) -> None:
+    output = tmp_path / "out"
+    if what == "folder":
+        output.mkdir()
+        (output / "mine").touch()
+    else:
+        output.touch()
+    outcome = command("export", model=finished("classify", BAG), format="keras", output=output)
+    assert "holds something already" in outcome.error[0]
+    assert outcome.status == 1
+
+
+def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
+    outcome = command("export", model=finished("classify", BAG), format="keras", output=f"{tmp_path}/")
+    assert outcome.status == 0, outcome.err
+    assert (tmp_path / "model.keras").exists()
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    outcome = command("export", model=tmp_path, format="keras", output=tmp_path / "out")
+    assert "expected the --model-dir of a training that has ended" in outcome.error[0]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    outcome = command("export", model=finished("classify", BAG), format="keras", output=tmp_path / "out")
+    assert "cannot be written" in outcome.error[0]

@@ -1,0 +1,122 @@
+"""Predictions of classes: every row once, in source order, equal to what the model says of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+
+from tests import building
+from tests.train import training
+from tests.train.finished import command, finished
+from tfrecord_io import reader
+
+BAG = "tests.train.small:bag"
+
+
+def predicted(tmp_path: Path, *, model: Path, data: Path, **options: object) -> list[dict[str, Any]]:
+    output = tmp_path / "predicted.parquet"
+    outcome = command("predict", model=model, data=data, output=output, tpu="none", **options)
+    assert outcome.status == 0, outcome.err
+    rows: list[dict[str, Any]] = pq.read_table(output).to_pylist()
+    return rows
+
+
+def test_every_row_is_there_once_in_source_order_with_its_label(tmp_path: Path) -> None:
+    # 320 rows in several shards, in batches of 48: the last one is filled up.
+    rows = predicted(tmp_path, model=finished("classify", BAG), data=training.data(), split="train", batch_size=48)
+    assert len({row["shard"] for row in rows}) > 1
+    assert [row["row"] for row in rows] == list(range(320))
+    with open(building.REVIEWS / "train.jsonl", encoding="utf-8") as file:
+        assert [row["label"] for row in rows] == [json.loads(line)["label"] for line in file]
+
+
+def test_probabilities_are_those_of_the_model(tmp_path: Path) -> None:
+    folder = finished("classify", BAG)
+    rows = predicted(tmp_path, model=folder, data=training.data(), split="validation")
+    features = next(iter(reader.open(training.data()).dataset("validation", global_batch_size=80)))
+    model = keras.models.load_model(folder / "model.keras")
+    inputs = {name: features[name] for name in ("input_ids", "attention_mask", "token_type_ids")}
+    expected = tf.nn.softmax(model(inputs, training=False)).numpy()
+    by_record = sorted(rows, key=lambda row: (row["shard"], row["record"]))
+    np.testing.assert_allclose([row["probabilities"] for row in by_record], expected, atol=1e-6)
+    ids = [row["prediction_id"] for row in by_record]
+    assert ids == np.argmax(expected, axis=1).tolist()
+    assert [row["prediction"] for row in by_record] == [("negative", "positive")[each] for each in ids]
+
+
+def test_a_jsonl_file_holds_the_same(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"model": finished("classify", BAG), "data": training.data(), "split": "validation"}
+    rows = predicted(tmp_path, **given)
+    outcome = command("predict", output=tmp_path / "p.jsonl", json=True, tpu="none", **given)
+    assert outcome.status == 0, outcome.err
+    lines = (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["prediction"] for line in lines] == [row["prediction"] for row in rows]
+    assert json.loads(outcome.out) == {"path": str(tmp_path / "p.jsonl"), "rows": 80}
+
+
+@pytest.mark.slow
+def test_predictions_agree_with_the_evaluation_of_the_training(tmp_path: Path) -> None:
+    outcome = training.command(tmp_path / "model")
+    assert outcome.status == 0, outcome.err
+    rows = predicted(tmp_path, model=tmp_path / "model", data=training.data(), split="validation", batch_size=24)
+    hits = [row["prediction"] == row["label"] for row in rows]
+    assert np.mean(hits) == pytest.approx(training.metrics(outcome.out)["accuracy"])
+
+
+@pytest.mark.slow
+def test_replicas_predict_the_same_as_one(tmp_path: Path) -> None:
+    model = finished("classify", BAG)
+    words = [sys.executable, "-m", "pipelines.train.cli", "predict", "--model", str(model), "--tpu", "none"]
+    words += ["--data", str(training.data()), "--split", "validation", "--replicas", "4", "--batch-size", "36"]
+    words += ["--output", str(tmp_path / "four.parquet")]
+    subprocess.run(words, env=building.environment(), check=True, capture_output=True, timeout=120)
+    four = pq.read_table(tmp_path / "four.parquet").to_pylist()
+    one = predicted(tmp_path, model=model, data=training.data(), split="validation")
+    assert [row["row"] for row in four] == [row["row"] for row in one]
+    chances = np.array([[row["probabilities"] for row in rows] for rows in (four, one)])
+    np.testing.assert_allclose(chances[0], chances[1], atol=1e-6)
+
+
+@pytest.mark.slow
+def test_windows_of_a_row_follow_each_other(tmp_path: Path) -> None:
+    data = building.reviews(max_length=16, stride=4)
+    rows = predicted(tmp_path, model=finished("classify", BAG, data=data), data=data, split="validation")
+    assert len(rows) > 80
+    places = [(row["row"], row["window"]) for row in rows]
+    assert places == sorted(places)
+    assert {row for row, _ in places} == set(range(80))
+    assert {window for _, window in places} > {0, 1}
+
+
+def test_a_held_out_split_and_its_rest_are_numbered_as_in_the_source(tmp_path: Path) -> None:
+    data = building.reviews(max_length=16, split=("train",), hold_out="test=25%")
+    model = finished("classify", BAG)
+    rows = {
+        split: [row["row"] for row in predicted(tmp_path / split, model=model, data=data, split=split)]
+        for split in ("train", "test")
+    }
+    assert sorted(rows["train"] + rows["test"]) == list(range(320))
+    assert rows["test"] == sorted(rows["test"])
+
+
+def test_a_split_whose_plan_is_gone_is_predicted_in_file_order(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    shutil.copytree(training.data(), data, ignore=shutil.ignore_patterns(".prep"))
+    output = tmp_path / "p.parquet"
+    given = {"model": finished("classify", BAG), "data": data, "split": "validation", "tpu": "none"}
+    outcome = command("predict", output=output, **given)
+    assert outcome.status == 0, outcome.err
+    assert "the source's rows are not known" in outcome.err
+    rows = pq.read_table(output).to_pylist()
+    assert [row["record"] for row in rows if row["shard"] == 0] == list(range(sum(row["shard"] == 0 for row in rows)))
+    assert {row["row"] for row in rows} == {None}

@@ -1,0 +1,128 @@
+"""Greedy and beam search against a search through everything, in NumPy."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from pipelines.train.predict import decoding
+
+VOCAB, LENGTH, EOS = 4, 7, 3
+
+
+def chances_after(ids: tuple[int, ...]) -> np.ndarray:
+    """float64 [V]: log probabilities of the next token, which depend on all that precedes it."""
+    rng = np.random.default_rng([len(ids), *ids])
+    logits = rng.normal(scale=2.0, size=VOCAB)
+    return logits - np.log(np.exp(logits).sum())
+
+
+def next_logits(ids_NL: tf.Tensor, lengths_N: tf.Tensor) -> tf.Tensor:
+    """The same, in the graph."""
+
+    def look_up(ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        rows = [chances_after(tuple(row[:count].tolist())) for row, count in zip(ids, lengths, strict=True)]
+        return np.array(rows, np.float32)
+
+    found = tf.numpy_function(look_up, [ids_NL, lengths_N], tf.float32)
+    return tf.ensure_shape(found, [ids_NL.shape[0], VOCAB])
+
+
+def prompts() -> tuple[tf.Tensor, tf.Tensor]:
+    ids = np.zeros((4, LENGTH), np.int32)
+    ids[0, :2], ids[1, :1], ids[2, :6] = [1, 2], [2], [1, 0, 2, 2, 1, 0]
+    return tf.constant(ids), tf.constant([2, 1, 6, 0])
+
+
+def best_by_hand(prompt: tuple[int, ...], *, steps: int, penalty: float) -> tuple[tuple[int, ...], float]:
+    """The sequence with the highest score of all, and that score."""
+    steps = min(steps, LENGTH - len(prompt))
+    found = []
+    for tail in itertools.product(range(VOCAB), repeat=steps):
+        cut = tail[: tail.index(EOS) + 1] if EOS in tail else tail
+        total = sum(chances_after(prompt + cut[:at])[token] for at, token in enumerate(cut))
+        found.append((total / ((5 + len(cut)) / 6) ** penalty, prompt + cut))
+    score, sequence = max(found)
+    return sequence, score
+
+
+def rows_of(decoded: decoding.Decoded) -> list[tuple[int, ...]]:
+    pairs = zip(decoded.ids.numpy(), decoded.lengths.numpy(), strict=True)
+    return [tuple(row[:count].tolist()) for row, count in pairs]
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.6])
+def test_a_beam_as_wide_as_everything_finds_the_best(penalty: float) -> None:
+    ids, lengths = prompts()
+    found = tf.function(decoding.beam_search)(
+        next_logits, ids, lengths, steps=3, beams=VOCAB**3, eos_id=EOS, penalty=penalty
+    )
+    for row, (prompt, score) in enumerate(zip([(1, 2), (2,), (1, 0, 2, 2, 1, 0)], found.scores.numpy(), strict=False)):
+        expected, best = best_by_hand(prompt, steps=3, penalty=penalty)
+        assert rows_of(found)[row] == expected
+        assert score == pytest.approx(best, rel=1e-5)
+
+
+def narrow_beam_by_hand(prompt: tuple[int, ...], *, steps: int, beams: int, penalty: float) -> tuple[int, ...]:
+    held = [(0.0, prompt)]
+    for _ in range(steps):
+        grown = []
+        for total, sequence in held:
+            if len(sequence) == LENGTH or (len(sequence) > len(prompt) and sequence[-1] == EOS):
+                grown.append((total, sequence))
+                continue
+            chances = chances_after(sequence)
+            grown += [(total + chances[token], (*sequence, token)) for token in range(VOCAB)]
+        held = sorted(grown, reverse=True)[:beams]
+    return max(held, key=lambda each: each[0] / ((5 + len(each[1]) - len(prompt)) / 6) ** penalty)[1]
+
+
+@pytest.mark.parametrize("beams", [1, 2, 3])
+def test_a_narrow_beam_keeps_the_likeliest_of_each_step(beams: int) -> None:
+    ids, lengths = prompts()
+    found = decoding.beam_search(next_logits, ids, lengths, steps=4, beams=beams, eos_id=EOS)
+    for row, prompt in enumerate([(1, 2), (2,), (1, 0, 2, 2, 1, 0)]):
+        assert rows_of(found)[row] == narrow_beam_by_hand(prompt, steps=4, beams=beams, penalty=0.6)
+
+
+@pytest.mark.parametrize("eos_id", [EOS, None])
+def test_greedy_search_takes_the_likeliest_token_until_the_end(eos_id: int | None) -> None:
+    ids, lengths = prompts()
+    found = tf.function(decoding.greedy_search)(next_logits, ids, lengths, steps=5, eos_id=eos_id)
+    assert found.ids.shape == (4, LENGTH)
+    for row, prompt in enumerate([(1, 2), (2,), (1, 0, 2, 2, 1, 0)]):
+        expected, score = prompt, 0.0
+        for _ in range(5):
+            if len(expected) == LENGTH:
+                break
+            chances = chances_after(expected)
+            expected, score = (*expected, int(np.argmax(chances))), score + chances.max()
+            if expected[-1] == eos_id:
+                break
+        assert rows_of(found)[row] == expected
+        assert found.scores.numpy()[row] == pytest.approx(score, rel=1e-5)
+
+
+def test_what_lies_behind_a_row_is_padding_still_and_an_empty_row_stays_empty() -> None:
+    ids, lengths = prompts()
+    found = decoding.greedy_search(next_logits, ids, lengths, steps=2, eos_id=EOS)
+    inside = np.arange(LENGTH) < found.lengths.numpy()[:, np.newaxis]
+    assert not found.ids.numpy()[~inside].any()
+    assert rows_of(found)[3] == ()
+
+
+def test_a_search_compiles_for_a_device() -> None:
+    table = tf.random.stateless_normal([VOCAB, VOCAB], seed=[1, 2])
+
+    def bigrams(ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+        return tf.gather(table, tf.gather(ids, tf.maximum(lengths - 1, 0), batch_dims=1))
+
+    ids, lengths = prompts()
+    for jit in (False, True):
+        greedy = tf.function(decoding.greedy_search, jit_compile=jit)(bigrams, ids, lengths, steps=3, eos_id=None)
+        beam = tf.function(decoding.beam_search, jit_compile=jit)(bigrams, ids, lengths, steps=3, beams=2, eos_id=EOS)
+        assert rows_of(greedy)[0][2] == int(tf.argmax(table[2]))
+        assert beam.ids.shape == (4, LENGTH)

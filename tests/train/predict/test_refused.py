@@ -1,0 +1,102 @@
+"""What `train-tpu predict` refuses, with a remedy, before it predicts anything."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests import building
+from tests.train import training
+from tests.train.finished import command, finished
+
+BAG = "tests.train.small:bag"
+
+
+def refused(tmp_path: Path, **changes: object) -> tuple[str, str]:
+    """Cause and remedy of a prediction that is right but for `changes`."""
+    options: dict[str, object] = {
+        "model": finished("classify", BAG),
+        "data": training.data(),
+        "split": "validation",
+        "output": tmp_path / "p.parquet",
+        "tpu": "none",
+        **changes,
+    }
+    outcome = command("predict", **options)
+    assert not (tmp_path / "p.parquet").exists() or "there already" in outcome.err
+    return outcome.error
+
+
+def test_data_of_another_tokenizer_names_both(tmp_path: Path) -> None:
+    tokenizer = tmp_path / "other"
+    shutil.copytree(building.tokenizer(), tokenizer)
+    config = tokenizer / "tokenizer_config.json"
+    config.write_text(config.read_text(encoding="utf-8").replace("128", "127"), encoding="utf-8")
+    data = building.reviews(max_length=16, tokenizer=tokenizer)
+    cause, remedy = refused(tmp_path, data=data)
+    assert "'other'" in cause
+    assert "'reviews-tokenizer'" in cause
+    assert "/tokenizer" in remedy
+
+
+def test_rows_of_another_length_are_refused(tmp_path: Path) -> None:
+    cause, remedy = refused(tmp_path, data=building.reviews())
+    assert "rows of 32 tokens, the model was trained on rows of 16" in cause
+    assert "--max-length 16" in remedy
+
+
+def test_a_split_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
+    cause, remedy = refused(tmp_path, split="test")
+    assert "--split test" in cause
+    assert "'validation'" in remedy
+
+
+def test_a_file_that_is_there_is_replaced_only_if_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "p.parquet").write_bytes(b"mine")
+    assert "there already" in refused(tmp_path)[0]
+    assert (tmp_path / "p.parquet").read_bytes() == b"mine"
+    given = {"model": finished("classify", BAG), "data": training.data(), "split": "validation", "tpu": "none"}
+    assert command("predict", output=tmp_path / "p.parquet", overwrite=True, **given).status == 0
+    assert (tmp_path / "p.parquet").read_bytes() != b"mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["p.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"output": "p.csv"}, "ends in .parquet or .jsonl"),
+        ({"output": None}, "no --output"),
+        ({"data": None}, "no --data"),
+        ({"batch_size": 0}, "--batch-size 0"),
+        ({"beams": 2}, "--beams 2 with a model of task classify"),
+        ({"generate": 3}, "--generate with a model of task classify"),
+        ({"model": "nowhere"}, "a training that has ended"),
+        ({"data": "nowhere"}, "no such folder"),
+        ({"fill_mask": "a [MASK]"}, "--fill-mask with --data"),
+        ({"build": "tests.train.small:apart"}, "do not fit"),
+        ({"build": "apart"}, "expected package.module:function"),
+    ],
+)
+def test_a_wrong_option_is_named(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    assert said in refused(tmp_path, **changes)[0]
+
+
+@pytest.mark.slow
+def test_a_model_whose_file_names_code_is_loaded_by_the_function_that_made_it(tmp_path: Path) -> None:
+    # Its Lambda layer holds code, which Keras does not run unless told to.
+    data = building.built(building.REVIEWS, layout="pack", max_length=16)
+    model = finished("clm", "tests.train.small:apart", data=data)
+    cause, remedy = refused(tmp_path, model=model, data=data)
+    assert "tests.train.small:apart" in cause
+    assert remedy.startswith("give --build tests.train.small:apart")
+    given = {"model": model, "data": data, "split": "validation", "tpu": "none", "output": tmp_path / "p.parquet"}
+    outcome = command("predict", build="tests.train.small:apart", **given)
+    assert outcome.status == 0, outcome.err
+
+
+def test_a_masked_model_has_nothing_to_say_of_rows(tmp_path: Path) -> None:
+    cause, remedy = refused(tmp_path, model=finished("mlm", "tests.train.small:at_positions"))
+    assert "trained for mlm" in cause
+    assert "--fill-mask" in remedy

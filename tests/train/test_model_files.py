@@ -1,0 +1,77 @@
+"""What a training leaves for `predict` and `export`: the tokenizer, and a description of the model."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from pipelines.train import model_files
+from pipelines.train.predict import loading
+from tests.train import training
+from tests.train.finished import finished
+from tfrecord_io import reader
+from tfrecord_io.errors import ConfigError, FormatError, ReaderError
+
+
+@pytest.mark.slow
+def test_a_finished_training_describes_its_model(tmp_path: Path) -> None:
+    outcome = training.command(tmp_path, steps=2)
+    assert outcome.status == 0, outcome.err
+    found, manifest = model_files.read(str(tmp_path)), reader.open(training.data()).manifest
+    assert (found.task, found.model, found.steps) == ("classify", "tests.train.small:bag", 2)
+    assert found.eval_split == "validation"
+    assert found.metrics["accuracy"] == training.metrics(outcome.out)["accuracy"]
+    assert found.label_names == ("negative", "positive")
+    assert found.manifest.fingerprint == manifest.fingerprint
+    assert found.manifest.tokenizer == manifest.tokenizer
+    assert not found.manifest.splits
+    names = sorted(path.name for path in (training.data() / "tokenizer").iterdir())
+    assert sorted(path.name for path in (tmp_path / "tokenizer").iterdir()) == names
+
+
+@pytest.mark.slow
+def test_a_training_that_was_not_finished_has_no_description(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").mkdir()
+    with pytest.raises(ReaderError, match="a training that has ended") as caught:
+        model_files.read(str(tmp_path))
+    assert "interrupted" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [('"version": 1', '"version": 2'), ('"classify"', '"divine"'), ("{", "["), ('"steps": 8', '"steps": "8"')],
+)
+def test_a_damaged_description_is_named(tmp_path: Path, old: str, new: str) -> None:
+    shutil.copytree(finished("classify", "tests.train.small:bag"), tmp_path, dirs_exist_ok=True)
+    path = tmp_path / "model.json"
+    path.write_text(path.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
+    with pytest.raises(FormatError, match=r"model\.json"):
+        model_files.read(str(tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("task", "model"), [("mlm", "bert-tiny"), ("clm", "gpt2-tiny"), ("classify", "bert-tiny")])
+def test_the_files_of_a_model_give_the_same_logits_by_keras_alone_and_by_its_description(task: str, model: str) -> None:
+    folder = finished(task, model)
+    trained = model_files.read(str(folder))
+    again, alone = loading.load_model(str(folder), trained).model, keras.models.load_model(folder / "model.keras")
+    rng = np.random.default_rng(0)
+    inputs = {name: np.ones((2, 16), np.int32) for name in again.input if name != "masked_positions"}
+    inputs["input_ids"] = rng.integers(5, 1000, (2, 16)).astype(np.int32)
+    if task == "mlm":
+        inputs["masked_positions"] = np.array([[1, 3], [0, 2]], np.int32)
+    np.testing.assert_array_equal(again(inputs, training=False), alone(inputs, training=False))
+
+
+@pytest.mark.parametrize(
+    "backbone", [{"class": "BertTokenizer", "config": {}}, {"class": "NoSuchBackbone", "config": {}}]
+)
+def test_a_description_can_name_nothing_but_a_backbone_of_kerashub(backbone: dict[str, object]) -> None:
+    trained = model_files.read(str(finished("classify", "tests.train.small:bag")))
+    with pytest.raises(ConfigError, match="does not have"):
+        loading.load_model("unused", dataclasses.replace(trained, backbone=backbone))
