@@ -14,7 +14,7 @@ import pytest
 from tests import building
 
 PREPARE_ROOMS = [
-    *("options", "process", "storage", "sources", "tokenize", "layouts", "crosscheck"),
+    *("options", "process", "storage", "sources", "tokenize", "tokenizer_training", "layouts", "crosscheck"),
     *("plan", "dataset", "shards", "beam", "launch", "audit", "doctor"),
 ]
 SOURCES_ROOMS = ["files", "splits", "formats", "ingest", "rows", "columns"]
@@ -23,7 +23,7 @@ LIBRARIES = {
     "apache_beam": {"pipelines.prepare.beam"},
     "datasets": {"pipelines.prepare.sources"},
     "transformers": {"pipelines.prepare.tokenize"},
-    "tokenizers": {"pipelines.prepare.tokenize"},
+    "tokenizers": {"pipelines.prepare.tokenize", "pipelines.prepare.tokenizer_training"},
     "click": {"pipelines.cli", "pipelines.terminal", "pipelines.train"},
     "rich": {"pipelines.cli", "pipelines.terminal"},
     "tensorflow": {
