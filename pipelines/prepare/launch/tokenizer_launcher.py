@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.launch import resolving
+from pipelines.prepare.launch import ingesting, resolving
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.prepare.process import memory
@@ -42,7 +42,6 @@ __all__ = ["TrainedTokenizer", "Watch", "train_tokenizer"]
 _EVALUATION_BYTES = 10_000_000
 # At most this share of the rows is kept out of the training.
 _EVALUATION_SHARE = 100
-_WORK_FOLDER = ".prep"
 
 Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
@@ -112,6 +111,10 @@ def train_tokenizer(
     template = training.template_for(request)
     training.require_room(template, vocab_size=request.vocab_size)
     tokenizer_folder.check(request.output, overwrite=request.overwrite)
+    if request.beam_args:
+        from pipelines.prepare.beam import options
+
+        options.check(request.beam_args, root=request.output)
     stages.begin(f"opening {request.source.dataset}")
     progress = Progress()
     with _work_folder(request) as folder:
@@ -152,7 +155,7 @@ def _work_folder(request: TokenizerRequest) -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
             yield folder
         return
-    folder = storage.join(request.output, _WORK_FOLDER)
+    folder = storage.join(request.output, tokenizer_folder.WORK_FOLDER)
     try:
         yield folder
     finally:
@@ -173,10 +176,13 @@ def _locate(request: TokenizerRequest, folder: str, progress: Progress) -> tuple
     if not functions:
         plan_types(config, {name: found.columns[name] for name in asked}, kind=_kind(found), inputs=inputs)
     types = {name: found.types(name) for name in found.listing.splits}
+    folder = ingest_tasks.folder_of(folder, found.listing, types)
+    if not _works_here(request):
+        found = ingesting.copies_for_workers(found, asked, root=request.output, folder=folder, inside=None)
     groups = opening.locate_rows(
         found,
         asked,
-        folder=ingest_tasks.folder_of(folder, found.listing, types),
+        folder=folder,
         inside=None,
         columns=columns,
         run=lambda tasks: _ingest(tasks, found, request, progress),
@@ -265,8 +271,10 @@ def _count(tasks: Sequence[CountTask], request: TokenizerRequest, progress: Prog
         return
     from pipelines.prepare.beam import pipeline
 
+    # Addresses with credentials stay in this process; the files behind them were copied.
+    sent = [dataclasses.replace(task, reader=dataclasses.replace(task.reader, addresses={})) for task in tasks]
     pipeline.run_counting(
-        tasks,
+        sent,
         root=request.output,
         workers=request.workers,
         beam_args=request.beam_args,

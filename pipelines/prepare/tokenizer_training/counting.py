@@ -106,7 +106,7 @@ def tasks_of(
                     reader=split.reader,
                     pieces=pieces,
                     columns=columns,
-                    evaluated=kept,
+                    evaluated=_inside(kept, pieces),
                     counts_evaluated=counts_evaluated,
                     kind=kind,
                     style=style,
@@ -130,6 +130,13 @@ def _cut(split: SplitSource, *, most: int) -> list[Pieces]:
         for first, stop in itertools.pairwise(edges)
         if stop > first
     ]
+
+
+def _inside(rows: np.ndarray, pieces: Pieces) -> np.ndarray:
+    """Return the row numbers that may be among these rows."""
+    if not len(pieces):
+        return rows[:0]
+    return rows[(rows >= pieces.starts.min()) & (rows < (pieces.starts + pieces.counts).max())]
 
 
 def run(task: CountTask, *, progress: Progress | None = None, stop: threading.Event | None = None) -> RowCounts:
