@@ -87,7 +87,8 @@ def _alphabet(
     points: np.ndarray, lengths: np.ndarray, counts: np.ndarray, initial: Sequence[str], limit: int | None
 ) -> list[int]:
     """Return the characters to have, by code point."""
-    found = np.bincount(points, weights=np.repeat(counts, lengths).astype(np.float64), minlength=_CODE_POINTS)
+    weights = np.repeat(counts, lengths).astype(np.float64)
+    found = np.bincount(points, weights=weights, minlength=_CODE_POINTS).astype(np.float64)
     found[[ord(character[0]) for character in initial]] = np.inf
     characters = np.flatnonzero(found)
     if limit is not None and len(characters) > limit:
