@@ -34,6 +34,8 @@ _SHRINKING = 0.75
 _LEAST_EXPECTED = 0.5
 _UNKNOWN_PENALTY = 10.0
 _MISSING_STEP = 0.0001
+# Digits behind the point of a score: with more, `tokenizers` would not read it back exactly.
+_DIGITS = 8
 # Runs of words whose expectations are added up apart; fixed, since the sum depends on it in its last digits.
 _RUNS = 16
 
@@ -136,7 +138,7 @@ class _Training:
             if len(chosen) >= num_pieces:
                 break
             chosen.setdefault(piece, score)
-        return sorted(chosen.items(), key=lambda item: -item[1])
+        return sorted(((piece, round(score, _DIGITS)) for piece, score in chosen.items()), key=lambda item: -item[1])
 
     def _spelling(self, number: int) -> str:
         place = int(self.pieces.places[number])
