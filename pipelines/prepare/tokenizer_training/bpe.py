@@ -134,8 +134,14 @@ def _table(slots: int) -> kernels.Table:
 
 
 def _heap(entries: int, *, places: np.ndarray) -> kernels.Heap:
-    numbers = (np.zeros(entries, np.int64) for _ in range(3))
-    return kernels.Heap(np.zeros(entries, np.uint64), *numbers, places, np.zeros(2, np.int64))
+    return kernels.Heap(
+        keys=np.zeros(entries, np.uint64),
+        counts=np.zeros(entries, np.int64),
+        first=np.zeros(entries, np.int64),
+        stop=np.zeros(entries, np.int64),
+        places=places,
+        size=np.zeros(2, np.int64),
+    )
 
 
 class _Merging:

@@ -69,13 +69,14 @@ class ChunkCounter:
         return chunks, counts
 
     def _clear(self) -> None:
-        numbers = (np.zeros(_LEAST_SLOTS // 2 + extra, kind) for extra, kind in ((1, np.int64), (0, np.uint64)))
+        strings = _LEAST_SLOTS // 2
         self._counted = kernels.Counted(
-            np.full(_LEAST_SLOTS, -1, np.int32),
-            *numbers,
-            np.zeros(_LEAST_SLOTS // 2, np.int64),
-            np.zeros(_LEAST_SLOTS, np.uint8),
-            np.zeros(1, np.int64),
+            slots=np.full(_LEAST_SLOTS, -1, np.int32),
+            edges=np.zeros(strings + 1, np.int64),
+            hashes=np.zeros(strings, np.uint64),
+            counts=np.zeros(strings, np.int64),
+            data=np.zeros(_LEAST_SLOTS, np.uint8),
+            used=np.zeros(1, np.int64),
         )
 
     def _require_room(self, *, num_bytes: int, chunks: int) -> None:

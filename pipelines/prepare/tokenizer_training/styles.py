@@ -105,7 +105,7 @@ class Template:
         elif self.row:
             names = sorted({piece.partition(":")[0] for piece in f"{self.row} {self.pair}".split()} - {"$A", "$B"})
             tokenizer.post_processor = processors.TemplateProcessing(
-                single=self.row, pair=self.pair, special_tokens=[(name, tokenizer.token_to_id(name)) for name in names]
+                single=self.row, pair=self.pair, special_tokens=[_with_id(tokenizer, name) for name in names]
             )
         return tokenizer
 
@@ -178,8 +178,8 @@ def _roberta(options: StyleOptions) -> Template:
     del options
 
     def process(tokenizer: Tokenizer) -> Any:
-        separator, start = (("</s>", tokenizer.token_to_id("</s>")), ("<s>", tokenizer.token_to_id("<s>")))
-        return processors.RobertaProcessing(separator, start, trim_offsets=True, add_prefix_space=False)
+        ends = (_with_id(tokenizer, "</s>"), _with_id(tokenizer, "<s>"))
+        return processors.RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=False)
 
     return Template(
         kind="byte-bpe",
@@ -241,6 +241,12 @@ def _llama_bytes() -> Template:
         padding_side="left",
         model={"ignore_merges": True},
     )
+
+
+def _with_id(tokenizer: Tokenizer, token: str) -> tuple[str, int]:
+    number = tokenizer.token_to_id(token)
+    assert number is not None, "special tokens are part of every vocabulary"
+    return token, number
 
 
 def _roles(**tokens: str) -> dict[str, str]:

@@ -12,6 +12,8 @@ from apache_beam.internal import pickler
 
 from pipelines.prepare.beam import transforms
 from pipelines.prepare.beam.run import Run
+from pipelines.prepare.options.source_config import SourceConfig
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.tokenizer_training import counting
 from pipelines.prepare.tokenizer_training.counting import CountTask
 from pipelines.prepare.tokenizer_training.styles import StyleOptions
@@ -43,10 +45,7 @@ def test_workers_elsewhere_change_no_byte_and_leave_nothing_behind(tmp_path: Pat
 
 
 def tasks(folder: Path) -> list[CountTask]:
-    source = building.source(text_columns=("text",))
-    splits = list(source.splits.values())
-    from pipelines.prepare.sources.columns.extraction import ColumnPlan
-
+    splits = list(building.opened(SourceConfig(dataset=str(building.REVIEWS))).splits.values())
     return counting.tasks_of(
         splits,
         ColumnPlan(texts=("text",)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,7 @@ def test_options_are_in_the_files(tmp_path: Path) -> None:
     assert record["vocab_size"] == trained.vocab_size <= 800
 
 
-def table(folder: Path, texts: list[str | None], **columns: Any) -> str:
+def table(folder: Path, texts: Sequence[str | None], **columns: Any) -> str:
     pq.write_table(
         pa.table({"text": pa.array(texts, pa.string()), **columns}), folder / "rows.parquet", row_group_size=50
     )
@@ -186,7 +187,7 @@ def test_rows_that_are_measured_are_not_trained_on(tmp_path: Path) -> None:
     texts = [f"common words number {number}" for number in range(400)]
     for at in (50, 150, 250, 350):
         texts[at] = "ж ж ж"
-    rows = table(tmp_path, list(texts))
+    rows = table(tmp_path, texts)
     trained = train(tmp_path / "out", "wordpiece", source={"dataset": rows}, vocab_size=300, evaluation_rows=1000)
     assert (trained.rows.counted, trained.rows.evaluation, trained.evaluation.texts) == (396, 4, 4)
     assert trained.evaluation.unknown_share == trained.evaluation.tokens_per_word == 1.0
