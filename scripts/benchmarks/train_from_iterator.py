@@ -1,6 +1,6 @@
 """Trains a tokenizer as the documentation of `tokenizers` does: python -m scripts.benchmarks.train_from_iterator.
 
-    KIND FOLDER VOCAB_SIZE OUTPUT      the kind of `prep-tfrecords tokenizer`; a folder of Parquet files with column text
+    KIND FOLDER VOCAB_SIZE OUTPUT      a kind of `prep-tfrecords tokenizer`; FOLDER has Parquet files with a column text
 
 Normalizer, pre-tokenizer and special tokens are those of the kind's own style, so that both learn from the same words.
 """

@@ -4,8 +4,8 @@
     chunks    'The' ' cat' ' sat.' ' The' ' cat  ran.'          no cut at two spaces
     counts    1     2 ...
 
-A normalizer and a pre-tokenizer are asked for the words of each distinct chunk once, instead of for every text: of
-400 MB of text 0.5 MB to 20 MB are distinct chunks. That gives the same words, since nothing that the styles use looks
+A normalizer and a pre-tokenizer are asked for the words of each distinct chunk once, instead of for every text. That
+gives the same words, since nothing that the styles use looks
 across such a space: their normalizers change characters one by one or together with marks that follow (a space takes
 none from the left), no pattern of their pre-tokenizers goes on from a character that is no space to a space, and what
 is done to the beginning of a text is done where it begins with no space, which only its first chunk does. Next to a
@@ -24,7 +24,7 @@ from pipelines.prepare.tokenize.engines.base import utf8_of
 from pipelines.prepare.tokenizer_training import chunk_kernels as kernels
 from tfrecord_io.codec.kernels import frozen
 
-__all__ = ["ChunkCounter"]
+__all__ = ["ChunkCounter", "are_joinable"]
 
 _LEAST_SLOTS = 1 << 16
 # Texts are counted in batches of about this size, so that there is room for what they may hold.
@@ -99,6 +99,19 @@ def _grown(array: np.ndarray, size: int) -> np.ndarray:
     larger = np.empty(2 * size, array.dtype)
     larger[: len(array)] = array
     return larger
+
+
+def are_joinable(chunks: list[str]) -> list[bool]:
+    """Return which chunks can be put behind one another without changing their words: those that begin with a space
+    that would cut there, and end where a space would cut.
+    """
+    safe = _safe_characters()
+    return [chunk[:1] == " " and chunk[1:2] in safe and chunk[-1] in safe for chunk in chunks]
+
+
+@functools.cache
+def _safe_characters() -> frozenset[str]:
+    return frozenset(map(chr, np.flatnonzero(_safe()).tolist()))
 
 
 @functools.cache

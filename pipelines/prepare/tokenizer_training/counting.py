@@ -32,7 +32,7 @@ from tfrecord_io.errors import OutputError
 __all__ = ["CountTask", "RowCounts", "read_row_counts", "read_texts", "run", "tasks_of"]
 
 # Text of a task: enough that most of its words have occurred before, little enough for many workers.
-_TASK_BYTES = 1 << 26
+_TASK_BYTES = 1 << 27
 _MOST_TASKS = 2000
 
 

@@ -43,7 +43,7 @@ def expected(texts: list[str], kind: Kind, style: Style, lowercase: bool | None 
 @pytest.mark.parametrize(("kind", "style"), COMBINATIONS)
 def test_chunks_have_the_words_of_whole_texts(kind: Kind, style: Style) -> None:
     @hypothesis.given(texts=texts_of)
-    @hypothesis.settings(max_examples=200)
+    @hypothesis.settings(max_examples=200, deadline=None)
     def check(texts: list[str]) -> None:
         assert counted(texts, kind, style) == expected(texts, kind, style)
 
