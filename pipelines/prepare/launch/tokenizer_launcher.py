@@ -31,10 +31,12 @@ from pipelines.prepare.sources.rows import function_calls, opening, selection
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from pipelines.prepare.tokenize import tokenization
+from pipelines.prepare.tokenize.chat import rendering
 from pipelines.prepare.tokenizer_training import counting, evaluation, tokenizer_folder, training, word_counts
 from pipelines.prepare.tokenizer_training.counting import CountTask, RowCounts
 from pipelines.prepare.tokenizer_training.evaluation import Evaluation
 from pipelines.terminal import stages
+from tfrecord_io.errors import ConfigError
 
 __all__ = ["TrainedTokenizer", "Watch", "train_tokenizer"]
 
@@ -48,8 +50,10 @@ Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedTokenizer:
-    """What came of a training. `rows` by what became of them; `words` of the texts, `distinct_words` different ones, of
-    which `words_left_out` were too rare to be kept.
+    """The result of a training.
+
+    `rows` by what became of them; `words` of the texts, `distinct_words` of them, of which `words_left_out` were too
+    rare to be kept.
     """
 
     request: TokenizerRequest
@@ -64,7 +68,7 @@ class TrainedTokenizer:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON that `tokenizer --json` prints."""
-        return {**self.record(), "seconds": round(self.seconds, 3)}
+        return {**self.record(), "engine": self.evaluation.engine, "seconds": round(self.seconds, 3)}
 
     def record(self) -> dict[str, Any]:
         """Return what training.json says: all that the same command gives again."""
@@ -92,7 +96,6 @@ class TrainedTokenizer:
                 "tokens_per_word": round(found.tokens_per_word, 4),
                 "unknown_share": round(found.unknown_share, 6),
             },
-            "engine": found.engine,
         }
 
 
@@ -111,6 +114,8 @@ def train_tokenizer(
     template = training.template_for(request)
     training.require_room(template, vocab_size=request.vocab_size)
     tokenizer_folder.check(request.output, overwrite=request.overwrite)
+    if wrong := rendering.syntax_error(request.chat_template or ""):
+        raise ConfigError(f"--chat-template: {wrong}", remedy="correct the template, which is one in Jinja")
     if request.beam_args:
         from pipelines.prepare.beam import options
 

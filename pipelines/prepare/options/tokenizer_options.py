@@ -64,6 +64,11 @@ class TokenizerRequest:
                 "--min-frequency or --limit-alphabet with --kind unigram, which merges no pairs",
                 remedy="leave them out, or choose another --kind",
             )
+        if self.kind == "byte-bpe" and self.limit_alphabet is not None:
+            raise ConfigError(
+                "--limit-alphabet with --kind byte-bpe, whose alphabet is the 256 bytes",
+                remedy="leave it out, or choose another --kind",
+            )
         for token in self.special_tokens:
             if not token.strip() or self.special_tokens.count(token) > 1:
                 raise ConfigError(

@@ -34,6 +34,8 @@ _CODE_POINTS = 0x110000
 _LEAST_SLOTS = 1 << 16
 # Symbols whose pairs are counted before the table is asked whether it has room for more.
 _SYMBOLS_AT_ONCE = 1 << 18
+# Words whose characters are counted at once.
+_WORDS_AT_ONCE = 1 << 18
 # Merges between two reports of progress.
 _REPORT = 256
 
@@ -87,8 +89,13 @@ def _alphabet(
     points: np.ndarray, lengths: np.ndarray, counts: np.ndarray, initial: Sequence[str], limit: int | None
 ) -> list[int]:
     """Return the characters to have, by code point."""
-    weights = np.repeat(counts, lengths).astype(np.float64)
-    found = np.bincount(points, weights=weights, minlength=_CODE_POINTS).astype(np.float64)
+    found = np.zeros(_CODE_POINTS)
+    ends = np.cumsum(lengths)
+    for first in range(0, len(lengths), _WORDS_AT_ONCE):
+        some = slice(first, first + _WORDS_AT_ONCE)
+        weights = np.repeat(counts[some], lengths[some])
+        begin, end = ends[first] - lengths[first], ends[some][-1]
+        found += np.bincount(points[begin:end], weights=weights, minlength=_CODE_POINTS)
     found[[ord(character[0]) for character in initial]] = np.inf
     characters = np.flatnonzero(found)
     if limit is not None and len(characters) > limit:

@@ -4,8 +4,8 @@
     DIR/tokenizer_config.json     special tokens by role, limit, padding side, names of model inputs
     DIR/special_tokens_map.json   the special tokens once more, for older releases of transformers
     DIR/chat_template.jinja       if one was given
-    DIR/training.json             what it was trained on and how, the digests of the other files; written first without
-                                  digests, and last with them
+    DIR/training.json             how it was trained, and the digests of the other files; written first without
+                                  them, and last with them
 
 The files are written here, not by transformers, so that they do not change with its release. The class in the config is
 the one that takes tokenizer.json as it is.

@@ -112,11 +112,17 @@ def _unigram(
 ) -> Any:
     characters = set().union(*words.words.to_pylist())
     _require_fit(len(template.special) + len(characters), request)
-    words = words.first_of(unigram.MOST_CHARACTERS)
+    learned = words.first_of(unigram.MOST_CHARACTERS)
+    if len(learned) < len(words):
+        _log.warning(
+            "pieces are learned from the %s most frequent of %s distinct words, which memory has room for",
+            f"{len(learned):,}",
+            f"{len(words):,}",
+        )
     room = request.vocab_size - len(template.last)
     pieces = unigram.learn(
-        words.words,
-        words.counts,
+        learned.words,
+        learned.counts,
         num_pieces=room - len(template.given),
         vocab_size=room,
         threads=threads,

@@ -27,8 +27,8 @@ from tfrecord_io.errors import OutputError
 
 __all__ = ["MOST_WORDS", "WordCounter", "WordCounts", "read_sums", "words_of", "write_divided"]
 
-# About 1 GB while BPE is trained on words of eight letters.
-MOST_WORDS = 20_000_000
+# BPE takes about 200 bytes for each word of nine letters.
+MOST_WORDS = 6_000_000
 _DIVISIONS = 16
 # Chunks and words held as such before they are put together with those before.
 _MOST_CHUNKS = 1 << 21

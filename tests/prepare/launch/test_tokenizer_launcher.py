@@ -303,6 +303,10 @@ class TestBadInput:
         with pytest.raises(SourceError, match="hold no words"):
             train(tmp_path / "out", kind, source={"dataset": rows})
 
+    def test_a_chat_template_with_a_mistake_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="--chat-template: line 2: "):
+            train(tmp_path / "out", "byte-bpe", chat_template="{% for each in messages %}\n{% endif %}")
+
     def test_an_unknown_column_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(ColumnError, match="no column 'texts'"):
             train(tmp_path / "out", "byte-bpe", source={"text_columns": ("texts",)})
@@ -314,6 +318,7 @@ class TestBadInput:
             ({"kind": "unigram", "style": "llama"}, "--style llama with --kind unigram"),
             ({"kind": "byte-bpe", "lowercase": True}, "--lowercase or --no-lowercase with --style gpt2"),
             ({"kind": "unigram", "min_frequency": 2}, "--min-frequency or --limit-alphabet with --kind unigram"),
+            ({"kind": "byte-bpe", "limit_alphabet": 99}, "--limit-alphabet with --kind byte-bpe"),
             ({"kind": "byte-bpe", "vocab_size": 0}, "--vocab-size 0, expected at least 1"),
             ({"kind": "byte-bpe", "special_tokens": (" ",)}, "--special-token ' ' is blank"),
             ({"kind": "byte-bpe", "special_tokens": ("<a>", "<a>")}, "given twice"),
