@@ -277,7 +277,10 @@ def _count(tasks: Sequence[CountTask], request: TokenizerRequest, progress: Prog
     from pipelines.prepare.beam import pipeline
 
     # Addresses with credentials stay in this process; the files behind them were copied.
-    sent = [dataclasses.replace(task, reader=dataclasses.replace(task.reader, addresses={})) for task in tasks]
+    sent = [
+        counting.put_away(dataclasses.replace(task, reader=dataclasses.replace(task.reader, addresses={})))
+        for task in tasks
+    ]
     pipeline.run_counting(
         sent,
         root=request.output,

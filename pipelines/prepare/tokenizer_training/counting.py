@@ -23,17 +23,18 @@ from pipelines.prepare.options.tokenizer_options import Kind, Style
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.columns import extraction
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.formats.groups import Pieces
+from pipelines.prepare.sources.formats.groups import Pieces, StoredFile
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from pipelines.prepare.tokenizer_training.styles import StyleOptions, template_of
 from pipelines.prepare.tokenizer_training.word_counts import WordCounter, write_divided
 from tfrecord_io.errors import OutputError
 
-__all__ = ["CountTask", "RowCounts", "read_row_counts", "read_texts", "run", "tasks_of"]
+__all__ = ["CountTask", "RowCounts", "put_away", "read_row_counts", "read_texts", "run", "tasks_of"]
 
 # Text of a task: enough that most of its words have occurred before, little enough for many workers.
 _TASK_BYTES = 1 << 27
-_MOST_TASKS = 2000
+_MOST_TASKS = 1000
+_ARRAYS = ("starts", "counts", "skips", "file", "at", "length")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,8 @@ class CountTask:
     """Rows whose words are to be counted with a style's normalizer and pre-tokenizer.
 
     `evaluated` int64, sorted: numbers of rows whose texts are kept for the evaluation; they are counted as well only if
-    `counts_evaluated`. `inside` is the folder that must exist when the task writes (see `storage.write_atomic`).
+    `counts_evaluated`. `inside` is the folder that must exist when the task writes (see `storage.write_atomic`). If it
+    `is_put_away`, its pieces are in its folder.
     """
 
     number: int
@@ -55,6 +57,7 @@ class CountTask:
     options: StyleOptions
     folder: str
     inside: str | None = None
+    is_put_away: bool = False
 
     def path(self, name: str) -> str:
         """The path of one of the task's files, such as `count.arrow`."""
@@ -124,12 +127,41 @@ def _cut(split: SplitSource, *, most: int) -> list[Pieces]:
     row_bytes = int(split.groups.num_bytes.sum()) / max(1, split.groups.total_rows)
     run = (np.cumsum(pieces.counts * row_bytes) // most).astype(np.int64)
     edges = [0, *(np.flatnonzero(np.diff(run)) + 1).tolist(), len(pieces)]
-    arrays = ("starts", "counts", "skips", "file", "at", "length")
-    return [
-        dataclasses.replace(pieces, **{name: getattr(pieces, name)[first:stop] for name in arrays})
-        for first, stop in itertools.pairwise(edges)
-        if stop > first
-    ]
+    return [_run_of(pieces, first, stop) for first, stop in itertools.pairwise(edges) if stop > first]
+
+
+def _run_of(pieces: Pieces, first: int, stop: int) -> Pieces:
+    """Return some pieces, with only those files that they are in."""
+    used, file = np.unique(pieces.file[first:stop], return_inverse=True)
+    arrays = {name: getattr(pieces, name)[first:stop] for name in _ARRAYS}
+    return Pieces(files=tuple(pieces.files[number] for number in used), **{**arrays, "file": file.astype(np.int32)})
+
+
+def put_away(task: CountTask) -> CountTask:
+    """Write a task's pieces to its folder, and return the task without them: a graph has no room for all rows of a
+    large source. Raises: OutputError.
+    """
+    files = json.dumps([dataclasses.asdict(file) for file in task.pieces.files])
+    columns = {name: pa.array(getattr(task.pieces, name).astype(np.int64)) for name in _ARRAYS}
+    table = pa.table(columns).replace_schema_metadata({"files": files})
+    storage.write_bytes(task.path("pieces.arrow"), _dumped(table), inside=task.inside)
+    return dataclasses.replace(task, pieces=_run_of(task.pieces, 0, 0), is_put_away=True)
+
+
+def _pieces_of(task: CountTask) -> Pieces:
+    if not task.is_put_away:
+        return task.pieces
+    table = pa.ipc.open_file(pa.py_buffer(storage.read_bytes(task.path("pieces.arrow")))).read_all()
+    arrays = {name: table[name].to_numpy() for name in _ARRAYS}
+    files = tuple(StoredFile(**file) for file in json.loads(table.schema.metadata[b"files"]))
+    return Pieces(files=files, **{**arrays, "file": arrays["file"].astype(np.int32)})
+
+
+def _dumped(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
 
 
 def _inside(rows: np.ndarray, pieces: Pieces) -> np.ndarray:
@@ -147,7 +179,7 @@ def run(task: CountTask, *, progress: Progress | None = None, stop: threading.Ev
     counter = WordCounter(template_of(task.style, task.kind, task.options).splitter())
     kept: list[pa.Array] = []
     parts: list[RowCounts] = []
-    for first, batch in task.reader.read(task.pieces, task.columns.texts):
+    for first, batch in task.reader.read(_pieces_of(task), task.columns.texts):
         if stop is not None and stop.is_set():
             raise RuntimeError("another task failed, or the job was interrupted")
         parts.append(_count(task, counter, kept, first, batch))
@@ -155,11 +187,8 @@ def run(task: CountTask, *, progress: Progress | None = None, stop: threading.Ev
             progress.add(rows=batch.num_rows)
     rows = RowCounts.sum(parts)
     write_divided(task.path("count.arrow"), counter.result(), inside=task.inside)
-    texts = pa.concat_arrays([pa.array([], pa.large_string()), *kept])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, pa.schema([("text", pa.large_string())])) as writer:
-        writer.write_batch(pa.record_batch([texts], ["text"]))
-    storage.write_bytes(task.path("texts.arrow"), sink.getvalue(), inside=task.inside)
+    texts = pa.table({"text": pa.concat_arrays([pa.array([], pa.large_string()), *kept])})
+    storage.write_bytes(task.path("texts.arrow"), _dumped(texts), inside=task.inside)
     storage.write_bytes(task.path("count.json"), json.dumps(dataclasses.asdict(rows)).encode(), inside=task.inside)
     return rows
 

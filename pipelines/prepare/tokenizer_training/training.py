@@ -6,10 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 from tokenizers import Tokenizer, models
 
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.prepare.tokenizer_training import bpe, unigram
+from pipelines.prepare.tokenizer_training.code_points import code_points
 from pipelines.prepare.tokenizer_training.styles import StyleOptions, Template, template_of
 from pipelines.prepare.tokenizer_training.word_counts import WordCounts
 from tfrecord_io.errors import ConfigError, SourceError
@@ -110,8 +112,8 @@ def _unigram(
     threads: int,
     report: Callable[[str], None] | None,
 ) -> Any:
-    characters = set().union(*words.words.to_pylist())
-    _require_fit(len(template.special) + len(characters), request)
+    characters = np.count_nonzero(np.bincount(code_points(words.words)[0]))
+    _require_fit(len(template.special) + int(characters), request)
     learned = words.first_of(unigram.MOST_CHARACTERS)
     if len(learned) < len(words):
         _log.warning(
