@@ -100,7 +100,7 @@ def _is_safe(data, at, safe):  # type: ignore[no-untyped-def]
 def add(counted, data, edges, safe):  # type: ignore[no-untyped-def]
     """Cut texts before each space between two `safe` characters, and count the chunks.
 
-    There must be room: in `counted.data` for all bytes, and for a string for every two of them.
+    There must be room: in `counted.data` for all bytes, and for a string for each text and each space.
     """
     for text in range(len(edges) - 1):
         start, stop = edges[text], edges[text + 1]

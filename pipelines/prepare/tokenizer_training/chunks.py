@@ -30,6 +30,7 @@ _LEAST_SLOTS = 1 << 16
 # Texts are counted in batches of about this size, so that there is room for what they may hold.
 _BATCH_BYTES = 1 << 20
 _PLANE = 0x10000
+_SPACE = 0x20
 
 
 class ChunkCounter:
@@ -52,9 +53,8 @@ class ChunkCounter:
         data, first = frozen(data), 0
         while first < len(edges) - 1:
             stop = max(first + 1, int(np.searchsorted(edges, edges[first] + _BATCH_BYTES, "right")) - 1)
-            num_bytes = int(edges[stop] - edges[first])
-            # A chunk has two bytes or more, but for the first of each text.
-            self._require_room(num_bytes=num_bytes, chunks=num_bytes // 2 + stop - first)
+            cuts = int(np.count_nonzero(data[edges[first] : edges[stop]] == _SPACE))
+            self._require_room(num_bytes=int(edges[stop] - edges[first]), chunks=cuts + stop - first)
             kernels.add(self._counted, data, frozen(edges[first : stop + 1]), _safe())
             first = stop
 

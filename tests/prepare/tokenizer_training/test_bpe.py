@@ -57,12 +57,14 @@ texts_of = st.one_of(
 )
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(texts=texts_of, vocab_size=st.integers(1, 80), min_frequency=st.integers(0, 3))
 def test_bpe_of_any_texts_is_theirs(texts: list[str], vocab_size: int, min_frequency: int) -> None:
     options = {"vocab_size": vocab_size, "min_frequency": min_frequency}
     assert ours(texts, SPACES, **options) == theirs(texts, SPACES, **options)
 
 
+@hypothesis.settings(deadline=None)
 @hypothesis.given(texts=texts_of, vocab_size=st.integers(1, 80))
 def test_wordpiece_of_any_texts_is_theirs_if_its_letters_have_fixed_ids(texts: list[str], vocab_size: int) -> None:
     # Theirs gives ids to ## letters in the order of a hash map, unless they are given.

@@ -43,7 +43,7 @@ def expected(texts: list[str], kind: Kind, style: Style, lowercase: bool | None 
 @pytest.mark.parametrize(("kind", "style"), COMBINATIONS)
 def test_chunks_have_the_words_of_whole_texts(kind: Kind, style: Style) -> None:
     @hypothesis.given(texts=texts_of)
-    @hypothesis.settings(max_examples=200, deadline=None)
+    @hypothesis.settings(deadline=None)
     def check(texts: list[str]) -> None:
         assert counted(texts, kind, style) == expected(texts, kind, style)
 
@@ -55,6 +55,7 @@ def test_chunks_have_the_words_of_whole_texts(kind: Kind, style: Style) -> None:
 @pytest.mark.parametrize(("kind", "style"), [("wordpiece", "bert"), ("unigram", "albert")])
 def test_cased_chunks_have_the_words_of_whole_texts(kind: str, style: str) -> None:
     @hypothesis.given(texts=texts_of)
+    @hypothesis.settings(deadline=None)
     def check(texts: list[str]) -> None:
         chosen = cast(Kind, kind), cast(Style, style)
         assert counted(texts, *chosen, lowercase=False) == expected(texts, *chosen, lowercase=False)
@@ -63,6 +64,7 @@ def test_cased_chunks_have_the_words_of_whole_texts(kind: str, style: str) -> No
 
 
 @hypothesis.given(texts=texts_of)
+@hypothesis.settings(deadline=None)
 def test_chunks_put_together_are_the_texts(texts: list[str]) -> None:
     counter = ChunkCounter()
     counter.add(pa.array(texts, pa.string()))
