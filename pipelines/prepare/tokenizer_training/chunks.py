@@ -24,7 +24,7 @@ from pipelines.prepare.tokenize.engines.base import utf8_of
 from pipelines.prepare.tokenizer_training import chunk_kernels as kernels
 from tfrecord_io.codec.kernels import frozen
 
-__all__ = ["ChunkCounter", "are_joinable"]
+__all__ = ["ChunkCounter"]
 
 _LEAST_SLOTS = 1 << 16
 # Texts are counted in batches of about this size, so that there is room for what they may hold.
@@ -99,19 +99,6 @@ def _grown(array: np.ndarray, size: int) -> np.ndarray:
     larger = np.empty(2 * size, array.dtype)
     larger[: len(array)] = array
     return larger
-
-
-def are_joinable(chunks: list[str]) -> list[bool]:
-    """Return which chunks can be put behind one another without changing their words: those that begin with a space
-    that would cut there, and end where a space would cut.
-    """
-    safe = _safe_characters()
-    return [chunk[:1] == " " and chunk[1:2] in safe and chunk[-1] in safe for chunk in chunks]
-
-
-@functools.cache
-def _safe_characters() -> frozenset[str]:
-    return frozenset(map(chr, np.flatnonzero(_safe()).tolist()))
 
 
 @functools.cache

@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines.prepare import storage
 from pipelines.prepare.options.tokenizer_options import Kind, Style
@@ -231,7 +232,7 @@ def read_texts(tasks: Sequence[CountTask], *, most_bytes: int) -> pa.Array:
     for content in storage.read_many([task.path("texts.arrow") for task in tasks]):
         texts = pa.ipc.open_file(pa.py_buffer(content)).read_all()["text"].combine_chunks() if content else found[0]
         texts = texts.chunk(0) if isinstance(texts, pa.ChunkedArray) else texts
-        ends = np.cumsum(pa.compute.binary_length(texts).to_numpy(zero_copy_only=False))
+        ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False))
         fits = int(np.searchsorted(ends, left, "right"))
         found.append(texts.slice(0, fits))
         if fits < len(texts):
