@@ -12,7 +12,7 @@
     reader   examples per second of our reader against hand-written input functions
     random   rows per second of random access against ArrayRecord through Grain, where that is installed
     kernel   the encoder against a plain copy of what it writes
-    tokenizer  `prep-tfrecords tokenizer` against `train_from_iterator`, on the large corpus, both with start-up
+    tokenizer  `prep-tfrecords tokenizer` against `train_from_iterator`, both with start-up
     startup  `--help`, and that preparing needs no TensorFlow
 
 Needs Linux, whose /proc says what memory a tree of processes holds. Exit status: 0 also when a bar is missed, since
