@@ -32,6 +32,7 @@ def test_the_summary_says_what_was_made(tmp_path: Path) -> None:
     assert said["evaluation"]["tokens_per_word"] > 1
 
 
+@pytest.mark.slow
 def test_a_build_takes_it(tmp_path: Path) -> None:
     assert tokenizer(tmp_path / "tokenizer", kind="unigram").status == 0
     options = building.options(tmp_path / "out", tokenizer=tmp_path / "tokenizer", label_column="label")
