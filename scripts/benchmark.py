@@ -12,6 +12,7 @@
     reader   examples per second of our reader against hand-written input functions
     random   rows per second of random access against ArrayRecord through Grain, where that is installed
     kernel   the encoder against a plain copy of what it writes
+    tokenizer  `prep-tfrecords tokenizer` against `train_from_iterator`, both with start-up
     startup  `--help`, and that preparing needs no TensorFlow
 
 Needs Linux, whose /proc says what memory a tree of processes holds. Exit status: 0 also when a bar is missed, since
@@ -42,11 +43,12 @@ from scripts.benchmarks import (
     random_reading,
     reading,
     startup,
+    tokenizer_race,
     tokenizer_training,
     words,
 )
 
-SECTIONS = ("corpus", *preparing.SECTIONS, "reader", "random", "kernel", "startup")
+SECTIONS = ("corpus", *preparing.SECTIONS, "reader", "random", "kernel", "tokenizer", "startup")
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
 
@@ -85,6 +87,7 @@ def _run(settings: preparing.Settings, sections: set[str]) -> tuple[list[figures
         ("reader", "Reader", reading),
         ("random", "Random access", random_reading),
         ("kernel", "Kernel", kernel),
+        ("tokenizer", "Training a tokenizer", tokenizer_race),
         ("startup", "Start-up", startup),
     ):
         if name in sections:

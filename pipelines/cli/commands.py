@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 import tfrecord_io
+from pipelines.cli import tokenizer
 from pipelines.cli.request import (
     config_of,
     functions_of,
@@ -86,6 +87,9 @@ def build(
             click.echo(json.dumps({"manifest_sha256": manifest.digest(built.manifest), **_built(built)}))
     # An orderly exit of an interpreter with so many libraries takes a second or more, for nothing.
     main.leaves_at_once = not request.get("beam_args")
+
+
+main.add_command(tokenizer.train_tokenizer)
 
 
 def _begin(config: Any) -> None:

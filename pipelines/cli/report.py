@@ -28,7 +28,7 @@ from pipelines.terminal.tables import console, table
 from tfrecord_io.manifest import Ledger, Manifest
 from tfrecord_io.shown import without_secrets
 
-__all__ = ["count", "estimates", "manifest_tables", "rows", "size", "summary", "traced", "watch"]
+__all__ = ["count", "estimates", "manifest_tables", "rows", "size", "summary", "traced", "watch", "watch_rows"]
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
@@ -65,6 +65,15 @@ def watch(tasks: list[ShardTask], progress: Progress) -> Iterator[None]:
         yield
         return
     out.print(f"making {_some(len(tasks), 'shard')} from {_some(total, 'row')}")
+    with _bar(out, progress, total) if out.is_terminal else _lines(out, progress, total):
+        yield
+
+
+@contextlib.contextmanager
+def watch_rows(total: int, progress: Progress) -> Iterator[None]:
+    """Show what `progress` counts of `total` rows during the context, as `watch`."""
+    out = console()
+    out.print(f"counting the words of {_some(total, 'row')}")
     with _bar(out, progress, total) if out.is_terminal else _lines(out, progress, total):
         yield
 
@@ -128,10 +137,9 @@ def _polling(show: Callable[[str, int], None], progress: Progress, *, out: Conso
 def _speed(counts: Counts, seconds: float) -> tuple[str, int]:
     """Return the speed after so many seconds as text, and the number of rows so far."""
     passed = max(seconds, 1e-9)
-    text = (
-        f"{counts.rows / passed:,.0f} rows/s  {counts.tokens / passed:,.0f} tokens/s  "
-        f"{_some(counts.shards, 'shard')}, {size(counts.num_bytes)}"
-    )
+    text = f"{counts.rows / passed:,.0f} rows/s"
+    if counts.tokens or counts.shards:
+        text += f"  {counts.tokens / passed:,.0f} tokens/s  {_some(counts.shards, 'shard')}, {size(counts.num_bytes)}"
     return text, counts.rows
 
 

@@ -5,6 +5,7 @@ Options that only some layouts take are in a list of their own; `options.layout_
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -13,13 +14,24 @@ import click
 from pipelines.prepare.options.engine_names import ENGINES
 from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_OPTIONS, LAYOUT_TRAITS
 
-__all__ = ["config_of", "functions_of", "may_take_request", "takes_consent", "takes_making", "takes_request"]
+__all__ = [
+    "config_of",
+    "functions_of",
+    "may_take_request",
+    "source_of",
+    "takes_consent",
+    "takes_making",
+    "takes_request",
+    "takes_source",
+]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# In the order of --help, behind the dataset and the tokenizer.
-_REQUEST: list[Callable[[Any], Any]] = [
-    click.option("--tokenizer-revision", metavar="REV", help="Branch, tag or commit of a hub tokenizer."),
+# Which rows to read, in the order of --help; `tokenizer` takes these too.
+_DATASET: list[Callable[[Any], Any]] = [
+    click.argument("datasets", nargs=-1, required=True, metavar="DATASET..."),
+]
+_SPLITS: list[Callable[[Any], Any]] = [
     click.option("--config", "config_name", metavar="NAME", help="Configuration of a hub dataset."),
     click.option("--revision", metavar="REV", help="Branch, tag or commit of a hub dataset; pinned once."),
     click.option(
@@ -29,12 +41,8 @@ _REQUEST: list[Callable[[Any], Any]] = [
         metavar="[NAME=]SPLIT",
         help="Split, or slice such as 'train[:1%]', with a new name if you like. Repeatable. Default: all.",
     ),
-    click.option(
-        "--hold-out",
-        multiple=True,
-        metavar="NAME=1%",
-        help="Make a new split of random rows, also as NAME=ROWS or NAME=SPLIT:1%. Repeatable.",
-    ),
+]
+_TEXTS: list[Callable[[Any], Any]] = [
     click.option(
         "--text-column",
         "text_columns",
@@ -42,14 +50,8 @@ _REQUEST: list[Callable[[Any], Any]] = [
         metavar="NAME",
         help="Column of texts; two for pairs. Default: text.",
     ),
-    click.option("--label-column", metavar="NAME", help="Column of class labels, strings, integers, or floats."),
-    click.option(
-        "--keep-column",
-        "keep_columns",
-        multiple=True,
-        metavar="NAME",
-        help="Column of numbers or vectors to store with each row. Repeatable.",
-    ),
+]
+_ROWS: list[Callable[[Any], Any]] = [
     click.option("--limit", type=int, metavar="ROWS", help="Use only the first ROWS rows of each split."),
     click.option(
         "--map",
@@ -63,6 +65,27 @@ _REQUEST: list[Callable[[Any], Any]] = [
         metavar="MODULE:FUNCTION",
         help="Your own function from a pyarrow.Table to a mask of rows to keep. Runs with --map in this order.",
     ),
+]
+# In the order of --help, behind the dataset and the tokenizer.
+_REQUEST: list[Callable[[Any], Any]] = [
+    click.option("--tokenizer-revision", metavar="REV", help="Branch, tag or commit of a hub tokenizer."),
+    *_SPLITS,
+    click.option(
+        "--hold-out",
+        multiple=True,
+        metavar="NAME=1%",
+        help="Make a new split of random rows, also as NAME=ROWS or NAME=SPLIT:1%. Repeatable.",
+    ),
+    *_TEXTS,
+    click.option("--label-column", metavar="NAME", help="Column of class labels, strings, integers, or floats."),
+    click.option(
+        "--keep-column",
+        "keep_columns",
+        multiple=True,
+        metavar="NAME",
+        help="Column of numbers or vectors to store with each row. Repeatable.",
+    ),
+    *_ROWS,
     click.option(
         "--layout",
         type=click.Choice(list(LAYOUT_TRAITS)),
@@ -231,7 +254,7 @@ def may_take_request(command: Command) -> Command:
 
 def _takes_request(command: Command, *, tokenizer_required: bool) -> Command:
     first = [
-        click.argument("datasets", nargs=-1, required=True, metavar="DATASET..."),
+        *_DATASET,
         click.option(
             "--tokenizer",
             required=tokenizer_required,
@@ -244,24 +267,40 @@ def _takes_request(command: Command, *, tokenizer_required: bool) -> Command:
     return command
 
 
+def takes_source(command: Command) -> Command:
+    """Give a command the options that say which rows to read."""
+    for option in reversed([*_DATASET, *_SPLITS, *_TEXTS, *_ROWS]):
+        command = option(command)
+    return command
+
+
+def source_of(request: Mapping[str, Any]) -> Any:
+    """Make the SourceConfig of `takes_source`. Raises: ConfigError."""
+    from pipelines.prepare.options import config
+
+    dataset, *more = request["datasets"]
+    return config.SourceConfig(
+        dataset=dataset,
+        more_paths=tuple(more),
+        config=request["config_name"],
+        revision=request["revision"],
+        splits=request["splits"],
+        text_columns=request["text_columns"] or ("text",),
+        limit=request["limit"],
+        functions=functions_of(request["functions"]),
+    )
+
+
 def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, overwrite: bool) -> Any:
     """Make the PrepareConfig of the options. Raises: ConfigError, SourceError, TokenizerError."""
     from pipelines.prepare.options import config, paths
 
-    dataset, *more = request["datasets"]
     prepare_config = config.PrepareConfig(
-        source=config.SourceConfig(
-            dataset=dataset,
-            more_paths=tuple(more),
-            config=request["config_name"],
-            revision=request["revision"],
-            splits=request["splits"],
-            text_columns=request["text_columns"] or ("text",),
+        source=dataclasses.replace(
+            source_of(request),
             label_column=request["label_column"],
             keep_columns=request["keep_columns"],
-            limit=request["limit"],
             hold_out=request["hold_out"],
-            functions=functions_of(request["functions"]),
             **{name: request[name] for name in LAYOUT_COLUMNS},
         ),
         tokenizer=config.TokenizerConfig(
@@ -291,6 +330,6 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
         keep_ingested=request.get("keep_ingested"),
     )
     # Misspelt paths are reported before anything large is imported.
-    paths.require_dataset(dataset, *more)
+    paths.require_dataset(*request["datasets"])
     paths.require_tokenizer(request["tokenizer"])
     return prepare_config

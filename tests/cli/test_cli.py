@@ -96,6 +96,14 @@ OPTIONS = {
     "report": sorted(
         set(REQUEST) - {"--dry-run", "--keep-ingested", "--num-proc", "--overwrite", "--resume", "--workers"}
     ),
+    "tokenizer": sorted(
+        [
+            *("--chat-template", "--config", "--evaluation-rows", "--filter", "--json", "--kind", "--limit"),
+            *("--limit-alphabet", "--lowercase", "--map", "--max-length", "--min-frequency", "--no-lowercase"),
+            *("--num-proc", "--output", "--overwrite", "--revision", "--special-token", "--split", "--style"),
+            *("--text-column", "--verbose", "--vocab-size", "--workers"),
+        ]
+    ),
     "trace": sorted(["--json", "--record", "--shard", "--split", "--verbose", *CONSENT]),
     "verify": sorted(["--json", "--repair", "--verbose", *CONSENT]),
 }

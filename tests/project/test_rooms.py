@@ -15,7 +15,7 @@ import pytest
 from tests import building
 
 PREPARE_ROOMS = [
-    *("options", "process", "storage", "sources", "tokenize", "layouts", "crosscheck"),
+    *("options", "process", "storage", "sources", "tokenize", "tokenizer_training", "layouts", "crosscheck"),
     *("plan", "dataset", "shards", "beam", "launch", "audit", "report", "doctor"),
 ]
 SOURCES_ROOMS = ["files", "splits", "formats", "ingest", "rows", "columns"]
@@ -25,7 +25,7 @@ LIBRARIES = {
     "datasets": {"pipelines.prepare.sources"},
     # The trainer turns texts to fill in into token ids, and predicted ids back into texts.
     "transformers": {"pipelines.prepare.tokenize", "pipelines.train.predict.loading"},
-    "tokenizers": {"pipelines.prepare.tokenize"},
+    "tokenizers": {"pipelines.prepare.tokenize", "pipelines.prepare.tokenizer_training"},
     "click": {"pipelines.cli", "pipelines.terminal", "pipelines.train"},
     "rich": {"pipelines.cli", "pipelines.terminal"},
     "tensorflow": {

@@ -3,6 +3,7 @@
     embedded        Create([all keys]) |             WriteShards | ToList | Commit
     other runners   Create(keys)       | Reshuffle | WriteShard  | ToList | Commit
     before that     Create(lists)      | ReadTasks | Reshuffle   | Ingest              if the source must be ingested
+    `tokenizer`     Create(tasks)      | Reshuffle | Count                             sums are made of its files
 
 A key names a task, whose rows the worker looks up in the plan. The embedded default is Beam's in-memory mode, which
 opens no port: its one element holds every key, and our own threads make the shards. Threads suffice since the work
@@ -24,7 +25,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.beam import dataflow, failures, job_servers, packaging, waiting
 from pipelines.prepare.beam.options import PORTABLE, is_embedded, open_pipeline, parse, runner_name, take_threads
 from pipelines.prepare.beam.run import Run
-from pipelines.prepare.beam.transforms import Commit, CommitArguments, Ingest, WriteShard, WriteShards
+from pipelines.prepare.beam.transforms import Commit, CommitArguments, Count, Ingest, WriteShard, WriteShards
 from pipelines.prepare.dataset import own_files, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.layouts import BatchEncoder
@@ -32,9 +33,10 @@ from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest_tasks
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+from pipelines.prepare.tokenizer_training.counting import CountTask
 from tfrecord_io.errors import OutputError, PrepError
 
-__all__ = ["run", "run_ingest"]
+__all__ = ["run", "run_counting", "run_ingest"]
 
 # The temporary file by which the first worker says that it has started; the next run sweeps it away if it is left.
 _STARTED_FILE = f"{storage.PARTIAL}first-sign"
@@ -99,6 +101,25 @@ def run_ingest(
         )
 
     work = _Work(root=root, folder=folder, name=f"{name}-ingest", completes=False)
+    _run(parse(beam_args, workers=workers), add_steps, work=work, run=run)
+
+
+def run_counting(
+    tasks: Sequence[CountTask], *, root: str, workers: int | None, beam_args: Sequence[str], progress: Progress
+) -> None:
+    """Count the words of `tasks` on the runner's workers. Raises: as `run`."""
+    run = Run(progress=progress)
+
+    def add_steps(pipeline: beam.Pipeline, started_file: str | None) -> None:
+        count = Count(root=root, run=run, versions=packaging.versions(), started_file=started_file)
+        _ = (
+            pipeline
+            | "Tasks" >> beam.Create(tasks, reshuffle=False)
+            | "Reshuffle" >> beam.Reshuffle()
+            | "Count" >> beam.ParDo(count)
+        )
+
+    work = _Work(root=root, folder=tasks[0].folder, name="tokenizer-words", completes=False)
     _run(parse(beam_args, workers=workers), add_steps, work=work, run=run)
 
 

@@ -24,9 +24,11 @@ from pipelines.prepare.process.stopwatch import Stopwatch
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+from pipelines.prepare.tokenizer_training import counting
+from pipelines.prepare.tokenizer_training.counting import CountTask
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["Commit", "CommitArguments", "Ingest", "WriteShard", "WriteShards"]
+__all__ = ["Commit", "CommitArguments", "Count", "Ingest", "WriteShard", "WriteShards"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -152,6 +154,27 @@ class Ingest(beam.DoFn):
         if receipt is not None:
             Metrics.counter(dataflow.NAMESPACE, "rows_ingested").inc(receipt.num_rows)
             yield receipt.num_rows
+
+
+class Count(beam.DoFn):
+    """Counts the words of some rows, for the training of a tokenizer."""
+
+    def __init__(self, *, root: str, run: Run, versions: Mapping[str, str], started_file: str | None = None) -> None:
+        self._root = root
+        self._run = run
+        self._versions = versions
+        self._started_file = started_file
+
+    def setup(self) -> None:
+        """Compare versions, once for each worker."""
+        self._run.failures.attempt(lambda: _start_worker(self._versions, self._started_file, root=self._root))
+
+    def process(self, task: CountTask) -> Iterator[int]:
+        """Take a task, yield the number of its rows."""
+        rows = self._run.failures.attempt(lambda: counting.run(task))
+        if rows is not None:
+            Metrics.counter(dataflow.NAMESPACE, "rows").inc(rows.counted)
+            yield rows.counted
 
 
 class Commit(beam.DoFn):

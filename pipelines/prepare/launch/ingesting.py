@@ -16,7 +16,7 @@ import contextlib
 import dataclasses
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
@@ -29,10 +29,11 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest, ingest_tasks, relay
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
 from pipelines.prepare.sources.rows import opening
+from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError, OutputError
 
-__all__ = ["resolve", "resolve_for_estimate"]
+__all__ = ["copies_for_workers", "resolve", "resolve_for_estimate"]
 
 
 def resolve(request: OpenedRequest, *, progress: Progress | None = None) -> Resolved:
@@ -119,19 +120,30 @@ def _with_copies(request: OpenedRequest, location: _CopyLocation) -> OpenedReque
     """Return the request with copies of the files that workers cannot read, if there are any."""
     if _works_here(request):
         return request
-    found, root = request.found, request.config.output.root
-    every = [file for name in resolving.needed_splits(request) for file in found.listing.splits[name]]
+    root, splits = request.config.output.root, resolving.needed_splits(request)
+    found = copies_for_workers(request.found, splits, root=root, folder=location.folder, inside=location.inside)
+    return dataclasses.replace(request, found=found)
+
+
+def copies_for_workers(
+    found: OpenedSource, splits: Collection[str], *, root: str, folder: str, inside: str | None
+) -> OpenedSource:
+    """Return the source with copies, in `folder`, of those files of some splits that workers elsewhere cannot read.
+
+    Raises: SourceError if a file cannot be read; OutputError.
+    """
+    every = [file for name in splits for file in found.listing.splits[name]]
     if storage.local_path(root) is not None:  # workers that see the output's disk see the source's too
         every = [file for file in every if "://" in file.path]
     needs_token = found.listing.needs_token
     files = [file for file in every if not relay.readable_by_workers(file, needs_token=needs_token)]
     if not files:
-        return request
+        return found
     stages.begin(
         f"copying {len(files):,} files to where workers can read them, {sum(f.size for f in files) / 1e6:,.1f} MB"
     )
-    copies = relay.relay(files, folder=location.folder, addresses=found.addresses, inside=location.inside)
-    return dataclasses.replace(request, found=dataclasses.replace(found, copies=copies))
+    copies = relay.relay(files, folder=folder, addresses=found.addresses, inside=inside)
+    return dataclasses.replace(found, copies=copies)
 
 
 def _ingest(tasks: Sequence[IngestTask], request: OpenedRequest, location: _CopyLocation, progress: Progress) -> None:

@@ -29,7 +29,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from jinja2 import TemplateError, nodes, pass_eval_context
+from jinja2 import TemplateError, TemplateSyntaxError, nodes, pass_eval_context
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
@@ -39,7 +39,7 @@ from jinja2.utils import Namespace
 from pipelines.prepare.tokenize.chat.conversation import ANSWER, QUESTION, Message, Rejected, check_parts_read
 from pipelines.prepare.tokenize.chat.protocol import DATE_UNKNOWN, INVALID, OVER_LIMIT, TemplateFacts
 
-__all__ = ["ChatTemplate", "Rendering", "Spans"]
+__all__ = ["ChatTemplate", "Rendering", "Spans", "syntax_error"]
 
 Spans = list[tuple[int, int]]
 
@@ -215,6 +215,15 @@ class _Namespace(Namespace):
     def __setitem__(self, name: str, value: Any) -> None:
         _require_public(name)
         super().__setitem__(name, value)
+
+
+def syntax_error(source: str) -> str | None:
+    """Return what is wrong with the syntax of a template; None if nothing is."""
+    try:
+        _environment(None).parse(source)
+    except TemplateSyntaxError as error:
+        return f"line {error.lineno}: {error.message}"
+    return None
 
 
 def _environment(date: str | None) -> ImmutableSandboxedEnvironment:

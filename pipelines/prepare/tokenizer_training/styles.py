@@ -1,0 +1,256 @@
+"""Styles: all of a tokenizer but its vocabulary, as the published models of that name have it.
+
+    style    kinds      special tokens, in the order of their ids          a row             limit   pads
+    bert     wordpiece  [PAD] [UNK] [CLS] [SEP] [MASK]                     [CLS] A [SEP]     512     right
+    albert   unigram    <pad> <unk> [CLS] [SEP] [MASK]                     [CLS] A [SEP]     512     right
+    t5       unigram    <pad> </s> <unk>, <extra_id_99> to _0 at the end   A </s>            512     right
+    roberta  byte-bpe   <s> <pad> </s> <unk> <mask>                        <s> A </s>        512     right
+    gpt2     byte-bpe   <|endoftext|>                                      A                 1024    right
+    llama    bpe        <unk> <s> </s>, then <0x00> to <0xFF>              <s> A             none    left    Llama 2
+    llama    byte-bpe   <|begin_of_text|> and others                       begin A           none    left    Llama 3
+
+ALBERT's and T5's own normalizers end with a compiled map of characters (`Precompiled`), which cannot be made here; NFKD
+and NFKC stand in for it. Metaspace does for Llama 2 what its older files do by a normalizer.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+)
+
+from pipelines.prepare.options.tokenizer_options import Kind, Style
+from pipelines.prepare.tokenize.engines.split_patterns import LLAMA3
+
+__all__ = ["StyleOptions", "Template", "template_of"]
+
+_WITH_TYPES = ("input_ids", "token_type_ids", "attention_mask")
+_WITHOUT_TYPES = ("input_ids", "attention_mask")
+_BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
+_SENTINELS = tuple(f"<extra_id_{number}>" for number in reversed(range(100)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StyleOptions:
+    """What a user may change of a style."""
+
+    lowercase: bool | None = None
+    special_tokens: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Template:
+    """A tokenizer without a vocabulary.
+
+    `first` and `last` are special tokens with the first and the last ids; `roles` names some of them, as
+    tokenizer_config.json does (`pad_token`). `reserved` have the ids behind `first`, and are no special tokens.
+    `row` and `pair`: the template of one text and of two, empty for none.
+    """
+
+    kind: Kind
+    first: tuple[str, ...]
+    roles: Mapping[str, str]
+    row: str = ""
+    pair: str = ""
+    last: tuple[str, ...] = ()
+    reserved: tuple[str, ...] = ()
+    normalizer: Any = None
+    pre_tokenizer: Any = None
+    decoder: Any = None
+    post_processor: Any = None
+    max_length: int | None = None
+    padding_side: str = "right"
+    input_names: tuple[str, ...] = _WITHOUT_TYPES
+    model: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The tokens with the first ids, special or not."""
+        return (*self.first, *self.reserved)
+
+    @property
+    def special(self) -> tuple[str, ...]:
+        """All special tokens."""
+        return (*self.first, *self.last)
+
+    @property
+    def alphabet(self) -> list[str]:
+        """Characters that the vocabulary has in any case: those that stand for bytes."""
+        return sorted(pre_tokenizers.ByteLevel.alphabet()) if self.kind == "byte-bpe" else []
+
+    def splitter(self) -> Tokenizer:
+        """Return a tokenizer without a vocabulary, for what it does before its model."""
+        return self._around(models.BPE())
+
+    def complete(self, model: Any) -> Tokenizer:
+        """Return the tokenizer with a trained model, which holds all tokens but `last`."""
+        tokenizer = self._around(model)
+        mask = self.roles.get("mask_token")
+        tokenizer.add_special_tokens(
+            [AddedToken(token, lstrip=token == mask, special=True, normalized=False) for token in self.special]
+        )
+        if self.post_processor is not None:
+            tokenizer.post_processor = self.post_processor(tokenizer)
+        elif self.row:
+            names = sorted({piece.partition(":")[0] for piece in f"{self.row} {self.pair}".split()} - {"$A", "$B"})
+            tokenizer.post_processor = processors.TemplateProcessing(
+                single=self.row, pair=self.pair, special_tokens=[_with_id(tokenizer, name) for name in names]
+            )
+        return tokenizer
+
+    def _around(self, model: Any) -> Tokenizer:
+        tokenizer = Tokenizer(model)
+        for part in ("normalizer", "pre_tokenizer", "decoder"):
+            if getattr(self, part) is not None:
+                setattr(tokenizer, part, getattr(self, part))
+        return tokenizer
+
+
+def template_of(style: Style, kind: Kind, options: StyleOptions) -> Template:
+    """Return the template of a style. `options.special_tokens` follow the style's own."""
+    template = _llama_bytes() if (style, kind) == ("llama", "byte-bpe") else _MAKERS[style](options)
+    own = tuple(token for token in options.special_tokens if token not in (*template.given, *template.last))
+    return dataclasses.replace(template, first=(*template.first, *own))
+
+
+def _bert(options: StyleOptions) -> Template:
+    return Template(
+        kind="wordpiece",
+        first=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+        roles=_roles(pad="[PAD]", unk="[UNK]", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
+        row="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        normalizer=normalizers.BertNormalizer(lowercase=options.lowercase is not False),
+        pre_tokenizer=pre_tokenizers.BertPreTokenizer(),
+        decoder=decoders.WordPiece(prefix="##"),
+        max_length=512,
+        input_names=_WITH_TYPES,
+    )
+
+
+def _albert(options: StyleOptions) -> Template:
+    quotes = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    folds = [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    return Template(
+        kind="unigram",
+        first=("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"),
+        roles=_roles(bos="[CLS]", eos="[SEP]", pad="<pad>", unk="<unk>", cls="[CLS]", sep="[SEP]", mask="[MASK]"),
+        row="[CLS]:0 $A:0 [SEP]:0",
+        pair="[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1",
+        normalizer=normalizers.Sequence(
+            [*quotes, *(folds if options.lowercase is not False else [normalizers.NFKC()])]
+        ),
+        pre_tokenizer=pre_tokenizers.Metaspace(),
+        decoder=decoders.Metaspace(),
+        max_length=512,
+        input_names=_WITH_TYPES,
+    )
+
+
+def _t5(options: StyleOptions) -> Template:
+    del options
+    return Template(
+        kind="unigram",
+        first=("<pad>", "</s>", "<unk>"),
+        last=_SENTINELS,
+        roles=_roles(eos="</s>", unk="<unk>", pad="<pad>"),
+        row="$A:0 </s>:0",
+        pair="$A:0 </s>:0 $B:0 </s>:0",
+        normalizer=normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")]),
+        pre_tokenizer=pre_tokenizers.Metaspace(),
+        decoder=decoders.Metaspace(),
+        max_length=512,
+    )
+
+
+def _roberta(options: StyleOptions) -> Template:
+    del options
+
+    def process(tokenizer: Tokenizer) -> Any:
+        ends = (_with_id(tokenizer, "</s>"), _with_id(tokenizer, "<s>"))
+        return processors.RobertaProcessing(*ends, trim_offsets=True, add_prefix_space=False)
+
+    return Template(
+        kind="byte-bpe",
+        first=("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
+        roles=_roles(bos="<s>", eos="</s>", pad="<pad>", unk="<unk>", cls="<s>", sep="</s>", mask="<mask>"),
+        pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoder=decoders.ByteLevel(),
+        post_processor=process,
+        max_length=512,
+    )
+
+
+def _gpt2(options: StyleOptions) -> Template:
+    del options
+    return Template(
+        kind="byte-bpe",
+        first=("<|endoftext|>",),
+        roles=_roles(bos="<|endoftext|>", eos="<|endoftext|>", unk="<|endoftext|>"),
+        pre_tokenizer=pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoder=decoders.ByteLevel(),
+        post_processor=lambda _: processors.ByteLevel(trim_offsets=False),
+        max_length=1024,
+    )
+
+
+def _llama(options: StyleOptions) -> Template:
+    del options
+    spaces = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    return Template(
+        kind="bpe",
+        first=("<unk>", "<s>", "</s>"),
+        reserved=_BYTES,
+        roles=_roles(bos="<s>", eos="</s>", unk="<unk>"),
+        row="<s>:0 $A:0",
+        pair="<s>:0 $A:0 <s>:1 $B:1",
+        pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
+        decoder=decoders.Sequence(spaces),
+        padding_side="left",
+        model={"unk_token": "<unk>", "fuse_unk": True, "byte_fallback": True},
+    )
+
+
+def _llama_bytes() -> Template:
+    begin = "<|begin_of_text|>"
+    names = ("end_of_text", "finetune_right_pad_id", "start_header_id", "end_header_id", "eot_id")
+    return Template(
+        kind="byte-bpe",
+        first=(begin, *(f"<|{name}|>" for name in names)),
+        roles=_roles(bos=begin, eos="<|end_of_text|>", pad="<|finetune_right_pad_id|>"),
+        row=f"{begin}:0 $A:0",
+        pair=f"{begin}:0 $A:0 {begin}:1 $B:1",
+        pre_tokenizer=pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(LLAMA3), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        ),
+        decoder=decoders.ByteLevel(),
+        padding_side="left",
+        model={"ignore_merges": True},
+    )
+
+
+def _with_id(tokenizer: Tokenizer, token: str) -> tuple[str, int]:
+    number = tokenizer.token_to_id(token)
+    assert number is not None, "special tokens are part of every vocabulary"
+    return token, number
+
+
+def _roles(**tokens: str) -> dict[str, str]:
+    return {f"{role}_token": token for role, token in tokens.items()}
+
+
+_MAKERS = {"bert": _bert, "albert": _albert, "t5": _t5, "roberta": _roberta, "gpt2": _gpt2, "llama": _llama}

@@ -1,0 +1,72 @@
+"""`prep-tfrecords tokenizer` as it is typed: its summary, its JSON, and its errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import building
+from tests.building import Outcome
+
+TRAIN = building.REVIEWS / "train.jsonl"
+
+
+def tokenizer(output: Path, *arguments: object, kind: str = "byte-bpe", vocab_size: int = 600) -> Outcome:
+    return building.command(
+        "tokenizer", TRAIN, "--output", output, "--kind", kind, "--vocab-size", vocab_size, *arguments
+    )
+
+
+def test_the_summary_says_what_was_made(tmp_path: Path) -> None:
+    outcome = tokenizer(tmp_path / "out", "--json")
+    assert outcome.status == 0, outcome.err
+    assert "counting the words of 320 rows" in outcome.err
+    assert "byte-bpe tokenizer in the style of gpt2" in outcome.err
+    assert "3 texts that were kept out of the training" in outcome.err
+    said = json.loads(outcome.out)
+    assert said["rows"] == {"counted": 317, "evaluation": 3, "left_out": {}}
+    assert (said["vocab_size"], said["engine"], said["evaluation"]["unknown_share"]) == (600, "fastokens", 0.0)
+    assert said["words"] > said["distinct_words"] > 1000
+    assert said["evaluation"]["tokens_per_word"] > 1
+
+
+@pytest.mark.slow
+def test_a_build_takes_it(tmp_path: Path) -> None:
+    assert tokenizer(tmp_path / "tokenizer", kind="unigram").status == 0
+    options = building.options(tmp_path / "out", tokenizer=tmp_path / "tokenizer", label_column="label")
+    outcome = building.command("build", building.REVIEWS, *options)
+    assert outcome.status == 0, outcome.err
+    assert "tokenized by unigram" in outcome.err
+
+
+def test_a_warning_is_one_line(tmp_path: Path) -> None:
+    outcome = tokenizer(tmp_path / "out", vocab_size=90_000)
+    assert outcome.status == 0
+    assert sum(line.startswith("warning: the text gives a vocabulary of ") for line in outcome.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "cause"),
+    [
+        (["--style", "bert"], 2, "--style bert with --kind byte-bpe"),
+        (["--text-column", "nothing"], 1, "has no column 'nothing'"),
+        (["--split", "nothing"], 1, "unknown split 'nothing'"),
+        (["--chat-template", "nothing.jinja"], 2, "--chat-template nothing.jinja: cannot be read"),
+        (["--vocab-size", "12"], 2, "--vocab-size 12, but the special tokens and the bytes"),
+    ],
+)
+def test_errors_are_two_lines(tmp_path: Path, arguments: list[str], status: int, cause: str) -> None:
+    outcome = tokenizer(tmp_path / "out", *arguments)
+    assert outcome.status == status
+    assert cause in outcome.error[0]
+    assert outcome.error[1]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_is_there_is_refused(tmp_path: Path) -> None:
+    assert tokenizer(tmp_path / "out").status == 0
+    refused = tokenizer(tmp_path / "out")
+    assert (refused.status, refused.error[1]) == (1, "choose another --output, or replace it with --overwrite")
+    assert tokenizer(tmp_path / "out", "--overwrite").status == 0

@@ -1,0 +1,338 @@
+"""Training a tokenizer: every kind and style from rows to a folder that transformers opens and a fast engine serves."""
+
+from __future__ import annotations
+
+import functools
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tokenizers import Tokenizer, models, trainers
+from transformers import AutoTokenizer
+
+from pipelines.prepare import storage
+from pipelines.prepare.launch import tokenizer_launcher
+from pipelines.prepare.launch.tokenizer_launcher import TrainedTokenizer
+from pipelines.prepare.options.source_config import SourceConfig
+from pipelines.prepare.options.tokenizer_options import STYLES_OF, Kind, Style, TokenizerRequest
+from pipelines.prepare.tokenizer_training.styles import StyleOptions, template_of
+from tests import building
+from tests.prepare.tokenizer_training.texts import reviews
+from tests.support.texts import MULTI_SCRIPT
+from tfrecord_io.errors import ColumnError, ConfigError, OutputError, SourceError
+
+ENGINES = {
+    ("wordpiece", "bert"): "wordpiece",
+    ("unigram", "albert"): "unigram",
+    ("unigram", "t5"): "unigram",
+    ("byte-bpe", "gpt2"): "fastokens",
+    ("byte-bpe", "roberta"): "fastokens",
+    ("byte-bpe", "llama"): "fastokens",
+    ("bpe", "llama"): "gigatoken",
+}
+COMBINATIONS = list(ENGINES)
+TRAIN = str(building.REVIEWS / "train.jsonl")
+
+
+def request(output: object, kind: str, style: str | None = None, **changes: Any) -> TokenizerRequest:
+    source = {"dataset": TRAIN, **changes.pop("source", {})}
+    options = {"vocab_size": 800, "evaluation_rows": 0, **changes}
+    return TokenizerRequest(source=SourceConfig(**source), output=str(output), kind=kind, style=style, **options)  # type: ignore[arg-type]
+
+
+def train(output: object, kind: str, style: str | None = None, **changes: Any) -> TrainedTokenizer:
+    return tokenizer_launcher.train_tokenizer(request(output, kind, style, **changes))
+
+
+@functools.cache
+def made(kind: str, style: str) -> tuple[Path, TrainedTokenizer]:
+    """A tokenizer of this kind and style, trained on the reviews."""
+    folder = building.new_folder() / f"{kind}-{style}"
+    return folder, train(folder, kind, style)
+
+
+def opened(folder: Path) -> Any:
+    return AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+
+
+def test_the_table_has_every_kind_and_style() -> None:
+    assert sorted(ENGINES) == sorted((kind, style) for kind, styles in STYLES_OF.items() for style in styles)
+
+
+@pytest.mark.parametrize(("kind", "style"), COMBINATIONS)
+class TestEveryStyle:
+    def test_a_fast_engine_serves_it(self, kind: str, style: str) -> None:
+        _, trained = made(kind, style)
+        assert trained.evaluation.engine == ENGINES[kind, style], trained.evaluation.reasons
+
+    def test_the_vocabulary_has_the_size_that_was_asked_for(self, kind: str, style: str) -> None:
+        folder, trained = made(kind, style)
+        tokenizer = opened(folder)
+        assert len(tokenizer) == trained.vocab_size == 800
+        assert sorted(tokenizer.get_vocab().values()) == list(range(800))
+
+    def test_transformers_opens_and_saves_it_unchanged(self, kind: str, style: str, tmp_path: Path) -> None:
+        folder, _ = made(kind, style)
+        opened(folder).save_pretrained(tmp_path)
+        saved, ours = (json.loads((each / "tokenizer.json").read_text()) for each in (tmp_path, folder))
+        assert saved == ours
+        template = template_of(style, kind, StyleOptions())  # type: ignore[arg-type]
+        tokenizer = opened(folder)
+        assert {role: getattr(tokenizer, role) for role in template.roles} == template.roles
+        assert set(tokenizer.all_special_tokens) == set(template.special)
+        assert tokenizer.padding_side == template.padding_side
+        assert tuple(tokenizer.model_input_names) == template.input_names
+
+    def test_text_comes_back_as_far_as_its_kind_can(self, kind: str, style: str) -> None:
+        tokenizer = opened(made(kind, style)[0])
+        normalizer = tokenizer.backend_tokenizer.normalizer
+        for text in (*reviews()[:50], *(MULTI_SCRIPT if kind in ("byte-bpe", "bpe") else ())):
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+            back = tokenizer.decode(ids, skip_special_tokens=True)
+            if kind == "wordpiece":  # it does not know which spaces there were
+                assert back.replace(" ", "") == normalizer.normalize_str(text).replace(" ", "")
+            else:
+                assert back == (normalizer.normalize_str(text) if normalizer else text)
+
+    def test_neither_workers_nor_another_run_change_a_byte(self, kind: str, style: str, tmp_path: Path) -> None:
+        train(tmp_path / "again", kind, style, workers=1)
+        assert building.files(tmp_path / "again") == building.files(made(kind, style)[0])
+
+
+def test_a_row_has_the_special_tokens_of_its_style() -> None:
+    rows = {key: opened(made(*key)[0]) for key in COMBINATIONS}
+    tokens = {
+        key: tokenizer.convert_ids_to_tokens(tokenizer("so", "so")["input_ids"]) for key, tokenizer in rows.items()
+    }
+    special = {key: [each for each in row if each in rows[key].all_special_tokens] for key, row in tokens.items()}
+    assert special == {
+        ("wordpiece", "bert"): ["[CLS]", "[SEP]", "[SEP]"],
+        ("unigram", "albert"): ["[CLS]", "[SEP]", "[SEP]"],
+        ("unigram", "t5"): ["</s>", "</s>"],
+        ("byte-bpe", "gpt2"): [],
+        ("byte-bpe", "roberta"): ["<s>", "</s>", "</s>", "</s>"],
+        ("byte-bpe", "llama"): ["<|begin_of_text|>", "<|begin_of_text|>"],
+        ("bpe", "llama"): ["<s>", "<s>"],
+    }
+    assert rows["wordpiece", "bert"]("so", "so")["token_type_ids"][-1] == 1
+    assert rows["unigram", "t5"].convert_tokens_to_ids("<extra_id_0>") == 799
+    assert (rows["byte-bpe", "gpt2"].model_max_length, rows["wordpiece", "bert"].model_max_length) == (1024, 512)
+
+
+@pytest.mark.parametrize(("kind", "style"), [("byte-bpe", "gpt2"), ("byte-bpe", "llama"), ("bpe", "llama")])
+def test_merges_are_those_of_tokenizers_on_the_same_rows(kind: Kind, style: Style) -> None:
+    template = template_of(style, kind, StyleOptions())
+    theirs = template.splitter()
+    theirs.model = models.BPE(**template.model)
+    trainer = trainers.BpeTrainer(
+        vocab_size=800,
+        special_tokens=list(template.given),
+        initial_alphabet=template.alphabet,
+        show_progress=False,
+    )
+    theirs.train_from_iterator(reviews(), trainer)
+    ours = Tokenizer.from_file(str(made(kind, style)[0] / "tokenizer.json"))
+    assert json.loads(ours.to_str())["model"] == json.loads(theirs.to_str())["model"]
+
+
+def test_the_guides_recipe() -> None:
+    parts = json.loads((made("unigram", "albert")[0] / "tokenizer.json").read_text())
+    kinds = [step["type"] for step in parts["normalizer"]["normalizers"]]
+    assert kinds == ["Replace", "Replace", "NFKD", "StripAccents", "Lowercase"]
+    assert parts["pre_tokenizer"]["type"] == "Metaspace"
+    tokenizer = opened(made("unigram", "albert")[0])
+    assert tokenizer.convert_ids_to_tokens(range(5)) == ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
+    assert tokenizer.backend_tokenizer.normalizer.normalize_str("``Où'' ＡＢ") == '"ou" ab'
+
+
+def test_options_are_in_the_files(tmp_path: Path) -> None:
+    template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    trained = train(
+        tmp_path,
+        "wordpiece",
+        special_tokens=("<a>", "[MASK]"),
+        max_length=77,
+        chat_template=template,
+        lowercase=False,
+        limit_alphabet=40,
+        min_frequency=3,
+    )
+    tokenizer = opened(tmp_path)
+    assert tokenizer.convert_tokens_to_ids("<a>") == 5
+    assert "<a>" in tokenizer.all_special_tokens
+    assert tokenizer.tokenize("so<a>so", add_special_tokens=False).count("<a>") == 1
+    assert (tokenizer.model_max_length, tokenizer.chat_template) == (77, template)
+    assert (
+        tokenizer.unk_token_id in tokenizer("Q", add_special_tokens=False)["input_ids"] or "Q" in tokenizer.get_vocab()
+    )
+    assert not tokenizer.backend_tokenizer.normalizer.lowercase
+    record = json.loads((tmp_path / "training.json").read_text())
+    assert record["complete"]
+    assert record["vocab_size"] == trained.vocab_size <= 800
+
+
+def table(folder: Path, texts: Sequence[str | None], **columns: Any) -> str:
+    pq.write_table(
+        pa.table({"text": pa.array(texts, pa.string()), **columns}), folder / "rows.parquet", row_group_size=50
+    )
+    return str(folder / "rows.parquet")
+
+
+def test_rows_that_are_measured_are_not_trained_on(tmp_path: Path) -> None:
+    texts = [f"common words number {number}" for number in range(400)]
+    for at in (50, 150, 250, 350):
+        texts[at] = "ж ж ж"
+    rows = table(tmp_path, texts)
+    trained = train(tmp_path / "out", "wordpiece", source={"dataset": rows}, vocab_size=300, evaluation_rows=1000)
+    assert (trained.rows.counted, trained.rows.evaluation, trained.evaluation.texts) == (396, 4, 4)
+    assert trained.evaluation.unknown_share == trained.evaluation.tokens_per_word == 1.0
+    assert "ж" not in opened(tmp_path / "out").get_vocab()
+    train(tmp_path / "all", "wordpiece", source={"dataset": rows}, vocab_size=300, evaluation_rows=0)
+    assert "ж" in opened(tmp_path / "all").get_vocab()
+
+
+def test_rows_without_text_and_filtered_rows_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "steps_of_words.py").write_text(
+        "import pyarrow.compute as pc\n"
+        "def shout(table):\n    return table.set_column(0, 'text', pc.utf8_upper(table['text']))\n"
+        "def short(table):\n    return pc.less(pc.fill_null(pc.utf8_length(table['text']), 0), 6)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    rows = table(tmp_path, ["abc abc", None, "ab", "abab", ""] * 20)
+    from pipelines.prepare.options.source_config import FunctionOption
+
+    functions = (
+        FunctionOption(kind="map", spec="steps_of_words:shout"),
+        FunctionOption(kind="filter", spec="steps_of_words:short"),
+    )
+    source = {"dataset": rows, "functions": functions, "limit": 50}
+    trained = train(tmp_path / "out", "byte-bpe", source=source, vocab_size=260)
+    sys.modules.pop("steps_of_words", None)
+    assert trained.rows.left_out == {"filtered": 10, "text_null": 10}
+    assert (trained.rows.counted, trained.words) == (30, 20)
+    assert {"AB", "ABAB"} <= opened(tmp_path / "out").get_vocab().keys()
+
+
+def test_two_columns_and_parts_of_splits_are_read(tmp_path: Path) -> None:
+    rows = table(tmp_path, ["aa"] * 10 + ["bb"] * 10, other=["cc"] * 10 + ["dd"] * 10)
+    source = {"dataset": rows, "text_columns": ("text", "other"), "splits": ("a=train[:25%]", "b=train[75%:]")}
+    trained = train(tmp_path / "out", "wordpiece", source=source, vocab_size=40)
+    assert trained.splits == {"a": 5, "b": 5}
+    assert trained.words == 20
+    assert {"aa", "bb", "cc", "dd"} <= opened(tmp_path / "out").get_vocab().keys()
+
+
+def test_any_storage_takes_it() -> None:
+    train("memory://tokenizers/one", "byte-bpe")
+    assert storage.read_folder("memory://tokenizers/one") == building.files(made("byte-bpe", "gpt2")[0])
+    with pytest.raises(OutputError, match="there is a tokenizer already"):
+        train("memory://tokenizers/one", "byte-bpe")
+    storage.delete("memory://tokenizers")
+
+
+class TestFolder:
+    def test_a_tokenizer_is_replaced_only_on_request(self, tmp_path: Path) -> None:
+        train(tmp_path, "byte-bpe", chat_template="{{ messages }}")
+        before = building.files(tmp_path)
+        with pytest.raises(OutputError, match="there is a tokenizer already") as refused:
+            train(tmp_path, "byte-bpe")
+        assert "--overwrite" in refused.value.remedy
+        assert building.files(tmp_path) == before
+        train(tmp_path, "byte-bpe", overwrite=True)
+        assert building.files(tmp_path) == building.files(made("byte-bpe", "gpt2")[0])
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_a_folder_of_somebody_else_is_left_alone(self, tmp_path: Path, overwrite: bool) -> None:
+        (tmp_path / "tokenizer.json").write_text("{}")
+        with pytest.raises(OutputError, match=r"holds tokenizer\.json, expected an empty or new folder"):
+            train(tmp_path, "byte-bpe", overwrite=overwrite)
+        assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
+
+    def test_what_a_killed_run_left_is_replaced_on_request(self, tmp_path: Path) -> None:
+        train(tmp_path, "byte-bpe")
+        (tmp_path / "tokenizer_config.json").unlink()
+        record = {"made_by": "prep-tfrecords tokenizer", "complete": False}
+        (tmp_path / "training.json").write_text(json.dumps(record))
+        train(tmp_path, "byte-bpe", overwrite=True)
+        assert building.files(tmp_path) == building.files(made("byte-bpe", "gpt2")[0])
+
+    def test_after_an_error_there_is_no_folder(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError):
+            train(tmp_path / "out", "wordpiece", vocab_size=20)
+        assert not (tmp_path / "out").exists()
+
+
+class TestBadInput:
+    @pytest.mark.parametrize(
+        ("kind", "options", "cause", "remedy"),
+        [
+            ("wordpiece", {"vocab_size": 5}, "special tokens of this style are 5 already", "more than 5"),
+            ("byte-bpe", {"vocab_size": 200}, "special tokens and the bytes of this style are 257", "more than 257"),
+            ("wordpiece", {"vocab_size": 30}, "characters of the text are", "--limit-alphabet"),
+            ("unigram", {"vocab_size": 30}, "characters of the text are", "--vocab-size of more than"),
+            ("unigram", {"style": "t5", "vocab_size": 100}, "are 103 already", "more than 103"),
+        ],
+    )
+    def test_a_vocabulary_without_room_says_how_much_it_needs(
+        self, tmp_path: Path, kind: str, options: dict[str, Any], cause: str, remedy: str
+    ) -> None:
+        with pytest.raises(ConfigError) as refused:
+            train(tmp_path / "out", kind, **options)
+        assert cause in refused.value.cause
+        assert remedy in refused.value.remedy
+
+    def test_a_vocabulary_larger_than_the_text_can_give_is_said(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        for kind in ("wordpiece", "unigram"):
+            trained = train(tmp_path / kind, kind, vocab_size=50_000)
+            assert trained.vocab_size < 10_000
+            assert f"a vocabulary of {trained.vocab_size:,} tokens only, of 50,000" in caplog.text
+
+    @pytest.mark.parametrize(
+        ("kind", "texts"), [("wordpiece", ["", None, " \n"]), ("unigram", ["", None]), ("byte-bpe", [None] * 3)]
+    )
+    def test_a_dataset_without_words_is_refused(self, tmp_path: Path, texts: list[str | None], kind: str) -> None:
+        rows = table(tmp_path, texts)
+        with pytest.raises(SourceError, match="hold no words"):
+            train(tmp_path / "out", kind, source={"dataset": rows})
+
+    def test_a_chat_template_with_a_mistake_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match="--chat-template: line 2: "):
+            train(tmp_path / "out", "byte-bpe", chat_template="{% for each in messages %}\n{% endif %}")
+
+    def test_an_unknown_column_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(ColumnError, match="no column 'texts'"):
+            train(tmp_path / "out", "byte-bpe", source={"text_columns": ("texts",)})
+
+    @pytest.mark.parametrize(
+        ("options", "cause"),
+        [
+            ({"kind": "wordpiece", "style": "gpt2"}, "--style gpt2 with --kind wordpiece"),
+            ({"kind": "unigram", "style": "llama"}, "--style llama with --kind unigram"),
+            ({"kind": "byte-bpe", "lowercase": True}, "--lowercase or --no-lowercase with --style gpt2"),
+            ({"kind": "unigram", "min_frequency": 2}, "--min-frequency or --limit-alphabet with --kind unigram"),
+            ({"kind": "byte-bpe", "limit_alphabet": 99}, "--limit-alphabet with --kind byte-bpe"),
+            ({"kind": "byte-bpe", "vocab_size": 0}, "--vocab-size 0, expected at least 1"),
+            ({"kind": "byte-bpe", "special_tokens": (" ",)}, "--special-token ' ' is blank"),
+            ({"kind": "byte-bpe", "special_tokens": ("<a>", "<a>")}, "given twice"),
+        ],
+    )
+    def test_options_that_make_no_sense_are_refused(self, options: dict[str, Any], cause: str) -> None:
+        with pytest.raises(ConfigError) as refused:
+            request("out", **options)
+        assert cause in refused.value.cause
+
+
+def test_evaluated_rows_stand_evenly_in_all_splits(tmp_path: Path) -> None:
+    rows = table(tmp_path, ["a b"] * 1000)
+    source = {"dataset": rows, "splits": ("a=train[:30%]", "b=train[50%:]")}
+    trained = train(tmp_path / "out", "wordpiece", source=source, vocab_size=20, evaluation_rows=4)
+    assert (trained.rows.counted, trained.rows.evaluation) == (796, 4)
+    assert trained.words == 796 * 2
