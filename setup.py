@@ -55,6 +55,7 @@ setup(
         "aiohttp>=3.9",
         "apache-beam>=2.65",
         "click>=8.1",
+        "cloup>=3.0.8",
         "datasets>=4.0",
         "fsspec>=2024.6",
         "gcsfs>=2024.6",

@@ -13,9 +13,11 @@ import os
 from typing import Any
 
 import click
+import cloup
 
 import tfrecord_io
 from pipelines.cli import tokenizer
+from pipelines.cli.parsing import WithBeam, WithFunctions, takes_options_file
 from pipelines.cli.request import (
     config_of,
     functions_of,
@@ -25,7 +27,7 @@ from pipelines.cli.request import (
     takes_request,
 )
 from pipelines.terminal import stages, tensorflow_start
-from pipelines.terminal.console import Program, WithBeam, WithFunctions, common, errors, quiet, say
+from pipelines.terminal.console import Program, common, errors, is_quiet, quiet, say
 
 __all__ = ["main"]
 
@@ -52,7 +54,14 @@ Examples:
       --tokenizer openai-community/gpt2 --max-length 1024"""
 
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.group(
+    cls=Program,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 120,
+        "auto_envvar_prefix": "PREP_TFRECORDS",
+    },
+)
 @click.version_option(tfrecord_io.__version__, prog_name="prep-tfrecords")
 def main() -> None:
     """Turn Hugging Face datasets and data files into TFRecord shards with static shapes."""
@@ -61,6 +70,7 @@ def main() -> None:
 @main.command(cls=WithBeam, epilog=_BUILD_EXAMPLES)
 @takes_request
 @takes_making(output_required=True)
+@takes_options_file
 @common
 def build(
     output: str, workers: int | None, resume: bool, dry_run: bool, as_json: bool, verbose: bool, **request: Any
@@ -113,6 +123,7 @@ def _own_process() -> None:
 @main.command(cls=WithBeam)
 @takes_request
 @takes_making(output_required=False)
+@takes_options_file
 @common
 def plan(
     output: str | None, workers: int | None, resume: bool, dry_run: bool, as_json: bool, verbose: bool, **request: Any
@@ -139,7 +150,7 @@ def _plan(request: dict[str, Any], *, output: str | None, workers: int | None, a
 
 @main.command("report", cls=WithFunctions)
 @may_take_request
-@click.option("--output", required=True, metavar="FILE", help="HTML file to write, local or at a gs:// address.")
+@click.option("--output", "-o", required=True, metavar="FILE", help="HTML file to write, local or at a gs:// address.")
 @common
 def write_report(output: str, as_json: bool, verbose: bool, **request: Any) -> None:
     """Write a report of a finished DATASET folder as one HTML page, which opens from disk and loads nothing.
@@ -160,7 +171,8 @@ def write_report(output: str, as_json: bool, verbose: bool, **request: Any) -> N
                 _own_process()
                 page = reporting.of_source(config)
         reporting.write(output, page)
-        say(f"wrote {output}, {len(page):,} bytes; open it in a browser")
+        if not is_quiet():
+            say(f"wrote {output}, {len(page):,} bytes; open it in a browser")
         if as_json:
             click.echo(json.dumps({"report": output, "bytes": len(page)}))
 
@@ -179,7 +191,7 @@ def _only_dataset(request: dict[str, Any]) -> str:
     return str(_folder(given, given.command.params[0], request["datasets"][0]))
 
 
-@main.command()
+@main.command(cls=cloup.Command)
 @_dataset
 @click.option("--split", "splits", multiple=True, help="Split to decode; repeatable. Default: all.")
 @click.option("--rows", type=click.IntRange(min=0), default=2, show_default=True, help="Rows to decode in each split.")
@@ -293,9 +305,9 @@ def trace(
             click.echo(json.dumps(dataclasses.asdict(traced)))
 
 
-@main.command()
+@main.command(cls=cloup.Command)
 @click.argument("dataset", required=False, callback=_folder)
-@click.option("--output", metavar="OUT", help="Output of a future build: a folder or a gs:// address.")
+@click.option("--output", "-o", metavar="OUT", help="Output of a future build: a folder or a gs:// address.")
 @click.option(
     "--region", metavar="REGION", help="Region of the TPU or the workers, to compare with the bucket's location."
 )

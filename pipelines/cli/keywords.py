@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["config_of"]
 
-_OF_THE_COMMAND_LINE = ("dry_run", "json", "verbose")
+_OF_THE_COMMAND_LINE = ("dry_run", "json", "no_progress", "options", "quiet", "save_options", "verbose")
 
 
 def config_of(

@@ -24,6 +24,7 @@ from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.launch.layout_comparison import least
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Counts, Progress
+from pipelines.terminal.console import shows_progress
 from pipelines.terminal.tables import console, table
 from tfrecord_io.manifest import Ledger, Manifest
 from tfrecord_io.shown import without_secrets
@@ -65,7 +66,7 @@ def watch(tasks: list[ShardTask], progress: Progress) -> Iterator[None]:
         yield
         return
     out.print(f"making {_some(len(tasks), 'shard')} from {_some(total, 'row')}")
-    with _bar(out, progress, total) if out.is_terminal else _lines(out, progress, total):
+    with _shown(out, progress, total):
         yield
 
 
@@ -74,8 +75,14 @@ def watch_rows(total: int, progress: Progress) -> Iterator[None]:
     """Show what `progress` counts of `total` rows during the context, as `watch`."""
     out = console()
     out.print(f"counting the words of {_some(total, 'row')}")
-    with _bar(out, progress, total) if out.is_terminal else _lines(out, progress, total):
+    with _shown(out, progress, total):
         yield
+
+
+def _shown(out: Console, progress: Progress, total: int) -> contextlib.AbstractContextManager[None]:
+    if not shows_progress():
+        return _polling(lambda text, rows: None, progress, out=console(always=True), seconds=_LINE_SECONDS)
+    return _bar(out, progress, total) if out.is_terminal else _lines(out, progress, total)
 
 
 @contextlib.contextmanager

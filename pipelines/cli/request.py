@@ -1,6 +1,6 @@
 """The options of `build` and `plan` and the config made from them, and the consent options of `trace` and `verify`.
 
-Options that only some layouts take are in a list of their own; `options.layout_traits` says which layout takes which.
+Options are in groups, which --help shows.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 import click
+import cloup
 
 from pipelines.prepare.options.engine_names import ENGINES
 from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_OPTIONS, LAYOUT_TRAITS
@@ -27,11 +28,9 @@ __all__ = [
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-# Which rows to read, in the order of --help; `tokenizer` takes these too.
-_DATASET: list[Callable[[Any], Any]] = [
-    click.argument("datasets", nargs=-1, required=True, metavar="DATASET..."),
-]
-_SPLITS: list[Callable[[Any], Any]] = [
+# The arguments and options of several commands, in the order of --help.
+_DATASET = click.argument("datasets", nargs=-1, required=True, metavar="DATASET...")
+_SPLITS = [
     click.option("--config", "config_name", metavar="NAME", help="Configuration of a hub dataset."),
     click.option("--revision", metavar="REV", help="Branch, tag or commit of a hub dataset; pinned once."),
     click.option(
@@ -42,7 +41,7 @@ _SPLITS: list[Callable[[Any], Any]] = [
         help="Split, or slice such as 'train[:1%]', with a new name if you like. Repeatable. Default: all.",
     ),
 ]
-_TEXTS: list[Callable[[Any], Any]] = [
+_TEXTS = [
     click.option(
         "--text-column",
         "text_columns",
@@ -51,32 +50,32 @@ _TEXTS: list[Callable[[Any], Any]] = [
         help="Column of texts; two for pairs. Default: text.",
     ),
 ]
-_ROWS: list[Callable[[Any], Any]] = [
+_ROWS = [
     click.option("--limit", type=int, metavar="ROWS", help="Use only the first ROWS rows of each split."),
     click.option(
         "--map",
         multiple=True,
+        allow_from_autoenv=False,  # its order with --filter is that of the command line
         metavar="MODULE:FUNCTION",
         help="Your own function from a pyarrow.Table to a changed one with as many rows. Repeatable.",
     ),
     click.option(
         "--filter",
         multiple=True,
+        allow_from_autoenv=False,
         metavar="MODULE:FUNCTION",
         help="Your own function from a pyarrow.Table to a mask of rows to keep. Runs with --map in this order.",
     ),
 ]
-# In the order of --help, behind the dataset and the tokenizer.
-_REQUEST: list[Callable[[Any], Any]] = [
-    click.option("--tokenizer-revision", metavar="REV", help="Branch, tag or commit of a hub tokenizer."),
-    *_SPLITS,
+_HELD_OUT = [
     click.option(
         "--hold-out",
         multiple=True,
         metavar="NAME=1%",
         help="Make a new split of random rows, also as NAME=ROWS or NAME=SPLIT:1%. Repeatable.",
     ),
-    *_TEXTS,
+]
+_OTHER_COLUMNS = [
     click.option("--label-column", metavar="NAME", help="Column of class labels, strings, integers, or floats."),
     click.option(
         "--keep-column",
@@ -85,7 +84,20 @@ _REQUEST: list[Callable[[Any], Any]] = [
         metavar="NAME",
         help="Column of numbers or vectors to store with each row. Repeatable.",
     ),
-    *_ROWS,
+]
+_TOKENIZER = [
+    click.option("--tokenizer-revision", metavar="REV", help="Branch, tag or commit of a hub tokenizer."),
+    click.option(
+        "--engine",
+        type=click.Choice(ENGINES),
+        default="auto",
+        show_default=True,
+        help="Implementation of the tokenizer; all give the same tokens, auto chooses the fastest.",
+    ),
+    click.option("--truncation-side", type=click.Choice(["left", "right"]), help="Default: the tokenizer's."),
+    click.option("--padding-side", type=click.Choice(["left", "right"]), help="Default: the tokenizer's."),
+]
+_LAYOUT = [
     click.option(
         "--layout",
         type=click.Choice(list(LAYOUT_TRAITS)),
@@ -101,8 +113,72 @@ _REQUEST: list[Callable[[Any], Any]] = [
         show_default=True,
         help="Which text is cut in rows that are too long.",
     ),
-    click.option("--truncation-side", type=click.Choice(["left", "right"]), help="Default: the tokenizer's."),
-    click.option("--padding-side", type=click.Choice(["left", "right"]), help="Default: the tokenizer's."),
+]
+# What only some layouts take; `options.layout_traits` says which.
+_OF_LAYOUTS = {
+    "Layout pad, and qa": [
+        click.option(
+            "--bucket-lengths",
+            metavar="N,N,…|auto:K",
+            help="Several row lengths, each with its own shards, with pad; auto:K chooses K lengths.",
+        ),
+        click.option(
+            "--stride", type=int, metavar="N", help="Tokens that windows of a long row share, with pad or qa."
+        ),
+    ],
+    "Layouts concat and pack": [
+        click.option(
+            "--special-tokens",
+            type=click.Choice(["eos", "bos-eos", "tokenizer", "none"]),
+            default="eos",
+            show_default=True,
+            help="What is put around each document; tokenizer: what it puts around one text.",
+        ),
+        click.option(
+            "--remainder",
+            type=click.Choice(["pad", "drop"]),
+            default="pad",
+            show_default=True,
+            help="What to do with the last, incomplete row of a shard, with --layout concat.",
+        ),
+        click.option(
+            "--long-documents",
+            type=click.Choice(["split", "drop"]),
+            default="split",
+            show_default=True,
+            help="What to do with documents of more than --max-length tokens, with --layout pack.",
+        ),
+    ],
+    "Layout chat": [
+        click.option("--messages-column", metavar="NAME", help="Column of conversations. Default: messages."),
+        click.option("--tools-column", metavar="NAME", help="Column of tools for the chat template."),
+        click.option(
+            "--chat-template",
+            metavar="NAME",
+            help="One of the tokenizer's chat templates. Default: the tokenizer's choice.",
+        ),
+        click.option("--chat-date", metavar="DATE", help="Date for chat templates that write today's date."),
+        click.option("--pack-rows", is_flag=True, help="Pack several conversations into a row."),
+    ],
+    "Layout seq2seq": [
+        click.option("--target-column", metavar="NAME", help="Column of texts to generate."),
+        click.option("--target-length", type=int, metavar="N", help="Tokens of a target. Default: as --max-length."),
+        click.option("--input-prefix", default="", metavar="TEXT", help="Put before each text."),
+    ],
+    "Layout tokens": [
+        click.option("--words-column", metavar="NAME", help="Column of lists of words. Default: tokens."),
+        click.option("--tags-column", metavar="NAME", help="Column of the words' tags. Default: tags."),
+        click.option(
+            "--label-all-tokens",
+            is_flag=True,
+            help="Label all tokens of a word, not only the first.",
+        ),
+    ],
+    "Layout qa": [
+        click.option("--answers-column", metavar="NAME", help="Column of answers, with --layout qa. Default: answers."),
+    ],
+}
+_SHARDS = [
     click.option("--shard-size", default="100MB", show_default=True, metavar="SIZE", help="Size of a shard."),
     click.option(
         "--compression",
@@ -111,6 +187,9 @@ _REQUEST: list[Callable[[Any], Any]] = [
         show_default=True,
         help="Compression of shards; TFDS cannot read gzip.",
     ),
+    click.option("--name", metavar="NAME", help="Prefix of the shards' names. Default: from DATASET."),
+]
+_CHOICE_OF_ROWS = [
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of the shuffle."),
     click.option(
         "--shuffle/--no-shuffle", default=True, show_default=True, help="Shuffle rows, or keep the source's order."
@@ -118,70 +197,9 @@ _REQUEST: list[Callable[[Any], Any]] = [
     click.option(
         "--max-error-rate", type=float, default=0.0, show_default=True, help="Share of rows that may be rejected."
     ),
-    click.option(
-        "--engine",
-        type=click.Choice(ENGINES),
-        default="auto",
-        show_default=True,
-        help="Implementation of the tokenizer; all give the same tokens, auto chooses the fastest.",
-    ),
-    click.option("--name", metavar="NAME", help="Prefix of the shards' names. Default: from DATASET."),
-]
-_OF_LAYOUTS: list[Callable[[Any], Any]] = [
-    click.option(
-        "--remainder",
-        type=click.Choice(["pad", "drop"]),
-        default="pad",
-        show_default=True,
-        help="What to do with the last, incomplete row of a shard, with --layout concat.",
-    ),
-    click.option(
-        "--special-tokens",
-        type=click.Choice(["eos", "bos-eos", "tokenizer", "none"]),
-        default="eos",
-        show_default=True,
-        help="What is put around each document, with --layout concat or pack; tokenizer: what it puts around one text.",
-    ),
-    click.option(
-        "--long-documents",
-        type=click.Choice(["split", "drop"]),
-        default="split",
-        show_default=True,
-        help="What to do with documents of more than --max-length tokens, with --layout pack.",
-    ),
-    click.option("--stride", type=int, metavar="N", help="Tokens that windows of a long row share, with pad or qa."),
-    click.option(
-        "--bucket-lengths",
-        metavar="N,N,…|auto:K",
-        help="Several row lengths, each with its own shards, with pad; auto:K chooses K lengths.",
-    ),
-    click.option("--target-column", metavar="NAME", help="Column of texts to generate, with --layout seq2seq."),
-    click.option("--target-length", type=int, metavar="N", help="Tokens of a target. Default: as --max-length."),
-    click.option("--input-prefix", default="", metavar="TEXT", help="Put before each text, with --layout seq2seq."),
-    click.option(
-        "--messages-column", metavar="NAME", help="Column of conversations, with --layout chat. Default: messages."
-    ),
-    click.option("--tools-column", metavar="NAME", help="Column of tools for the chat template, with --layout chat."),
-    click.option("--pack-rows", is_flag=True, help="Pack several conversations into a row, with --layout chat."),
-    click.option(
-        "--chat-template",
-        metavar="NAME",
-        help="One of the tokenizer's chat templates. Default: the tokenizer's choice.",
-    ),
-    click.option("--chat-date", metavar="DATE", help="Date for chat templates that write today's date."),
-    click.option(
-        "--words-column", metavar="NAME", help="Column of lists of words, with --layout tokens. Default: tokens."
-    ),
-    click.option(
-        "--tags-column", metavar="NAME", help="Column of the words' tags, with --layout tokens. Default: tags."
-    ),
-    click.option(
-        "--label-all-tokens", is_flag=True, help="Label all tokens of a word, not only the first, with --layout tokens."
-    ),
-    click.option("--answers-column", metavar="NAME", help="Column of answers, with --layout qa. Default: answers."),
 ]
 # How to run a build. `plan` takes these too, without effect, so that a line can be tried by replacing `build`.
-_MAKING: list[Callable[[Any], Any]] = [
+_MAKING = [
     click.option(
         "--workers", "--num-proc", type=int, metavar="N", help="Threads; never changes a byte. Default: every core."
     ),
@@ -197,11 +215,11 @@ _MAKING: list[Callable[[Any], Any]] = [
 
 def takes_making(*, output_required: bool) -> Callable[[Command], Command]:
     """Give a command the options that say where to write and how to run."""
-    output = click.option("--output", required=output_required, metavar="OUT", help="Folder or gs:// address.")
+    output = click.option("--output", "-o", required=output_required, metavar="OUT", help="Folder or gs:// address.")
 
     def take(command: Command) -> Command:
-        for option in reversed([output, *_MAKING]):
-            command = option(command)
+        for group in (cloup.option_group("Run", *_MAKING), cloup.option_group("Output", output)):
+            command = group(command)
         return command
 
     return take
@@ -216,6 +234,7 @@ _CONSENT: list[Callable[[Any], Any]] = [
     click.option(
         "--filter",
         multiple=True,
+        allow_from_autoenv=False,
         metavar="MODULE:FUNCTION",
         help="The dataset's filters, with --map in the same order.",
     ),
@@ -230,9 +249,7 @@ _CONSENT: list[Callable[[Any], Any]] = [
 
 def takes_consent(command: Command) -> Command:
     """Give a command the options without which it runs no code of a dataset, and fetches nothing."""
-    for option in reversed(_CONSENT):
-        command = option(command)
-    return command
+    return cloup.option_group("Source", *_CONSENT)(command)
 
 
 def functions_of(pairs: Sequence[tuple[str, str]]) -> tuple[Any, ...]:
@@ -253,25 +270,24 @@ def may_take_request(command: Command) -> Command:
 
 
 def _takes_request(command: Command, *, tokenizer_required: bool) -> Command:
-    first = [
-        *_DATASET,
-        click.option(
-            "--tokenizer",
-            required=tokenizer_required,
-            metavar="NAME_OR_DIR",
-            help="Hub id or folder of the tokenizer.",
-        ),
-    ]
-    for option in reversed([*first, *_REQUEST, *_OF_LAYOUTS]):
-        command = option(command)
-    return command
+    tokenizer = click.option(
+        "--tokenizer", required=tokenizer_required, metavar="NAME_OR_DIR", help="Hub id or folder of the tokenizer."
+    )
+    groups = {
+        "Source": [*_SPLITS, *_HELD_OUT, *_TEXTS, *_OTHER_COLUMNS, *_ROWS],
+        "Tokenizer": [tokenizer, *_TOKENIZER],
+        "Layout": _LAYOUT,
+        **_OF_LAYOUTS,
+        "Shards": [*_SHARDS, *_CHOICE_OF_ROWS],
+    }
+    for title, options in reversed(groups.items()):
+        command = cloup.option_group(title, *options)(command)
+    return _DATASET(command)
 
 
 def takes_source(command: Command) -> Command:
     """Give a command the options that say which rows to read."""
-    for option in reversed([*_DATASET, *_SPLITS, *_TEXTS, *_ROWS]):
-        command = option(command)
-    return command
+    return _DATASET(cloup.option_group("Source", *_SPLITS, *_TEXTS, *_ROWS)(command))
 
 
 def source_of(request: Mapping[str, Any]) -> Any:

@@ -9,9 +9,10 @@ from typing import Any
 
 import click
 
+from pipelines.cli.parsing import WithBeam
 from pipelines.cli.request import source_of, takes_source
 from pipelines.prepare.options.tokenizer_options import KINDS, STYLES
-from pipelines.terminal.console import WithBeam, common, errors, quiet
+from pipelines.terminal.console import common, errors, quiet
 
 __all__ = ["train_tokenizer"]
 
@@ -20,7 +21,7 @@ _REPORT_SECONDS = 5.0
 
 @click.command("tokenizer", cls=WithBeam)
 @takes_source
-@click.option("--output", required=True, metavar="DIR", help="Folder or gs:// address of the tokenizer.")
+@click.option("--output", "-o", required=True, metavar="DIR", help="Folder or gs:// address of the tokenizer.")
 @click.option("--kind", required=True, type=click.Choice(KINDS), help="How words are cut into tokens.")
 @click.option("--vocab-size", required=True, type=int, metavar="N", help="Tokens in all, special ones included.")
 @click.option(

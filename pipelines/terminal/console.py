@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import gc
-import itertools
 import logging
 import os
 import signal
@@ -16,12 +15,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import click
+import cloup
 
 from pipelines.terminal.stages import STAGES
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import visible, visible_line, without_secrets
 
-__all__ = ["Program", "WithBeam", "WithFunctions", "common", "errors", "fail", "quiet", "say", "unexpected"]
+__all__ = ["Program", "common", "errors", "fail", "is_quiet", "quiet", "say", "shows_progress", "unexpected"]
 
 # The most that is shown of an unexpected error: libraries quote whole requests and schemas.
 _MOST_CHARACTERS = 500
@@ -31,36 +31,36 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 def common(command: Command) -> Command:
     """Give a command the options that every command takes."""
-    command = click.option("--verbose", is_flag=True, help="Show the libraries' logs, and a traceback on errors.")(
-        command
-    )
-    return click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")(command)
+    return cloup.option_group(
+        "Messages",
+        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout."),
+        click.option(
+            "--quiet", "-q", is_flag=True, expose_value=False, callback=_note, help="Show warnings and errors only."
+        ),
+        click.option(
+            "--no-progress", is_flag=True, expose_value=False, callback=_note, help="Show no progress while it runs."
+        ),
+        click.option("--verbose", "-v", is_flag=True, help="Show the libraries' logs, and a traceback on errors."),
+    )(command)
 
 
-class WithFunctions(click.Command):
-    """A command with --map and --filter, which it gets as one parameter `functions`: pairs of option name and value.
-
-    They are in the order of the command line; click itself keeps that order only within one option.
-    """
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments once for the order of options, and once more as every command does."""
-        _, _, order = self.make_parser(ctx).parse_args(list(args))
-        rest = super().parse_args(ctx, args)
-        values = {name: iter(ctx.params.pop(name) or ()) for name in ("map", "filter")}
-        names = [str(parameter.name) for parameter in order if parameter.name in values]
-        ctx.params["functions"] = tuple((name, value) for name in names for value in itertools.islice(values[name], 1))
-        return rest
+def _note(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    ctx.meta[f"{__name__}.{parameter.name}"] = value
 
 
-class WithBeam(WithFunctions):
-    """A command that gets the arguments after `--`, which are for Beam, as its parameter `beam_args`."""
+def is_quiet() -> bool:
+    """Whether the running command shows warnings and errors only."""
+    return _is_noted("quiet")
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Set the arguments for Beam apart, and parse the others."""
-        at = args.index("--") if "--" in args else len(args)
-        ctx.params["beam_args"] = tuple(args[at + 1 :])
-        return super().parse_args(ctx, args[:at])
+
+def shows_progress() -> bool:
+    """Whether the running command shows how far it is."""
+    return not (_is_noted("quiet") or _is_noted("no_progress"))
+
+
+def _is_noted(name: str) -> bool:
+    ctx = click.get_current_context(silent=True)
+    return bool(ctx and ctx.meta.get(f"{__name__}.{name}"))
 
 
 class Program(click.Group):
@@ -217,7 +217,7 @@ def quiet(*, verbose: bool) -> Iterator[None]:
         os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     ours = logging.getLogger("pipelines")
     level = ours.level
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and shows_progress():
         ours.setLevel(logging.INFO)
         handler.addFilter(lambda record: record.levelno > logging.INFO or record.name == STAGES)
     try:

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.terminal.console import is_quiet
 from tfrecord_io.shown import visible
 
 __all__ = ["console", "table"]
@@ -28,10 +29,14 @@ class _Console(Console):
         return super().render_str(visible(text), **options)
 
 
-def console() -> Console:
-    """Return a console on stderr, as wide as the terminal, or 120 columns wide in a file."""
+def console(*, always: bool = False) -> Console:
+    """Return a console on stderr, as wide as the terminal, or 120 columns wide in a file.
+
+    With --quiet it prints nothing, unless it is for what must be seen (`always`).
+    """
+    quiet = is_quiet() and not always
     width = None if sys.stderr.isatty() else _FILE_COLUMNS
-    return _Console(file=sys.stderr, width=width, highlight=False, markup=False, emoji=False)
+    return _Console(file=sys.stderr, width=width, highlight=False, markup=False, emoji=False, quiet=quiet)
 
 
 def table(*names: str, numbers: int = 0, **options: Any) -> Table:

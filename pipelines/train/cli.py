@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import click
+import cloup
 
 import tfrecord_io
 from pipelines.terminal.console import errors
@@ -47,73 +48,86 @@ _METAVARS = {
     "best_metric": "NAME",
     "profile_steps": "A:B",
 }
-# Every field of TrainConfig, in the order of --help. Kinds and defaults are the fields'.
+# Every field of TrainConfig by group, in the order of --help. Kinds and defaults are the fields'.
 _HELP = {
-    "data": "Folder that prep-tfrecords built, local or gs://. Repeat it to mix several.",
-    "weights": "Of several --data, in their order, such as 0.7,0.3. Default: by size.",
-    "temperature": "Of several --data: rates are sizes ** (1 / temperature).",
-    "task": "What to learn: labels, labels of tokens, answers, hidden or next tokens, targets.",
-    "model": "bert-, gpt2-, t5- or bart-SIZE from scratch (tiny to large), package.module:build, a KerasHub preset, "
-    "hf://OWNER/NAME, or a folder.",
-    "model_dir": "Checkpoints, logs, final model; local or gs://. Not needed with --preflight.",
-    "tpu": "auto, local, none, a TPU's name, or grpc://IP:8470.",
-    "zone": "Of the TPU, with its name.",
-    "project": "Of the TPU, with its name.",
-    "replicas": "GPUs to use, or parts to split the CPU into.",
-    "train_split": "Split to train on.",
-    "eval_split": "Split to evaluate on. Default: validation or test, if there is one.",
-    "global_batch_size": "Rows in one step, on all replicas together. Default: 32.",
-    "replica_batch_size": "Instead: rows in one step on each replica.",
-    "accumulate": "Parts into which each replica cuts its rows of a step, to need less memory.",
-    "steps": "Steps in all, earlier runs included. Default: 1000.",
-    "epochs": "Instead: how often every row is read, such as 3 or 0.5.",
-    "steps_per_call": "Steps that run on the devices between looks of Python.",
-    "log_every": "Steps between progress lines.",
-    "eval_every": "Steps between evaluations; one more at the end. 0: only that.",
-    "save_every": "Steps between checkpoints; one more at the end. 0: only that.",
-    "keep_checkpoints": "How many to keep.",
-    "early_stopping": "End after so many evaluations in a row without a better one.",
-    "keep_best": "Keep a checkpoint of the best evaluation; the final model is that one.",
-    "best_metric": "Which one is better by. Default: loss.",
-    "profile_steps": "Steps to profile for TensorBoard, such as 11:20.",
-    "learning_rate": "The highest, after the warm-up.",
-    "warmup": "Steps in which the rate rises.",
-    "warmup_ratio": "Instead: their share of all steps.",
-    "schedule": "What the rate does after that: fall to 0 as a cosine or a line, or stay.",
-    "weight_decay": "Of AdamW; not for biases and norms.",
-    "clip_norm": "Highest norm of all gradients together.",
-    "label_smoothing": "Share of the target spread over all classes.",
-    "dropout": "For models from scratch.",
-    "mask_probability": "For mlm: share of tokens to predict.",
-    "pooling": "For classify: what stands for a row.",
-    "decoder_start": "For seq2seq: what targets begin with. auto: eos for BART, else pad.",
-    "from_scratch": "Of a preset only the architecture, with random weights and the data's vocabulary.",
-    "freeze_backbone": "Train only the head.",
-    "num_labels": "For classify and tokens, where the manifest names no labels.",
-    "seed": "Decides weights, order, masks and dropout.",
-    "precision": "Of the computation.",
-    "loop": "tf.range in a tf.function, or Keras fit.",
-    "jit_compile": "Compile with XLA on CPU or GPU, as a TPU always does; each replica compiles anew.",
-    "deterministic": "Slower ops that give the same bits every time, on GPUs too.",
+    "Data": {
+        "data": "Folder that prep-tfrecords built, local or gs://. Repeat it to mix several.",
+        "weights": "Shares of several --data, in their order, such as 0.7,0.3. Default: by size.",
+        "temperature": "Mix several --data at rates of size ** (1 / temperature).",
+        "train_split": "Split to train on.",
+        "eval_split": "Split to evaluate on. Default: validation or test, if there is one.",
+    },
+    "Task and model": {
+        "task": "What to learn: labels, labels of tokens, answers, hidden or next tokens, or targets.",
+        "model": "bert-, gpt2-, t5- or bart-SIZE from scratch (tiny to large), package.module:build, a KerasHub "
+        "preset, hf://OWNER/NAME, or a folder.",
+        "from_scratch": "Take only a preset's architecture, with random weights and the data's vocabulary.",
+        "freeze_backbone": "Train only the head.",
+        "dropout": "Share of values to drop, in models from scratch.",
+        "pooling": "What stands for a row, for classify.",
+        "num_labels": "Number of labels, for classify and tokens, where the manifest names none.",
+        "mask_probability": "Share of tokens to predict, for mlm.",
+        "decoder_start": "What targets begin with, for seq2seq. auto: eos for BART, else pad.",
+        "label_smoothing": "Share of the target that is spread over all classes.",
+    },
+    "Length and rate": {
+        "global_batch_size": "Rows in one step, on all replicas together. Default: 32.",
+        "replica_batch_size": "Rows in one step on each replica, instead of --global-batch-size.",
+        "accumulate": "Parts into which each replica cuts its rows of a step, to need less memory.",
+        "steps": "Steps in all, earlier runs included. Default: 1000.",
+        "epochs": "How often to read every row, such as 3 or 0.5, instead of --steps.",
+        "learning_rate": "Highest learning rate, which is reached after the warm-up.",
+        "warmup": "Steps in which the rate rises.",
+        "warmup_ratio": "Share of all steps in which the rate rises, instead of --warmup.",
+        "schedule": "How the rate goes on after that: fall to 0 as a cosine or a line, or stay.",
+        "weight_decay": "Weight decay of AdamW; biases and norms have none.",
+        "clip_norm": "Highest norm of all gradients together.",
+        "seed": "Seed of weights, order, masks and dropout.",
+    },
+    "Evaluate and keep": {
+        "model_dir": "Folder for checkpoints, logs and the final model; local or gs://. Not needed with --preflight.",
+        "eval_every": "Steps between evaluations; there is one more at the end. 0: only that.",
+        "save_every": "Steps between checkpoints; there is one more at the end. 0: only that.",
+        "keep_checkpoints": "Number of checkpoints to keep.",
+        "early_stopping": "End after so many evaluations in a row without a better one.",
+        "keep_best": "Keep a checkpoint of the best evaluation; the final model is that one.",
+        "best_metric": "Metric by which an evaluation is better. Default: loss.",
+        "log_every": "Steps between progress lines.",
+        "profile_steps": "Steps to profile for TensorBoard, such as 11:20.",
+    },
+    "Where and how": {
+        "tpu": "auto, local, none, a TPU's name, or grpc://IP:8470.",
+        "zone": "Zone of the TPU that --tpu names.",
+        "project": "Project of the TPU that --tpu names.",
+        "replicas": "GPUs to use, or parts to split the CPU into.",
+        "precision": "Number format of the computation.",
+        "steps_per_call": "Steps that run on the devices before Python gets control again.",
+        "loop": "Train in a loop of our own, or by Keras fit.",
+        "jit_compile": "Compile with XLA on CPU or GPU, as a TPU always does; each replica compiles anew.",
+        "deterministic": "Use slower operations that give the same bits every time, on GPUs too.",
+    },
 }
 
 
 def _config_options(command: Callable[..., None]) -> Callable[..., None]:
-    """An option for each field of TrainConfig: `steps: int = 1000` becomes --steps."""
-    kinds = get_type_hints(configs.TrainConfig)
-    fields = {field.name: field for field in dataclasses.fields(configs.TrainConfig)}
-    for name, text in reversed(_HELP.items()):
-        flag, kind, default = "--" + name.replace("_", "-"), kinds[name], fields[name].default
-        given: dict[str, Any] = {"help": text, "metavar": _METAVARS.get(name)}
-        if kind is bool:
-            given["is_flag"] = True
-        else:
-            given["type"] = _click_type(kind)
-            given.update({"required": True} if default is dataclasses.MISSING else {"default": default})
-            given["show_default"] = default != ""
-            given["multiple"] = name == "data"
-        command = click.option(flag, name, **given)(command)
+    """Give the command an option for each field of TrainConfig: `steps: int = 1000` becomes --steps."""
+    for title, texts in reversed(_HELP.items()):
+        command = cloup.option_group(title, *(_config_option(name, text) for name, text in texts.items()))(command)
     return command
+
+
+def _config_option(name: str, text: str) -> Callable[[Any], Any]:
+    kind = get_type_hints(configs.TrainConfig)[name]
+    default = {field.name: field.default for field in dataclasses.fields(configs.TrainConfig)}[name]
+    given: dict[str, Any] = {"help": text, "metavar": _METAVARS.get(name)}
+    if kind is bool:
+        given["is_flag"] = True
+    else:
+        given["type"] = _click_type(kind)
+        given.update({"required": True} if default is dataclasses.MISSING else {"default": default})
+        given["show_default"] = default != ""
+        given["multiple"] = name == "data"
+    return click.option("--" + name.replace("_", "-"), name, **given)
 
 
 def _click_type(kind: Any) -> Any:
@@ -131,7 +145,7 @@ Examples:
       --model-dir gs://BUCKET/bert --tpu local --precision bfloat16"""
 
 
-class _Program(click.Group):
+class _Program(cloup.Group):
     """Trains without the name of a command; the training's required options are then asked for, and only then."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -152,13 +166,24 @@ class _Program(click.Group):
 )
 @click.version_option(tfrecord_io.__version__, prog_name="train-tpu")
 @_config_options
-@click.option(
-    "--preflight", metavar="SLICE", help="Train nothing: compile the step for a TPU such as v3-8, without it."
+@cloup.option_group(
+    "Preflight",
+    click.option(
+        "--preflight", metavar="SLICE", help="Train nothing: compile the step for a TPU such as v3-8, without it."
+    ),
+    click.option("--largest-batch/--no-largest-batch", default=True, help="Look for the largest batch that fits."),
+    click.option(
+        "--preflight-minutes",
+        type=click.FloatRange(min=0, min_open=True),
+        default=60.0,
+        help="Longest time that it may take.",
+    ),
 )
-@click.option("--largest-batch/--no-largest-batch", default=True, help="With --preflight: look for what just fits.")
-@click.option("--preflight-minutes", type=click.FloatRange(min=0, min_open=True), default=60.0, help="At most.")
-@click.option("--json", "as_json", is_flag=True, help="Metrics as JSON lines on stdout.")
-@click.option("--verbose", is_flag=True, help="Show TensorFlow's logs, and a traceback on errors.")
+@cloup.option_group(
+    "Messages",
+    click.option("--json", "as_json", is_flag=True, help="Write metrics as JSON lines on stdout."),
+    click.option("--verbose", "-v", is_flag=True, help="Show TensorFlow's logs, and a traceback on errors."),
+)
 @click.pass_context
 def main(
     ctx: click.Context,

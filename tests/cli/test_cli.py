@@ -43,7 +43,6 @@ REQUEST = [
     "--filter",
     "--hold-out",
     "--input-prefix",
-    "--json",
     "--keep-column",
     "--keep-ingested",
     "--label-all-tokens",
@@ -58,6 +57,7 @@ REQUEST = [
     "--name",
     "--no-shuffle",
     "--num-proc",
+    "--options",
     "--output",
     "--overwrite",
     "--pack-rows",
@@ -65,6 +65,7 @@ REQUEST = [
     "--remainder",
     "--resume",
     "--revision",
+    "--save-options",
     "--seed",
     "--shard-size",
     "--shuffle",
@@ -80,32 +81,35 @@ REQUEST = [
     "--tools-column",
     "--truncation",
     "--truncation-side",
-    "--verbose",
     "--words-column",
     "--workers",
+    "-o",
 ]
+# Of every command.
+MESSAGES = ["--json", "--no-progress", "--quiet", "--verbose", "-q", "-v"]
 CONSENT = ["--filter", "--map", "--run-stored-steps", "--source"]
 OPTIONS = {
     "build": REQUEST,
     "doctor": [
-        *("--global-batch-size", "--hosts", "--json", "--output", "--region", "--replicas", "--source", "--tpu"),
-        "--verbose",
+        *("--global-batch-size", "--hosts", "--output", "--region", "--replicas", "--source", "--tpu", "-o"),
     ],
-    "inspect": ["--json", "--rows", "--split", "--verbose"],
+    "inspect": ["--rows", "--split"],
     "plan": REQUEST,
     "report": sorted(
-        set(REQUEST) - {"--dry-run", "--keep-ingested", "--num-proc", "--overwrite", "--resume", "--workers"}
+        set(REQUEST)
+        - {"--dry-run", "--keep-ingested", "--num-proc", "--overwrite", "--resume", "--workers"}
+        - {"--options", "--save-options"}
     ),
     "tokenizer": sorted(
         [
-            *("--chat-template", "--config", "--evaluation-rows", "--filter", "--json", "--kind", "--limit"),
+            *("--chat-template", "--config", "--evaluation-rows", "--filter", "--kind", "--limit"),
             *("--limit-alphabet", "--lowercase", "--map", "--max-length", "--min-frequency", "--no-lowercase"),
             *("--num-proc", "--output", "--overwrite", "--revision", "--special-token", "--split", "--style"),
-            *("--text-column", "--verbose", "--vocab-size", "--workers"),
+            *("--text-column", "--vocab-size", "--workers", "-o"),
         ]
     ),
-    "trace": sorted(["--json", "--record", "--shard", "--split", "--verbose", *CONSENT]),
-    "verify": sorted(["--json", "--repair", "--verbose", *CONSENT]),
+    "trace": sorted(["--record", "--shard", "--split", *CONSENT]),
+    "verify": sorted(["--repair", *CONSENT]),
 }
 
 
@@ -239,7 +243,7 @@ class TestOptions:
             if isinstance(parameter, click.Option)
             for name in (*parameter.opts, *parameter.secondary_opts)
         ]
-        assert sorted(found) == OPTIONS[command]
+        assert sorted(found) == sorted([*OPTIONS[command], *MESSAGES])
 
     def test_defaults_are_these(self) -> None:
         found = commands.main.commands["build"].make_context("build", ["x", "--tokenizer=t", "--output=o"]).params
@@ -757,12 +761,16 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
         "launch.estimate.estimate",
         "dataset.own_files.require_manifest",
         "doctor.doctor.diagnose",
+        "launch.tokenizer_launcher.train_tokenizer",
+        "report.report.of_dataset",
     ):
         monkeypatch.setattr(f"pipelines.prepare.{where}", raising(wrong))
     arguments = {
         "build": ["D", "--tokenizer=t", "--output=o"],
         "doctor": ["--output=o"],
         "plan": ["D", "--tokenizer=t"],
+        "report": ["D", "--output=o"],
+        "tokenizer": ["D", "--kind=bpe", "--vocab-size=9", "--output=o"],
         "trace": ["D", "--split=s", "--shard=0", "--record=0"],
     }.get(command, ["D"])
     short, long = (building.command(command, *arguments, *more) for more in ([], ["--verbose"]))

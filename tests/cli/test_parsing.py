@@ -1,0 +1,94 @@
+"""Options in a file, options from the environment, and how much a command says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.cli import commands
+from tests import building
+from tests.building import REVIEWS
+
+
+def parameters(*words: object) -> dict[str, object]:
+    """What `build` gets of a command line."""
+    context = commands.main.commands["build"].make_context("build", [str(word) for word in words])
+    return dict(context.params)
+
+
+def saved(tmp_path: Path, *words: object) -> Path:
+    file = tmp_path / "options.yaml"
+    parameters(*words, "--save-options", file)
+    return file
+
+
+LINE = (
+    *("a.jsonl", "b.jsonl", "--tokenizer=t", "-o", "out", "--split=train", "--split", "b=test[:5]", "--no-shuffle"),
+    *("--filter=m:f", "--map=m:g", "--filter=m:h", "--max-length", 64, "--pack-rows", "--seed=3"),
+    *("--", "--runner=FlinkRunner", "--flink_master=local"),
+)
+
+
+def test_a_saved_file_stands_for_its_command_line(tmp_path: Path) -> None:
+    file = saved(tmp_path, *LINE[:-3], "--save-options", tmp_path / "options.yaml", *LINE[-3:])
+    parameters(*LINE[:-3], "--save-options", file, *LINE[-3:])
+    assert parameters("--options", file) == parameters(*LINE)
+    assert yaml.safe_load(file.read_text())["functions"] == [{"filter": "m:f"}, {"map": "m:g"}, {"filter": "m:h"}]
+
+
+def test_the_command_line_wins_over_the_file_option_by_option(tmp_path: Path) -> None:
+    file = tmp_path / "options.yaml"
+    file.write_text("dataset: a\ntokenizer: t\noutput: out\nsplit: [train, test]\nshuffle: false\nmap: m:f\n")
+    found = parameters("b", "--options", file, "--split=dev", "--shuffle", "--filter=m:g")
+    assert (found["datasets"], found["tokenizer"], found["splits"]) == (("b",), "t", ("dev",))
+    assert found["shuffle"] is True
+    assert parameters("--options", file)["shuffle"] is False
+    assert parameters("--options", file)["functions"] == (("map", "m:f"),)
+
+
+def test_addresses_are_saved_without_what_gives_access(tmp_path: Path) -> None:
+    file = saved(tmp_path, "https://user:secret@host/a.jsonl?token=secret", "--tokenizer=t", "-o", "out")
+    assert "secret" not in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("tokeniser: t", "no option 'tokeniser'"),
+        ("shuffle: maybe", "shuffle is 'maybe', expected true or false"),
+        ("pack-rows: false", "pack-rows is False, expected true or false"),
+        ("- a", "expected lines such as"),
+        ("a: [", "cannot be read"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_is_a_wrong_option(tmp_path: Path, content: str | None, words: str) -> None:
+    file = tmp_path / "options.yaml"
+    if content is not None:
+        file.write_text(content)
+    outcome = building.command("build", "x", "--tokenizer=t", "-o", tmp_path / "out", "--options", file)
+    assert outcome.status == 2
+    assert words in outcome.err
+
+
+def test_options_come_from_the_environment_where_their_order_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PREP_TFRECORDS_BUILD_TOKENIZER", "t")
+    monkeypatch.setenv("PREP_TFRECORDS_BUILD_MAP", "m:f")
+    with commands.main.make_context("prep-tfrecords", ["build"], resilient_parsing=True) as program:
+        build = commands.main.commands["build"]
+        found = build.make_context("build", ["x", "-o", "out"], parent=program).params
+    assert found["tokenizer"] == "t"
+    assert found["functions"] == ()
+
+
+def test_a_quiet_build_says_nothing_and_one_without_progress_says_what_came_of_it(tmp_path: Path) -> None:
+    options = building.options(tmp_path / "out", label_column="label")
+    quiet = building.command("build", REVIEWS, *options, "-q", "--json")
+    assert (quiet.status, quiet.err) == (0, "")
+    assert quiet.out.startswith("{")
+    again = building.command("build", REVIEWS, *options, "--overwrite", "--no-progress")
+    assert "tokenized by" in again.err
+    assert "%" not in again.err.split("tokenized by")[0]
+    assert building.command("inspect", tmp_path / "none", "-q").error[0].endswith("no such folder")
