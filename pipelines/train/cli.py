@@ -68,6 +68,7 @@ _HELP = {
     "pooling": "For classify: what stands for a row.",
     "num_labels": "For classify and tokens, where the manifest names no labels.",
     "seed": "Decides weights, order, masks and dropout.",
+    "order": "global: each batch follows from seed and step, on any devices, and can be traced to its rows.",
     "precision": "Of the computation.",
     "loop": "tf.range in a tf.function, or Keras fit.",
     "jit_compile": "Compile with XLA on CPU or GPU, as a TPU always does; each replica compiles anew.",

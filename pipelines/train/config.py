@@ -16,11 +16,12 @@ from typing import Any, Literal, get_args
 
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["Loop", "Pooling", "Precision", "Task", "TrainConfig"]
+__all__ = ["Loop", "Order", "Pooling", "Precision", "Task", "TrainConfig"]
 
 Task = Literal["classify", "tokens", "mlm", "clm"]
 Loop = Literal["custom", "keras"]
 Precision = Literal["float32", "bfloat16"]
+Order = Literal["hosts", "global"]
 Pooling = Literal["auto", "first", "mean", "last"]
 
 
@@ -55,6 +56,7 @@ class TrainConfig:
     pooling: Pooling = "auto"
     num_labels: int | None = None
     seed: int = 0
+    order: Order = "hosts"
     precision: Precision = "float32"
     loop: Loop = "custom"
     jit_compile: bool = False
@@ -66,7 +68,8 @@ class TrainConfig:
     keep_checkpoints: int = 3
 
     def __post_init__(self) -> None:
-        for name, allowed in (("task", Task), ("loop", Loop), ("precision", Precision), ("pooling", Pooling)):
+        choices = {"task": Task, "loop": Loop, "order": Order, "precision": Precision, "pooling": Pooling}
+        for name, allowed in choices.items():
             if getattr(self, name) not in get_args(allowed):
                 raise ConfigError(f"{_flag(name)} {getattr(self, name)!r}, expected one of {get_args(allowed)}")
         for name in ("global_batch_size", "steps", "steps_per_call", "log_every", "keep_checkpoints"):
@@ -163,7 +166,8 @@ class TrainConfig:
     def identity(self) -> dict[str, Any]:
         """What decides which batch a step sees and what it is for: what a resumed training must have in common."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
-        return {name: getattr(self, name) for name in names}
+        # None, as in the folders of trainings that knew no other order.
+        return {**{name: getattr(self, name) for name in names}, "order": None if self.order == "hosts" else self.order}
 
 
 def _flag(name: str) -> str:

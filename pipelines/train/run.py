@@ -179,7 +179,10 @@ class _Run:
         """float64 [3]: loss, hits and weight of all examples."""
         batches = self._batches(data, split, training=False)
         steps = data.evaluation_steps(
-            split, global_batch_size=self._config.global_batch_size, num_hosts=self._num_hosts
+            split,
+            global_batch_size=self._config.global_batch_size,
+            num_hosts=self._num_hosts,
+            order=self._config.order,
         )
         return loops.evaluate(self._replica_step, self._strategy, batches, steps=steps, steps_per_call=min(steps, 100))
 
@@ -196,6 +199,7 @@ class _Run:
             seed=self._config.seed,
             objective=self._job.task.objective,
             training=training,
+            order=self._config.order,
             start_step=start_step,
         )
 
