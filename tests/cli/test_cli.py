@@ -93,7 +93,12 @@ OPTIONS = {
     ],
     "inspect": ["--json", "--rows", "--split", "--verbose"],
     "plan": REQUEST,
-    "trace": sorted(["--json", "--record", "--shard", "--split", "--verbose", *CONSENT]),
+    "trace": sorted(
+        [
+            *("--around", "--global-batch-size", "--json", "--num-replicas", "--order", "--record", "--replica"),
+            *("--run", "--seed", "--shard", "--split", "--step", "--verbose", *CONSENT),
+        ]
+    ),
     "verify": sorted(["--json", "--repair", "--verbose", *CONSENT]),
 }
 
