@@ -90,6 +90,7 @@ _REQUEST: list[Callable[[Any], Any]] = [
         show_default=True,
         help="Compression of shards; TFDS cannot read gzip.",
     ),
+    click.option("--index", type=click.Choice(["dali"]), help="Also write this kind of index for each shard."),
     click.option("--seed", type=int, default=0, show_default=True, help="Seed of the shuffle."),
     click.option(
         "--shuffle/--no-shuffle", default=True, show_default=True, help="Shuffle rows, or keep the source's order."
@@ -259,6 +260,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
             name=request["name"] or "",
             shard_bytes=config.parse_size(request["shard_size"]),
             compression=request["compression"],
+            dali_index=request["index"] == "dali",
         ),
         layout=config.LayoutConfig(
             name=request["layout"],

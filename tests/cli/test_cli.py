@@ -42,6 +42,7 @@ REQUEST = [
     "--engine",
     "--filter",
     "--hold-out",
+    "--index",
     "--input-prefix",
     "--json",
     "--keep-column",
