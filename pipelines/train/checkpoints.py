@@ -28,6 +28,8 @@ from tfrecord_io.format import json_fields
 __all__ = ["Checkpoints", "belongs_to", "last_step", "save_model", "usable"]
 
 _IDENTITY = "run.json"
+# Of trainings from before these were written down.
+_BEFORE = {"order": "hosts"}
 # In errors, where the name alone says too little.
 _NAMED = {"data": "fingerprint of the data"}
 # What TensorFlow puts around a message.
@@ -49,6 +51,7 @@ def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> bool:
             if file.size() > _MOST_BYTES:
                 raise ValueError(f"{path} is not what a training wrote")
             found = json_fields.mapping(json_fields.load(file.read()))
+    found = {**_BEFORE, **found}
     differing = {name: (found.get(name), value) for name, value in identity.items() if found.get(name) != value}
     if differing:
         listing = ", ".join(

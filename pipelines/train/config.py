@@ -165,9 +165,8 @@ class TrainConfig:
 
     def identity(self) -> dict[str, Any]:
         """What decides which batch a step sees and what it is for: what a resumed training must have in common."""
-        names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
-        # None, as in the folders of trainings that knew no other order.
-        return {**{name: getattr(self, name) for name in names}, "order": None if self.order == "hosts" else self.order}
+        names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling", "order")
+        return {name: getattr(self, name) for name in names}
 
 
 def _flag(name: str) -> str:

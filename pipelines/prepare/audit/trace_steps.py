@@ -59,7 +59,7 @@ def of_run(folder: str, manifest: Manifest, *, replicas: int = 1) -> Reading:
             global_batch_size=json_fields.count(found["global_batch_size"]),
             seed=json_fields.count(found["seed"]),
             split=json_fields.text(found["train_split"]),
-            order=json_fields.text(found.get("order") or "hosts"),
+            order=json_fields.text(found.get("order", "hosts")),
             replicas=replicas,
         )
         fingerprint = json_fields.text(found["data"])

@@ -109,7 +109,7 @@ def test_every_row_of_an_epoch_is_traced_as_it_is_read(root: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "cause", "remedy"),
     [
-        ({"order": None}, "order 'hosts', expected 'global'", "--order global"),
+        ({"order": "hosts"}, "order 'hosts', expected 'global'", "--order global"),
         ({"data": "0" * 64}, "trained on data with fingerprint 000000000000", "the folder that was trained on"),
         ({"train_split": "none"}, "no split 'none' with examples", "choose among train"),
         ({"seed": "three"}, "is not what a training wrote", "instead of --run"),
