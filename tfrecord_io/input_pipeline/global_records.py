@@ -6,8 +6,14 @@
 Where blocks begin is part of the graph: 8 bytes for each block of 64 records, so 12.5 MB for 100 million. A split of up
 to 64 MB is instead read once as a whole and kept as serialized records; each of its epochs is a full permutation.
 
-Measured on rows of 512 tokens from a local disk, one host on two cores: 11 us of CPU time for a row of a batch, as in
-the order of hosts. Each of H hosts reads at most two blocks in each window more than its part of the records.
+CPU time for a row of a batch, in microseconds, on rows of 512 tokens from a local disk, on one of H hosts:
+
+    global batch 256       H = 1    2    4    8        global batch 2,048     H = 8
+    order of hosts        10.4 11.2 12.4 14.7                                10.9
+    global order          11.4 11.8 16.1 20.7                                12.4
+
+What grows with H is that each host looks for its rows among those of the whole window. It reads at most two blocks in
+each window more than its part of the records.
 """
 
 from __future__ import annotations
