@@ -238,6 +238,16 @@ def test_an_index_that_is_missing_or_damaged_is_named(write_dataset: WriteDatase
         reader.open(root).dataset("train", global_batch_size=4, order="global")
 
 
+@pytest.mark.usefixtures("blocks")
+def test_a_shard_that_is_damaged_while_it_is_read_stops_the_training(write_dataset: WriteDataset) -> None:
+    root = write_dataset({"train": pad_shards(40, 40)})
+    dataset = reader.open(root).dataset("train", global_batch_size=40, order="global")
+    path = root / "tiny-train-00001-of-00002.tfrecord"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(tf.errors.OpError):
+        list(dataset.take(2))
+
+
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
