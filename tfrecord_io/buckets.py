@@ -33,10 +33,11 @@ import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan, input_records
-from tfrecord_io.input_pipeline.input_plan import Shuffle
+from tfrecord_io.input_pipeline.input_plan import Order, Shuffle
 from tfrecord_io.mixing.bucket_plan import Rounds
 from tfrecord_io.mixture import source_seed
 from tfrecord_io.objectives import Objective
+from tfrecord_io.ordering import settings
 from tfrecord_io.reader import Data
 
 __all__ = ["Buckets", "read"]
@@ -54,6 +55,7 @@ def read(
     objective: Objective | None = None,
     training: bool | None = None,
     shuffle: Shuffle | None = None,
+    order: Order = "hosts",
 ) -> Buckets:
     """What there is to read of a split of several lengths, by length.
 
@@ -91,6 +93,7 @@ def read(
         objective=objective,
         training=split == "train" if training is None else training,
         shuffle=shuffle,
+        order=order,
     )
 
 
@@ -109,6 +112,7 @@ class Buckets:
     objective: Objective | None
     training: bool
     shuffle: Shuffle | None
+    order: Order = "hosts"
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -143,6 +147,7 @@ class Buckets:
             objective=self.objective,
             training=self.training,
             shuffle=self._shuffle,
+            order=self.order,
             start_step=self.steps_before(start_step)[length],
         )
 
@@ -222,13 +227,17 @@ class Buckets:
     def _evaluation_steps(self) -> list[int]:
         """Return the evaluation steps of each row length."""
         return [
-            data.evaluation_steps(self.split, global_batch_size=self.batch_rows[length], num_hosts=self.hosts)
+            data.evaluation_steps(
+                self.split, global_batch_size=self.batch_rows[length], num_hosts=self.hosts, order=self.order
+            )
             for length, data in self.parts.items()
         ]
 
     @property
     def _shuffle(self) -> Shuffle:
         """Return shuffle settings that keep as many shards open in all as for one dataset."""
+        if self.order == "global":
+            return self.shuffle or settings.USUAL_SHUFFLE
         return self.shuffle or Shuffle().shared(len(self.parts))
 
     def _part(self, length: int) -> Data:

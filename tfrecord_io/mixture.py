@@ -30,17 +30,17 @@ Only training is mixed. The mean over a mixture depends on the rates and says li
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 from collections.abc import Mapping
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
-from tfrecord_io.input_pipeline.input_graph import Part
 from tfrecord_io.input_pipeline.input_plan import Shuffle
+from tfrecord_io.input_pipeline.input_request import Part
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.mixing import common_manifest, mixing_plan
+from tfrecord_io.mixing.mixing_plan import source_seed
 from tfrecord_io.objectives import BoundObjective, Objective
 from tfrecord_io.reader import Data
 
@@ -149,15 +149,6 @@ class Mixture(InputFunctions):
 
     def _usual_shuffle(self) -> Shuffle:
         return Shuffle().shared(len(self.datasets))
-
-
-def source_seed(seed: int, name: str) -> int:
-    """The seed that decides the order of dataset `name` within a mixture of seed `seed`.
-
-    Training on that dataset alone with this seed, and a `shuffle` of the same sizes, gives its rows in the order in
-    which the elements of the mixture take them.
-    """
-    return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big") >> 1
 
 
 def _plain(value: object) -> object:

@@ -26,8 +26,8 @@ from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import ManifestError, ReaderError
 from tfrecord_io.input_pipeline import input_plan, input_source
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
-from tfrecord_io.input_pipeline.input_graph import Part
-from tfrecord_io.input_pipeline.input_plan import Shuffle
+from tfrecord_io.input_pipeline.input_plan import Order, Shuffle
+from tfrecord_io.input_pipeline.input_request import Part
 from tfrecord_io.input_pipeline.input_source import Source
 from tfrecord_io.manifest import Manifest, Split
 
@@ -85,14 +85,19 @@ class Data(InputFunctions):
         input_plan.check_positive("global_batch_size", global_batch_size)
         return max(1, self.num_examples(split) // global_batch_size)
 
-    def evaluation_steps(self, split: str, *, global_batch_size: int, num_hosts: int = 1) -> int:
+    def evaluation_steps(
+        self, split: str, *, global_batch_size: int, num_hosts: int = 1, order: Order = "hosts"
+    ) -> int:
         """Global batches in which all hosts together give every example once.
 
         Raises: ReaderError if there is no such split, or the batch cannot be divided by the hosts.
         """
         shards = self._split(split).shards
         return input_plan.evaluation_steps(
-            [shard.num_examples for shard in shards], global_batch_size=global_batch_size, num_hosts=num_hosts
+            [shard.num_examples for shard in shards],
+            global_batch_size=global_batch_size,
+            num_hosts=num_hosts,
+            order=order,
         )
 
     def bucket(self, length: int) -> Data:

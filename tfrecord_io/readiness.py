@@ -23,6 +23,7 @@ import tensorflow as tf
 from tfrecord_io.errors import PrepError, ReaderError
 from tfrecord_io.input_pipeline import input_plan
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
+from tfrecord_io.input_pipeline.input_plan import Order
 from tfrecord_io.objectives import Objective
 from tfrecord_io.tpu_fitness import element_fitness, graph_fitness, graph_walk
 from tfrecord_io.tpu_fitness.findings import Finding
@@ -76,6 +77,7 @@ def check_data(
     num_hosts: int = 1,
     objective: Objective | None = None,
     training: bool | None = None,
+    order: Order = "hosts",
     start_step: SupportsIndex = 0,
 ) -> list[Finding]:
     """Builds the first host's input as a trainer would, on this machine, and looks at it.
@@ -91,7 +93,12 @@ def check_data(
     )
     try:
         fn = data.input_fn(
-            split, global_batch_size=global_batch_size, objective=objective, training=training, start_step=start_step
+            split,
+            global_batch_size=global_batch_size,
+            objective=objective,
+            training=training,
+            order=order,
+            start_step=start_step,
         )
         dataset = fn(context)
     except PrepError as error:

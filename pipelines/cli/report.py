@@ -19,6 +19,7 @@ from pipelines.cli import drawings
 from pipelines.prepare.audit.decode import DecodedRow
 from pipelines.prepare.audit.text_pieces import TextPiece
 from pipelines.prepare.audit.trace import Traced
+from pipelines.prepare.audit.trace_steps import TracedStep
 from pipelines.prepare.launch.estimate import Estimate
 from pipelines.prepare.launch.launcher import BuildResult
 from pipelines.prepare.launch.layout_comparison import least
@@ -29,7 +30,18 @@ from pipelines.terminal.tables import console, table
 from tfrecord_io.manifest import Ledger, Manifest
 from tfrecord_io.shown import without_secrets
 
-__all__ = ["count", "estimates", "manifest_tables", "rows", "size", "summary", "traced", "watch", "watch_rows"]
+__all__ = [
+    "count",
+    "estimates",
+    "manifest_tables",
+    "rows",
+    "size",
+    "summary",
+    "traced",
+    "traced_steps",
+    "watch",
+    "watch_rows",
+]
 
 _POLL_SECONDS = 0.25
 _LINE_SECONDS = 10.0
@@ -200,11 +212,18 @@ def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
         out.print(legend, soft_wrap=True)
 
 
-def traced(record: Traced, *, width: int = 400) -> None:
-    """Print a record and the rows in it, with long texts shortened."""
+def traced_steps(steps: Iterable[TracedStep], *, width: int = 100) -> None:
+    """Print the rows of training steps, with long texts shortened."""
+    for each in steps:
+        place = f"step {each.step}, place {each.place} (replica {each.replica}): "
+        traced(each.traced, width=width, place=place)
+
+
+def traced(record: Traced, *, width: int = 400, place: str = "") -> None:
+    """Print a record and the rows in it, with long texts shortened. `place` is where it was read."""
     out = console()
     rows = f"{_some(len(record.rows), 'row')} of {record.source}"
-    _headed(out, record.split, f"record {record.record} of {record.shard}: {rows}")
+    _headed(out, f"{place}{record.split}", f"record {record.record} of {record.shard}: {rows}")
     split = "the split" if record.origin is None else f"split {record.origin!r}"
     for row in record.rows:
         in_file = f" = row {row.file_row:,} of {row.file}" if row.file else ""

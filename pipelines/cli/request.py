@@ -187,6 +187,7 @@ _SHARDS = [
         show_default=True,
         help="Compression of shards; TFDS cannot read gzip.",
     ),
+    click.option("--index", type=click.Choice(["dali"]), help="Also write this kind of index for each shard."),
     click.option("--name", metavar="NAME", help="Prefix of the shards' names. Default: from DATASET."),
 ]
 _CHOICE_OF_ROWS = [
@@ -330,6 +331,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
             name=request["name"] or "",
             shard_bytes=config.parse_size(request["shard_size"]),
             compression=request["compression"],
+            dali_index=request["index"] == "dali",
         ),
         layout=config.LayoutConfig(
             name=request["layout"],

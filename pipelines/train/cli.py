@@ -83,6 +83,7 @@ _HELP = {
         "weight_decay": "Weight decay of AdamW; biases and norms have none.",
         "clip_norm": "Highest norm of all gradients together.",
         "seed": "Seed of weights, order, masks and dropout.",
+        "order": "global: each batch follows from seed and step, on any devices, and can be traced to its rows.",
     },
     "Evaluate and keep": {
         "model_dir": "Folder for checkpoints, logs and the final model; local or gs://. Not needed with --preflight.",

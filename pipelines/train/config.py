@@ -17,11 +17,12 @@ from typing import Any, Literal, get_args
 
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["DecoderStart", "Loop", "Pooling", "Precision", "Schedule", "Task", "TrainConfig"]
+__all__ = ["DecoderStart", "Loop", "Order", "Pooling", "Precision", "Schedule", "Task", "TrainConfig"]
 
 Task = Literal["classify", "tokens", "span", "mlm", "clm", "seq2seq"]
 Loop = Literal["custom", "keras"]
 Precision = Literal["float32", "bfloat16"]
+Order = Literal["hosts", "global"]
 Pooling = Literal["auto", "first", "mean", "last"]
 Schedule = Literal["cosine", "linear", "constant"]
 DecoderStart = Literal["auto", "pad", "bos", "eos", "cls", "sep"]
@@ -70,6 +71,7 @@ class TrainConfig:
     freeze_backbone: bool = False
     num_labels: int | None = None
     seed: int = 0
+    order: Order = "hosts"
     precision: Precision = "float32"
     loop: Loop = "custom"
     jit_compile: bool = False
@@ -101,6 +103,7 @@ class TrainConfig:
         kinds = {
             "task": Task,
             "loop": Loop,
+            "order": Order,
             "precision": Precision,
             "pooling": Pooling,
             "schedule": Schedule,
@@ -298,7 +301,7 @@ class TrainConfig:
         """What decides which batch a step sees and what it is for: what a resumed training must have in common."""
         names = ("task", "model", "global_batch_size", "seed", "train_split", "mask_probability", "pooling")
         # Younger options: only where they are used, so that older trainings go on.
-        younger = {"decoder_start": "auto", "from_scratch": False, "freeze_backbone": False}
+        younger = {"decoder_start": "auto", "from_scratch": False, "freeze_backbone": False, "order": "hosts"}
         used = [name for name, default in younger.items() if getattr(self, name) != default]
         return {name: getattr(self, name) for name in (*names, *used)}
 

@@ -115,6 +115,7 @@ def _unfit(
             num_replicas=config.replicas or 1,  # how many it has is not known before it is reached
             objective=task.objective,
             training=endless,
+            order=config.order,
             start_step=checkpoints.last_step(config.model_dir) if endless else 0,
         )
     ]

@@ -10,7 +10,7 @@ import hashlib
 import importlib.util
 import pathlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -90,8 +90,15 @@ def _made(folder: pathlib.Path, *, num_shards: int, rows: int, length: int) -> p
     return folder
 
 
-def write_dataset(folder: pathlib.Path, *, num_shards: int, rows: int, length: int) -> None:
-    """A dataset of `concat` rows of random tokens: `rows` of `length` in each shard."""
+def write_dataset(
+    folder: pathlib.Path,
+    *,
+    num_shards: int,
+    rows: int,
+    length: int,
+    ids: Callable[[int], np.ndarray] | None = None,
+) -> None:
+    """A dataset of `concat` rows: `rows` of `length` in each shard, of random tokens, or `ids` of a shard's number."""
     schema = Schema(
         (
             Feature(name="input_ids", dtype="int64", shape=(length,), role="token_ids"),
@@ -100,16 +107,18 @@ def write_dataset(folder: pathlib.Path, *, num_shards: int, rows: int, length: i
     )
     (folder / record_index.FOLDER).mkdir(parents=True, exist_ok=True)
     shards = []
-    for index, columns in enumerate(_columns(num_shards, rows=rows, length=length)):
+    for index, columns in enumerate(_columns(num_shards, rows=rows, length=length, ids=ids)):
         name = manifests.shard_name(name="random", split="train", index=index, count=num_shards)
         shards.append(_write_shard(folder, name, columns, schema))
     (folder / manifests.FILE_NAME).write_bytes(manifests.dump(_manifest(schema, tuple(shards), length=length)))
 
 
-def _columns(num_shards: int, *, rows: int, length: int) -> Iterator[Mapping[str, np.ndarray]]:
+def _columns(
+    num_shards: int, *, rows: int, length: int, ids: Callable[[int], np.ndarray] | None
+) -> Iterator[Mapping[str, np.ndarray]]:
     rng = np.random.default_rng(0)
-    for _ in range(num_shards):
-        ids_NL = rng.integers(0, _VOCAB_SIZE, (rows, length), np.int32)
+    for shard in range(num_shards):
+        ids_NL = rng.integers(0, _VOCAB_SIZE, (rows, length), np.int32) if ids is None else ids(shard)
         yield {"input_ids": ids_NL, "num_tokens": np.full(rows, length, np.int32)}
 
 

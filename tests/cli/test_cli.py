@@ -42,6 +42,7 @@ REQUEST = [
     "--engine",
     "--filter",
     "--hold-out",
+    "--index",
     "--input-prefix",
     "--keep-column",
     "--keep-ingested",
@@ -108,7 +109,12 @@ OPTIONS = {
             *("--text-column", "--vocab-size", "--workers", "-o"),
         ]
     ),
-    "trace": sorted(["--record", "--shard", "--split", *CONSENT]),
+    "trace": sorted(
+        [
+            *("--around", "--global-batch-size", "--num-replicas", "--order", "--record", "--replica"),
+            *("--run", "--seed", "--shard", "--split", "--step", *CONSENT),
+        ]
+    ),
     "verify": sorted(["--repair", *CONSENT]),
 }
 

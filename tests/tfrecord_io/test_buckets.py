@@ -16,13 +16,11 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.train import datasets
-from pipelines.train.config import TrainConfig
 from tests.tfrecord_io.conftest import PAD_SCHEMA, context, graph_ops, impure, tokenizer_facts
 from tfrecord_io import buckets, examples, objectives, reader, records
 from tfrecord_io import manifest as manifests
 from tfrecord_io.buckets import Buckets
-from tfrecord_io.errors import ConfigError, ManifestError, ReaderError
+from tfrecord_io.errors import ManifestError, ReaderError
 from tfrecord_io.format import record_index
 from tfrecord_io.manifest import Ledger, Manifest, Shard, Split
 from tfrecord_io.mixing.bucket_plan import Rounds
@@ -242,6 +240,16 @@ def test_hosts_share_a_bucket(data: reader.Data) -> None:
     assert not seen[0] & seen[1]
 
 
+@pytest.mark.slow
+def test_hosts_share_one_order_of_each_length(data: reader.Data) -> None:
+    length = LENGTHS[0]
+    whole = rows_of(training(data, order="global").input_fn(length)(context()).take(6))
+    two = training(data, order="global", hosts=2, replicas=2)
+    halves = [rows_of(two.input_fn(length)(context(hosts=2, index=host, replicas=2)).take(6)) for host in range(2)]
+    assert [first + second for first, second in zip(*halves, strict=True)] == whole
+    assert schedule(two, 9) == schedule(training(data, order="global"), 9)
+
+
 def test_a_dataset_for_keras_is_for_one_host(data: reader.Data) -> None:
     with pytest.raises(ReaderError, match="a dataset for 2 hosts, expected one"):
         training(data, replicas=2, hosts=2).dataset()
@@ -320,13 +328,6 @@ def test_a_dataset_of_several_lengths_is_not_read_as_if_it_had_one(data: reader.
     mixed = Mixture({"a": data, "b": data})
     with pytest.raises(ReaderError, match="rows of several lengths"):
         mixed.input_fn("train", global_batch_size=4)
-
-
-def test_the_trainer_refuses_it_and_says_what_reads_it(data: reader.Data) -> None:
-    config = TrainConfig(data=data.root, task="classify", model="bert-tiny", model_dir="m")
-    with pytest.raises(ConfigError, match=r"rows of several lengths, \[4, 8, 16\], expected one") as caught:
-        datasets.open_data(config)
-    assert "tfrecord_io.buckets" in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize(

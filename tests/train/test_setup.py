@@ -10,7 +10,7 @@ from pipelines.train import checkpoints, setup
 from pipelines.train.config import TrainConfig
 from tests import building
 from tests.train import training
-from tfrecord_io.errors import OutputError
+from tfrecord_io.errors import FingerprintMismatchError, OutputError
 
 pytestmark = pytest.mark.slow
 
@@ -61,3 +61,10 @@ def test_a_folder_with_a_file_that_no_training_wrote_is_refused(tmp_path: Path, 
     (tmp_path / "run.json").write_bytes(content)
     with pytest.raises(OutputError, match="it cannot be used"):
         checkpoints.belongs_to(str(tmp_path), identity={"seed": 1})
+
+
+def test_a_training_from_before_there_were_orders_goes_on_in_that_of_hosts(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"seed": 1}')
+    assert checkpoints.belongs_to(str(tmp_path), identity={"seed": 1, "order": "hosts"})
+    with pytest.raises(FingerprintMismatchError, match="order 'hosts', now 'global'"):
+        checkpoints.belongs_to(str(tmp_path), identity={"seed": 1, "order": "global"})

@@ -14,10 +14,11 @@ import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import input_graph, input_plan
-from tfrecord_io.input_pipeline.input_graph import Part, Request
-from tfrecord_io.input_pipeline.input_plan import Host, Shuffle
+from tfrecord_io.input_pipeline.input_plan import Host, Order, Shuffle
+from tfrecord_io.input_pipeline.input_request import Part, Request
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.objectives import BoundObjective, Objective
+from tfrecord_io.ordering import settings
 
 __all__ = ["InputFunctions"]
 
@@ -65,6 +66,7 @@ class InputFunctions(abc.ABC):
         training: bool | None = None,
         shuffle: Shuffle | None = None,
         deterministic: bool = True,
+        order: Order = "hosts",
         start_step: SupportsIndex = 0,
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
         """Return an input function for `strategy.distribute_datasets_from_function`: an element is one replica's part
@@ -79,10 +81,15 @@ class InputFunctions(abc.ABC):
                 split that is named "train", False for any other.
             shuffle: the sizes of the levels of shuffling; of no effect on an evaluation.
             deterministic: False gives up the order: batches come as they are ready, none is lost.
+            order: "hosts", in which each host shuffles its own shards; or "global", in which every global batch, with
+                its masks and weights, is a function of seed and step alone, whatever the number of hosts and replicas:
+                a run may go on with others. Splits of more than 64 MB then need an index (no gzip); see
+                `ordering.global_order` for the order, and `global_records` for how it is read and what that costs.
             start_step: the number of global batches that are left out. All others are, bit for bit, those of a run
                 that starts at 0 with the same arguments, hosts and replicas. However late the step, less is read in
                 vain than a window, a block and 16 records of each open shard, and of the indexes only those of these
-                shards. Only shards without index (gzip) are read from their beginning.
+                shards (in the global order: a window, and all indexes). Only shards without index (gzip) are read from
+                their beginning.
 
         Raises:
             ReaderError: here or from the input function, for what cannot be served.
@@ -96,6 +103,7 @@ class InputFunctions(abc.ABC):
             training=training,
             shuffle=shuffle,
             deterministic=deterministic,
+            order=order,
             start_step=start_step,
         )
         return lambda context: input_graph.build(request, _host(context))
@@ -110,6 +118,7 @@ class InputFunctions(abc.ABC):
         training: bool | None = None,
         shuffle: Shuffle | None = None,
         deterministic: bool = True,
+        order: Order = "hosts",
         start_step: SupportsIndex = 0,
     ) -> tf.data.Dataset:
         """Return the dataset for Keras `fit` and `evaluate` in one process: an element is a global batch. Arguments as
@@ -123,6 +132,7 @@ class InputFunctions(abc.ABC):
             training=training,
             shuffle=shuffle,
             deterministic=deterministic,
+            order=order,
             start_step=start_step,
         )
         return input_graph.build(request, Host())
@@ -142,10 +152,12 @@ class InputFunctions(abc.ABC):
         training: bool | None,
         shuffle: Shuffle | None,
         deterministic: bool,
+        order: Order,
         start_step: SupportsIndex,
     ) -> Request:
         input_plan.check_positive("global_batch_size", global_batch_size)
         input_plan.check_seed(seed)
+        input_plan.check_order(order, deterministic=deterministic)
         training = split == "train" if training is None else training
         return Request(
             manifest=self.manifest,
@@ -155,8 +167,9 @@ class InputFunctions(abc.ABC):
             seed=seed,
             objective=None if objective is None else self._bound(objective),
             training=training,
-            shuffle=shuffle or self._usual_shuffle(),
+            shuffle=shuffle or (settings.USUAL_SHUFFLE if order == "global" else self._usual_shuffle()),
             deterministic=deterministic,
+            order=order,
             start_step=input_plan.whole_step(
                 start_step, global_batch_size=global_batch_size, deterministic=deterministic
             ),

@@ -12,50 +12,21 @@ same batches, what a batch holds depends on nothing that was read before its epo
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import input_plan, input_records
-from tfrecord_io.input_pipeline.input_plan import Host, Shuffle
-from tfrecord_io.input_pipeline.input_source import Source
+from tfrecord_io.input_pipeline import global_batches, input_plan, input_records
+from tfrecord_io.input_pipeline.input_plan import Host
+from tfrecord_io.input_pipeline.input_request import Part, Request
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.mixing import mixing_plan
-from tfrecord_io.objectives import BoundObjective
+from tfrecord_io.objectives import draws
 from tfrecord_io.schema import Feature
 
-__all__ = ["Part", "Request", "build"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Part:
-    """One dataset's share of the rows. `seed` decides the order of its records alone."""
-
-    name: str
-    source: Source
-    seed: int
-    rate: float = 1.0
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Request:
-    """What is to be read, already checked, the same on every host: a split of one dataset, or of several mixed.
-
-    `manifest` says what is in the records of all parts. An evaluation has one part.
-    """
-
-    manifest: Manifest
-    split: str
-    parts: tuple[Part, ...]
-    global_batch_size: int
-    seed: int
-    objective: BoundObjective | None
-    training: bool
-    shuffle: Shuffle
-    deterministic: bool
-    start_step: int
+__all__ = ["build"]
 
 
 def build(request: Request, host: Host) -> tf.data.Dataset:
@@ -66,29 +37,73 @@ def build(request: Request, host: Host) -> tf.data.Dataset:
     """
     batch_rows = input_plan.element_rows(request.global_batch_size, host)
     first = request.start_step * host.replicas
+    if request.order == "global":
+        batches, finish = _global(request, batch_rows, host=host)
+    else:
+        batches, finish = _of_host(request, batch_rows, host=host, first=first)
+
+    def element(index: tf.Tensor, serialized_B: tf.Tensor) -> Any:
+        features = _parse(serialized_B, request.manifest)
+        features[input_plan.WEIGHT] = finish.weights(index)
+        return features if request.objective is None else request.objective(features, seed=finish.seed(index))
+
+    options = tf.data.Options()
+    options.deterministic = request.deterministic
+    # A strategy that is handed this dataset deals out batches; it cannot deal out files that it does not see.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    elements = batches.enumerate(start=first).map(element, num_parallel_calls=tf.data.AUTOTUNE)
+    return elements.prefetch(tf.data.AUTOTUNE).with_options(options)
+
+
+class _Finish(NamedTuple):
+    """What an element has beside its records: their weights and the seed of its objective, by its index int64 []."""
+
+    weights: Callable[[tf.Tensor], tf.Tensor]
+    seed: Callable[[tf.Tensor], tf.Tensor]
+
+
+def _global(request: Request, batch_rows: int, *, host: Host) -> tuple[tf.data.Dataset, _Finish]:
+    """Serialized records, string [B], of this host's columns of the global batches, and what belongs to them."""
+    columns = global_batches.Columns.of(host, global_batch_size=request.global_batch_size)
+
+    def first_row(index: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Step and column of an element's first row."""
+        return index // host.replicas, columns.first + index % host.replicas * batch_rows
+
+    def weights(index: tf.Tensor) -> tf.Tensor:
+        if request.training:
+            return tf.ones([batch_rows], tf.float32)
+        step, column = first_row(index)
+        row_B = step * request.global_batch_size + column + tf.range(batch_rows, dtype=tf.int64)
+        return tf.cast(row_B < sum(request.parts[0].source.rows), tf.float32)
+
+    def seed(index: tf.Tensor) -> tf.Tensor:
+        step, column = first_row(index)
+        stream = input_records.random_stream(request.seed, input_records.OBJECTIVE, step)
+        return draws.by_row(stream, first_row=column)
+
+    make = global_batches.training if request.training else global_batches.evaluation
+    batches = make(request, columns).rebatch(batch_rows, drop_remainder=True)
+    left = tf.data.INFINITE_CARDINALITY if request.training else global_batches.steps_left(request) * host.replicas
+    # Windows come in any sizes, of which neither shapes nor their number can be seen.
+    batches = batches.map(lambda serialized: tf.ensure_shape(serialized, [batch_rows]))
+    return batches.apply(tf.data.experimental.assert_cardinality(left)), _Finish(weights, seed)
+
+
+def _of_host(request: Request, batch_rows: int, *, host: Host, first: int) -> tuple[tf.data.Dataset, _Finish]:
+    """Serialized records, string [B], in this host's own order, and what belongs to them."""
+    real_rows = None
     if request.training:
-        real_rows = None
         batches = _training_batches(request, batch_rows, host=host, first=first)
     else:
         source = request.parts[0].source
         share = input_plan.evaluation_share(source.rows, global_batch_size=request.global_batch_size, host=host)
         real_rows = share.rows
         batches = _evaluation_batches(request, batch_rows, share=share, host=host, first=first)
-
-    def finish(index: tf.Tensor, serialized_B: tf.Tensor) -> Any:
-        features = _parse(serialized_B, request.manifest)
-        features[input_plan.WEIGHT] = _weights(index, batch_rows, real_rows=real_rows)
-        if request.objective is None:
-            return features
-        stream = input_records.random_stream(request.seed, input_records.OBJECTIVE, host.index, index)
-        return request.objective(features, seed=stream)
-
-    options = tf.data.Options()
-    options.deterministic = request.deterministic
-    # A strategy that is handed this dataset deals out batches; it cannot deal out files that it does not see.
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    elements = batches.enumerate(start=first).map(finish, num_parallel_calls=tf.data.AUTOTUNE)
-    return elements.prefetch(tf.data.AUTOTUNE).with_options(options)
+    return batches, _Finish(
+        weights=lambda index: _weights(index, batch_rows, real_rows=real_rows),
+        seed=lambda index: input_records.random_stream(request.seed, input_records.OBJECTIVE, host.index, index),
+    )
 
 
 def _training_batches(request: Request, batch_rows: int, *, host: Host, first: int) -> tf.data.Dataset:
@@ -139,7 +154,7 @@ def _evaluation_batches(
     source = request.parts[0].source
     records = input_records.evaluation_records(source, host=host, first_row=min(first_row, share.rows))
     fill_rows = share.rows + share.fill_rows - max(first_row, share.rows)
-    fill = tf.data.Dataset.from_tensors(_filler(request.manifest)).repeat(fill_rows)
+    fill = tf.data.Dataset.from_tensors(input_records.filler(request.manifest)).repeat(fill_rows)
     return records.concatenate(fill).batch(batch_rows, drop_remainder=True)
 
 
@@ -200,21 +215,3 @@ def _weights(index: tf.Tensor, batch_rows: int, *, real_rows: int | None) -> tf.
         return tf.ones([batch_rows], tf.float32)
     row_B = index * batch_rows + tf.range(batch_rows, dtype=tf.int64)
     return tf.cast(row_B < real_rows, tf.float32)
-
-
-def _filler(manifest: Manifest) -> bytes:
-    """Return the record of a row of weight 0: padding as token ids, 0 in everything else, masks and lengths included.
-
-    TensorFlow makes it, since our own encoder needs Numba, which a training host may not have.
-    """
-    features = {}
-    for feature in manifest.schema.features:
-        value = manifest.tokenizer.pad_id if feature.role in ("token_ids", "target_ids") else 0
-        values = [value] * feature.num_values
-        features[feature.name] = (
-            tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-            if feature.dtype == "int64"
-            else tf.train.Feature(float_list=tf.train.FloatList(value=values))
-        )
-    example: bytes = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
-    return example

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import operator
 from collections.abc import Sequence
-from typing import SupportsIndex
+from typing import Literal, SupportsIndex, get_args
 
 import numpy as np
 
@@ -23,8 +23,10 @@ __all__ = [
     "WEIGHT",
     "Deal",
     "Host",
+    "Order",
     "Share",
     "Shuffle",
+    "check_order",
     "check_positive",
     "check_seed",
     "deal",
@@ -42,6 +44,9 @@ WEIGHT = "example_weight"
 
 _LEAST_OPEN_SHARDS = 4
 
+# "hosts": each host has an order of its own shards. "global": the hosts share one order (see `ordering`).
+Order = Literal["hosts", "global"]
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Host:
@@ -56,8 +61,10 @@ class Host:
 class Shuffle:
     """The sizes of the three levels of shuffling.
 
-    cycle_length: shards read at the same time. block_length: records taken from one of them in turn.
-    window: records that are permuted among themselves; a host holds about three windows of serialized records.
+    cycle_length: shards read at the same time; of no effect in the global order, which reads them in no order.
+    block_length: records taken from one of them in turn.
+    window: records that are permuted among themselves; a host holds about three windows of serialized records. In the
+        global order it is the window of all hosts together.
 
     Raises: ReaderError if one is not positive.
     """
@@ -102,6 +109,17 @@ class Deal:
     first_rows: np.ndarray
     rows: np.ndarray
     rows_per_epoch: int | None
+
+
+def check_order(order: str, *, deterministic: bool) -> None:
+    """Raises: ReaderError if there is no such order, or it is to be given up."""
+    if order not in get_args(Order):
+        raise ReaderError(f"order is {order!r}, expected one of {list(get_args(Order))}")
+    if order == "global" and not deterministic:
+        raise ReaderError(
+            "order is 'global' with deterministic=False, expected True: batches as they are ready have no order",
+            remedy="leave out one of the two",
+        )
 
 
 def check_positive(name: str, value: int) -> None:
@@ -184,13 +202,17 @@ def deal(shard_rows: Sequence[int], host: Host) -> Deal:
     )
 
 
-def evaluation_steps(shard_rows: Sequence[int], *, global_batch_size: int, num_hosts: int) -> int:
-    """Global batches until the host with the most records has given them all.
+def evaluation_steps(
+    shard_rows: Sequence[int], *, global_batch_size: int, num_hosts: int, order: Order = "hosts"
+) -> int:
+    """Global batches until all records are given: by the host with the most records, in the order of hosts.
 
     Raises: ReaderError if the global batch cannot be divided by the hosts.
     """
     check_positive("num_hosts", num_hosts)
     rows_per_step = element_rows(global_batch_size, Host(count=num_hosts))
+    if order == "global":
+        return -(-sum(shard_rows) // global_batch_size)
     most = max(host_rows(shard_rows, Host(index=index, count=num_hosts)) for index in range(num_hosts))
     return -(-most // rows_per_step)
 

@@ -30,6 +30,7 @@ import tensorflow as tf
 from tfrecord_io.input_pipeline import input_plan, input_position
 from tfrecord_io.input_pipeline.input_plan import Deal, Host, Shuffle
 from tfrecord_io.input_pipeline.input_source import Source
+from tfrecord_io.manifest import Manifest
 
 __all__ = [
     "BUCKET_ORDER",
@@ -37,6 +38,7 @@ __all__ = [
     "OBJECTIVE",
     "Training",
     "evaluation_records",
+    "filler",
     "on_client",
     "permuted",
     "random_stream",
@@ -206,3 +208,21 @@ def _without_first(batches: tf.data.Dataset, num_rows: int) -> tf.data.Dataset:
         return batches
     # Not `index == 0`, which compares identities while a graph is built outside of functions.
     return batches.enumerate().map(lambda index, rows: rows[tf.where(tf.equal(index, 0), num_rows, 0) :])
+
+
+def filler(manifest: Manifest) -> bytes:
+    """Return the record of a row of weight 0: padding as token ids, 0 in everything else, masks and lengths included.
+
+    TensorFlow makes it, since our own encoder needs Numba, which a training host may not have.
+    """
+    features = {}
+    for feature in manifest.schema.features:
+        value = manifest.tokenizer.pad_id if feature.role in ("token_ids", "target_ids") else 0
+        values = [value] * feature.num_values
+        features[feature.name] = (
+            tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+            if feature.dtype == "int64"
+            else tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        )
+    example: bytes = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+    return example

@@ -81,14 +81,38 @@ class Source:
         Only for functions that are mapped over a dataset: TensorFlow 2.21 cannot write this operation, which has no
         public class, into the graph of a dataset otherwise.
         """
+        records = self._from_byte(path, byte, buffer_size=_READ_BYTES)
+        return records.apply(tf.data.experimental.assert_cardinality(num_records)).skip(skip)
+
+    def block_bytes(self, index: int, *, length: int) -> np.ndarray:
+        """Where to read from for each block of `length` records of shard `index`: the indexed record that is the first
+        one of the block, or comes before it. int64 [ceil(records / length)].
+
+        Raises: ReaderError if its index is missing, CorruptRecordError if it is damaged.
+        """
+        shard, stride = self.shards[index], self.index_stride
+        assert stride is not None, "checked by require_index"
+        firsts = np.arange(0, shard.num_examples, length, dtype=np.int64)
+        return self._offsets(shard, stride)[firsts // stride]
+
+    def block(
+        self, path: tf.Tensor, byte: tf.Tensor, num_records: tf.Tensor, skip: tf.Tensor, *, buffer_size: int
+    ) -> tf.data.Dataset:
+        """Serialized records of one shard from `byte` on: `num_records` of them, behind the first `skip`.
+
+        Only for functions that are mapped over a dataset, as `records_from`. Reading fails where there are fewer.
+        """
+        records = self._from_byte(path, byte, buffer_size=buffer_size).skip(skip).take(num_records)
+        return records.apply(tf.data.experimental.assert_cardinality(num_records))
+
+    def _from_byte(self, path: tf.Tensor, byte: tf.Tensor, *, buffer_size: int) -> tf.data.Dataset:
         variant = tf.raw_ops.TFRecordDatasetV2(
             filenames=path[tf.newaxis],
             compression_type=self._compression_type,
-            buffer_size=_READ_BYTES,
+            buffer_size=buffer_size,
             byte_offsets=byte[tf.newaxis],
         )
-        records = tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
-        return records.apply(tf.data.experimental.assert_cardinality(num_records)).skip(skip)
+        return tf.data.experimental.from_variant(variant, tf.TensorSpec([], tf.string))
 
     @property
     def _compression_type(self) -> str:
@@ -113,7 +137,7 @@ class Source:
         except tf.errors.OpError as error:
             raise ReaderError(
                 f"{path}: cannot be read ({type(error).__name__}: {error.message}), expected the index of the shard, "
-                "in the middle of which start_step begins",
+                "which is read from the middle on",
                 remedy=f"run `prep-tfrecords verify {self.root} --repair`, which makes it again",
             ) from error
         return record_index.parse(content, shard=shard, stride=stride, place=path)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import math
 import numbers
 from collections.abc import Mapping, Sequence
@@ -28,7 +29,7 @@ import numpy as np
 
 from tfrecord_io.errors import ReaderError
 
-__all__ = ["Cycle", "cycle", "rates_by_size", "rates_by_weight"]
+__all__ = ["Cycle", "cycle", "rates_by_size", "rates_by_weight", "source_seed"]
 
 # As a vector of rows for each dataset the cycle is part of the graph: at most 32 KB for each of them.
 _MOST_ELEMENTS = 4096
@@ -125,6 +126,15 @@ def cycle(rates: tuple[tuple[str, float], ...], *, rows: int) -> Cycle:
     rows_PK = np.array(_spread(totals_PK[best].tolist(), num_elements=best + 1, rows=rows), np.int64)
     rows_PK.setflags(write=False)  # it is handed out more than once
     return Cycle(rows_PK=rows_PK)
+
+
+def source_seed(seed: int, name: str) -> int:
+    """The seed that decides the order of dataset `name` within a mixture of seed `seed`.
+
+    Training on that dataset alone with this seed, and a `shuffle` of the same sizes, gives its rows in the order in
+    which the elements of the mixture take them.
+    """
+    return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "big") >> 1
 
 
 def _is_positive(value: object) -> bool:

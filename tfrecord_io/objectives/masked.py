@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.objective_parts.masking import Masking, Vocabulary
+from tfrecord_io.objectives import draws
 from tfrecord_io.objectives.base import BoundObjective, Objective, TokenFeatures, check_free, example_weights, replaced
 
 __all__ = ["MASKED_POSITIONS", "gathered_masked_lm", "masked_lm"]
@@ -58,9 +59,9 @@ class _MaskedLM(Masking):
 
         def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
             ids_BL = features[tokens.ids]
-            draw_seed, token_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2, alg="philox"))
+            draw_seed, token_seed = draws.split(seed, 2)
             # One draw decides both: given that it is below the probability, it is uniform up to there.
-            draw_BL = tf.random.stateless_uniform(ids_BL.shape, draw_seed, alg="philox")
+            draw_BL = draws.uniform(ids_BL.shape, draw_seed)
             chosen_BL = _candidates(vocabulary, ids_BL, features[tokens.mask]) & (draw_BL < self.probability)
             seen_BL = _seen(self, ids_BL, draw_BL, below=self.probability, vocabulary=vocabulary, seed=token_seed)
             hidden_BL = tf.where(chosen_BL, seen_BL, ids_BL)
@@ -79,14 +80,12 @@ class _GatheredMaskedLM(Masking):
 
         def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
             ids_BL = features[tokens.ids]
-            order_seed, count_seed, draw_seed, token_seed = tf.unstack(
-                tf.random.experimental.stateless_split(seed, 4, alg="philox")
-            )
+            order_seed, count_seed, draw_seed, token_seed = draws.split(seed, 4)
             candidate_BL = _candidates(vocabulary, ids_BL, features[tokens.mask])
             positions_BP = _candidates_first(candidate_BL, most, seed=order_seed)
             chosen_BP = tf.range(most) < self._count(candidate_BL, most, seed=count_seed)[:, tf.newaxis]
             labels_BP = tf.gather(ids_BL, positions_BP, batch_dims=1)
-            draw_BP = tf.random.stateless_uniform(labels_BP.shape, draw_seed, alg="philox")
+            draw_BP = draws.uniform(labels_BP.shape, draw_seed)
             seen_BP = _seen(self, labels_BP, draw_BP, below=1.0, vocabulary=vocabulary, seed=token_seed)
             hidden_BL = replaced(ids_BL, positions_BP, tf.where(chosen_BP, seen_BP, labels_BP))
             inputs = {**tokens.select(features), tokens.ids: hidden_BL, MASKED_POSITIONS: positions_BP}
@@ -97,7 +96,7 @@ class _GatheredMaskedLM(Masking):
     def _count(self, candidate_BL: tf.Tensor, most: int, *, seed: tf.Tensor) -> tf.Tensor:
         """int32 [B]: how many of each row are to be predicted."""
         candidates_B = tf.reduce_sum(tf.cast(candidate_BL, tf.int32), axis=1)
-        draw_B = tf.random.stateless_uniform(candidates_B.shape, seed, alg="philox")
+        draw_B = draws.uniform(candidates_B.shape, seed)
         count_B = tf.cast(tf.floor(self.probability * tf.cast(candidates_B, tf.float32) + draw_B), tf.int32)
         # A sum that float32 rounds up to the next whole number would be one too many.
         return tf.minimum(count_B, tf.minimum(candidates_B, most))
@@ -105,7 +104,7 @@ class _GatheredMaskedLM(Masking):
 
 def _candidates_first(candidate_BL: tf.Tensor, count: int, *, seed: tf.Tensor) -> tf.Tensor:
     """int32 [B, count]: different positions of each row, candidates in random order before all others."""
-    draw_BL = tf.random.stateless_uniform(candidate_BL.shape, seed, alg="philox")
+    draw_BL = draws.uniform(candidate_BL.shape, seed)
     return tf.math.top_k(tf.where(candidate_BL, 1.0 - draw_BL, -1.0), k=count).indices
 
 
@@ -118,9 +117,7 @@ def _seen(
     masking: Masking, ids: tf.Tensor, draw: tf.Tensor, *, below: float, vocabulary: Vocabulary, seed: tf.Tensor
 ) -> tf.Tensor:
     """What the model sees in place of `ids`, decided by a draw that is uniform in [0, `below`)."""
-    index = tf.random.stateless_uniform(
-        ids.shape, seed, maxval=len(vocabulary.ordinary_ids), dtype=tf.int32, alg="philox"
-    )
+    index = draws.uniform(ids.shape, seed, maxval=len(vocabulary.ordinary_ids))
     drawn = tf.gather(tf.constant(vocabulary.ordinary_ids), index)
     seen = tf.where(draw < below * (masking.mask_share + masking.random_share), drawn, ids)
     return tf.where(draw < below * masking.mask_share, vocabulary.mask_id, seen)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tfrecord_io.objective_parts.spans import SpanCounts
+from tfrecord_io.objectives import draws
 from tfrecord_io.objectives.base import replaced
 
 __all__ = ["draw_spans"]
@@ -30,7 +31,7 @@ def draw_spans(length_B: tf.Tensor, counts: SpanCounts, *, seed: tf.Tensor) -> t
         at the last place.
     """
     noise_B, spans_B = (tf.gather(tf.constant(table), length_B) for table in (counts.noise, counts.spans))
-    noise_seed, gap_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2, alg="philox"))
+    noise_seed, gap_seed = draws.split(seed, 2)
     most_noise, most_spans, width = int(counts.noise.max()), counts.max_spans, counts.row_length + 1
     size_BS = _cut(noise_B, spans_B, most=most_noise, most_parts=most_spans, seed=noise_seed)
     # Parts are never empty, and the outer gaps may be: they are drawn with one token more each.
@@ -47,7 +48,7 @@ def _cut(total_B: tf.Tensor, parts_B: tf.Tensor, *, most: int, most_parts: int, 
     The first `parts_B` sizes are at least 1, all others 0. A cut is one of the total - 1 places between two items, and
     the largest of as many random draws as there are places choose parts - 1 of them.
     """
-    draw_BC = tf.random.stateless_uniform([total_B.shape[0], most - 1], seed, alg="philox")
+    draw_BC = draws.uniform([total_B.shape[0], most - 1], seed)
     draw_BC = tf.where(tf.range(1, most) < total_B[:, tf.newaxis], draw_BC, -1.0)
     cut_BP = tf.math.top_k(draw_BC, k=most_parts - 1).indices + 1
     used_BP = tf.range(1, most_parts) < parts_B[:, tf.newaxis]

@@ -13,13 +13,14 @@ Needs NumPy; fsspec for addresses such as gs://; uses Numba and google-crc32c wh
     dataset    open: manifest, listing          groups    from row numbers to bytes of shards
     rows       a split as a sequence            shards    a split's files, their indexes, gzip
     storage    ranges of files, local or not    codec     compiled or plain; checksums
-    mixed      several datasets as one
+    mixed      several datasets as one              global_batches    a training's batches, as the reader's
 """
 
 from __future__ import annotations
 
 from tfrecord_io.random_access.dataset import Data, open
+from tfrecord_io.random_access.global_batches import GlobalBatches, global_batches
 from tfrecord_io.random_access.mixed import MixedRows, mix
 from tfrecord_io.random_access.rows import Row, Rows
 
-__all__ = ["Data", "MixedRows", "Row", "Rows", "mix", "open"]
+__all__ = ["Data", "GlobalBatches", "MixedRows", "Row", "Rows", "global_batches", "mix", "open"]

@@ -42,6 +42,7 @@ from pipelines.prepare.sources.rows.selection import SelectedSplit
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError, SourceError
+from tfrecord_io.format import dali_index
 from tfrecord_io.format.json_fields import WRONG, count, flag, items, mapping, object_of, text
 from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.manifest import Manifest
@@ -269,6 +270,7 @@ def _job(
             compression=manifest.compression,
             seed=options.seed,
             shuffle=options.shuffle,
+            dali_index=dali_index.asked_for(manifest.options),
         ),
     )
     if job.spec.schema != manifest.schema:

@@ -1,7 +1,7 @@
 """Repairing a finished dataset: making again what is damaged, and nothing else.
 
     a shard, its list of rejected rows     from the plan and the source, byte for byte
-    the index of a sound shard             from the shard
+    the indexes of a sound shard           from the shard
     the tokenizer                          from the copy that the workers used, or the other way round
     the files for TFDS                     from the manifest
 
@@ -50,7 +50,8 @@ def repair(
         elif each.part == "index" and (each.split, made_by[each]) not in remade:
             shard = manifest.splits[each.split].shards[each.index]
             of_length = manifest if shard.length is None else manifest.bucket(shard.length)
-            storage.write_bytes(storage.join(root, each.file), verify_shard(root, shard, of_length), inside=root)
+            content = verify_shard(root, shard, of_length)[each.file]
+            storage.write_bytes(storage.join(root, each.file), content, inside=root)
             yield each.file, "its shard"
 
 

@@ -24,8 +24,9 @@ from pipelines.prepare.layouts.token_counts import count_tokens
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, FormatError, ManifestError, OutputError, PrepError
-from tfrecord_io.format import record_index
+from tfrecord_io.format import dali_index
 from tfrecord_io.format.manifest_checks import REMAKE
+from tfrecord_io.format.shard_indexes import ShardIndexes
 from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.schema import UNLABELLED, Role, Schema
 
@@ -79,10 +80,11 @@ class _ShardChecks:
         self._shard = shard
 
     def check(self) -> Iterator[CheckedFile]:
-        """Check the shard, then its index if the shard is sound."""
-        offsets, problem = b"", ""
+        """Check the shard, then its indexes if the shard is sound."""
+        indexes: dict[str, bytes] = {}
+        problem = ""
         try:
-            offsets = verify_shard(self._root, self._shard, self._manifest)
+            indexes = verify_shard(self._root, self._shard, self._manifest)
         except OutputError:
             raise  # the storage failed, which says nothing about the content
         except PrepError as error:
@@ -90,9 +92,8 @@ class _ShardChecks:
         except OSError as error:
             problem = f"{storage.join(self._root, self._shard.name)}: cannot be read: {error}"
         yield self._checked("shard", self._shard.name, problem)
-        if self._manifest.index_stride is not None and not problem:
-            name = record_index.file_name(self._shard.name)
-            problem = _problem(storage.join(self._root, name), offsets, otherwise="not the offsets of the records")
+        for name, content in indexes.items():
+            problem = _problem(storage.join(self._root, name), content, otherwise="not the offsets of the records")
             yield self._checked("index", name, problem)
 
     def check_rejected(self, task: int) -> Iterator[CheckedFile]:
@@ -133,8 +134,8 @@ def _problem(path: str, expected: bytes, *, otherwise: str) -> str:
     return "" if found == expected else otherwise
 
 
-def verify_shard(root: str, shard: Shard, manifest: Manifest) -> bytes:
-    """Reread one shard, and return the content that its index should have.
+def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes]:
+    """Reread one shard, and return the contents that its indexes should have, by path.
 
     Raises: CorruptRecordError that names the shard and, where it can, the record.
     """
@@ -144,9 +145,12 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> bytes:
         raise CorruptRecordError(f"{path}: no such file", remedy=REMEDY)
     if stored != shard.num_bytes:
         raise CorruptRecordError(f"{path}: {stored} bytes, expected {shard.num_bytes}", remedy=REMEDY)
+    indexes = ShardIndexes(
+        shard.name, indexed=manifest.index_stride is not None, dali=dali_index.asked_for(manifest.options)
+    )
     with storage.read_stream(path) as stream:
-        counting, offsets = _Digesting(stream), record_index.IndexBuilder()
-        num_examples, num_tokens = _read(counting, path, manifest, offsets, most=shard.num_examples)
+        counting = _Digesting(stream)
+        num_examples, num_tokens = _read(counting, path, manifest, indexes, most=shard.num_examples)
         while counting.read(1 << 20):
             pass
     if counting.hexdigest() != shard.sha256:
@@ -160,7 +164,7 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> bytes:
             f"expected {shard.num_examples} with {shard.num_tokens}",
             remedy=REMEDY,
         )
-    return offsets.dump()
+    return indexes.files()
 
 
 def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, path: str, first: int) -> None:
@@ -223,9 +227,7 @@ def _of_role(columns: dict[str, np.ndarray], schema: Schema, role: Role) -> np.n
     return None if feature is None else columns[feature.name]
 
 
-def _read(
-    stream: _Digesting, path: str, manifest: Manifest, offsets: record_index.IndexBuilder, *, most: int
-) -> tuple[int, int]:
+def _read(stream: _Digesting, path: str, manifest: Manifest, indexes: ShardIndexes, *, most: int) -> tuple[int, int]:
     num_examples, num_tokens = 0, 0
     payloads_of = records.read_payloads(
         cast(BinaryIO, stream),
@@ -238,7 +240,7 @@ def _read(
             raise CorruptRecordError(f"{path}: more than the expected {most} examples", remedy=REMEDY)
         columns = examples.decode(payloads, manifest.schema, place=path)
         check_columns(columns, manifest, path=path, first=num_examples)
-        offsets.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
+        indexes.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
         num_examples += len(payloads)
         num_tokens += int(count_tokens(columns, manifest.schema).sum())
     return num_examples, num_tokens

@@ -296,6 +296,7 @@ def _job(
             compression=config.output.compression,
             seed=config.seed,
             shuffle=config.shuffle,
+            dali_index=config.output.dali_index,
         ),
     )
 

@@ -29,6 +29,7 @@ class OutputConfig:
     name: str = ""
     shard_bytes: int = DEFAULT_SHARD_BYTES
     compression: Compression = "none"
+    dali_index: bool = False
 
     def __post_init__(self) -> None:
         if not self.root:
@@ -37,6 +38,11 @@ class OutputConfig:
             raise ConfigError(
                 f"--name {self.name!r}, expected letters, digits, '_', '-', '+' or '.', not beginning with a dot",
                 remedy="choose another --name",
+            )
+        if self.dali_index and self.compression == "gzip":
+            raise ConfigError(
+                "--index dali with --compression gzip, expected one of them: gzip hides where records begin",
+                remedy="leave out one of the two",
             )
         if self.shard_bytes < 1:
             raise ConfigError(

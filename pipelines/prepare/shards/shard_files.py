@@ -1,4 +1,4 @@
-"""One shard file: rows laid out, encoded, framed, and written whole or not at all, with its index beside it.
+"""One shard file: rows laid out, encoded, framed, and written whole or not at all, with its indexes beside it.
 
 permuted rows ──► [n, L] ──► Example bytes ──► frames ──► gzip? ──► file        counted and digested on the way
 """
@@ -21,7 +21,7 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import ordered_map
 from tfrecord_io import records
 from tfrecord_io.errors import LedgerError, OutputError
-from tfrecord_io.format import record_index
+from tfrecord_io.format.shard_indexes import ShardIndexes
 from tfrecord_io.manifest import Ledger, Shard
 from tfrecord_io.schema import UNLABELLED, Schema
 
@@ -64,8 +64,8 @@ def write(
     Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
         job; LedgerError if its rows do not add up. Then the file is left as it was.
     """
-    path, index_path = paths(job, file.name)
-    stored = _Stored(progress or Progress())
+    path = storage.join(job.root, file.name)
+    stored = _Stored(progress or Progress(), _indexes(job, file.name))
 
     def shard() -> Shard:
         ledger = Ledger(
@@ -79,21 +79,26 @@ def write(
         _check(shard(), expected)
 
     storage.write_atomic(path, pieces(), inside=job.root, replacing=generations.get(path))
-    if job.spec.index_stride:
-        storage.write_bytes(index_path, stored.index.dump(), inside=job.root, replacing=generations.get(index_path))
+    for name, content in stored.indexes.files().items():
+        index_path = storage.join(job.root, name)
+        storage.write_bytes(index_path, content, inside=job.root, replacing=generations.get(index_path))
     return shard()
 
 
 def delete(job: Job, name: str, *, generations: Mapping[str, int]) -> None:
-    """Delete a file that an earlier attempt may have left, and its index, but no version newer than `generations`."""
-    for path in paths(job, name)[: 2 if job.spec.index_stride else 1]:
+    """Delete a file that an earlier attempt may have left, and its indexes, but no version newer than `generations`."""
+    for path in paths(job, name):
         if generations.get(path) != 0:
             storage.delete(path, inside=job.root)
 
 
-def paths(job: Job, name: str) -> tuple[str, str]:
-    """Return the paths of a shard file and of its index."""
-    return storage.join(job.root, name), storage.join(job.root, record_index.file_name(name))
+def paths(job: Job, name: str) -> tuple[str, ...]:
+    """Return the paths of a shard file and of its indexes."""
+    return tuple(storage.join(job.root, each) for each in (name, *_indexes(job, name).names))
+
+
+def _indexes(job: Job, name: str) -> ShardIndexes:
+    return ShardIndexes(name, indexed=job.spec.index_stride is not None, dali=job.spec.dali_index)
 
 
 def _check(shard: Shard, expected: Shard | None) -> None:
@@ -148,7 +153,7 @@ def _pieces(
         stored.num_examples += len(frames)
         stored.num_tokens += num_tokens
         stored.num_unlabelled += num_unlabelled
-        stored.index.add(np.diff(frames.offsets))
+        stored.indexes.add(np.diff(frames.offsets))
         yield stored.add(packer.compress(frames.data.data) if packer else frames.data.data)
     if packer:
         yield stored.add(packer.flush())
@@ -157,11 +162,11 @@ def _pieces(
 class _Stored:
     """Counts and digests the bytes of one shard file."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, indexes: ShardIndexes) -> None:
         self.num_examples = 0
         self.num_tokens = 0
         self.num_unlabelled = 0
-        self.index = record_index.IndexBuilder()
+        self.indexes = indexes
         self._progress = progress
         self._num_bytes = 0
         self._digest = hashlib.sha256()

@@ -58,7 +58,12 @@ class Feeds:
         if data.manifest.bucket_lengths:
             lengths = self._buckets(data, split, training=False)
             return self._feed({each: lengths.input_fn(each) for each in lengths.lengths}, lengths.schedule())
-        steps = data.evaluation_steps(split, global_batch_size=self._config.batch_rows, num_hosts=self._num_hosts)
+        steps = data.evaluation_steps(
+            split,
+            global_batch_size=self._config.batch_rows,
+            num_hosts=self._num_hosts,
+            order=self._config.order,
+        )
         length = data.manifest.row_length
         stream = self._input_fn(data, split, training=False, start_step=0)
         return self._feed({length: stream}, itertools.repeat(length, steps))
@@ -77,6 +82,7 @@ class Feeds:
             seed=self._config.seed,
             objective=self._task.objective,
             training=training,
+            order=self._config.order,
         )
 
     def _input_fn(self, data: InputFunctions, split: str, *, training: bool, start_step: int) -> Any:
@@ -86,6 +92,7 @@ class Feeds:
             seed=self._config.seed,
             objective=self._task.objective,
             training=training,
+            order=self._config.order,
             start_step=start_step,
         )
 

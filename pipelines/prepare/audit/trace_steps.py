@@ -1,0 +1,154 @@
+"""From a step of a training to the records in its batch, and on to their source rows.
+
+    run.json ─► batch size, seed, split, order ─► rows of the step's batch ─► shards and records ─► source rows
+                                                  (tfrecord_io.ordering)                            (trace)
+
+Steps are numbered as the trainer's log does: step 1 is the first batch, so the loss of step N is that of batch N - 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from pipelines.prepare import storage
+from pipelines.prepare.audit.trace import Traced, Tracer
+from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError, ReaderError
+from tfrecord_io.format import json_fields
+from tfrecord_io.input_pipeline import input_plan
+from tfrecord_io.input_pipeline.input_plan import Host
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.ordering import settings
+
+__all__ = ["Reading", "TracedStep", "of_run", "trace_steps"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How a training reads a dataset. `replicas` are those among which a batch is divided."""
+
+    global_batch_size: int
+    seed: int = 0
+    split: str = "train"
+    order: str = "global"
+    replicas: int = 1
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TracedStep:
+    """One row of a step's batch: its place there, the replica that got it, and where it is from."""
+
+    step: int
+    place: int
+    replica: int
+    traced: Traced
+
+
+def of_run(folder: str, manifest: Manifest, *, replicas: int = 1) -> Reading:
+    """How the training in a model folder reads this dataset, by its run.json.
+
+    Raises: ReaderError if there is no run.json; FormatError if it is none; FingerprintMismatchError if it trained on
+        other data, or on several datasets.
+    """
+    path = storage.join(folder, "run.json")
+    try:
+        found = json_fields.mapping(json_fields.load(storage.read_bytes(path)))
+        reading = Reading(
+            global_batch_size=json_fields.count(found["global_batch_size"]),
+            seed=json_fields.count(found["seed"]),
+            split=json_fields.text(found["train_split"]),
+            order=json_fields.text(found.get("order", "hosts")),
+            replicas=replicas,
+        )
+        fingerprint = json_fields.text(found["data"])
+    except FileNotFoundError as error:
+        raise ReaderError(
+            f"{path}: no such file, expected that of a training",
+            remedy="give the --model-dir of the training, or --global-batch-size and --seed instead of --run",
+        ) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(
+            f"{path}: is not what a training wrote ({error!r:.100})",
+            remedy="give --global-batch-size, --seed and --split instead of --run",
+        ) from error
+    if fingerprint != manifest.fingerprint:
+        raise FingerprintMismatchError(
+            f"{path}: trained on data with fingerprint {fingerprint[:12]}, this dataset has "
+            f"{manifest.fingerprint[:12]}: it is another dataset, or one of several that were mixed",
+            remedy="give the folder that was trained on; rows of a mixture are found by "
+            "tfrecord_io.random_access.global_batches(...).origins(step)",
+        )
+    return reading
+
+
+def trace_steps(
+    tracer: Tracer, manifest: Manifest, reading: Reading, *, steps: range, replica: int | None = None
+) -> list[TracedStep]:
+    """Every row of these steps' batches, or one replica's part of them, in the order of the batches.
+
+    Raises: ConfigError if there is no such step or replica; ReaderError for an order or split that cannot be followed.
+    """
+    found = [
+        (step, place, shard, record)
+        for step in steps
+        for place, shard, record in _records(manifest, reading, step=step, replica=replica)
+    ]
+    size = reading.global_batch_size // reading.replicas
+    # Shard by shard, since the tracer keeps what it worked out for one.
+    traced = {
+        (shard, record): tracer.trace(split=reading.split, shard=shard, record=record)
+        for shard, record in sorted({(shard, record) for _, _, shard, record in found})
+    }
+    return [
+        TracedStep(step=step, place=place, replica=place // size, traced=traced[shard, record])
+        for step, place, shard, record in found
+    ]
+
+
+def _records(manifest: Manifest, reading: Reading, *, step: int, replica: int | None) -> list[tuple[int, int, int]]:
+    """Place in the batch, shard and record of each row."""
+    size = input_plan.element_rows(reading.global_batch_size, Host(replicas=reading.replicas))
+    input_plan.check_seed(reading.seed)
+    if step < 1:
+        raise ConfigError(f"step {step}, expected at least 1: the first batch is that of step 1")
+    if replica is not None and not 0 <= replica < reading.replicas:
+        raise ConfigError(
+            f"--replica {replica} of {reading.replicas}, expected 0 to {reading.replicas - 1}",
+            remedy="give --num-replicas, as many as the training had",
+        )
+    _require_followed(manifest, reading)
+    shards = manifest.splits[reading.split].shards
+    order = settings.global_order(
+        shards,
+        compression=manifest.compression,
+        seed=reading.seed,
+        shuffle=settings.USUAL_SHUFFLE,
+        batches=settings.batch_columns({"": 1.0}, global_batch_size=reading.global_batch_size)[0],
+    )
+    rows = order.rows(step - 1)
+    ends = np.cumsum([shard.num_examples for shard in shards])
+    at = np.searchsorted(ends, rows, side="right")
+    records = rows - (ends - [shard.num_examples for shard in shards])[at]
+    places = range(len(rows)) if replica is None else range(replica * size, (replica + 1) * size)
+    return [(place, int(at[place]), int(records[place])) for place in places]
+
+
+def _require_followed(manifest: Manifest, reading: Reading) -> None:
+    """Raises: ReaderError if the batches of a step cannot be known."""
+    if reading.order != "global":
+        raise ReaderError(
+            f"order {reading.order!r}, expected 'global': in the order of hosts a batch depends on their number, and "
+            "on random numbers that only TensorFlow draws",
+            remedy="train with --order global, whose batches follow from seed and step",
+        )
+    if reading.split not in manifest.splits or not manifest.splits[reading.split].shards:
+        have: Any = [name for name, split in manifest.splits.items() if split.shards]
+        raise ReaderError(f"no split {reading.split!r} with examples", remedy=f"choose among {', '.join(have)}")
+    if manifest.bucket_lengths:
+        raise ReaderError(
+            f"rows of several lengths, {list(manifest.bucket_lengths)}, expected one: which length a step has is not "
+            "in run.json",
+            remedy="use tfrecord_io.buckets: its schedule and steps_before say which batch of which length it is",
+        )

@@ -1,0 +1,142 @@
+"""From a step of a training to its source rows: the rows that the reader gives, found without TensorFlow."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.prepare.audit import reopened_dataset, trace_steps
+from pipelines.prepare.audit.consent import Consent
+from pipelines.prepare.audit.trace import Tracer
+from pipelines.prepare.audit.trace_steps import Reading
+from tests import building
+from tests.building import command, read_manifest
+from tfrecord_io import random_access
+
+PLANTED = "the planted row that makes the loss jump"
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """300 rows in several shards, one of which is planted."""
+    rows = [{"text": PLANTED if row == 123 else f"an ordinary row, number {row}"} for row in range(300)]
+    data = building.source(tmp_path_factory.mktemp("planted") / "data", train=rows)
+    return building.built(data, shard_size="5kB")
+
+
+def run_folder(tmp_path: Path, root: Path, **changes: Any) -> Path:
+    """What a training leaves in its folder before its first step."""
+    content = {
+        "data": read_manifest(root).fingerprint,
+        "task": "mlm",
+        "global_batch_size": 16,
+        "seed": 3,
+        "train_split": "train",
+        "order": "global",
+        **changes,
+    }
+    (tmp_path / "run.json").write_text(json.dumps(content))
+    return tmp_path
+
+
+def planted_step(root: Path, *, seed: int) -> tuple[int, int]:
+    """Step, from 1, and place of the planted row's batch, by its ids in what the reader gives."""
+    batches = random_access.global_batches(random_access.open(root)["train"], global_batch_size=16, seed=seed)
+    rows = building.read_rows(root, "train")["input_ids"]
+    lengths = np.array([len(np.unique(ids)) for ids in rows])
+    texts = tracer_texts(root)
+    at = texts.index(PLANTED)
+    assert lengths[at] > 0
+    for step in range(1, 20):
+        found = np.flatnonzero((batches[step - 1]["input_ids"] == rows[at]).all(axis=1))
+        if len(found):
+            return step, int(found[0])
+    raise AssertionError("an epoch has every row")
+
+
+def tracer_texts(root: Path) -> list[str]:
+    """The text of every record, in the order of the shards."""
+    manifest = read_manifest(root)
+    tracer = Tracer(reopened_dataset.reopen(str(root), manifest, consent=Consent()))
+    return [
+        tracer.trace(split="train", shard=index, record=record).rows[0].texts["text"]
+        for index, shard in enumerate(manifest.splits["train"].shards)
+        for record in range(shard.num_examples)
+    ]
+
+
+def test_a_planted_row_is_found_by_the_step_that_trains_on_it(tmp_path: Path, root: Path) -> None:
+    step, place = planted_step(root, seed=3)
+    outcome = command("trace", root, "--step", step, "--run", run_folder(tmp_path, root), "--json")
+    assert outcome.status == 0, outcome.err
+    assert f"text: {PLANTED}" in outcome.err
+    found = json.loads(outcome.out)
+    assert [each["place"] for each in found] == list(range(16))
+    (planted,) = (each for each in found if each["traced"]["rows"][0]["texts"]["text"] == PLANTED)
+    assert (planted["step"], planted["place"], planted["traced"]["rows"][0]["row"]) == (step, place, 123)
+
+
+def test_one_replicas_part_and_the_steps_before_are_shown(root: Path) -> None:
+    step, place = planted_step(root, seed=0)
+    options = ("--global-batch-size", 16, "--num-replicas", 4, "--replica", place // 4, "--around", 2, "--json")
+    outcome = command("trace", root, "--step", step + 1, *options)
+    assert outcome.status == 0, outcome.err
+    found = json.loads(outcome.out)
+    assert len(found) == 4 * min(3, step + 1)
+    assert {each["replica"] for each in found} == {place // 4}
+    assert PLANTED in outcome.err
+
+
+def test_every_row_of_an_epoch_is_traced_as_it_is_read(root: Path) -> None:
+    manifest = read_manifest(root)
+    assert len(manifest.splits["train"].shards) > 2
+    tracer = Tracer(reopened_dataset.reopen(str(root), manifest, consent=Consent()))
+    reading = Reading(global_batch_size=30, seed=1)
+    found = trace_steps.trace_steps(tracer, manifest, reading, steps=range(1, 11))
+    assert sorted(each.traced.rows[0].row for each in found) == list(range(300))
+    rows = random_access.open(root)["train"]
+    batches = random_access.global_batches(rows, global_batch_size=30, seed=1)
+    names = [shard.name for shard in manifest.splits["train"].shards]
+    firsts = np.cumsum([0, *(shard.num_examples for shard in manifest.splits["train"].shards)])
+    numbers = [firsts[names.index(each.traced.shard)] + each.traced.record for each in found]
+    assert numbers == [int(row) for step in range(10) for row in batches.indices(step)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "remedy"),
+    [
+        ({"order": "hosts"}, "order 'hosts', expected 'global'", "--order global"),
+        ({"data": "0" * 64}, "trained on data with fingerprint 000000000000", "the folder that was trained on"),
+        ({"train_split": "none"}, "no split 'none' with examples", "choose among train"),
+        ({"seed": "three"}, "is not what a training wrote", "instead of --run"),
+    ],
+)
+def test_what_cannot_be_followed_is_said(
+    tmp_path: Path, root: Path, changes: dict[str, Any], cause: str, remedy: str
+) -> None:
+    found = command("trace", root, "--step", 3, "--run", run_folder(tmp_path, root, **changes)).error
+    assert cause in found[0]
+    assert remedy in found[1]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--step", 3], "--step needs --run DIR"),
+        (["--step", 3, "--shard", 0, "--global-batch-size", 8], "one or the other"),
+        (["--split", "train", "--shard", 0], "Missing option '--record'"),
+        (["--split", "train", "--shard", 0, "--record", 0, "--run", "x"], "are for --step"),
+        (["--step", 3, "--global-batch-size", 10, "--num-replicas", 4], "multiple of the 4 replicas"),
+        (["--step", 3, "--global-batch-size", 8, "--replica", 1], "--replica 1 of 1, expected 0 to 0"),
+        (["--step", 3, "--run", "no-folder"], "no such file, expected that of a training"),
+        (["--step", 3, "--global-batch-size", 8, "--order", "hosts"], "expected 'global'"),
+    ],
+)
+def test_wrong_options_are_refused(root: Path, options: list[object], said: str) -> None:
+    outcome = command("trace", root, *options)
+    assert outcome.status in (1, 2)
+    assert said in " ".join(outcome.err.split())

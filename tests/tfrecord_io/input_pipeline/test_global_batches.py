@@ -1,0 +1,276 @@
+"""With order="global" a batch is a function of seed and step: the same on any number of hosts, also amid an epoch."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.tfrecord_io.conftest import WriteDataset, context, graph_ops, impure, pad_rows, pad_shards
+from tfrecord_io import objectives, random_access, reader, readiness
+from tfrecord_io.errors import CorruptRecordError, ReaderError
+from tfrecord_io.format import record_index
+from tfrecord_io.input_pipeline.input_functions import InputFunctions
+from tfrecord_io.mixture import Mixture
+from tfrecord_io.objectives import draws
+from tfrecord_io.ordering import settings
+from tfrecord_io.reader import Shuffle
+
+SIZES = (70, 40, 55, 90)
+BATCH = 24
+# An epoch is 10.6 steps of four windows.
+STEPS = 24
+SMALL = Shuffle(block_length=16, window=64)
+
+
+@pytest.fixture(params=["in blocks", "in memory"])
+def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "in blocks":
+        monkeypatch.setattr(settings, "_MEMORY_BYTES", 0)
+    return str(request.param)
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "_MEMORY_BYTES", 0)
+
+
+@pytest.fixture(scope="module")
+def root(write_dataset: WriteDataset) -> pathlib.Path:
+    return write_dataset({"train": pad_shards(*SIZES)})
+
+
+def steps(
+    data: InputFunctions, *, hosts: int = 1, per_host: int = 1, start: int = 0, stop: int = STEPS, **options: Any
+) -> list[str]:
+    """The digest of each global batch: the elements of all replicas of all hosts, one behind the other."""
+    fn = data.input_fn(
+        "train",
+        **{"global_batch_size": BATCH, "seed": 7, "order": "global", "shuffle": SMALL, **options},
+        start_step=start,
+    )
+    iterators = [iter(fn(context(hosts=hosts, index=host, replicas=hosts * per_host))) for host in range(hosts)]
+    found = []
+    for _ in range(start, stop):
+        elements = [tf.nest.flatten(next(each)) for each in iterators for _ in range(per_host)]
+        whole = [np.concatenate(leaves) for leaves in zip(*elements, strict=True)]
+        found.append(hashlib.sha256(b"".join(leaf.tobytes() for leaf in whole)).hexdigest())
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("hosts", "per_host"), [(1, 4), (2, 1), (3, 2), (4, 1), (8, 1)])
+def test_batches_are_the_same_on_any_hosts(root: pathlib.Path, how: str, hosts: int, per_host: int) -> None:
+    data, masked = reader.open(root), objectives.masked_lm(0.5)
+    expected = steps(data, objective=masked)
+    assert len(set(expected)) == STEPS
+    assert steps(data, hosts=hosts, per_host=per_host, objective=masked) == expected
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_other_hosts_amid_an_epoch(root: pathlib.Path, how: str) -> None:
+    data = reader.open(root)
+    whole = steps(data)
+    parts = [
+        steps(data, hosts=4, stop=5),
+        steps(data, per_host=2, start=5, stop=13),
+        steps(data, hosts=3, start=13),
+    ]
+    assert list(itertools.chain.from_iterable(parts)) == whole
+
+
+@pytest.mark.slow
+def test_an_epoch_has_every_row_once(root: pathlib.Path, how: str) -> None:
+    elements = reader.open(root).dataset("train", global_batch_size=17, order="global", shuffle=SMALL)
+    rows = [int(row) for element in elements.take(30) for row in element["row"].numpy()]
+    assert sorted(rows[:255]) == sorted(rows[255:510]) == list(range(255))
+    assert rows[:255] != rows[255:510]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", [objectives.gathered_masked_lm(0.3), objectives.masked_lm(0.3)])
+def test_masks_are_of_the_row_in_the_global_batch(root: pathlib.Path, objective: Any) -> None:
+    data = reader.open(root)
+    assert steps(data, hosts=2, per_host=3, stop=4, objective=objective) == steps(data, stop=4, objective=objective)
+
+
+@pytest.mark.parametrize("shape", [(16,), (16, 5), (16, 8)])
+@pytest.mark.parametrize("maxval", [None, 1000])
+def test_draws_of_some_rows_are_those_of_the_batch(shape: tuple[int, ...], maxval: int | None) -> None:
+    def drawn(first: int, last: int) -> np.ndarray:
+        seed = draws.by_row(tf.constant([3, 4], tf.int64), first_row=tf.constant(first, tf.int64))
+        found: np.ndarray = draws.uniform((last - first, *shape[1:]), draws.split(seed, 2)[1], maxval=maxval).numpy()
+        return found
+
+    whole = drawn(0, 16)
+    assert whole.shape == shape
+    assert len(np.unique(whole)) > 0.9 * whole.size
+    for first, last in ((0, 4), (3, 9), (15, 16)):
+        np.testing.assert_array_equal(drawn(first, last), whole[first:last])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("hosts", "per_host"), [(1, 2), (3, 1), (4, 2)])
+def test_an_evaluation_gives_every_row_once_in_order_with_fill_rows_at_the_end(
+    root: pathlib.Path, hosts: int, per_host: int
+) -> None:
+    data = reader.open(root)
+    num_steps = data.evaluation_steps("train", global_batch_size=BATCH, num_hosts=hosts, order="global")
+    assert num_steps == 11
+    fn = data.input_fn("train", global_batch_size=BATCH, training=False, order="global")
+    inputs = [list(fn(context(hosts=hosts, index=host, replicas=hosts * per_host))) for host in range(hosts)]
+    assert {len(elements) for elements in inputs} == {num_steps * per_host}
+    found = [
+        (int(row), float(weight))
+        for step in range(num_steps)
+        for elements in inputs
+        for element in elements[step * per_host : (step + 1) * per_host]
+        for row, weight in zip(element["row"].numpy(), element["example_weight"].numpy(), strict=True)
+    ]
+    assert found == [*((row, 1.0) for row in range(255)), *[(0, 0.0)] * 9]
+
+
+@pytest.mark.slow
+def test_an_evaluation_goes_on_at_a_step(root: pathlib.Path) -> None:
+    data = reader.open(root)
+    whole = steps(data, hosts=2, training=False, stop=11)
+    assert steps(data, hosts=4, training=False, start=4, stop=11) == whole[4:]
+    ended = data.dataset("train", global_batch_size=BATCH, training=False, order="global", start_step=99)
+    assert ended.cardinality() == 0
+
+
+@pytest.mark.slow
+def test_a_mixture_is_the_same_on_any_hosts(write_dataset: WriteDataset, how: str) -> None:
+    parts = {
+        name: reader.open(write_dataset({"train": [pad_rows(size, first=1000 * at) for size in sizes]}))
+        for at, (name, sizes) in enumerate({"a": (40, 21), "b": (100,), "c": (9,)}.items())
+    }
+    mixed = Mixture(parts, weights={"a": 0.5, "b": 0.4, "c": 0.1})
+    whole = steps(mixed, objective=objectives.masked_lm())
+    assert len(set(whole)) == STEPS
+    assert steps(mixed, hosts=3, start=3, stop=15, objective=objectives.masked_lm()) == whole[3:15]
+    rows = np.concatenate(
+        [each["row"] for each in mixed.dataset("train", global_batch_size=BATCH, order="global").take(50)]
+    )
+    assert np.bincount(rows // 1000).tolist() == [600, 480, 120]
+
+
+@pytest.mark.slow
+def test_random_access_gives_the_same_batches(root: pathlib.Path, how: str) -> None:
+    data = reader.open(root)
+    batches = random_access.global_batches(
+        random_access.open(root)["train"], global_batch_size=BATCH, seed=3, shuffle=SMALL
+    )
+    elements = data.dataset("train", global_batch_size=BATCH, seed=3, order="global", shuffle=SMALL, start_step=8)
+    for step, element in zip(range(8, 14), elements, strict=False):
+        assert element["row"].numpy().tolist() == batches.indices(step).tolist()
+        np.testing.assert_array_equal(element["input_ids"], batches[step]["input_ids"])
+        part = batches.part(step, replica=2, replicas=3)
+        np.testing.assert_array_equal(part["input_ids"], batches[step]["input_ids"][16:])
+
+
+@pytest.mark.slow
+def test_random_access_mixes_as_the_reader(write_dataset: WriteDataset, how: str) -> None:
+    roots = {name: write_dataset({"train": [pad_rows(size)]}) for name, size in {"a": 61, "b": 100}.items()}
+    weights = {"a": 0.3, "b": 0.7}
+    mixed = Mixture({name: reader.open(each) for name, each in roots.items()}, weights=weights)
+    rows = random_access.mix({name: random_access.open(each)["train"] for name, each in roots.items()}, weights=weights)
+    batches = random_access.global_batches(rows, global_batch_size=BATCH, seed=3)
+    elements = mixed.dataset("train", global_batch_size=BATCH, seed=3, order="global")
+    for step, element in zip(range(6), elements, strict=False):
+        np.testing.assert_array_equal(element["input_ids"], batches[step]["input_ids"])
+        assert [row for _, row in batches.origins(step)] == element["row"].numpy().tolist()
+    with pytest.raises(ReaderError, match="rows of a mixture"):
+        batches.indices(0)
+
+
+@pytest.mark.slow
+def test_shapes_are_static_and_the_graph_needs_no_python(root: pathlib.Path, how: str) -> None:
+    data = reader.open(root)
+    fn = data.input_fn("train", global_batch_size=BATCH, order="global", objective=objectives.masked_lm(), start_step=3)
+    dataset = fn(context(hosts=2, index=1, replicas=4))
+    assert all(spec.shape.is_fully_defined() for spec in tf.nest.flatten(dataset.element_spec))
+    assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
+    assert not impure(graph_ops(dataset))
+    found = readiness.check(dataset, tpu="node", num_replicas=4, num_hosts=2, batch="per_replica")
+    # Local files are all that is wrong.
+    assert {finding.kind for finding in found if finding.fatal} == {"path"}
+
+
+@pytest.mark.slow
+def test_a_mixtures_graph_needs_no_python(root: pathlib.Path, how: str) -> None:
+    mixed = Mixture({"a": reader.open(root), "b": reader.open(root)}, weights={"a": 0.3, "b": 0.7})
+    dataset = mixed.dataset("train", global_batch_size=BATCH, order="global", start_step=3)
+    assert not impure(graph_ops(dataset))
+    found = readiness.check(dataset, tpu="node")
+    assert {finding.kind for finding in found if finding.fatal} == {"path"}
+
+
+@pytest.mark.usefixtures("blocks")
+def test_compressed_shards_are_refused(write_dataset: WriteDataset) -> None:
+    data = reader.open(write_dataset({"train": pad_shards(20, 20)}, compression="gzip"))
+    with pytest.raises(ReaderError, match="are compressed") as caught:
+        data.dataset("train", global_batch_size=4, order="global")
+    assert "--compression gzip" in caught.value.remedy
+
+
+@pytest.mark.slow
+def test_small_compressed_splits_are_kept_in_memory(write_dataset: WriteDataset) -> None:
+    data = reader.open(write_dataset({"train": pad_shards(20, 20)}, compression="gzip"))
+    assert steps(data, hosts=3, stop=4) == steps(data, stop=4)
+
+
+@pytest.mark.usefixtures("blocks")
+def test_an_index_that_is_missing_or_damaged_is_named(write_dataset: WriteDataset) -> None:
+    root = write_dataset({"train": pad_shards(40, 40)})
+    path = root / record_index.file_name("tiny-train-00001-of-00002.tfrecord")
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(CorruptRecordError, match=r"00001-of-00002.*offsets"):
+        reader.open(root).dataset("train", global_batch_size=4, order="global")
+    path.unlink()
+    with pytest.raises(ReaderError, match=r"00001-of-00002.*offsets"):
+        reader.open(root).dataset("train", global_batch_size=4, order="global")
+
+
+@pytest.mark.usefixtures("blocks")
+def test_a_shard_that_is_damaged_while_it_is_read_stops_the_training(write_dataset: WriteDataset) -> None:
+    root = write_dataset({"train": pad_shards(40, 40)})
+    dataset = reader.open(root).dataset("train", global_batch_size=40, order="global")
+    path = root / "tiny-train-00001-of-00002.tfrecord"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(tf.errors.OpError):
+        list(dataset.take(2))
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda data: data.dataset("train", global_batch_size=4, order="any"), "order is 'any'"),
+        (
+            lambda data: data.dataset("train", global_batch_size=4, order="global", deterministic=False),
+            "deterministic=False",
+        ),
+        (
+            lambda data: data.input_fn("train", global_batch_size=10, order="global")(context(hosts=4, replicas=4)),
+            "multiple of the 4 replicas",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(root: pathlib.Path, call: Callable[[Any], Any], problem: str) -> None:
+    with pytest.raises(ReaderError, match=problem):
+        call(reader.open(root))
+
+
+def test_steps_and_replicas_that_are_not_there_are_index_errors(root: pathlib.Path) -> None:
+    batches = random_access.global_batches(random_access.open(root)["train"], global_batch_size=8)
+    for wrong in (lambda: batches[-1], lambda: batches.part(0, replica=2, replicas=2)):
+        with pytest.raises(IndexError):
+            wrong()
+    with pytest.raises(ReaderError, match="multiple of the 3 replicas"):
+        batches.part(0, replicas=3)

@@ -1,0 +1,104 @@
+"""What the global order promises, without TensorFlow: every row once in an epoch, and batches of rows from afar."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tfrecord_io.errors import ReaderError
+from tfrecord_io.format.ledger import Ledger, Shard
+from tfrecord_io.input_pipeline.input_plan import Shuffle
+from tfrecord_io.mixing import mixing_plan
+from tfrecord_io.ordering import settings
+from tfrecord_io.ordering.array_ops import NUMPY
+from tfrecord_io.ordering.batch_columns import BatchColumns, alone
+from tfrecord_io.ordering.global_order import GlobalOrder
+
+
+def order_of(sizes: tuple[int, ...], *, block: int, batch: int = 8, window: int = 64, seed: int = 5) -> GlobalOrder:
+    return GlobalOrder(shard_rows=sizes, seed=seed, block=block, window=window, batches=alone(batch))
+
+
+def line(order: GlobalOrder, *, epochs: int) -> list[int]:
+    steps = -(-epochs * order.num_rows // order.batches.batch_rows)
+    return np.concatenate([order.rows(step) for step in range(steps)]).tolist()[: epochs * order.num_rows]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "block"),
+    [((70, 40, 55, 90), 16), ((13, 9, 11), 4), ((13, 9, 11), 1), ((300,), 64), ((3, 2), 16), ((1,), 1)],
+)
+def test_every_row_comes_once_in_each_epoch(sizes: tuple[int, ...], block: int) -> None:
+    order = order_of(sizes, block=block)
+    found = line(order, epochs=3)
+    for epoch in range(3):
+        rows = found[epoch * order.num_rows : (epoch + 1) * order.num_rows]
+        assert sorted(rows) == list(range(order.num_rows))
+
+
+@pytest.mark.parametrize("block", [1, 16])
+def test_epochs_and_seeds_have_other_orders(block: int) -> None:
+    order = order_of((200, 100), block=block)
+    found = line(order, epochs=2)
+    assert found[:300] != found[300:]
+    assert line(order_of((200, 100), block=block, seed=6), epochs=1) != found[:300]
+
+
+def test_a_step_far_away_is_found_at_once() -> None:
+    order = order_of((200, 100), block=16)
+    first, second = order.rows(10**15), order.rows(10**15 + 1)
+    assert len(set(first.tolist()) | set(second.tolist())) > 8
+
+
+def test_rows_of_a_batch_are_from_other_blocks_each() -> None:
+    order = order_of((16 * 640,), block=16, batch=32, window=32 * 16)
+    for step in range(20):
+        assert len(set((order.rows(step) // 16).tolist())) == 32
+
+
+def test_columns_of_a_window_are_blocks_of_their_own() -> None:
+    order = order_of((16 * 640,), block=16, batch=32, window=32 * 16)
+    for first in (0, 8, 24):
+        rows = order.of_window(3, first, first + 8, NUMPY).rows
+        assert len(rows) == 128
+        assert len(set((rows // 16).tolist())) == 8  # read once each, and wholly used
+
+
+@pytest.mark.parametrize("block", [1, 8])
+def test_columns_of_a_mixture_fill_every_batch(block: int) -> None:
+    cycle = mixing_plan.cycle((("a", 0.7), ("b", 0.2), ("c", 0.1)), rows=12)
+    parts = [
+        GlobalOrder(shard_rows=(50, 30), seed=at, block=block, window=24, batches=BatchColumns(cycle=cycle, part=at))
+        for at in range(3)
+    ]
+    for step in range(40):
+        columns = np.concatenate([part.place(step)[0] for part in parts])
+        assert sorted(columns.tolist()) == list(range(12))
+
+
+def test_rows_of_a_mixture_are_spread_over_the_batch() -> None:
+    cycle = mixing_plan.cycle((("a", 0.75), ("b", 0.25)), rows=16)
+    columns = BatchColumns(cycle=cycle, part=1).place(np.arange(8, dtype=np.int64), NUMPY)
+    assert columns[0].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+    assert np.diff(columns[1][:4]).tolist() == [4, 4, 4]
+    assert BatchColumns(cycle=cycle, part=1).counts(0, 8).tolist() == [2]
+
+
+def test_a_small_split_is_a_full_permutation_and_a_large_one_is_not() -> None:
+    def shards(num_bytes: int) -> list[Shard]:
+        ledger = Ledger(rows_in=100, rows_used=100)
+        return [Shard(name="a", num_bytes=num_bytes, num_examples=100, num_tokens=0, sha256="0" * 64, ledger=ledger)]
+
+    def block(num_bytes: int, compression: str = "none") -> int:
+        found = settings.global_order(
+            shards(num_bytes), compression=compression, seed=0, shuffle=Shuffle(block_length=32), batches=alone(8)
+        )
+        return found.block
+
+    assert [block(64 << 20), block((64 << 20) + 1)] == [1, 32]
+    assert [block(8 << 20, "gzip"), block((8 << 20) + 1, "gzip")] == [1, 32]
+
+
+def test_a_rate_too_small_for_a_batch_is_refused() -> None:
+    with pytest.raises(ReaderError, match="share of 1e-06"):
+        settings.batch_columns({"a": 1 - 1e-6, "b": 1e-6}, global_batch_size=8)
