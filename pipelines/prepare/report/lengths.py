@@ -36,7 +36,8 @@ def _lengths_group(split: SplitSubject, subject: Subject) -> Group:
     row_lengths = subject.manifest.bucket_lengths or (subject.manifest.row_length,)
     layout = subject.manifest.layout
     cuts = layout["name"] not in ("concat", "pack") and not {"stride", "pack_rows"} & layout.keys()
-    chart = _length_chart(count_lengths(lengths, row_lengths=row_lengths, cuts=cuts), noun=noun)
+    is_whole = split.row_tokens is not None or not _cut_tokens(split)
+    chart = _length_chart(count_lengths(lengths, row_lengths=row_lengths, cuts=cuts), noun=noun, is_whole=is_whole)
     return Group(title=split.name, texts=(note,), charts=(chart,))
 
 
@@ -61,12 +62,14 @@ def _cut_tokens(split: SplitSubject) -> int:
     return split.finished.ledger.tokens_cut if split.finished is not None else 0
 
 
-def _length_chart(found: LengthHistogram, *, noun: str) -> Chart:
+def _length_chart(found: LengthHistogram, *, noun: str, is_whole: bool) -> Chart:
+    """`is_whole`: these are the lengths before any cut, so that how many fit means something."""
     end = found.edges[-1]
     fit = found.num_rows - found.longer
+    fitting = f"; {share(fit, found.num_rows)} fit into {found.cut:,}" if is_whole else ""
     says = (
         f"Half of {count(found.num_rows)} {noun} have at most {_median(found):,} tokens, the longest has "
-        f"{found.longest:,}; {share(fit, found.num_rows)} fit into {found.cut:,}."
+        f"{found.longest:,}{fitting}."
     )
     names = [f"{length:,}" for length in found.row_lengths]
     names[-1] += " (cut)" if found.cuts else " (row)"
