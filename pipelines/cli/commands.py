@@ -16,7 +16,7 @@ import click
 import cloup
 
 import tfrecord_io
-from pipelines.cli import tokenizer
+from pipelines.cli import own_process, tokenizer
 from pipelines.cli.parsing import WithBeam, WithFunctions, takes_options_file
 from pipelines.cli.request import (
     config_of,
@@ -90,7 +90,7 @@ def build(
             from pipelines.prepare.launch import launcher as building
             from tfrecord_io import manifest
 
-            _own_process()
+            own_process.configure()
             built = building.build(config, watch=report.watch)
         report.summary(built)
         if as_json:
@@ -105,19 +105,6 @@ main.add_command(tokenizer.train_tokenizer)
 def _begin(config: Any) -> None:
     """Log the first stage, which takes some seconds."""
     stages.begin(f"opening {config.source.dataset} and the tokenizer {config.tokenizer.name}")
-
-
-def _own_process() -> None:
-    """Configure libraries for a process that runs nothing but the command.
-
-    Numba does not load the extensions of other packages before the first kernel, and Arrow does not keep freed memory.
-    """
-    if main.owns_process:
-        from pipelines.prepare.process import memory
-        from tfrecord_io.codec import kernels
-
-        kernels.leave_out_extensions()
-        memory.use_system_allocator()
 
 
 @main.command(cls=WithBeam)
@@ -141,7 +128,7 @@ def _plan(request: dict[str, Any], *, output: str | None, workers: int | None, a
             from pipelines.cli import report
             from pipelines.prepare.launch import estimate
 
-            _own_process()
+            own_process.configure()
             estimated = estimate.estimate(config)
         report.estimates(estimated)
         if as_json:
@@ -168,7 +155,7 @@ def write_report(output: str, as_json: bool, verbose: bool, **request: Any) -> N
             else:
                 config = config_of(request, output="OUT", workers=None, overwrite=False)
                 _begin(config)
-                _own_process()
+                own_process.configure()
                 page = reporting.of_source(config)
         reporting.write(output, page)
         if not is_quiet():

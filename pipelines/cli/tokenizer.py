@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from pipelines.cli import own_process
 from pipelines.cli.parsing import WithBeam
 from pipelines.cli.request import source_of, takes_source
 from pipelines.prepare.options.tokenizer_options import KINDS, STYLES
@@ -101,21 +102,11 @@ def train_tokenizer(
             from pipelines.cli import report
             from pipelines.prepare.launch import tokenizer_launcher
 
-            _own_process()
+            own_process.configure()
             trained = tokenizer_launcher.train_tokenizer(request, watch=report.watch_rows, report=_reporting())
         _summary(trained)
         if as_json:
             click.echo(json.dumps(trained.to_json()))
-
-
-def _own_process() -> None:
-    """Configure libraries for a process that runs nothing but the command."""
-    if getattr(click.get_current_context().find_root().command, "owns_process", False):
-        from pipelines.prepare.process import memory
-        from tfrecord_io.codec import kernels
-
-        kernels.leave_out_extensions()
-        memory.use_system_allocator()
 
 
 def _read_template(path: str | None) -> str | None:

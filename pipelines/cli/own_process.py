@@ -1,0 +1,22 @@
+"""Settings of libraries for a process that runs nothing but one command."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["configure"]
+
+
+def configure() -> None:
+    """Configure libraries if the running command has the process to itself.
+
+    Numba does not load the extensions of other packages before the first kernel, and Arrow does not keep freed memory.
+    """
+    context = click.get_current_context(silent=True)
+    if context is None or not getattr(context.find_root().command, "owns_process", False):
+        return
+    from pipelines.prepare.process import memory
+    from tfrecord_io.codec import kernels
+
+    kernels.leave_out_extensions()
+    memory.use_system_allocator()
