@@ -85,8 +85,9 @@ class GlobalBatches:
     def part(self, step: SupportsIndex, *, replica: int = 0, replicas: int = 1) -> Row:
         """One replica's part of the batch, arrays [global_batch_size / replicas, *shape].
 
-        Raises: IndexError if there is no such step or replica; ReaderError if the batch cannot be divided. As `Rows`
-            for what is read.
+        Raises:
+            IndexError: There is no such step or replica.
+            ReaderError: The batch cannot be divided, or as `Rows` says of what is read.
         """
         found: Row = {}
         size = input_plan.element_rows(self._batch_rows, Host(replicas=replicas))
