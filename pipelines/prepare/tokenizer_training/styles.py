@@ -151,7 +151,9 @@ def _albert(options: StyleOptions) -> Template:
         normalizer=normalizers.Sequence(
             [*quotes, *(folds if options.lowercase is not False else [normalizers.NFKC()])]
         ),
-        pre_tokenizer=pre_tokenizers.Metaspace(),
+        # "first", not the default "always": that puts a mark before whatever follows a special token, so "[MASK]." would
+        # become [MASK] ▁ . while in the training's rows there is no ▁ before a full stop.
+        pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
         decoder=decoders.Metaspace(),
         max_length=512,
         input_names=_WITH_TYPES,
