@@ -151,8 +151,8 @@ def _albert(options: StyleOptions) -> Template:
         normalizer=normalizers.Sequence(
             [*quotes, *(folds if options.lowercase is not False else [normalizers.NFKC()])]
         ),
-        # "first", not the default "always": that puts a mark before whatever follows a special token, so "[MASK]." would
-        # become [MASK] ▁ . while in the training's rows there is no ▁ before a full stop.
+        # Not the default "always", which puts a mark before whatever follows a special token: "[MASK]." would become
+        # [MASK] ▁ . while rows of texts have no ▁ before a full stop.
         pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
         decoder=decoders.Metaspace(),
         max_length=512,
