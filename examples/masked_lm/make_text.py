@@ -1,8 +1,8 @@
 """Writes the text of this example: `python examples/masked_lm/make_text.py OUT.jsonl`.
 
 Facts of a small world: which animal lives where and makes which sound, and which day follows which. A model that has
-read them can fill a gap, and whether it is right can be checked (`check.py`). The same bytes each time; 10,000 documents
-of two sentences, 0.6 MB.
+read them can fill a gap, and whether it is right can be checked (`check.py`). The same bytes each time; 10,000
+documents of two sentences, 0.6 MB.
 """
 
 from __future__ import annotations
