@@ -152,9 +152,10 @@ class _Program(cloup.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and not args[0].startswith("-") and args[0] not in self.commands:
             ctx.fail(f"no command {args[0]!r}, expected options, or one of {', '.join(self.list_commands(ctx))}")
-        ctx.resilient_parsing = bool(args) and args[0] in self.commands
+        completing = ctx.resilient_parsing  # the shell asks for what fits, and nothing is required yet
+        ctx.resilient_parsing = completing or (bool(args) and args[0] in self.commands)
         rest = super().parse_args(ctx, args)
-        ctx.resilient_parsing = False
+        ctx.resilient_parsing = completing
         return rest
 
 

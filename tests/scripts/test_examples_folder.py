@@ -21,8 +21,10 @@ REPOSITORY = pathlib.Path(__file__).parents[2]
 FOLDER = REPOSITORY / "examples" / "reviews"
 # The examples that have a tokenizer of their own; the reviews' serves all others.
 OWN = ("chats", "reviews", "translations")
+# Examples that go the whole way from raw text, with a tokenizer of `prep-tfrecords tokenizer`: see test_guide.py.
+WHOLE = ("acceptability", "masked_lm")
 SHOWN = [
-    *sorted((REPOSITORY / "examples").glob("*/README.md")),
+    *(path for path in sorted((REPOSITORY / "examples").glob("*/README.md")) if path.parent.name not in WHOLE),
     REPOSITORY / "README.md",
     REPOSITORY / "docs" / "start" / "first-dataset.md",
     REPOSITORY / "scripts" / "quickstart",

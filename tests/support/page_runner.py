@@ -3,8 +3,8 @@
     python -m tests.support.page_runner STEPS        STEPS: JSON, a list of [place, kind, what]
 
 The working directory is the copy in which the pages' other commands ran. A step of kind "train" is a list of words for
-`train-tpu`, cut to two steps on one part of the CPU: with more, TensorFlow's collectives would allow one training a
-process. One of kind "python" is source text. Prints JSON: for each step that failed, its place and why.
+`train-tpu`; a training is cut to two steps on one part of the CPU: with more, TensorFlow's collectives would allow one
+training a process. One of kind "python" is source text. Prints JSON: for each step that failed, its place and why.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ _SHORT = ("--steps", "2", "--warmup", "1", "--replicas", "1", "--log-every", "1"
 def _train(words: list[str]) -> None:
     from pipelines.train import cli
 
+    short = () if words[0] in cli.main.commands else _SHORT  # `predict` and `export` have no steps
     try:
-        cli.main.main([*words, *_SHORT, "--verbose"], prog_name="train-tpu")
+        cli.main.main([*words, *short, "--verbose"], prog_name="train-tpu")
     except SystemExit as ended:
         if ended.code:
             raise RuntimeError(f"exit status {ended.code}") from None

@@ -119,6 +119,7 @@ def _needs(command: Command) -> Iterator[str]:
         words[0] in ("./scripts/quickstart", "./scripts/check")
         or "--preflight" in words
         or "scripts/benchmark.py" in words
+        or words[0] == "bash"  # the run.sh of an example, which tests/scripts/test_guide.py runs
     ):
         yield "minutes"
 

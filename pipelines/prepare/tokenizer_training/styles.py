@@ -151,7 +151,9 @@ def _albert(options: StyleOptions) -> Template:
         normalizer=normalizers.Sequence(
             [*quotes, *(folds if options.lowercase is not False else [normalizers.NFKC()])]
         ),
-        pre_tokenizer=pre_tokenizers.Metaspace(),
+        # Not the default "always", which puts a mark before whatever follows a special token: "[MASK]." would become
+        # [MASK] ▁ . while rows of texts have no ▁ before a full stop.
+        pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme="first"),
         decoder=decoders.Metaspace(),
         max_length=512,
         input_names=_WITH_TYPES,

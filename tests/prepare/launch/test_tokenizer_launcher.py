@@ -150,6 +150,11 @@ def test_the_guides_recipe() -> None:
     assert tokenizer.backend_tokenizer.normalizer.normalize_str("``Où'' ＡＢ") == '"ou" ab'
 
 
+def test_nothing_stands_between_a_mask_and_the_full_stop_behind_it() -> None:
+    tokens = opened(made("unigram", "albert")[0]).tokenize("so [MASK]. so")
+    assert [token.strip() for token in tokens[1:3]] == ["[MASK]", "."]
+
+
 def test_options_are_in_the_files(tmp_path: Path) -> None:
     template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     trained = train(

@@ -1,0 +1,167 @@
+"""The guide's examples run from beginning to end, as a reader runs them, and reach what their pages say.
+
+Each script and each notebook runs once, in a copy of the examples with nothing made yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import runpy
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import matthews_corrcoef
+
+from tests import building
+from tests.building import REPOSITORY
+
+NOTEBOOKS = sorted((REPOSITORY / "examples" / "notebooks").glob("*.ipynb"))
+# CPU seconds of all processes together; a bound on an idle machine, with room for a busy one.
+MOST_SCRIPT, MOST_NOTEBOOK = 300, 120
+
+
+def environment() -> dict[str, str]:
+    """The programs of this environment, on this repository's packages, without a network or a GPU."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    offline = {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    return {**building.environment(), **offline, "PATH": path}
+
+
+def shell(command: str, *, folder: Path, most_cpu_seconds: int) -> str:
+    """What a command writes on stdout and stderr. Fails if it fails, or takes too much of the CPU."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = subprocess.run(
+        ["bash", "-e", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True, timeout=800
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < most_cpu_seconds
+    return ended.stdout + ended.stderr
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with the examples alone."""
+    folder = tmp_path_factory.mktemp("guide")
+    shutil.copytree(REPOSITORY / "examples", folder / "examples")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def masked_lm(copy: Path) -> str:
+    """What examples/masked_lm/run.sh said."""
+    return shell("bash examples/masked_lm/run.sh", folder=copy, most_cpu_seconds=MOST_SCRIPT)
+
+
+@pytest.fixture(scope="module")
+def acceptability(copy: Path) -> str:
+    """What examples/acceptability/run.sh said."""
+    return shell("bash examples/acceptability/run.sh", folder=copy, most_cpu_seconds=MOST_SCRIPT)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+class TestMaskedLanguageModel:
+    def test_more_than_four_in_five_gaps_are_filled_with_the_right_word(self, masked_lm: str) -> None:
+        found = re.search(r"^(\d+) of 26 gaps filled with the right word$", masked_lm, re.M)
+        assert found, masked_lm
+        assert int(found[1]) > 0.8 * 26, masked_lm
+
+    def test_the_gap_of_the_page_is_filled_with_the_right_day(self, masked_lm: str) -> None:
+        table = masked_lm.partition(" token ")[2]
+        assert re.search(r"▁\w+", table)[0] == "▁monday", table  # type: ignore[index]
+
+    def test_the_preflight_runs_or_is_said_to_be_skipped(self, masked_lm: str) -> None:
+        assert "preflight skipped: no jax or no libtpu" in masked_lm or re.search(r"compiles +yes", masked_lm)
+
+    def test_a_reader_opens_the_exported_folder(self, masked_lm: str, copy: Path) -> None:
+        folder = copy / "out" / "masked_lm" / "exported"
+        names = {path.name for path in folder.iterdir()}
+        assert {"config.json", "model.safetensors", "tokenizer.json", "README.md"} <= names
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        assert (config["architectures"], config["vocab_size"]) == (["BertForMaskedLM"], 65)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+class TestAcceptability:
+    def test_every_row_of_the_test_split_is_predicted_once_in_order(self, acceptability: str, copy: Path) -> None:
+        assert "without label in test: 200 of 200 examples" in acceptability
+        rows = pq.read_table(copy / "out" / "acceptability" / "test.parquet").to_pylist()
+        assert [row["row"] for row in rows] == list(range(200))
+        assert {row["label_id"] for row in rows} == {None}
+        assert all(sum(row["probabilities"]) == pytest.approx(1, abs=1e-5) for row in rows)
+
+    def test_predictions_agree_with_the_true_labels(self, acceptability: str, copy: Path) -> None:
+        truth = runpy.run_path(str(copy / "examples" / "acceptability" / "make_data.py"))["splits"]()["test"]
+        rows = pq.read_table(copy / "out" / "acceptability" / "test.parquet").to_pylist()
+        found = matthews_corrcoef([row["label"] for row in truth], [row["prediction_id"] for row in rows])
+        assert found > 0.9, acceptability
+
+
+def test_the_data_of_acceptability_are_those_of_its_script() -> None:
+    folder = REPOSITORY / "examples" / "acceptability"
+    for split, rows in runpy.run_path(str(folder / "make_data.py"))["splits"]().items():
+        lines = (folder / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
+        hidden = {"label": -1} if split == "test" else {}
+        assert [json.loads(line) for line in lines] == [{**row, **hidden} for row in rows]
+    assert sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) < 400_000
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_of_format_4_5_and_holds_no_outputs(path: Path) -> None:
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    ids = [cell["id"] for cell in notebook["cells"]]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", each) for each in ids)
+    for cell in notebook["cells"]:
+        assert cell.keys() - {"outputs", "execution_count"} == {"cell_type", "id", "metadata", "source"}
+        if cell["cell_type"] == "code":
+            assert (cell["outputs"], cell["execution_count"]) == ([], None)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_cells_that_need_the_cloud_are_marked_and_no_others(path: Path) -> None:
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        needs = re.search(r"pip install|google\.colab|kaggle_secrets|doctor|--preflight", "".join(cell["source"]))
+        if cell["cell_type"] == "code":
+            assert (cell["metadata"].get("tags") == ["needs-cloud"]) == bool(needs), cell["id"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_other_cells_of_a_notebook_run(path: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(copy)
+    names = run_cells(json.loads(path.read_text(encoding="utf-8")), folder=copy)
+    made = copy / str(names["OUT"])
+    if path.stem == "colab":
+        assert names["predictions"].num_rows == 200
+    else:
+        assert {"config.json", "model.safetensors", "tokenizer.json"} <= {each.name for each in made.glob("exported/*")}
+
+
+def run_cells(notebook: Mapping[str, Any], *, folder: Path) -> dict[str, Any]:
+    """The names that a notebook leaves. Runs `!` lines by the shell, other cells as Python, as IPython does."""
+    names: dict[str, Any] = {}
+    for cell in notebook["cells"]:
+        text = textwrap.dedent("".join(cell["source"]))
+        if cell["cell_type"] != "code" or "needs-cloud" in cell["metadata"].get("tags", ()):
+            continue
+        if text.startswith("!"):
+            lines = [line.removeprefix("!").format_map(names) for line in text.splitlines()]
+            shell("\n".join(lines), folder=folder, most_cpu_seconds=MOST_NOTEBOOK)
+        else:
+            exec(compile(text, cell["id"], "exec"), names)
+    return names
