@@ -10,13 +10,14 @@ from typing import Any
 import click
 import cloup
 
-from tfrecord_io.errors import ConfigError
 from tfrecord_io.shown import without_access
 
 __all__ = ["WithBeam", "WithFunctions", "takes_options_file"]
 
 # Options that are kept in their order, whichever of them it is.
 _FUNCTIONS = ("map", "filter")
+# Where a context keeps what is to be saved, and where.
+_SAVING = f"{__name__}.saving"
 # Not part of what a saved file says.
 _UNSAVED = frozenset(("options_file", "save_options", "dry_run", "as_json", "verbose", "quiet", "no_progress"))
 
@@ -78,8 +79,14 @@ class WithBeam(WithFunctions):
             own, beam = [*words, *own], [*more_beam, *beam]
         ctx.params["beam_args"] = tuple(beam)
         if path := values.get("save_options"):
-            _write(path, self._saved(ctx, own, beam))
+            ctx.meta[_SAVING] = (path, self._saved(ctx, own, beam))
         return super().parse_args(ctx, own)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Write the options file, now that every option is known to be right, and run the command."""
+        if _SAVING in ctx.meta:
+            _write(*ctx.meta[_SAVING])
+        return super().invoke(ctx)
 
     def _given(self, ctx: click.Context, args: Sequence[str]) -> tuple[set[str], Mapping[str, Any]]:
         """Return the names of the parameters that `args` give, and their values as they were typed."""
@@ -126,9 +133,9 @@ def _parsed(
     command: click.Command, ctx: click.Context, args: Sequence[str]
 ) -> tuple[Mapping[str, Any], list[click.Parameter]]:
     """Return values by parameter, as typed, and the parameters in order. Leaves mistakes to the parsing that counts."""
-    ctx.resilient_parsing = True
+    before, ctx.resilient_parsing = ctx.resilient_parsing, True
     values, _, order = command.make_parser(ctx).parse_args(list(args))
-    ctx.resilient_parsing = False
+    ctx.resilient_parsing = before
     return values, order
 
 
@@ -179,6 +186,5 @@ def _write(path: str, content: Mapping[str, Any]) -> None:
     try:
         Path(path).write_text(yaml.safe_dump(dict(content), sort_keys=False, allow_unicode=True), encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            f"--save-options {path} cannot be written: {error.strerror}", remedy="name a file in a folder that is there"
-        ) from error
+        said = f"--save-options {path} cannot be written: {error.strerror}, expected a file in a folder that is there"
+        raise click.UsageError(said) from error

@@ -19,8 +19,10 @@ def parameters(*words: object) -> dict[str, object]:
 
 
 def saved(tmp_path: Path, *words: object) -> Path:
-    file = tmp_path / "options.yaml"
-    parameters(*words, "--save-options", file)
+    """The file that a command line saves, of a build that fails because there is no such source."""
+    file, *beam = tmp_path / "options.yaml", *words[words.index("--") if "--" in words else len(words) :]
+    own = words[: len(words) - len(beam)]
+    assert building.command("build", *own, "--save-options", file, *beam).status in (1, 2)
     return file
 
 
@@ -32,8 +34,7 @@ LINE = (
 
 
 def test_a_saved_file_stands_for_its_command_line(tmp_path: Path) -> None:
-    file = saved(tmp_path, *LINE[:-3], "--save-options", tmp_path / "options.yaml", *LINE[-3:])
-    parameters(*LINE[:-3], "--save-options", file, *LINE[-3:])
+    file = saved(tmp_path, *LINE)
     assert parameters("--options", file) == parameters(*LINE)
     assert yaml.safe_load(file.read_text())["functions"] == [{"filter": "m:f"}, {"map": "m:g"}, {"filter": "m:h"}]
 

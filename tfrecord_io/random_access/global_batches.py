@@ -36,8 +36,8 @@ def global_batches(
 ) -> GlobalBatches:
     """Return the endless, shuffled batches of a dataset, or of a mixture: those of `reader` with the same arguments.
 
-    Raises: ReaderError if there are no rows, for arguments that make no sense, or if a dataset's rate is too small for
-        a batch of this size.
+    Raises:
+        ReaderError: There are no rows, an argument makes no sense, or a dataset's rate is too small for such a batch.
     """
     input_plan.check_positive("global_batch_size", global_batch_size)
     input_plan.check_seed(seed)
