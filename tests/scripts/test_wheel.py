@@ -46,13 +46,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_wheel_has_every_module_and_nothing_else(wheel: Path) -> None:
-    modules = {
-        path.relative_to(REPOSITORY).as_posix() for package in PACKAGES for path in (REPOSITORY / package).rglob("*.py")
+def test_a_wheel_has_every_file_of_the_packages_and_nothing_else(wheel: Path) -> None:
+    files = {
+        path.relative_to(REPOSITORY).as_posix()
+        for package in PACKAGES
+        for path in (REPOSITORY / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
     }
     with zipfile.ZipFile(wheel) as packed:
         names = {name for name in packed.namelist() if ".dist-info/" not in name}
-    assert names == modules | {f"{package}/py.typed" for package in PACKAGES}
+    assert names == files
 
 
 @pytest.mark.slow
