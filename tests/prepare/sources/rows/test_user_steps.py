@@ -509,4 +509,4 @@ class TestExample:
 
 def test_the_commands_that_run_steps_take_them() -> None:
     found = [command for command in sorted(OPTIONS) if {"--map", "--filter"} <= {*OPTIONS[command]}]
-    assert found == ["build", "plan", "trace", "verify"]
+    assert found == ["build", "plan", "report", "tokenizer", "trace", "verify"]
