@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -64,7 +65,10 @@ def test_a_folder_with_a_file_that_no_training_wrote_is_refused(tmp_path: Path, 
 
 
 def test_a_training_from_before_there_were_orders_goes_on_in_that_of_hosts(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text('{"seed": 1}')
-    assert checkpoints.belongs_to(str(tmp_path), identity={"seed": 1, "order": "hosts"})
-    with pytest.raises(FingerprintMismatchError, match="order 'hosts', now 'global'"):
-        checkpoints.belongs_to(str(tmp_path), identity={"seed": 1, "order": "global"})
+    hosts = TrainConfig(data="d", task="mlm", model="bert-tiny", order="hosts").identity()
+    in_global = TrainConfig(data="d", task="mlm", model="bert-tiny", order="global").identity()
+    (tmp_path / "run.json").write_text(json.dumps(hosts))
+    assert "order" not in hosts
+    assert checkpoints.belongs_to(str(tmp_path), identity=hosts)
+    with pytest.raises(FingerprintMismatchError, match="order None, now 'global'"):
+        checkpoints.belongs_to(str(tmp_path), identity=in_global)

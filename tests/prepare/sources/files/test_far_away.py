@@ -145,8 +145,9 @@ def test_a_server_without_ranges_is_refused(server: _Server) -> None:
     assert "sends whole files only, expected the range" in refused(on_web(server, "whole.parquet"))
 
 
+# It leaves as the command does: threads of the client's libraries may abort while an interpreter ends.
 _ON_HUB = """
-import json, sys
+import json, os, sys
 from pipelines.prepare.storage import persistence
 from tests.prepare.sources.files.test_far_away import texts
 from pipelines.prepare.sources.files.data_files import DataFile
@@ -158,6 +159,8 @@ try:
     print(json.dumps(texts(DataFile(path=path, name=name, kind="parquet", size=int(size), version=""), [(15, 25)])))
 except SourceError as error:
     print(json.dumps(str(error)))
+sys.stdout.flush()
+os._exit(0)
 """
 
 

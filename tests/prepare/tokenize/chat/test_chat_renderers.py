@@ -311,12 +311,16 @@ def test_a_renderer_that_is_killed_is_replaced(trapped: RendererPool) -> None:
     assert texts(trapped.render(conversations("a", "b"))) == ["a", "b"]
 
 
+def interrupted(stream: Any) -> bytes:
+    raise KeyboardInterrupt
+
+
 def test_what_an_interrupted_renderer_would_answer_is_not_taken_for_the_next_answer(
     trapped: RendererPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trapped.render(conversations("a"))
     with monkeypatch.context() as patch:
-        patch.setattr(protocol, "receive", lambda stream: signal.raise_signal(signal.SIGINT))
+        patch.setattr(protocol, "receive", interrupted)
         with pytest.raises(KeyboardInterrupt):
             trapped.render(conversations("b"))
     assert texts(trapped.render(conversations("c"))) == ["c"]
