@@ -40,8 +40,9 @@ _PINNED = ("datasets", "tokenizers", "transformers")
 _IF_INSTALLED = ("fastokens", "gigatoken")
 # Libraries that some tokenizers load when they are opened; not base dependencies.
 _IF_LOADED = ("sentencepiece", "tiktoken")
-# Files that Python leaves behind, and the trainer, which workers do not need.
-_NOT_FOR_WORKERS = ("__pycache__", "*.pyc", "train")
+# Files that Python leaves behind; the trainer and the commands; and the rooms that stand below this one, which nothing
+# that runs on workers may import (tests/project/test_rooms.py).
+_NOT_FOR_WORKERS = ("__pycache__", "*.pyc", "train", "cli", "launch", "audit", "report", "doctor")
 
 
 def versions() -> dict[str, str]:

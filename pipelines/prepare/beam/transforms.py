@@ -135,8 +135,8 @@ def _count(receipt: Receipt, clock: Stopwatch) -> None:
         Metrics.distribution(dataflow.NAMESPACE, f"{stage}_ms").update(round(1000 * seconds))
 
 
-class Ingest(beam.DoFn):
-    """Makes the ingested copy of one file, or of a part of it."""
+class _OnWorkers(beam.DoFn):
+    """A task that needs nothing of a job but versions that agree, compared once for each worker."""
 
     def __init__(self, *, root: str, run: Run, versions: Mapping[str, str], started_file: str | None = None) -> None:
         self._root = root
@@ -147,6 +147,10 @@ class Ingest(beam.DoFn):
     def setup(self) -> None:
         """Compare versions, once for each worker."""
         self._run.failures.attempt(lambda: _start_worker(self._versions, self._started_file, root=self._root))
+
+
+class Ingest(_OnWorkers):
+    """Makes the ingested copy of one file, or of a part of it."""
 
     def process(self, task: IngestTask) -> Iterator[int]:
         """Take a task, yield the number of its rows."""
@@ -156,18 +160,8 @@ class Ingest(beam.DoFn):
             yield receipt.num_rows
 
 
-class Count(beam.DoFn):
+class Count(_OnWorkers):
     """Counts the words of some rows, for the training of a tokenizer."""
-
-    def __init__(self, *, root: str, run: Run, versions: Mapping[str, str], started_file: str | None = None) -> None:
-        self._root = root
-        self._run = run
-        self._versions = versions
-        self._started_file = started_file
-
-    def setup(self) -> None:
-        """Compare versions, once for each worker."""
-        self._run.failures.attempt(lambda: _start_worker(self._versions, self._started_file, root=self._root))
 
     def process(self, task: CountTask) -> Iterator[int]:
         """Take a task, yield the number of its rows."""

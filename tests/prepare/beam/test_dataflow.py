@@ -139,7 +139,7 @@ class TestAFinishedJob:
     def test_the_graph_and_the_package_are_small(self, launched: Launched) -> None:
         sizes = {name.rpartition("/")[2]: len(content) for name, content in launched.staged.items()}
         assert sizes.pop("pipeline.pb") < 60_000
-        assert max(sizes.values()) < 700_000
+        assert max(sizes.values()) < 500_000
 
     def test_workers_install_base_dependencies_and_the_launchers_versions(self, launched: Launched) -> None:
         files = {name.rpartition("/")[2]: content for name, content in launched.staged.items()}

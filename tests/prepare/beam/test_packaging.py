@@ -25,10 +25,11 @@ def shipped(folder: Path, *args: str) -> SetupOptions:
 
 
 def modules() -> set[str]:
-    """Every file of the package, as a checkout has it, but what trains models."""
+    """Every file of the package, as a checkout has it, but what only the launcher and the trainer run."""
     files = (path for package in ("pipelines", "tfrecord_io") for path in (building.REPOSITORY / package).rglob("*.py"))
     names = {str(path.relative_to(building.REPOSITORY)) for path in files}
-    return {name for name in names if not name.startswith("pipelines/train/")}
+    elsewhere = ("train", "cli", *(f"prepare/{room}" for room in ("launch", "audit", "report", "doctor")))
+    return {name for name in names if not name.startswith(tuple(f"pipelines/{room}/" for room in elsewhere))}
 
 
 def pip(*args: object) -> None:
@@ -46,7 +47,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_checkout_is_sent_as_what_its_setup_makes_of_it(sdist: Path) -> None:
     with tarfile.open(sdist) as package:
         names = {name.partition("/")[2] for name in package.getnames()}
-    assert modules() <= names
+    assert modules() == {name for name in names if name.endswith(".py")} - {"setup.py"}
     assert {"setup.py", "pyproject.toml", "PKG-INFO", "tfrecord_io/py.typed"} <= names
     assert not [name for name in names if name.startswith(("tests", "scripts")) or "__pycache__" in name]
 
