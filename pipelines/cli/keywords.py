@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pipelines.cli import commands, request
+from pipelines.cli.parsing import long_name
 from tfrecord_io.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def config_of(
 
 def _keyword(option: click.Option) -> str:
     """Return an option's name as a keyword: `--text-column` is text_column."""
-    return option.opts[0].removeprefix("--").replace("-", "_")
+    return long_name(option).replace("-", "_")
 
 
 def _arguments(option: click.Option, value: Any) -> list[str]:

@@ -10,9 +10,9 @@ from typing import Any
 import click
 import cloup
 
-from tfrecord_io.shown import without_access
+from tfrecord_io.shown import without_access, without_secrets
 
-__all__ = ["WithBeam", "WithFunctions", "takes_options_file"]
+__all__ = ["WithBeam", "WithFunctions", "long_name", "takes_options_file"]
 
 # Options that are kept in their order, whichever of them it is.
 _FUNCTIONS = ("map", "filter")
@@ -100,7 +100,7 @@ class WithBeam(WithFunctions):
     def _words(self, content: Mapping[str, Any], *, given: set[str], path: str) -> tuple[list[str], list[str]]:
         """Return the arguments that a file stands for, without those of `given`, and Beam's."""
         words: list[str] = []
-        by_key = {_key(each): each for each in self.params}
+        by_key = {key: each for each in self.params for key in _keys(each)}
         for key, value in content.items():
             if key == "beam":
                 continue
@@ -109,6 +109,8 @@ class WithBeam(WithFunctions):
                     words += [f"--{kind}={spec}" for entry in _listed(value) for kind, spec in entry.items()]
             elif key not in by_key:
                 raise click.UsageError(f"{path}: no option {key!r}, expected names such as tokenizer or max-length")
+            elif by_key[key].name in _FUNCTIONS and given & set(_FUNCTIONS):
+                continue  # they are one list, which the command line replaces as a whole
             elif by_key[key].name not in given:
                 words += _words_of(by_key[key], value, path=path)
         return words, [str(word) for word in _listed(content.get("beam", []))]
@@ -123,10 +125,10 @@ class WithBeam(WithFunctions):
             if name in _FUNCTIONS:
                 content.setdefault("functions", []).append({name: next(iterators[name])})
             elif name not in _UNSAVED and values.get(name):
-                content[_key(parameter)] = _without_access(values[name])
+                content[_keys(parameter)[0]] = _without_access(values[name])
             elif name not in _UNSAVED and isinstance(parameter, click.Option) and parameter.is_flag and name in values:
-                content[_key(parameter)] = bool(values[name])
-        return {**content, **({"beam": list(beam)} if beam else {})}
+                content[_keys(parameter)[0]] = bool(values[name])
+        return {**content, **({"beam": [without_secrets(word) for word in beam]} if beam else {})}
 
 
 def _parsed(
@@ -139,17 +141,22 @@ def _parsed(
     return values, order
 
 
-def _key(parameter: click.Parameter) -> str:
-    """Return the name of a parameter in a file: `max-length` for --max-length, `dataset` for DATASET."""
-    if isinstance(parameter, click.Argument):
-        return "dataset"
-    return max(parameter.opts, key=len).removeprefix("--")
+def long_name(option: click.Option) -> str:
+    """Return the name of an option without dashes: `max-length` for --max-length. Long names are declared first."""
+    return option.opts[0].removeprefix("--")
+
+
+def _keys(parameter: click.Parameter) -> list[str]:
+    """Return the names of a parameter in a file, the usual one first; `dataset` for DATASET."""
+    if not isinstance(parameter, click.Option):
+        return ["dataset"]
+    return [long_name(parameter), *(name.removeprefix("--") for name in parameter.opts[1:] if name.startswith("--"))]
 
 
 def _words_of(parameter: click.Parameter, value: Any, *, path: str) -> list[str]:
     if isinstance(parameter, click.Argument):
         return [str(each) for each in _listed(value)]
-    flag = max(parameter.opts, key=len)
+    flag = parameter.opts[0]
     if isinstance(parameter, click.Option) and parameter.is_flag:
         if not isinstance(value, bool) or (not value and not parameter.secondary_opts):
             raise click.UsageError(f"{path}: {flag.removeprefix('--')} is {value!r}, expected true or false")

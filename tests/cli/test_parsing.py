@@ -54,6 +54,20 @@ def test_addresses_are_saved_without_what_gives_access(tmp_path: Path) -> None:
     assert "secret" not in file.read_text()
 
 
+def test_an_option_with_two_names_may_have_either_in_a_file(tmp_path: Path) -> None:
+    file = saved(tmp_path, "a", "--tokenizer=t", "-o", "out", "--num-proc=3")
+    assert yaml.safe_load(file.read_text())["workers"] == "3"
+    file.write_text("dataset: a\ntokenizer: t\noutput: out\nnum-proc: 3\n")
+    assert parameters("--options", file)["workers"] == 3
+    assert parameters("--options", file, "--workers=2")["workers"] == 2
+
+
+def test_functions_of_the_command_line_replace_those_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "options.yaml"
+    file.write_text("dataset: a\ntokenizer: t\noutput: out\nmap: m:f\n")
+    assert parameters("--options", file, "--filter=m:g")["functions"] == (("filter", "m:g"),)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
