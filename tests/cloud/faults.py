@@ -29,7 +29,8 @@ class Faults:
     lost_answers: float = 0
     """What has a body is passed on and done, and the connection ends without an answer."""
     burst_every: int = 0
-    """After so many requests comes a burst, in which each is answered with status 429..."""
+    """After so many requests comes a burst, in which each is answered with status 429. Those do not count towards the
+    next burst: otherwise, clients that ask again soon enough would keep one burst alive for ever..."""
     burst_seconds: float = 0
     """...for so long."""
     stall_at: int = 0
@@ -64,6 +65,7 @@ class Script:
         self._faults = faults
         self._lock = threading.Lock()
         self._burst_until = 0.0
+        self._since_burst = 0
         self._shares = {
             name: _Share(getattr(faults, name), f"{faults.seed} {name}")
             for name in ("unavailable", "cut_uploads", "cut_downloads", "lost_answers")
@@ -82,8 +84,10 @@ class Script:
             now, every = time.monotonic(), self._faults.burst_every
             self.counts["requests"] += 1
             self.counts[f"host {host}"] += 1
-            if every and self.counts["requests"] % every == 0:
+            self._since_burst += now >= self._burst_until
+            if every and self._since_burst == every:
                 self.counts["bursts"] += 1
+                self._since_burst = 0
                 self._burst_until = now + self._faults.burst_seconds
             if now < self._burst_until:
                 self.counts["too_many"] += 1
