@@ -5,6 +5,7 @@
     FILE ◄─ written whole ◄─ joined ◄─ sorted by source row ◄─ row, shard, record beside them ◄─────┘
 
 Every record is one row of the output; where a row was cut into windows, each window is, unless the task joins them.
+Rows of several lengths are predicted length by length, each with a compiled step of its own.
 The machine that runs this reads the data, also for a TPU that is elsewhere, so that the order is the files'. What is
 predicted stays in memory until it is written.
 """
@@ -32,6 +33,7 @@ from pipelines.train.predict.source_order import Places
 from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.input_pipeline import input_plan
+from tfrecord_io.manifest import Manifest
 from tfrecord_io.objective_parts.tokens import TokenFeatures
 from tfrecord_io.reader import Data
 
@@ -84,12 +86,7 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
             f"trained on data of {theirs.name!r} (content {theirs.content_sha256[:12]}), expected the same",
             remedy=f"build the data with the model's own: --tokenizer {config.model_dir.rstrip('/')}/tokenizer",
         )
-    if manifest.bucket_lengths or manifest.row_length != other.row_length:
-        lengths = list(manifest.bucket_lengths) or manifest.row_length
-        raise ConfigError(
-            f"--data {data.root}: rows of {lengths} tokens, the model was trained on rows of {other.row_length}",
-            remedy=f"build the data with --max-length {other.row_length}, without --bucket-lengths",
-        )
+    _require_lengths(data, other)
     names, expected = TokenFeatures.of(manifest).inputs, TokenFeatures.of(other).inputs
     if missing := sorted(set(expected) - set(names)):
         raise ConfigError(
@@ -98,22 +95,52 @@ def _require_fit(trained: TrainedModel, data: Data, config: PredictConfig) -> No
         )
 
 
+def _require_lengths(data: Data, trained_on: Manifest) -> None:
+    """Raises: ConfigError if the data has rows of a length that the training had none of."""
+    lengths, known = _lengths(data.manifest), _lengths(trained_on)
+    if set(lengths) <= set(known):
+        return
+    options = f"--bucket-lengths {','.join(map(str, known))}" if len(known) > 1 else f"--max-length {known[0]}"
+    raise ConfigError(
+        f"--data {data.root}: rows of {_listed(lengths)} tokens, the model was trained on rows of {_listed(known)}",
+        remedy=f"build the data with {options}" + ("" if len(known) > 1 else ", without --bucket-lengths"),
+    )
+
+
+def _lengths(manifest: Manifest) -> tuple[int, ...]:
+    return manifest.bucket_lengths or (manifest.row_length,)
+
+
+def _listed(lengths: tuple[int, ...]) -> str:
+    return " or ".join(map(str, lengths))
+
+
 def _predicted(
     config: PredictConfig, data: Data, predictor: Predictor, *, strategy: tf.distribute.Strategy
 ) -> tuple[pa.Table, Places]:
     """One row for each record in the order of the files, and where each record belongs, as far as records say it."""
     with strategy.scope():
         model = loading.load_model(config.model_dir, predictor.trained, build=config.build).model
-    batches = data.dataset(config.split, global_batch_size=config.batch_size, training=False)
-    run = _on_replicas(model, predictor, spec=batches.element_spec, strategy=strategy)
     parts, places = [], Places.of(data.manifest)
-    for batch in batches.as_numpy_iterator():
-        counts = batch[input_plan.WEIGHT] > 0  # the others only fill up the last batch
-        outputs = {name: values[counts] for name, values in run(batch).items()}
-        features = {name: each[counts] for name, each in batch.items()}
-        parts.append(pa.table(predictor.columns(outputs, features)))
-        places.add(features)
-    return pa.concat_tables(parts), places
+    for part in _by_length(data, config.split):
+        batches = part.dataset(config.split, global_batch_size=config.batch_size, training=False)
+        of_part = dataclasses.replace(predictor, manifest=part.manifest)
+        run = _on_replicas(model, of_part, spec=batches.element_spec, strategy=strategy)
+        for batch in batches.as_numpy_iterator():
+            counts = batch[input_plan.WEIGHT] > 0  # the others only fill up the last batch
+            outputs = {name: values[counts] for name, values in run(batch).items()}
+            features = {name: each[counts] for name, each in batch.items()}
+            parts.append(pa.table(of_part.columns(outputs, features)))
+            places.add(features)
+    # Records that say their row, those of windows, have one length: they are in this order already.
+    order = source_order.in_file_order(data.manifest, config.split)
+    return pa.concat_tables(parts).take(pa.array(order)), places
+
+
+def _by_length(data: Data, split: str) -> list[Data]:
+    """The data as datasets of one length each: those that have rows in the split, ascending."""
+    parts = [data.bucket(length) for length in data.manifest.bucket_lengths]
+    return [part for part in parts if part.num_examples(split)] or [data]
 
 
 def _on_replicas(

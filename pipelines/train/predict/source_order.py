@@ -19,7 +19,7 @@ from pipelines.train.predict import record_rows
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.reader import Data
 
-__all__ = ["Places", "in_source_order"]
+__all__ = ["Places", "in_file_order", "in_source_order"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,15 @@ class Places:
             self.rows_found.append(features[self.row].astype(np.int64))
             ends = features[self.row] * 0 if self.ends is None else features[self.ends].max(axis=1)
             self.ends_found.append(ends)
+
+
+def in_file_order(manifest: Manifest, split: str) -> np.ndarray:
+    """What puts records that were read length by length into the order of the split's files: int64 [N]."""
+    shards = manifest.splits[split].shards
+    counts = np.array([shard.num_examples for shard in shards], np.int64)
+    lengths = np.repeat([shard.length or 0 for shard in shards], counts)
+    read = np.argsort(lengths, kind="stable")  # the place in the files of each record that was read
+    return np.argsort(read)
 
 
 def in_source_order(table: pa.Table, data: Data, split: str, *, places: Places) -> pa.Table:

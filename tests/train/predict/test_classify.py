@@ -15,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 import tensorflow as tf
 
+from pipelines.train import model_files, models
+from pipelines.train.predict import loading
 from tests import building
 from tests.train import training
 from tests.train.finished import command, finished
@@ -96,6 +98,33 @@ def test_windows_of_a_row_follow_each_other(tmp_path: Path) -> None:
     assert places == sorted(places)
     assert {row for row, _ in places} == set(range(80))
     assert {window for _, window in places} > {0, 1}
+
+
+def test_rows_of_several_lengths_are_in_source_order_too(tmp_path: Path) -> None:
+    data = building.built(building.REVIEWS, label_column="label", max_length=24, bucket_lengths="8,16,24")
+    model = finished("classify", "bert-tiny", data=data)
+    rows = predicted(tmp_path, model=model, data=data, split="validation", batch_size=12)
+    assert [row["row"] for row in rows] == list(range(80))
+    with open(building.REVIEWS / "validation.jsonl", encoding="utf-8") as file:
+        labels = [json.loads(line)["label"] for line in file]
+    assert [row["label"] for row in rows] == [labels[row["row"]] for row in rows]
+    probabilities = {(row["shard"], row["record"]): row["probabilities"] for row in rows}
+    for length in (8, 16, 24):
+        expected = _probabilities(model, data, length)
+        assert expected
+        found = [probabilities[place] for place in expected]
+        np.testing.assert_allclose(found, list(expected.values()), atol=1e-6)
+
+
+def _probabilities(folder: Path, data: Path, length: int) -> dict[tuple[int, int], np.ndarray]:
+    """What the model says of each record of one length, by shard and record."""
+    model = loading.load_model(str(folder), model_files.read(str(folder))).model
+    part = reader.open(data)
+    shards = enumerate(part.manifest.splits["validation"].shards)
+    places = [(index, at) for index, shard in shards if shard.length == length for at in range(shard.num_examples)]
+    features = next(iter(part.bucket(length).dataset("validation", global_batch_size=len(places), training=False)))
+    values = model(models.taken(model, features), training=False)
+    return dict(zip(places, tf.nn.softmax(values).numpy(), strict=True))
 
 
 def test_a_held_out_split_and_its_rest_are_numbered_as_in_the_source(tmp_path: Path) -> None:

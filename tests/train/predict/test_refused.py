@@ -47,6 +47,13 @@ def test_rows_of_another_length_are_refused(tmp_path: Path) -> None:
     assert "--max-length 16" in remedy
 
 
+def test_rows_of_several_lengths_need_a_training_that_had_them(tmp_path: Path) -> None:
+    data = building.built(building.REVIEWS, label_column="label", max_length=24, bucket_lengths="8,16,24")
+    cause, remedy = refused(tmp_path, data=data)
+    assert "rows of 8 or 16 or 24 tokens, the model was trained on rows of 16" in cause
+    assert remedy == "build the data with --max-length 16, without --bucket-lengths"
+
+
 def test_a_split_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
     cause, remedy = refused(tmp_path, split="test")
     assert "--split test" in cause
