@@ -1,4 +1,4 @@
-"""One dataset, the same rows in every library: each line of the table in docs/how-to/read.md is run as it stands there."""
+"""One dataset, the same rows in every library: each line of the table in docs/how-to/read.md is run as it stands."""
 
 from __future__ import annotations
 
