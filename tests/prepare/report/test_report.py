@@ -86,8 +86,8 @@ def test_first_and_last_tokens_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        ("aaab", "a is the most frequent, with 75 %"),
-        ("aabb", "All 2 labels are equally frequent, with 50 % each"),
+        ("aaab", "a is the most frequent, with 75.0 %"),
+        ("aabb", "All 2 labels are equally frequent, with 50.0 % each"),
         ("aaabbbc", "2 labels are the most frequent, with 42.9 % each"),
         ("aaa", "a is the most frequent, with 100 %"),
     ],
