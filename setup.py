@@ -22,6 +22,7 @@ PREFLIGHT = ["jax[tpu]>=0.6.2"]
 # What `mkdocs build` of the documentation needs; it reads nothing from the network.
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-click>=0.9", "mkdocs-material>=9.6", "mkdocstrings[python]>=1.0"]
 DEV = [
+    "flax>=0.11; python_version >= '3.11'",
     "gcp-storage-emulator>=2026.7",
     "grain>=0.2.18",
     "hypothesis>=6.100",

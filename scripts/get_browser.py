@@ -19,6 +19,12 @@ import sys
 import tarfile
 import tempfile
 
+# This file is run by its path, whatever the working directory.
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from scripts import fetching
+from scripts.fetching import NotFetchedError
+
 PACKAGE = "@sparticuz/chromium"
 VERSION = "138.0.2"
 SHA256 = "fb4ffb1d25cb5db3ff74211b0c63c85861a19a090045227e6648c3c4bc6321e6"
@@ -37,19 +43,10 @@ stream.pipeline(fs.createReadStream(from), zlib.createBrotliDecompress(), fs.cre
 """
 
 
-class NotFetchedError(Exception):
-    """There is no browser, and the reason why."""
-
-
 def main() -> int:
-    """Prints the program's path, after getting it if need be."""
-    try:
-        print(fetch())
-    except NotFetchedError as error:
-        print(f"error: no browser: {error}", file=sys.stderr)
-        print("remedy: install Node with npm, on Linux x86-64, and let npm reach its registry", file=sys.stderr)
-        return 1
-    return 0
+    """Prints the path, after getting it if need be."""
+    remedy = "install Node with npm, on Linux x86-64, and let npm reach its registry"
+    return fetching.print_path(fetch, program="browser", remedy=remedy)
 
 
 def folder() -> pathlib.Path:

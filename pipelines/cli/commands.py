@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import os
 from typing import Any
 
 import click
 import cloup
 
 import tfrecord_io
-from pipelines.cli import own_process, tokenizer
+from pipelines.cli import doctor, own_process, tokenizer, trace
+from pipelines.cli.finished import folder, open_manifest, takes_dataset
 from pipelines.cli.parsing import WithBeam, WithFunctions, takes_options_file
 from pipelines.cli.request import (
     config_of,
@@ -26,18 +26,11 @@ from pipelines.cli.request import (
     takes_making,
     takes_request,
 )
-from pipelines.terminal import stages, tensorflow_start
+from pipelines.terminal import stages
 from pipelines.terminal.console import Program, common, errors, is_quiet, quiet, say
 
 __all__ = ["main"]
 
-
-def _folder(_: click.Context, __: click.Parameter, path: str | None) -> str | None:
-    """Return the folder of a dataset, which may also be named by the path of its manifest."""
-    return path if path is None else path.removesuffix("/manifest.json") if path != "manifest.json" else "."
-
-
-_dataset = click.argument("dataset", callback=_folder)
 
 _INTERRUPTED_BUILD = (
     "interrupted before the dataset was complete",
@@ -99,7 +92,8 @@ def build(
     main.leaves_at_once = not request.get("beam_args")
 
 
-main.add_command(tokenizer.train_tokenizer)
+for _command in (tokenizer.train_tokenizer, trace.trace_record, doctor.examine):
+    main.add_command(_command)
 
 
 def _begin(config: Any) -> None:
@@ -175,11 +169,11 @@ def _only_dataset(request: dict[str, Any]) -> str:
             "report of a finished dataset takes one folder and --output; options of build need --tokenizer too",
             remedy="leave the other options out, or add --tokenizer NAME_OR_DIR to see what build would make",
         )
-    return str(_folder(given, given.command.params[0], request["datasets"][0]))
+    return str(folder(given, given.command.params[0], request["datasets"][0]))
 
 
 @main.command(cls=cloup.Command)
-@_dataset
+@takes_dataset
 @click.option("--split", "splits", multiple=True, help="Split to decode; repeatable. Default: all.")
 @click.option("--rows", type=click.IntRange(min=0), default=2, show_default=True, help="Rows to decode in each split.")
 @common
@@ -190,7 +184,7 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, ver
         from pipelines.prepare.audit import decode
 
         with quiet(verbose=verbose):
-            manifest = _open(dataset)
+            manifest = open_manifest(dataset)
             decoded = [
                 row
                 for split in splits or tuple(manifest.splits)
@@ -203,7 +197,7 @@ def inspect(dataset: str, splits: tuple[str, ...], rows: int, as_json: bool, ver
 
 
 @main.command(cls=WithFunctions)
-@_dataset
+@takes_dataset
 @click.option("--repair", is_flag=True, help="Make damaged and missing files again, from the source.")
 @takes_consent
 @common
@@ -219,7 +213,7 @@ def verify(
         from pipelines.prepare.audit.consent import Consent
         from pipelines.prepare.storage import locking
 
-        manifest = _open(dataset)
+        manifest = open_manifest(dataset)
         consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
         with locking.held(dataset, work_folder=".prep") if repair else contextlib.nullcontext():
             damaged = _verified(dataset, manifest)
@@ -257,226 +251,6 @@ def _refuse(dataset: str, damaged: list[Any]) -> None:
         f"{dataset}: {len(damaged)} files are damaged or missing, the first is {damaged[0].file}",
         remedy=f"run `prep-tfrecords verify {dataset} --repair`, which makes them again",
     )
-
-
-@main.command(cls=WithFunctions)
-@_dataset
-@cloup.option_group(
-    "Which record",
-    click.option("--split", help="Split of the record, or of the training (train)."),
-    click.option("--shard", type=click.IntRange(min=0), metavar="I", help="Number of the shard in the split, from 0."),
-    click.option("--record", type=click.IntRange(min=0), metavar="J", help="Number of the record in it, from 0."),
-)
-@cloup.option_group(
-    "Or which step of a training",
-    click.option("--step", type=click.IntRange(min=1), metavar="N", help="Number of the step, as the log counts."),
-    click.option("--around", type=click.IntRange(min=0), default=0, metavar="K", help="Show the K steps before, too."),
-    click.option("--run", metavar="DIR", help="The training's --model-dir, whose run.json says how it reads."),
-    click.option("--global-batch-size", type=click.IntRange(min=1), help="Rows of a step, without --run."),
-    click.option("--seed", type=click.IntRange(min=0), help="The training's seed, without --run. Default: 0."),
-    click.option(
-        "--order", type=click.Choice(["hosts", "global"]), help="The training's order, without --run. Default: global."
-    ),
-    click.option("--num-replicas", type=click.IntRange(min=1), default=1, help="Replicas that share a batch."),
-    click.option("--replica", type=click.IntRange(min=0), metavar="R", help="Show this replica's rows only, from 0."),
-)
-@takes_consent
-@common
-def trace(
-    dataset: str,
-    split: str | None,
-    shard: int | None,
-    record: int | None,
-    step: int | None,
-    source: str | None,
-    functions: Any,
-    run_stored: bool,
-    as_json: bool,
-    verbose: bool,
-    **training: Any,
-) -> None:
-    """Show the source rows from which a record of a finished DATASET folder was made.
-
-    The record is named by --split, --shard and --record; or --step shows all rows of a training's batch.
-    """
-    _check_traced(split, shard, record, step=step, training=training)
-    with errors(verbose=verbose):
-        from pipelines.cli import report
-        from pipelines.prepare.audit import reopened_dataset, trace
-        from pipelines.prepare.audit.consent import Consent
-
-        consent = Consent(source=source, steps=functions_of(functions), run_stored=run_stored)
-        manifest = _open(dataset)
-        with quiet(verbose=verbose):
-            opened = reopened_dataset.reopen(dataset, manifest, consent=consent)
-            tracer = trace.Tracer(opened)
-            found = (
-                tracer.trace(split=str(split), shard=int(shard or 0), record=int(record or 0))
-                if step is None
-                else _traced_steps(tracer, manifest, step=step, split=split, **training)
-            )
-        if isinstance(found, list):
-            report.traced_steps(found)
-            content: Any = [dataclasses.asdict(each) for each in found]
-        else:
-            report.traced(found)
-            content = dataclasses.asdict(found)
-        if as_json:
-            click.echo(json.dumps(content))
-
-
-def _check_traced(
-    split: str | None, shard: int | None, record: int | None, *, step: int | None, training: dict[str, Any]
-) -> None:
-    """Raises: UsageError unless either a record or a step is named."""
-    if step is None:
-        for name, value in (("--split", split), ("--shard", shard), ("--record", record)):
-            if value is None:
-                raise click.UsageError(f"Missing option '{name}' (or --step, for a step of a training).")
-        if training["run"] or training["global_batch_size"]:
-            raise click.UsageError("--run and --global-batch-size are for --step.")
-        return
-    if shard is not None or record is not None:
-        raise click.UsageError("--step together with --shard or --record, expected one or the other.")
-    given = [name for name in ("global_batch_size", "seed", "order") if training[name] is not None]
-    if training["run"] and (given or split):
-        raise click.UsageError("--run says how it reads: leave out --split, --global-batch-size, --seed and --order.")
-    if not training["run"] and training["global_batch_size"] is None:
-        raise click.UsageError("--step needs --run DIR, or --global-batch-size and --seed.")
-
-
-def _traced_steps(
-    tracer: Any,
-    manifest: Any,
-    *,
-    step: int,
-    around: int,
-    split: str | None,
-    run: str | None,
-    replica: int | None,
-    num_replicas: int,
-    **given: Any,
-) -> list[Any]:
-    from pipelines.prepare.audit import trace_steps
-    from pipelines.prepare.audit.trace_steps import Reading
-
-    if run:
-        reading = trace_steps.of_run(run, manifest, replicas=num_replicas)
-    else:
-        options = {name: value for name, value in {**given, "split": split}.items() if value is not None}
-        reading = Reading(**options, replicas=num_replicas)
-    steps = range(max(1, step - around), step + 1)
-    return trace_steps.trace_steps(tracer, manifest, reading, steps=steps, replica=replica)
-
-
-@main.command(cls=cloup.Command)
-@click.argument("dataset", required=False, callback=_folder)
-@click.option("--output", "-o", metavar="OUT", help="Output of a future build: a folder or a gs:// address.")
-@click.option(
-    "--region", metavar="REGION", help="Region of the TPU or the workers, to compare with the bucket's location."
-)
-@click.option("--source", metavar="FILES", help="Data files by path or glob, to check that they can be read.")
-@click.option("--tpu", type=click.Choice(["node", "vm"]), help="Check DATASET for a TPU of this kind.")
-@click.option(
-    "--global-batch-size",
-    type=click.IntRange(min=1),
-    default=1024,
-    show_default=True,
-    help="Examples in a step, with --tpu.",
-)
-@click.option("--replicas", type=click.IntRange(min=1), default=8, show_default=True, help="TPU cores, with --tpu.")
-@click.option("--hosts", type=click.IntRange(min=1), default=1, show_default=True, help="TPU hosts, with --tpu.")
-@common
-def doctor(
-    dataset: str | None,
-    output: str | None,
-    region: str | None,
-    source: str | None,
-    tpu: Any,
-    as_json: bool,
-    verbose: bool,
-    **sizes: int,
-) -> None:
-    """Check whether a build can write to OUT, or whether a finished DATASET can be read by a TPU (--tpu, default node).
-
-    In OUT, each operation of a build is tried on a small object: write, read, list, delete. Shows the credentials used.
-    """
-    with errors(verbose=verbose):
-        from tfrecord_io.errors import ConfigError
-
-        if (output is None) == (dataset is None) or (output is not None and tpu is not None):
-            raise ConfigError(
-                "doctor checks either an output or a finished dataset",
-                remedy="give --output OUT, or the folder of a finished dataset (with --tpu node or vm)",
-            )
-        if dataset is not None and (tpu is not None or _is_finished(dataset)):
-            # A TPU Node needs all that a TPU VM does, and more.
-            _examine_dataset(dataset, tpu=tpu or "node", as_json=as_json, verbose=verbose, **sizes)
-        else:
-            with quiet(verbose=verbose):
-                _examine_place(output or dataset or "", region=region, source=source, as_json=as_json)
-
-
-def _is_finished(dataset: str) -> bool:
-    from pipelines.prepare.dataset import own_files
-
-    return own_files.read_manifest(dataset) is not None
-
-
-def _examine_place(output: str, *, region: str | None, source: str | None, as_json: bool) -> None:
-    from pipelines.prepare.doctor import doctor as doctoring
-    from tfrecord_io.errors import OutputError
-
-    checks = doctoring.diagnose(output, region=region, dataset=source)
-    for check in checks:
-        verdict = {True: "ok  ", False: "BAD ", None: "?   "}[check.ok]
-        say(f"{verdict} {check.name}: {check.found}")
-        if check.remedy:
-            say(f"       {check.remedy}")
-    if as_json:
-        click.echo(json.dumps([dataclasses.asdict(check) for check in checks]))
-    if failed := [check.name for check in checks if check.ok is False]:
-        raise OutputError(
-            f"{output}: not ready for a build: {', '.join(failed)}", remedy="follow the advice below each BAD line"
-        )
-
-
-def _examine_dataset(
-    dataset: str, *, tpu: Any, global_batch_size: int, replicas: int, hosts: int, as_json: bool, verbose: bool
-) -> None:
-    from tfrecord_io.errors import ConfigError
-
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
-    try:
-        tensorflow_start.load(verbose=verbose)
-    except ImportError as error:
-        raise ConfigError(
-            f"--tpu needs TensorFlow, which cannot be imported ({error})", remedy="run `pip install '.[train]'`"
-        ) from error
-    from tfrecord_io import reader, readiness
-
-    opened = reader.open(dataset)
-    every = (
-        finding
-        # Buckets of different lengths are read separately.
-        for data in [opened.bucket(length) for length in opened.manifest.bucket_lengths] or [opened]
-        for name, split in data.splits.items()
-        if split.num_examples
-        for finding in readiness.check_data(
-            data, name, tpu=tpu, global_batch_size=global_batch_size, num_replicas=replicas, num_hosts=hosts
-        )
-    )
-    findings = list(dict.fromkeys(every))
-    say(readiness.describe(findings), lines=True)
-    if as_json:
-        click.echo(json.dumps([dataclasses.asdict(finding) for finding in findings]))
-    readiness.require(findings)
-
-
-def _open(dataset: str) -> Any:
-    from pipelines.prepare.dataset import own_files
-
-    return own_files.require_manifest(dataset)
 
 
 def _built(built: Any) -> dict[str, Any]:

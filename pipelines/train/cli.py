@@ -215,6 +215,8 @@ def main(
 
 def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, result: dict[str, Any] | None) -> Any:
     """What `run.train` gives, or None after a preflight."""
+    if config.order == "global" and any(folder.startswith("gs://") for folder in config.data_folders):
+        tensorflow_ready.ask_for_exact_ranges()
     tensorflow_ready.load(verbose=verbose)
     import tensorflow as tf
 

@@ -7,8 +7,17 @@ import os
 
 from pipelines.terminal import tensorflow_start
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.ordering.settings import GCS_BLOCK_SIZE
 
-__all__ = ["load"]
+__all__ = ["ask_for_exact_ranges", "load"]
+
+
+def ask_for_exact_ranges() -> None:
+    """Let TensorFlow ask gs:// for what is read and no more, unless the user has decided. Without effect after `load`.
+
+    By default it asks for 64 MiB at each place that it reads from, which `global_records` explains.
+    """
+    os.environ.setdefault(GCS_BLOCK_SIZE, "0")
 
 
 def load(*, verbose: bool) -> None:

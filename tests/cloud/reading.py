@@ -12,6 +12,7 @@ import hashlib
 import itertools
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,6 +20,7 @@ import tensorflow as tf
 
 from tfrecord_io import reader
 from tfrecord_io.errors import ReaderError
+from tfrecord_io.ordering import settings
 
 BATCH = 32
 STEPS = 25  # of training: more than two epochs
@@ -52,6 +54,15 @@ def batches(root: str) -> dict[str, list[str]]:
         "training from a step on": digests(itertools.islice(continued, STEPS - START)),
         "evaluation": digests(data.dataset("validation", global_batch_size=BATCH)),
     }
+
+
+def batches_in_global_order(root: str) -> list[str]:
+    """Training in the global order, by blocks, as of a split that is too large for memory."""
+    settings._MEMORY_BYTES = 0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = digests(reader.open(root).dataset("train", global_batch_size=BATCH, seed=7, order="global").take(4))
+    return [*found, *(str(each.message) for each in caught if each.category is RuntimeWarning)]
 
 
 def records(root: str) -> dict[str, list[str]]:
@@ -88,6 +99,7 @@ def main(bucket: str, local: str, *parts: str) -> None:
         "written": lambda: write(f"{bucket}/written"),
         "records": lambda: {"gs": records(out), "local": records(local)},
         "batches": lambda: {"gs": batches(out), "local": batches(local)},
+        "global": lambda: {"gs": batches_in_global_order(out), "local": batches_in_global_order(local)},
         "refusals": lambda: {name: refusal(f"{bucket}/{name}") for name in ("missing", "short", "absent")},
         "missing": lambda: sorted(name for name, module in sys.modules.items() if module is None),
     }

@@ -6,6 +6,7 @@ It takes no other address than Google's, so it runs where that is this machine: 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,11 @@ import pytest
 from tests import building
 from tests.building import REVIEWS
 from tests.cloud import namespace, proxy, reading
+from tests.cloud.answering import answering
 from tests.cloud.emulator import Gcs
 from tests.cloud.faults import Faults
 from tests.cloud.proxy import HOSTS
+from tfrecord_io.ordering import settings
 
 pytestmark = pytest.mark.slow
 
@@ -59,11 +62,13 @@ reading.main(*sys.argv[1:])
 """
 
 
-def read(gcs: Gcs, bucket: str, folder: Path, *, parts: list[str], faults: Faults | None = None) -> Seen:
+def read(
+    endpoint: str, bucket: str, folder: Path, *, parts: list[str], faults: Faults | None = None, **environment: str
+) -> Seen:
     """In a process of its own, with TensorFlow and the reader only."""
     arguments = ["-c", PROGRAM, " ".join(HIDDEN), f"gs://{bucket}", str(building.reviews()), *parts]
-    with proxy.running(gcs.endpoint, faults=faults, tls=True) as google:
-        done = namespace.run(arguments, google, folder)
+    with proxy.running(endpoint, faults=faults, tls=True) as google:
+        done = namespace.run(arguments, google, folder, **environment)
         assert done.returncode == 0, done.stderr
         return Seen(json.loads(done.stdout), google.counts())
 
@@ -72,7 +77,7 @@ def read(gcs: Gcs, bucket: str, folder: Path, *, parts: list[str], faults: Fault
 def seen(gcs: Gcs, bucket: str, tmp_path_factory: pytest.TempPathFactory) -> Seen:
     """Without faults."""
     parts = ["written", "records", "batches", "refusals", "missing"]
-    return read(gcs, bucket, tmp_path_factory.mktemp("seen"), parts=parts)
+    return read(gcs.endpoint, bucket, tmp_path_factory.mktemp("seen"), parts=parts)
 
 
 class TestRecords:
@@ -88,10 +93,16 @@ class TestRecords:
 
     def test_faults_on_the_way_change_nothing(self, gcs: Gcs, bucket: str, tmp_path: Path) -> None:
         faults = Faults(unavailable=0.1, cut_downloads=0.25, cut_uploads=0.5)
-        seen = read(gcs, bucket, tmp_path, parts=["written", "records"], faults=faults)
+        seen = read(gcs.endpoint, bucket, tmp_path, parts=["written", "records"], faults=faults)
         assert all(seen.counts[kind] for kind in ("unavailable", "cut_downloads", "cut_uploads")), seen.counts
         assert seen["records"]["gs"] == seen["records"]["local"]
         assert gcs.read(bucket, "written") == reading.WRITTEN
+
+
+def range_of(headers: dict[str, str]) -> tuple[str, str]:
+    """First and last byte that a request asks for; empty without."""
+    found = [re.fullmatch(r"bytes=(\d+)-(\d+)", value) for name, value in headers.items() if name.lower() == "range"]
+    return (found[0][1], found[0][2]) if found and found[0] else ("", "")
 
 
 class TestReader:
@@ -103,6 +114,21 @@ class TestReader:
     def test_training_continues_with_the_batches_that_would_have_come(self, seen: Seen) -> None:
         expected = seen["batches"]["local"]["training"][reading.START :]
         assert seen["batches"]["gs"]["training from a step on"] == expected
+
+    @pytest.mark.parametrize("exactly", [True, False])
+    def test_the_global_order_asks_for_blocks_if_tensorflow_is_told_so(
+        self, gcs: Gcs, bucket: str, tmp_path: Path, exactly: bool
+    ) -> None:
+        """If it asks for them by itself one day, `ask_for_exact_ranges` and the warning can go."""
+        environment = {settings.GCS_BLOCK_SIZE: "0"} if exactly else {}
+        with answering(gcs.endpoint) as machine:
+            seen = read(machine.endpoint, bucket, tmp_path, parts=["global"], **environment)
+        found, expected = seen["global"]["gs"], seen["global"]["local"]
+        assert len(expected) == 4
+        assert found[:4] == expected
+        assert [settings.GCS_BLOCK_SIZE in each for each in found[4:]] == ([] if exactly else [True])
+        sizes = [int(last) - int(first) + 1 for first, last in map(range_of, machine.requests) if last]
+        assert (max(sizes) < 1 << 20) if exactly else (max(sizes) == 64 << 20)
 
     def test_a_missing_shard_is_named_at_open(self, seen: Seen, bucket: str) -> None:
         assert f"gs://{bucket}/missing: shard {TRAIN} of split 'train' is missing" in seen["refusals"]["missing"]

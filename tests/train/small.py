@@ -21,6 +21,11 @@ def steady(manifest: Manifest) -> keras.Model:
     return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=2, dropout=0.0)
 
 
+def score(manifest: Manifest) -> keras.Model:
+    """As `bag`, to a number."""
+    return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=1, dropout=0.0)
+
+
 def normed(manifest: Manifest) -> keras.Model:
     """As `bag`, with a running mean that training changes without a gradient."""
     model = bag(manifest)

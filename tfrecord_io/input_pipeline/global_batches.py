@@ -91,6 +91,7 @@ def _stream(request: Request, at: int, *, batches: BatchColumns, columns: Column
     in_memory = settings.fits_in_memory(source.shards, compression=source.compression)
     if not in_memory:
         global_records.require_index(source)
+        global_records.warn_of_large_ranges(source)
     return Stream(source=source, order=order, in_memory=in_memory, first=columns.first, last=columns.last)
 
 

@@ -14,11 +14,14 @@ from tfrecord_io.mixing import mixing_plan
 from tfrecord_io.ordering.batch_columns import BatchColumns
 from tfrecord_io.ordering.global_order import GlobalOrder
 
-__all__ = ["USUAL_SHUFFLE", "batch_columns", "fits_in_memory", "global_order"]
+__all__ = ["GCS_BLOCK_SIZE", "USUAL_SHUFFLE", "batch_columns", "fits_in_memory", "global_order"]
 
 # One read fetches a block of 64 records: 16 would cost 5 us of CPU time more for each of them, beside 11, and 128 would
 # save 1 us. The window is that of all hosts together.
 USUAL_SHUFFLE = Shuffle(block_length=64, window=16384)
+
+# The variable that says how much TensorFlow asks gs:// for at a time, read when it is imported.
+GCS_BLOCK_SIZE = "GCS_READ_CACHE_BLOCK_SIZE_MB"
 
 _MEMORY_BYTES = 64 << 20
 # How large a gzip shard becomes is not known before it is read: token ids shrink to a third, padding to nothing.

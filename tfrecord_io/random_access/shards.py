@@ -7,6 +7,7 @@ edges alone.
 
 from __future__ import annotations
 
+import os
 import zlib
 from collections.abc import Sequence
 
@@ -104,7 +105,8 @@ class ShardFiles:
         try:
             data, sound = self._storage.read_ranges(names, spans.starts_R, spans.stops_R, read_spans=read_spans)
         except OSError as error:
-            raise self._unreadable(names[0], error) from error
+            failed = os.path.basename(str(error.filename))
+            raise self._unreadable(failed if failed in names else names[0], error) from error
         if sound < len(shards):
             raise self._cut_off(shards[sound], int(spans.stops_R[sound]))
         return data

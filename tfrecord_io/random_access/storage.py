@@ -7,9 +7,11 @@ open is its own: after a fork, and after unpickling, files are opened anew.
 from __future__ import annotations
 
 import abc
+import contextlib
+import errno
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -231,17 +233,20 @@ class RemoteStorage(Storage):
 
     def sizes(self) -> dict[str, int]:
         fs, folder = self._opened.get()
-        entries = fs.ls(folder, detail=True)
+        with _as_os_error(self.shown):
+            entries = fs.ls(folder, detail=True)
         return {entry["name"].rstrip("/").rpartition("/")[2]: int(entry["size"] or 0) for entry in entries}
 
     def read(self, name: str, *, most: int) -> bytes:
         fs, folder = self._opened.get()
-        content: bytes = fs.cat_file(f"{folder}/{name}", end=most)
+        with _as_os_error(name):
+            content: bytes = fs.cat_file(f"{folder}/{name}", end=most)
         return content
 
     def read_range(self, name: str, start: int, stop: int) -> np.ndarray:
         fs, folder = self._opened.get()
-        return np.frombuffer(fs.cat_file(f"{folder}/{name}", start=start, end=stop), np.uint8)
+        with _as_os_error(name):
+            return np.frombuffer(fs.cat_file(f"{folder}/{name}", start=start, end=stop), np.uint8)
 
     def read_ranges(
         self, names: Sequence[str], starts_R: np.ndarray, stops_R: np.ndarray, *, read_spans: ReadSpans | None = None
@@ -249,12 +254,29 @@ class RemoteStorage(Storage):
         del read_spans
         fs, folder = self._opened.get()
         paths = [f"{folder}/{name}" for name in names]
-        contents = fs.cat_ranges(paths, starts_R.tolist(), stops_R.tolist(), on_error="raise")
+        with _as_os_error(names[0]):
+            contents = fs.cat_ranges(paths, starts_R.tolist(), stops_R.tolist(), on_error="return")
+        for name, content in zip(names, contents, strict=True):
+            if isinstance(content, Exception):
+                with _as_os_error(name):
+                    raise content
         whole = [len(content) for content in contents] == stops_R - starts_R
         return np.frombuffer(b"".join(contents), np.uint8), len(names) if whole.all() else int(np.argmin(whole))
 
     def close(self) -> None:
         self._opened.clear()
+
+
+@contextlib.contextmanager
+def _as_os_error(name: str) -> Iterator[None]:
+    """Raises OSError with this file name for whatever a file system raises: gcsfs has errors of its own, and passes on
+    those of its HTTP library and of Google's credentials.
+    """
+    try:
+        yield
+    except Exception as error:
+        number = errno.ENOENT if isinstance(error, FileNotFoundError) else errno.EIO
+        raise OSError(number, f"{type(error).__name__}: {error}", name) from error
 
 
 class _FileSystem:

@@ -135,7 +135,7 @@ def _labels_group(split: SplitSubject, subject: Subject, *, role: Role, noun: st
         return _numbers_group(split, every)
     shown_names, counts = _counted(every.astype(np.int64), names)
     total = len(every)
-    says = f"{shown_names[0]} is the most frequent, with {share(counts[0], total)}, {split.source_of_figures}."
+    says = f"{_uppermost(shown_names, counts, total)}, {split.source_of_figures}."
     warnings: tuple[str, ...] = ()
     if counts[0] > _UNEVEN * max(counts[-1], 1):
         warnings = (f"Some labels are more than {_UNEVEN} times as frequent as others.",)
@@ -164,6 +164,16 @@ def _labels_group(split: SplitSubject, subject: Subject, *, role: Role, noun: st
         charts=(Chart(title=title, says=says, svg=drawn, values=table),),
         warnings=warnings,
     )
+
+
+def _uppermost(names: list[str], counts: list[int], total: int) -> str:
+    """Say which label is the most frequent, or that several are; `counts` are falling."""
+    equals = counts.count(counts[0])
+    if equals == 1:
+        return f"{names[0]} is the most frequent, with {share(counts[0], total)}"
+    if equals < len(counts):
+        return f"{equals} labels are the most frequent, with {share(counts[0], total)} each"
+    return f"All {equals} labels are equally frequent, with {share(counts[0], total)} each"
 
 
 def _labels(part: SampledRecords, role: Role) -> np.ndarray:

@@ -110,6 +110,12 @@ class TestGrain:
         losses = losses_of("grain_jax.py", root, "--steps", "40")
         assert losses[-1] < losses[0]
 
+    @pytest.mark.slow
+    def test_the_example_trains_with_flax(self, grain: Any, root: pathlib.Path) -> None:
+        pytest.importorskip("flax")
+        losses = losses_of("grain_flax.py", root, "--steps", "40")
+        assert losses[-1] < losses[0]
+
 
 class TestTorch:
     @pytest.fixture

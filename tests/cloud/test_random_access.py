@@ -1,0 +1,196 @@
+"""Rows by number from a bucket: the rows of a local copy, by a few ranged requests, and damage that is named."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import building
+from tests.cloud.answering import Machine, answering, refusal
+from tests.cloud.conftest import forget_file_systems
+from tests.cloud.emulator import Gcs
+from tfrecord_io import random_access
+from tfrecord_io.errors import CorruptRecordError, ReaderError
+
+# Two bytes or more for each of 2,048 tokens: groups of 16 rows of 32 KB and more, of which 256 KB are bridged.
+LENGTH, ROWS = 2048, 320
+
+
+def local() -> Path:
+    """One shard of all rows, too large to be one range."""
+    return building.reviews(max_length=LENGTH, shard_size="1GB")
+
+
+@pytest.fixture(scope="module")
+def bucket(gcs: Gcs) -> str:
+    """With the large dataset as out/, and one of several shards as small/."""
+    name = gcs.bucket()
+    for folder, root in (("out", local()), ("small", building.reviews())):
+        for path, content in building.files(root).items():
+            gcs.write(name, f"{folder}/{path}", content)
+    return name
+
+
+@pytest.fixture
+def machine(gcs: Gcs, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """Notes every request on its way to the emulator."""
+    with answering(gcs.endpoint) as answers, monkeypatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", answers.endpoint)
+        forget_file_systems()
+        yield answers
+    forget_file_systems()
+
+
+def ranges(machine: Machine) -> list[tuple[int, int]]:
+    """First and last byte of each ranged request so far, sorted, and forget all requests."""
+    asked = [headers["Range"] for headers in machine.requests if "Range" in headers]
+    machine.requests.clear()
+    found = [re.fullmatch(r"bytes=(\d+)-(\d+)", each) for each in asked]
+    return sorted((int(each.group(1)), int(each.group(2))) for each in found if each)
+
+
+def assert_rows(found: dict[str, np.ndarray], root: Path, numbers: Any) -> None:
+    expected = building.read_rows(root, "train")
+    assert set(found) == set(expected)
+    for name, values in found.items():
+        np.testing.assert_array_equal(values, expected[name][numbers])
+
+
+@pytest.mark.parametrize("folder", ["out", "small"])
+def test_rows_are_those_of_a_local_copy(bucket: str, folder: str) -> None:
+    root = local() if folder == "out" else building.reviews()
+    rows = random_access.open(f"gs://{bucket}/{folder}")["train"]
+    assert len(rows) == ROWS
+    numbers = np.random.default_rng(0).permutation(ROWS)
+    assert_rows(rows.batch(numbers), root, numbers)
+    assert_rows(rows[100:140], root, np.arange(100, 140))
+    assert_rows(rows[-1], root, -1)
+
+
+def test_opening_reads_the_manifest_and_lists_once(machine: Machine, bucket: str) -> None:
+    asked: list[str] = []
+    machine.answer = lambda number, method, path: asked.append(path)
+    random_access.open(f"gs://{bucket}/small")
+    assert len(asked) <= 5, asked
+    assert not [path for path in asked if "tfrecord" in path.partition("prefix=")[0]]
+
+
+def test_neighbours_are_one_request_and_rows_far_apart_are_two(machine: Machine, bucket: str) -> None:
+    rows = random_access.open(f"gs://{bucket}/out")["train"]
+    rows[0]  # the index is read now
+    [shard] = building.read_manifest(local()).splits["train"].shards
+    row_bytes = shard.num_bytes / ROWS
+    assert 256_000 / row_bytes < 200, "there are rows that are further apart"
+    machine.requests.clear()
+
+    rows.batch([3, 60, 7, 20])
+    [(start, last)] = ranges(machine)
+    assert start == 0
+    assert 60 * row_bytes < last < 70 * row_bytes, "no more than up to the group of the last row"
+
+    rows.batch([0, ROWS - 1, 15])
+    (start, last), (other_start, other_last) = ranges(machine)
+    assert (start, other_last) == (0, shard.num_bytes - 1)
+    assert last < 20 * row_bytes
+    assert other_start > 300 * row_bytes
+
+
+def test_a_batch_of_several_shards_is_a_request_for_each(machine: Machine, bucket: str) -> None:
+    shards = building.read_manifest(building.reviews()).splits["train"].shards
+    rows = random_access.open(f"gs://{bucket}/small")["train"]
+    rows.batch(np.arange(ROWS))
+    machine.requests.clear()
+    rows.batch(np.arange(ROWS))
+    assert ranges(machine) == sorted((0, shard.num_bytes - 1) for shard in shards)
+
+
+def test_threads_read_at_the_same_time(bucket: str) -> None:
+    rows = random_access.open(f"gs://{bucket}/small")["train"]
+
+    def read(seed: int) -> None:
+        numbers = np.random.default_rng(seed).integers(0, ROWS, 20)
+        assert_rows(rows.batch(numbers), building.reviews(), numbers)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(read, range(8)))
+
+
+FORKING = """
+import os, pickle, sys
+from tfrecord_io import random_access
+rows = random_access.open(sys.argv[1], engine="numpy")["train"]
+expected = rows[41]["input_ids"].tolist()
+child = os.fork()
+if not child:
+    os._exit(0 if rows[41]["input_ids"].tolist() == expected else 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert pickle.loads(pickle.dumps(rows))[41]["input_ids"].tolist() == expected
+"""
+
+
+def test_a_fork_while_open_reads_on_in_both_processes(gcs: Gcs, bucket: str) -> None:
+    command = [sys.executable, "-c", FORKING, f"gs://{bucket}/small"]
+    ended = subprocess.run(command, env=gcs.environment(), capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+
+
+class TestDamage:
+    @pytest.fixture
+    def damaged(self, gcs: Gcs) -> str:
+        """A bucket whose first training shard is to be damaged."""
+        name = gcs.bucket()
+        for path, content in building.files(building.reviews()).items():
+            gcs.write(name, f"out/{path}", content)
+        return name
+
+    @property
+    def shard(self) -> str:
+        return building.read_manifest(building.reviews()).splits["train"].shards[0].name
+
+    def test_a_changed_byte_names_shard_record_and_remedy(self, gcs: Gcs, damaged: str) -> None:
+        content = bytearray(gcs.read(damaged, f"out/{self.shard}"))
+        content[30] ^= 1
+        gcs.write(damaged, f"out/{self.shard}", bytes(content))
+        rows = random_access.open(f"gs://{damaged}/out")["train"]
+        with pytest.raises(CorruptRecordError, match=rf"gs://{damaged}/out/{self.shard}, record 0: a crc") as caught:
+            rows.batch([20, 0])
+        assert f"prep-tfrecords verify gs://{damaged}/out --repair" in caught.value.remedy
+
+    def test_a_shard_that_was_cut_under_the_reader_is_named(self, gcs: Gcs, damaged: str) -> None:
+        rows = random_access.open(f"gs://{damaged}/out")["train"]
+        content = gcs.read(damaged, f"out/{self.shard}")
+        gcs.write(damaged, f"out/{self.shard}", content[: len(content) // 2])
+        last = building.read_manifest(building.reviews()).splits["train"].shards[0].num_examples - 1
+        for read in (lambda: rows.batch([0, last]), lambda: rows[last]):
+            with pytest.raises(CorruptRecordError, match=rf"gs://{damaged}/out/{self.shard}.*cut off"):
+                read()
+
+    @pytest.mark.parametrize("numbers", [[0, ROWS - 1], [ROWS - 1, 0], [ROWS - 1]])
+    def test_a_shard_that_is_gone_is_named(self, gcs: Gcs, damaged: str, numbers: list[int]) -> None:
+        last = building.read_manifest(building.reviews()).splits["train"].shards[-1].name
+        rows = random_access.open(f"gs://{damaged}/out")["train"]
+        rows.batch(numbers)
+        gcs.delete(damaged, f"out/{last}")
+        with pytest.raises(ReaderError, match=rf"gs://{damaged}/out/{last}: cannot be read") as caught:
+            rows.batch(numbers)
+        assert f"prep-tfrecords verify gs://{damaged}/out --repair" in caught.value.remedy
+
+    @pytest.mark.parametrize(("status", "message"), [(416, "range not satisfiable"), (400, "invalid"), (410, "gone")])
+    def test_a_refused_request_is_an_error_of_the_reader(
+        self, machine: Machine, bucket: str, status: int, message: str
+    ) -> None:
+        """gcsfs raises errors of its own for these, which are no OSError."""
+        rows = random_access.open(f"gs://{bucket}/small")["train"]
+        rows[0]
+        machine.answer = lambda number, method, path: refusal(status, message)
+        for read in (lambda: rows.batch([0, 5]), lambda: rows[0], lambda: random_access.open(f"gs://{bucket}/small")):
+            with pytest.raises(ReaderError, match=rf"gs://{bucket}/small.* cannot be read"):
+                read()

@@ -1,0 +1,101 @@
+"""One dataset, the same rows in every library: each line of the table in docs/how-to/read.md is run as it stands."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests import building
+from tests.building import REPOSITORY
+from tfrecord_io import random_access, reader
+
+Row = Mapping[str, np.ndarray]
+
+# TFDS asks protobuf for a field's label, which protobuf 6 and later deprecate.
+pytestmark = [
+    pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning"),
+    pytest.mark.slow,  # TFDS takes seconds to import
+]
+
+
+def table() -> dict[str, str]:
+    """The code that the page shows for each library."""
+    page = (REPOSITORY / "docs" / "how-to" / "read.md").read_text(encoding="utf-8")
+    section = page.partition("## The same rows in other libraries\n")[2].partition("\n## ")[0]
+    return dict(re.findall(r"^\| ([^|`]+) \| `([^`]+)` \|", section, re.M))
+
+
+def of_batches(batches: Iterable[Any]) -> list[Row]:
+    """The rows of batches, without those that only fill the last one."""
+    rows = [
+        {name: np.asarray(values)[place] for name, values in batch.items()}
+        for batch in batches
+        for place in range(len(batch["input_ids"]))
+    ]
+    return [row for row in rows if row.get("example_weight", 1)]
+
+
+def of_examples(serialized: Iterable[Any]) -> list[Row]:
+    """The rows of serialized Examples, parsed by protobuf."""
+    import tensorflow as tf
+
+    parsed = [tf.train.Example.FromString(each.numpy()).features.feature for each in serialized]
+    return [{name: np.array(parts.int64_list.value) for name, parts in each.items()} for each in parsed]
+
+
+def of_rows(rows: Iterable[Any]) -> list[Row]:
+    """The rows as they come, as arrays."""
+    return [{name: np.asarray(value) for name, value in row.items()} for row in rows]
+
+
+# What each line uses beside this package, by the name in the line, and how its elements become rows.
+LIBRARIES: dict[str, tuple[dict[str, str], Callable[[Any], list[Row]]]] = {
+    "TensorFlow, this reader": ({}, of_batches),
+    "TensorFlow alone": ({"tf": "tensorflow"}, of_examples),
+    "TFDS": ({"tfds": "tensorflow_datasets"}, of_rows),
+    "Grain": ({"grain": "grain"}, of_rows),
+    "PyTorch": ({"torch": "torch.utils.data"}, of_batches),
+    "plain Python": ({}, of_rows),
+}
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, np.ndarray]:
+    """Every row of the validation split, in the order of the shards."""
+    return building.read_rows(building.reviews(), "validation")
+
+
+def in_one_order(rows: list[Row], names: Iterable[str]) -> np.ndarray:
+    """The rows' values side by side, int64 [rows, values], sorted: not every library keeps the order of the shards."""
+    joined = np.stack([np.concatenate([row[name].reshape(-1) for name in names]) for row in rows]).astype(np.int64)
+    return joined[np.lexsort(joined.T)]
+
+
+def test_the_table_has_the_libraries_that_are_tested() -> None:
+    assert set(table()) == set(LIBRARIES)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_every_row_is_the_same(
+    library: str, expected: dict[str, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules, rows_of = LIBRARIES[library]
+    for module in modules.values():
+        pytest.importorskip(module)
+    names = {name: importlib.import_module(module.partition(".")[0]) for name, module in modules.items()}
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "reviews").symlink_to(building.reviews())
+    monkeypatch.chdir(tmp_path)
+    found = rows_of(eval(table()[library], {"reader": reader, "random_access": random_access, **names}))
+    assert len(found) == len(expected["label"]) == 80
+    assert all(set(expected) <= set(row) for row in found)
+    np.testing.assert_array_equal(
+        in_one_order(found, expected),
+        in_one_order([{name: expected[name][at] for name in expected} for at in range(80)], expected),
+    )
