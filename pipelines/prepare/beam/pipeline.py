@@ -1,7 +1,7 @@
 """The Beam graph, run to its end.
 
-    embedded        Create([all keys]) |             WriteShards | ToList | Commit
-    other runners   Create(keys)       | Reshuffle | WriteShard  | ToList | Commit
+    embedded        Create([all keys]) | WriteShards                    | Commit
+    other runners   Create(keys)       | Reshuffle | WriteShard | ToList | Commit
     before that     Create(lists)      | ReadTasks | Reshuffle   | Ingest              if the source must be ingested
     `tokenizer`     Create(tasks)      | Reshuffle | Count                             sums are made of its files
 
@@ -191,8 +191,8 @@ def _add_shards(
     else:
         write = WriteShard(job, run=run, versions=packaging.versions(), started_file=started_file)
         elements = pipeline | "Tasks" >> beam.Create(keys, reshuffle=False) | "Reshuffle" >> beam.Reshuffle()
-        receipts = elements | "WriteShard" >> beam.ParDo(write)
-    _ = receipts | "Collect" >> beam.combiners.ToList() | "Commit" >> beam.ParDo(Commit(job, arguments, run=run))
+        receipts = elements | "WriteShard" >> beam.ParDo(write) | "Collect" >> beam.combiners.ToList()
+    _ = receipts | "Commit" >> beam.ParDo(Commit(job, arguments, run=run))
 
 
 @contextlib.contextmanager

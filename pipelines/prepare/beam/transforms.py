@@ -86,8 +86,8 @@ class WriteShards(beam.DoFn):
         self._run = run
         self._threads = threads
 
-    def process(self, keys: Sequence[TaskKey]) -> Iterator[Receipt]:
-        """Take the keys of all tasks, yield their receipts in the order in which they are done.
+    def process(self, keys: Sequence[TaskKey]) -> Iterator[list[Receipt]]:
+        """Take the keys of all tasks, yield one list of their receipts, in the order in which they are done.
 
         After an error no further task begins. Tasks under way are waited for, so that nobody writes to the output once
         this returns.
@@ -99,16 +99,18 @@ class WriteShards(beam.DoFn):
                 own.encoder = self._run.open_encoder(self._job)
             return _write(key, self._job, own.encoder, self._run)
 
+        receipts: list[Receipt] = []
         with concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="shard") as pool:
             futures = [pool.submit(self._run.failures.attempt, functools.partial(make, key)) for key in keys]
             try:
                 for done in concurrent.futures.as_completed(futures):
                     if (made := done.result()) is not None:
                         _count(*made)  # Beam's metrics belong to the thread that it calls
-                        yield made[0]
+                        receipts.append(made[0])
             finally:
                 for future in futures:
                     future.cancel()
+        yield receipts
 
 
 def _write(key: TaskKey, job: Job, encoder: BatchEncoder, run: Run) -> tuple[Receipt, Stopwatch]:

@@ -119,7 +119,7 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
     """
     functions = function_calls.find(config.source.functions)
     # `datasets` looks for transformers in sys.modules and would use a half-imported one: import it before the threads.
-    tokenization.import_libraries()
+    tokenization.import_libraries(config.tokenizer)
     # Side by side: reading footers and digests mostly releases the interpreter, loading a tokenizer does not.
     finding = threads.in_background(lambda: _find(config, functions))
     loading = threads.in_background(lambda: tokenization.resolve(config.tokenizer))

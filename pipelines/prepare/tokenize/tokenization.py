@@ -20,6 +20,7 @@ from pipelines.prepare.process import imports
 from pipelines.prepare.tokenize import library_failures
 from pipelines.prepare.tokenize.deterministic_tokenizers import require_deterministic
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
+from pipelines.prepare.tokenize.tokenizer_class import class_for
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.manifest import TokenizerFacts
 from tfrecord_io.shown import first_line
@@ -41,10 +42,12 @@ _SENTINEL = re.compile(r"<extra_id_([0-9]+)>")
 _log = logging.getLogger(__name__)
 
 
-def import_libraries() -> None:
-    """Import the libraries that load tokenizers, which takes a second the first time."""
+def import_libraries(config: TokenizerConfig) -> None:
+    """Import the libraries that load this tokenizer, which takes a second the first time."""
     with imports.one_at_a_time:
-        from transformers import AutoTokenizer, PreTrainedTokenizerBase  # noqa: F401  (imported when asked for)
+        from transformers import PreTrainedTokenizerBase  # noqa: F401  (imported when asked for)
+
+        class_for(config.name)
 
 
 def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
@@ -70,13 +73,11 @@ def load(files: Files) -> Any:
 
     Raises: TokenizerError if it cannot be loaded, or the name of a file leads out of the folder.
     """
-    from transformers import AutoTokenizer
-
     with tempfile.TemporaryDirectory() as folder:
         for name, content in files.items():
             _write(Path(folder), name, content)
         try:
-            return AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+            return class_for(folder).from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         except BaseException as error:
             if not library_failures.is_of_library(error):
                 raise
@@ -157,12 +158,10 @@ def _sentinel_ids(tokenizer: Any) -> tuple[int, ...]:
 
 
 def _fetch(config: TokenizerConfig) -> Any:
-    from transformers import AutoTokenizer
-
     name = os.path.expanduser(config.name)
     local = os.path.isdir(name)
     try:
-        return AutoTokenizer.from_pretrained(
+        return class_for(name).from_pretrained(
             name, revision=config.revision or "main", trust_remote_code=False, local_files_only=local
         )
     except BaseException as error:  # transformers raises many kinds; each means that there is no usable tokenizer

@@ -192,7 +192,7 @@ def test_a_panic_while_a_tokenizer_is_loaded_is_an_error(zoo: Zoo, monkeypatch: 
     def panic(*arguments: Any, **options: Any) -> None:
         raise PanicException("index out of bounds")
 
-    monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", panic)
+    monkeypatch.setattr("transformers.PreTrainedTokenizerFast.from_pretrained", panic)
     with pytest.raises(TokenizerError, match="cannot be loaded: index out of bounds"):
         _resolve(zoo.path("byte_bpe"))
 
