@@ -14,8 +14,9 @@ import pytest
 from pipelines.prepare.options.config import LayoutConfig
 from pipelines.prepare.plan import blocks, group_curve, sample_choice
 from pipelines.prepare.plan.blocks import Forecast
+from pipelines.prepare.plan.planning import block_rows, plan_split
 from pipelines.prepare.plan.size_curve import Curve
-from pipelines.prepare.sources.formats.groups import Cover
+from pipelines.prepare.sources.formats.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tests.prepare import stored
 from tests.prepare.stored import Work
@@ -220,3 +221,19 @@ def test_a_group_that_is_a_little_larger_than_a_block_stays_whole() -> None:
     found = Cover(np.arange(3), np.array([0, 1024, 2474]), np.array([1024, 1450, 1550]))
     cut = blocks._cut(found, np.full(3, 1.0), rows=1000, row_bytes=100.0)
     assert (cut.stops - cut.starts).tolist() == [1024, 1450, 775, 775]
+
+
+@pytest.mark.parametrize("row_bytes", [600.0, 1650.0])
+def test_hardly_any_row_group_is_decoded_for_two_shards(row_bytes: float) -> None:
+    groups, rows, shard_bytes = 400, 2000, 10**8
+    ends = rows * np.arange(1, groups + 1)
+    whole = [(0, groups * rows)]
+    found, predicted = cover(ends, whole), np.full(groups, rows * row_bytes)
+    most = block_rows(row_bytes=row_bytes, shard_bytes=shard_bytes)
+    cut = blocks._cut(found, predicted, rows=most, row_bytes=row_bytes)
+    plan = plan_split(
+        cut, split="train", source_split="train", ranges=whole, shard_bytes=shard_bytes, seed=0, shuffle=True
+    )
+    decoded = sum(len(np.unique(cover(ends, plan.row_ranges(index)).groups)) for index in range(plan.num_shards))
+    assert plan.num_shards > 4
+    assert decoded <= groups + plan.num_shards

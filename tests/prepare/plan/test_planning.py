@@ -239,7 +239,7 @@ def test_no_rows_are_no_blocks() -> None:
 
 @pytest.mark.parametrize(
     ("row_bytes", "shard_bytes", "rows"),
-    [(1000, 10**8, 781), (1, 10**8, 1000), (10**9, 10**8, 1), (0, 10**8, 1000), (1000, 1, 1)],
+    [(1000, 10**8, 3125), (1, 10**8, 4000), (10**9, 10**8, 1), (0, 10**8, 4000), (1000, 1, 1)],
 )
 def test_a_block_is_small_beside_a_shard(row_bytes: float, shard_bytes: int, rows: int) -> None:
     assert block_rows(row_bytes=row_bytes, shard_bytes=shard_bytes) == rows
