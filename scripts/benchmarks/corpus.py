@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 
 from scripts.benchmarks import words
 
-__all__ = ["MEAN_DOCUMENT_BYTES", "documents", "parquet", "text_bytes"]
+__all__ = ["MEAN_DOCUMENT_BYTES", "documents", "first_rows", "parquet", "text_bytes"]
 
 MEAN_DOCUMENT_BYTES = 1_300
 MAX_DOCUMENT_BYTES = 50_000
@@ -94,6 +94,15 @@ def parquet(workdir: pathlib.Path, *, num_bytes: int, part_bytes: int, seed: int
         parts=max(1, round(num_bytes / part_bytes)),
     )
     partial.rename(folder)
+    return folder
+
+
+def first_rows(workdir: pathlib.Path, *, num_rows: int, seed: int = 0) -> pathlib.Path:
+    """A folder with one Parquet file of so many rows, the first of the corpus; written anew on each call."""
+    folder = workdir / f"corpus-v{_CACHE_VERSION}-seed{seed}-{num_rows}-rows"
+    folder.mkdir(parents=True, exist_ok=True)
+    tables = list(documents(num_bytes=2 * num_rows * MEAN_DOCUMENT_BYTES, seed=seed))
+    _write(folder, [pa.concat_tables(tables).slice(0, num_rows)], part=0)
     return folder
 
 

@@ -25,10 +25,10 @@ __all__ = [
     "ONE_CORE",
     "PEER",
     "SECTIONS",
-    "TINY",
     "Results",
     "Settings",
     "Trial",
+    "build_arguments",
     "build_large_pad",
     "built",
     "corpus_folder",
@@ -36,7 +36,6 @@ __all__ = [
     "race",
     "raw",
     "seconds_of",
-    "tiny_build_arguments",
     "tokenizer_folder",
 ]
 
@@ -154,7 +153,6 @@ def seconds_of(trial: Trial, run: Run) -> float:
 
 # The build whose output the reader section reads.
 _READ = Trial("build", "wordpiece", "pad", "large")
-TINY = dataclasses.replace(_READ, size="tiny")
 
 
 def build_large_pad(settings: Settings) -> pathlib.Path:
@@ -186,7 +184,7 @@ def _command(trial: Trial, *, folder: pathlib.Path, tokenizer: pathlib.Path, out
     if trial.contender == "raw":
         return [sys.executable, "-m", "scripts.benchmarks.raw", str(folder), str(tokenizer)]
     if trial.contender == "build":
-        arguments = _build_arguments(trial.layout, folder=folder, tokenizer=tokenizer, output=output)
+        arguments = build_arguments(trial.layout, folder=folder, tokenizer=tokenizer, output=output)
         return [sys.executable, "-m", "pipelines.cli", *arguments]
     if trial.contender == "datatrove":
         module = [sys.executable, "-m", "scripts.benchmarks.datatrove_run"]
@@ -195,17 +193,12 @@ def _command(trial: Trial, *, folder: pathlib.Path, tokenizer: pathlib.Path, out
     return [*command, "--tokenizer", str(tokenizer), "--layout", trial.layout, "--max-length", str(MAX_LENGTH)]
 
 
-def _build_arguments(layout: str, *, folder: pathlib.Path, tokenizer: pathlib.Path, output: pathlib.Path) -> list[str]:
+def build_arguments(layout: str, *, folder: pathlib.Path, tokenizer: pathlib.Path, output: pathlib.Path) -> list[str]:
+    """The command line of a build, without the program."""
     arguments = ["build", f"{folder}/*.parquet", "--output", str(output), "--tokenizer", str(tokenizer)]
     arguments += ["--text-column", "text", "--layout", layout, "--max-length", str(MAX_LENGTH)]
     # A row of `concat` holds several documents, so there is no label to keep.
     return [*arguments, *(["--label-column", "label"] if layout == "pad" else []), "--overwrite"]
-
-
-def tiny_build_arguments(settings: Settings) -> list[str]:
-    """The command line, without the program, of a build that takes seconds."""
-    folder, tokenizer = corpus_folder(settings, "tiny"), tokenizer_folder(settings, TINY.kind)
-    return _build_arguments(TINY.layout, folder=folder, tokenizer=tokenizer, output=built(settings, TINY))
 
 
 def built(settings: Settings, trial: Trial) -> pathlib.Path:

@@ -1,4 +1,10 @@
-"""How fast the command answers, and whether preparing data stays free of TensorFlow."""
+"""How fast the command answers, what a build costs before it tokenizes, and whether preparing data stays free of
+TensorFlow.
+
+A build of 400 rows is nearly all start-up. Its CPU seconds are divided by those of a process that only imports pyarrow,
+Beam and `AutoTokenizer`, as every script with the three would. CPU seconds, and imports and builds in turns, since then
+the ratio hardly depends on what else the machine does.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +12,16 @@ import pathlib
 import shutil
 import sys
 
-from scripts.benchmarks import figures, measure, preparing
+from scripts.benchmarks import corpus, figures, measure, preparing, tokenizer_training
 from scripts.benchmarks.figures import Figure, spread
 
 __all__ = ["report"]
 
 _HELP_RUNS = 10
+_ROWS = 400
+_TURNS = 7
+_BAR = 1.5
+_IMPORTS = "import pyarrow, apache_beam; from transformers import AutoTokenizer"
 # In the process itself, after a whole build: a lazy import on the way would be seen too.
 _BUILD_AND_LOOK = """
 import json, sys
@@ -26,16 +36,28 @@ def report(settings: preparing.Settings) -> tuple[str, list[Figure]]:
     program = _program()
     measure.run([*program, "--help"])  # byte-compiles, reads from disk
     seconds = [measure.run([*program, "--help"]).seconds for _ in range(_HELP_RUNS)]
+    imports, builds = _cpu_seconds(settings)
     imported = _imports_tensorflow(settings)
     rows = [
-        ["`prep-tfrecords --help`, s", spread(seconds)],
+        [f"`prep-tfrecords --help`, s, median of {_HELP_RUNS}", spread(seconds)],
+        [f"importing pyarrow, Beam and `AutoTokenizer`, CPU s, median of {_TURNS}", spread(imports)],
+        *([f"`build` of {_ROWS} rows, {kind}, CPU s", spread(each)] for kind, each in builds.items()),
         ["TensorFlow imported by a build", "yes" if imported else "no"],
     ]
     found = [
         Figure(name="`prep-tfrecords --help`", measured=figures.median(seconds), at_most=0.5, unit=" s"),
+        *(
+            Figure(
+                name=f"`build` of {_ROWS} rows, {kind}, CPU seconds over those of the imports alone",
+                measured=figures.median(each) / figures.median(imports),
+                at_most=_BAR,
+                unit="x",
+            )
+            for kind, each in builds.items()
+        ),
         Figure(name="processes of the prepare side that import TensorFlow", measured=int(imported), at_most=0),
     ]
-    return figures.table(["start-up", f"median of {_HELP_RUNS}"], rows), found
+    return figures.table(["start-up", "measured"], rows), found
 
 
 def _program() -> list[str]:
@@ -44,11 +66,33 @@ def _program() -> list[str]:
     return [str(beside_python)] if beside_python.exists() else [sys.executable, "-m", "pipelines.cli"]
 
 
+def _cpu_seconds(settings: preparing.Settings) -> tuple[list[float], dict[str, list[float]]]:
+    """CPU seconds, children included, of the imports alone, and of a build with each kind of tokenizer."""
+    imports: list[float] = []
+    builds: dict[str, list[float]] = {kind: [] for kind in tokenizer_training.KINDS}
+    for turn in range(_TURNS + 1):
+        run = measure.run([sys.executable, "-c", _IMPORTS])
+        made = {kind: _build(settings, kind, [sys.executable, "-m", "pipelines.cli"]) for kind in builds}
+        if turn:  # the first one reads from disk, and compiles kernels
+            imports.append(run.cpu_seconds)
+            for kind, each in made.items():
+                builds[kind].append(each.cpu_seconds)
+    return imports, builds
+
+
 def _imports_tensorflow(settings: preparing.Settings) -> bool:
-    output = preparing.built(settings, preparing.TINY)
-    shutil.rmtree(output, ignore_errors=True)
-    with measure.fresh_caches(settings.workdir) as env:
-        arguments = preparing.tiny_build_arguments(settings)
-        run = measure.run([sys.executable, "-c", _BUILD_AND_LOOK, *arguments], env=env)
-    shutil.rmtree(output, ignore_errors=True)
+    run = _build(settings, tokenizer_training.KINDS[0], [sys.executable, "-c", _BUILD_AND_LOOK])
     return bool(run.result["tensorflow"])
+
+
+def _build(settings: preparing.Settings, kind: str, program: list[str]) -> measure.Run:
+    folder = corpus.first_rows(settings.workdir, num_rows=_ROWS)
+    output = settings.workdir / "built" / f"startup-{kind}"
+    arguments = preparing.build_arguments(
+        "pad", folder=folder, tokenizer=preparing.tokenizer_folder(settings, kind), output=output
+    )
+    try:
+        with measure.fresh_caches(settings.workdir) as env:
+            return measure.run([*program, *arguments], env=env)
+    finally:
+        shutil.rmtree(output, ignore_errors=True)

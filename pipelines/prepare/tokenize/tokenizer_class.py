@@ -34,11 +34,13 @@ def _config_of(name: str) -> dict[str, Any] | None:
     """Return the content of tokenizer_config.json if it alone decides the class: in a local folder with a
     tokenizer.json, and without the config of a model. Errors are left to `AutoTokenizer` to report.
     """
-    folder = Path(os.path.expanduser(name))
-    if not (folder / "tokenizer.json").is_file() or (folder / "config.json").exists():
+    folder = os.path.expanduser(name)
+    if not os.path.isfile(os.path.join(folder, "tokenizer.json")) or os.path.lexists(
+        os.path.join(folder, "config.json")
+    ):
         return None
     try:
-        config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+        config = json.loads(Path(folder, "tokenizer_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
     return config if isinstance(config, dict) else None
