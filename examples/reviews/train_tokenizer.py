@@ -9,9 +9,13 @@ equal bytes on every run, since the fingerprint of a dataset covers its tokenize
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import sys
 from collections.abc import Sequence
+
+# It would say that it found no PyTorch, which nothing here needs.
+os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast

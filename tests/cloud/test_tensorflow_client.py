@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +64,18 @@ reading.main(*sys.argv[1:])
 
 
 def read(
-    endpoint: str, bucket: str, folder: Path, *, parts: list[str], faults: Faults | None = None, **environment: str
+    endpoint: str,
+    bucket: str,
+    folder: Path,
+    *,
+    parts: list[str],
+    faults: Faults | None = None,
+    environment: Mapping[str, Any] | None = None,
 ) -> Seen:
     """In a process of its own, with TensorFlow and the reader only."""
     arguments = ["-c", PROGRAM, " ".join(HIDDEN), f"gs://{bucket}", str(building.reviews()), *parts]
     with proxy.running(endpoint, faults=faults, tls=True) as google:
-        done = namespace.run(arguments, google, folder, **environment)
+        done = namespace.run(arguments, google, folder, **(environment or {}))
         assert done.returncode == 0, done.stderr
         return Seen(json.loads(done.stdout), google.counts())
 
@@ -122,7 +129,7 @@ class TestReader:
         """If it asks for them by itself one day, `ask_for_exact_ranges` and the warning can go."""
         environment = {settings.GCS_BLOCK_SIZE: "0"} if exactly else {}
         with answering(gcs.endpoint) as machine:
-            seen = read(machine.endpoint, bucket, tmp_path, parts=["global"], **environment)
+            seen = read(machine.endpoint, bucket, tmp_path, parts=["global"], environment=environment)
         found, expected = seen["global"]["gs"], seen["global"]["local"]
         assert len(expected) == 4
         assert found[:4] == expected

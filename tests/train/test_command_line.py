@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pipelines.train import cli, run
+from pipelines.train import cli, run, tensorflow_ready
 from pipelines.train.progress import Progress
 from tests.train import training
+from tfrecord_io.ordering.settings import GCS_BLOCK_SIZE
 
 
 def raising(error: BaseException) -> Callable[..., Any]:
@@ -29,6 +31,33 @@ def test_an_interrupt_speaks_of_the_checkpoint(tmp_path: Path, monkeypatch: pyte
         "interrupted",
         "run the same command again; it goes on from the last checkpoint in --model-dir",
     )
+
+
+@pytest.mark.parametrize(
+    ("data", "order", "own", "expected"),
+    [
+        ("gs://bucket/out", "global", None, "0"),
+        ("gs://bucket/out", "global", "16", "16"),
+        ("gs://bucket/out", "hosts", None, None),
+        ("out", "global", None, None),
+    ],
+)
+def test_tensorflow_asks_a_bucket_for_exact_ranges_where_blocks_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str, order: str, own: str | None, expected: str | None
+) -> None:
+    """Before TensorFlow is imported, which reads the variable then."""
+    seen: list[str | None] = []
+
+    def stop(*, verbose: bool) -> None:
+        seen.append(os.environ.get(GCS_BLOCK_SIZE))
+        raise KeyboardInterrupt
+
+    monkeypatch.setenv(GCS_BLOCK_SIZE, own or "")
+    if own is None:
+        monkeypatch.delenv(GCS_BLOCK_SIZE)
+    monkeypatch.setattr(tensorflow_ready, "load", stop)
+    assert training.command(tmp_path, data=data, order=order).status == 130
+    assert seen == [expected]
 
 
 def test_what_nobody_foresaw_is_two_lines_and_a_traceback_only_if_asked_for(
