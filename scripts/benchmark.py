@@ -2,18 +2,22 @@
 
     python scripts/benchmark.py [--workdir DIR] [--quick] [--only NAME ...] [--runs N] [--large-runs N] [--json FILE]
 
-    corpus   makes the text and trains the two tokenizers; kept in the work folder for the next time
+    corpus   makes the text and trains the tokenizers; kept in the work folder for the next time
     raw      the tokenizer alone, on all cores
-    build    `prep-tfrecords build`, steady state against the tokenizer alone
+    build    `prep-tfrecords build`, steady state against the tokenizer alone: between 1 and 4 GB
     common   `prep-tfrecords build` against the script that people write by hand, start-up included
     peer     the same against datatrove, which writes tokens only; where it is installed
     cores    `build` on all cores against one
-    memory   the peak of `build`, all processes together, at two sizes of the corpus
+    memory   the peak of `build`, all processes together, at 1 and 4 GB
+    lock     for how much of a thread's time the interpreter's lock is held; where py-spy is installed
+    chat     conversations against plain text of the same tokens
     reader   examples per second of our reader against hand-written input functions
     random   rows per second of random access against ArrayRecord through Grain, where that is installed
     kernel   the encoder against a plain copy of what it writes
     tokenizer  `prep-tfrecords tokenizer` against `train_from_iterator`, both with start-up
     startup  `--help`; CPU seconds of a build of 400 rows over those of its imports; that preparing needs no TensorFlow
+
+`python scripts/benchmark.py --runs 1` gives every figure in about an hour on two quiet cores, with 15 GB on disk.
 
 Needs Linux, whose /proc says what memory a tree of processes holds. Exit status: 0 also when a bar is missed, since
 that is a measurement; 1 if a command failed; 2 usage.
@@ -33,6 +37,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from scripts import arguments
 from scripts.benchmarks import (
+    chat,
     corpus,
     figures,
     kernel,
@@ -48,7 +53,7 @@ from scripts.benchmarks import (
     words,
 )
 
-SECTIONS = ("corpus", *preparing.SECTIONS, "reader", "random", "kernel", "tokenizer", "startup")
+SECTIONS = ("corpus", *preparing.SECTIONS, "chat", "reader", "random", "kernel", "tokenizer", "startup")
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
 
@@ -84,6 +89,7 @@ def _run(settings: preparing.Settings, sections: set[str]) -> tuple[list[figures
         found += prepare_figures
         runs = preparing_tables.runs_json(results)
     for name, title, section in (
+        ("chat", "Chat", chat),
         ("reader", "Reader", reading),
         ("random", "Random access", random_reading),
         ("kernel", "Kernel", kernel),
@@ -99,7 +105,7 @@ def _run(settings: preparing.Settings, sections: set[str]) -> tuple[list[figures
 
 def _corpus_table(settings: preparing.Settings) -> str:
     rows = []
-    for size in ("small", "large"):
+    for size in ("small", "large", "low", "high"):
         started = time.perf_counter()
         folder = preparing.corpus_folder(settings, size)
         rows.append([f"corpus, {settings.num_bytes(size) / 1e6:,.0f} MB", folder.name, _seconds(started)])
@@ -120,7 +126,7 @@ def _options() -> argparse.Namespace:
         "--workdir", type=pathlib.Path, default=pathlib.Path("out/benchmark"), help="default %(default)s"
     )
     parser.add_argument(
-        "--quick", action="store_true", help="5 and 20 MB of text: shows that all works, measures little"
+        "--quick", action="store_true", help="5, 20, 10 and 40 MB of text: shows that all works, measures little"
     )
     arguments.add_only(parser, SECTIONS)
     parser.add_argument(
@@ -131,16 +137,22 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--large-runs", type=arguments.positive, help="on the large corpus, if not as many as --runs")
     parser.add_argument("--small-mb", type=arguments.positive, help="text of the small corpus; default 100")
     parser.add_argument("--large-mb", type=arguments.positive, help="text of the large corpus; default 400")
+    parser.add_argument(
+        "--low-mb", type=arguments.positive, help="text of the steady state's smaller corpus; default 1000"
+    )
+    parser.add_argument("--high-mb", type=arguments.positive, help="and of its larger one; default 4000")
     parser.add_argument("--json", type=pathlib.Path, help="writes the figures to this file as well")
     return parser.parse_args()
 
 
 def _settings(options: argparse.Namespace) -> preparing.Settings:
-    small, large = (5, 20) if options.quick else (100, 400)
+    small, large, low, high = (5, 20, 10, 40) if options.quick else (100, 400, 1000, 4000)
     return preparing.Settings(
         workdir=options.workdir.resolve(),
         small_bytes=(options.small_mb or small) * 1_000_000,
         large_bytes=(options.large_mb or large) * 1_000_000,
+        low_bytes=(options.low_mb or low) * 1_000_000,
+        high_bytes=(options.high_mb or high) * 1_000_000,
         small_runs=options.runs or 3,
         large_runs=options.large_runs or options.runs or 1,
         reader_rounds=max(3, options.runs or 3),
@@ -157,6 +169,8 @@ def _json(where: str, settings: preparing.Settings, found: list[figures.Figure],
         "machine": where,
         "small_bytes": settings.small_bytes,
         "large_bytes": settings.large_bytes,
+        "low_bytes": settings.low_bytes,
+        "high_bytes": settings.high_bytes,
         "figures": [figure.to_json() for figure in found],
         "runs": runs,
     }

@@ -1,4 +1,8 @@
-"""The prepare side: the tokenizer alone, our `build`, the common script and datatrove, on the same rows of two sizes.
+"""The prepare side: the tokenizer alone, our `build`, the common script and datatrove, on the same rows.
+
+    tiny             half a megabyte: warms up, and shows start-up
+    small, large     100 and 400 MB: whole commands, beside contenders that take minutes
+    low, high        1 and 4 GB: between them lie the steady state of `build` and what memory grows by
 
 The machine may be noisy, so contenders take turns: round 1 of all of them, then round 2. Before the first round each
 makes a tiny corpus untimed, so that none pays alone for cold libraries on disk.
@@ -22,6 +26,7 @@ from scripts.benchmarks.measure import Run
 __all__ = [
     "COMBINATIONS",
     "COMMON",
+    "LOCKED",
     "ONE_CORE",
     "PEER",
     "SECTIONS",
@@ -33,8 +38,10 @@ __all__ = [
     "built",
     "corpus_folder",
     "has_peer",
+    "has_py_spy",
     "race",
     "raw",
+    "run",
     "seconds_of",
     "tokenizer_folder",
 ]
@@ -42,13 +49,18 @@ __all__ = [
 MAX_LENGTH = 512
 _TINY_BYTES = 500_000
 # The kind of the tokenizer, and the layout.
-COMBINATIONS = tuple(itertools.product(tokenizer_training.KINDS, ("pad", "concat")))
+_COMPARED = tuple(itertools.product(("wordpiece", "bpe"), ("pad", "concat")))
+COMBINATIONS = (*_COMPARED, ("unigram", "concat"))
+# Samples a second of who holds the interpreter's lock.
+_SAMPLES = 100
+# Where shards are made; what comes before is start-up.
+_STEADY = ("shard_writer.py", "shard_files.py", "comparing.py")
 
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One thing to run: raw, build, common or datatrove; a kind of tokenizer; pad or concat; tiny, small or large; on
-    how many cores, 0 for all of them.
+    """One thing to run: raw, build, locked (a build that is watched), common or datatrove; a kind of tokenizer; pad or
+    concat; a size; on how many cores, 0 for all of them.
     """
 
     contender: str
@@ -58,21 +70,30 @@ class Trial:
     cores: int = 0
 
 
-def raw(kind: str, size: str) -> Trial:
-    """The tokenizer alone, which knows no layout."""
-    return Trial("raw", kind, "tokens", size)
+def raw(kind: str) -> Trial:
+    """The tokenizer alone, which knows no layout. Its loop has no start-up, so one size is enough."""
+    return Trial("raw", kind, "tokens", "small")
 
 
 # What `build` is compared with, apart from the tokenizer alone.
-COMMON = (Trial("common", "bpe", "pad", "small"), *(Trial("common", *each, "large") for each in COMBINATIONS))
+COMMON = (Trial("common", "bpe", "pad", "small"), *(Trial("common", *each, "large") for each in _COMPARED))
 PEER = Trial("datatrove", "bpe", "concat", "small")
-ONE_CORE = tuple(Trial("build", *each, size, 1) for each in COMBINATIONS[-1:] for size in ("small", "large"))
-_RAW = tuple(raw(kind, size) for kind in tokenizer_training.KINDS for size in ("small", "large"))
-_BUILDS = tuple(Trial("build", *each, size) for each in COMBINATIONS for size in ("small", "large"))
+ONE_CORE = tuple(Trial("build", "bpe", "concat", size, 1) for size in ("low", "high"))
+# The engine that takes Python's strings, and one of ours.
+LOCKED = tuple(
+    Trial("locked", *each, size) for each in (("bpe", "concat"), ("wordpiece", "pad")) for size in ("low", "high")
+)
+_RAW = tuple(raw(kind) for kind in tokenizer_training.KINDS)
+_BUILDS = tuple(Trial("build", *each, size) for each in COMBINATIONS for size in ("low", "high"))
 
 
 def _beside(trials: tuple[Trial, ...]) -> tuple[Trial, ...]:
     return (*trials, *(dataclasses.replace(trial, contender="build", cores=0) for trial in trials))
+
+
+def has_py_spy() -> bool:
+    """Whether py-spy is there, which sees who holds the interpreter's lock."""
+    return shutil.which("py-spy") is not None
 
 
 _NEEDS: dict[str, Callable[[], tuple[Trial, ...]]] = {
@@ -82,6 +103,7 @@ _NEEDS: dict[str, Callable[[], tuple[Trial, ...]]] = {
     "peer": lambda: _beside((PEER,)) if has_peer() else (),
     "cores": lambda: _beside(ONE_CORE),
     "memory": lambda: _BUILDS,
+    "lock": lambda: _beside(LOCKED) if has_py_spy() else (),
 }
 SECTIONS = tuple(_NEEDS)
 
@@ -93,6 +115,8 @@ class Settings:
     workdir: pathlib.Path
     small_bytes: int = 100_000_000
     large_bytes: int = 400_000_000
+    low_bytes: int = 1_000_000_000
+    high_bytes: int = 4_000_000_000
     tokenizer_bytes: int = 20_000_000
     small_runs: int = 3
     large_runs: int = 1
@@ -101,15 +125,16 @@ class Settings:
     reader_seconds: float = 10.0
 
     def num_bytes(self, size: str) -> int:
-        """Bytes of text of that size: tiny, small or large."""
-        return {"tiny": _TINY_BYTES, "small": self.small_bytes, "large": self.large_bytes}[size]
+        """Bytes of text of that size: tiny, small, large, low or high."""
+        return _TINY_BYTES if size == "tiny" else int(getattr(self, f"{size}_bytes"))
 
     def rounds(self, size: str) -> int:
         """How often things of that size run."""
-        return self.large_runs if size == "large" else self.small_runs
+        return self.small_runs if size in ("tiny", "small") else self.large_runs
 
 
 Results = Mapping[Trial, list[Run]]
+_SHORT = ("small", "large")
 
 
 def has_peer() -> bool:
@@ -122,9 +147,9 @@ def race(settings: Settings, *, sections: set[str]) -> dict[Trial, list[Run]]:
     needed = {trial for section in sections & set(SECTIONS) for trial in _NEEDS[section]()}
     results: dict[Trial, list[Run]] = {}
     for trial in sorted({dataclasses.replace(trial, size="tiny", cores=0) for trial in needed}, key=_order):
-        _run(settings, trial)
+        run(settings, trial)
     for trial, turn in _turns(settings, needed):
-        finished = _run(settings, trial)
+        finished = run(settings, trial)
         results.setdefault(trial, []).append(finished)
         size = f"{settings.num_bytes(trial.size) / 1e6:,.0f} MB"
         text = f"{trial.contender} {trial.kind} {trial.layout} {size}{' on one core' * trial.cores}, run {turn + 1}"
@@ -137,7 +162,7 @@ def _turns(settings: Settings, needed: set[Trial]) -> Iterator[tuple[Trial, int]
         for trial in sorted(needed, key=_order):
             if turn < settings.rounds(trial.size):
                 # What takes seconds varies more than what takes minutes.
-                times = settings.builds_in_a_turn if trial.contender == "build" else 1
+                times = settings.builds_in_a_turn if trial.contender == "build" and trial.size in _SHORT else 1
                 yield from itertools.repeat((trial, turn), times)
 
 
@@ -159,11 +184,12 @@ def build_large_pad(settings: Settings) -> pathlib.Path:
     """The dataset that the reader section reads, made unless it is there from an earlier section or run."""
     output = built(settings, _READ)
     if not (output / "manifest.json").exists():
-        _run(settings, _READ)
+        run(settings, _READ)
     return output
 
 
-def _run(settings: Settings, trial: Trial) -> Run:
+def run(settings: Settings, trial: Trial) -> Run:
+    """Run one trial. Its result has `examples`, and `locked_seconds` if it is watched."""
     folder = corpus_folder(settings, trial.size)
     tokenizer = tokenizer_folder(settings, trial.kind)
     output = built(settings, trial)
@@ -174,7 +200,10 @@ def _run(settings: Settings, trial: Trial) -> Run:
         command = _command(trial, folder=folder, tokenizer=tokenizer, output=output)
         finished = measure.run(command, env=env, cores=trial.cores)
     if trial.contender != "raw":
-        finished = dataclasses.replace(finished, stdout=json.dumps({"examples": _num_examples(finished, output)}))
+        result: dict[str, float] = {"examples": _num_examples(finished, output)}
+        if trial.contender == "locked":
+            result["locked_seconds"] = _locked_seconds(_samples_file(output))
+        finished = dataclasses.replace(finished, stdout=json.dumps(result))
     if trial != _READ:
         shutil.rmtree(output, ignore_errors=True)
     return finished
@@ -183,14 +212,31 @@ def _run(settings: Settings, trial: Trial) -> Run:
 def _command(trial: Trial, *, folder: pathlib.Path, tokenizer: pathlib.Path, output: pathlib.Path) -> list[str]:
     if trial.contender == "raw":
         return [sys.executable, "-m", "scripts.benchmarks.raw", str(folder), str(tokenizer)]
-    if trial.contender == "build":
+    if trial.contender in ("build", "locked"):
         arguments = build_arguments(trial.layout, folder=folder, tokenizer=tokenizer, output=output)
-        return [sys.executable, "-m", "pipelines.cli", *arguments]
+        watched = [*_WATCH, str(_samples_file(output)), "--"] if trial.contender == "locked" else []
+        return [*watched, sys.executable, "-m", "pipelines.cli", *arguments]
     if trial.contender == "datatrove":
         module = [sys.executable, "-m", "scripts.benchmarks.datatrove_run"]
         return [*module, str(folder), str(output), str(tokenizer / "tokenizer.json")]
     command = [sys.executable, "-m", "scripts.benchmarks.common_script", f"{folder}/*.parquet", str(output)]
     return [*command, "--tokenizer", str(tokenizer), "--layout", trial.layout, "--max-length", str(MAX_LENGTH)]
+
+
+# Without stopping the process for each sample.
+_WATCH = ["py-spy", "record", "--gil", "--nonblocking", "--rate", str(_SAMPLES), "--format", "raw", "--output"]
+
+
+def _samples_file(output: pathlib.Path) -> pathlib.Path:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    return output.with_name(f"{output.name}.samples")
+
+
+def _locked_seconds(samples: pathlib.Path) -> float:
+    """For how long shards' threads held the interpreter's lock; a line is a stack, and how often it was seen."""
+    lines = [line.rpartition(" ") for line in samples.read_text().splitlines()]
+    samples.unlink()
+    return sum(int(count) for stack, _, count in lines if any(name in stack for name in _STEADY)) / _SAMPLES
 
 
 def build_arguments(layout: str, *, folder: pathlib.Path, tokenizer: pathlib.Path, output: pathlib.Path) -> list[str]:

@@ -1,12 +1,13 @@
 """What follows from the times and the memory of the prepare side. Two sizes keep start-up and steady state apart:
 
-steady state = (large - small) bytes / (large - small) seconds        start-up = seconds - bytes / steady state
+steady state = (high - low) bytes / (high - low) seconds        start-up = seconds - bytes / steady state
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,27 +16,37 @@ from scripts.benchmarks.figures import Figure, median, number, spread
 from scripts.benchmarks.preparing import (
     COMBINATIONS,
     COMMON,
+    LOCKED,
     ONE_CORE,
     PEER,
     SECTIONS,
     Results,
     Settings,
     Trial,
+    has_py_spy,
     raw,
     seconds_of,
 )
 
 __all__ = ["report", "runs_json"]
 
-# Ours over the tokenizer alone, and over the common script.
-_STEADY_BARS = {"bpe": 10, "wordpiece": 6}
-_COMMON_BARS = {
-    ("bpe", "pad", "small"): 4,
-    ("bpe", "pad", "large"): 8,
-    ("bpe", "concat", "large"): 13,
-    ("wordpiece", "pad", "large"): 6,
-    ("wordpiece", "concat", "large"): 10,
+# Ours over the tokenizer alone, over the common script, and on so many cores over one.
+_STEADY_BARS = {
+    ("bpe", "pad"): 22,
+    ("bpe", "concat"): 25,
+    ("wordpiece", "pad"): 25,
+    ("wordpiece", "concat"): 25,
+    ("unigram", "concat"): 20,
 }
+_COMMON_BARS = {
+    ("bpe", "pad", "small"): 8,
+    ("bpe", "pad", "large"): 18,
+    ("bpe", "concat", "large"): 18,
+    ("wordpiece", "pad", "large"): 18,
+    ("wordpiece", "concat", "large"): 18,
+}
+_CORES_BARS = {2: 1.9, 16: 11}
+_LOCK_BAR = 6.0  # %
 
 
 def report(settings: Settings, results: Results, *, sections: set[str]) -> tuple[list[str], list[Figure]]:
@@ -45,8 +56,9 @@ def report(settings: Settings, results: Results, *, sections: set[str]) -> tuple
         "build": "Steady state",
         "common": "Against the common script",
         "peer": "Against datatrove, tokens only",
-        "cores": "Two cores against one",
+        "cores": "All cores against one",
         "memory": "Memory",
+        "lock": "The interpreter's lock",
     }
     parts = {
         "raw": _times,
@@ -55,6 +67,7 @@ def report(settings: Settings, results: Results, *, sections: set[str]) -> tuple
         "peer": _against_peer,
         "cores": _cores,
         "memory": _memory,
+        "lock": _lock,
     }
     tables, found = [], []
     for section in SECTIONS:
@@ -72,6 +85,7 @@ def runs_json(results: Results) -> list[dict[str, Any]]:
             **dataclasses.asdict(trial),
             "seconds": seconds_of(trial, run),
             "process_seconds": run.seconds,
+            "cpu_seconds": run.cpu_seconds,
             "tree_bytes": run.tree_bytes,
             "process_bytes": run.process_bytes,
         }
@@ -107,28 +121,30 @@ def _name_of(trial: Trial) -> str:
     return f"{trial.contender}, one core" if trial.cores else trial.contender
 
 
-def _steady_state(settings: Settings, results: Results, trial: Trial) -> tuple[float, float]:
-    """(MB/s without start-up, seconds of start-up); not a number where noise was larger than the difference."""
-    small, large = (
-        median(seconds_of(each, run) for run in results[each])
-        for each in (dataclasses.replace(trial, size=size) for size in ("small", "large"))
-    )
-    if large <= small:
-        return math.nan, math.nan
-    rate = (settings.large_bytes - settings.small_bytes) / 1e6 / (large - small)
-    return rate, small - settings.small_bytes / 1e6 / rate
+def _median_of(results: Results, trial: Trial, size: str, what: str) -> float:
+    """The median of an attribute of the runs of that size."""
+    return median(getattr(run, what) for run in results[dataclasses.replace(trial, size=size)])
+
+
+def _slope(settings: Settings, results: Results, trial: Trial, what: str = "seconds") -> float:
+    """Seconds for 100 MB between the two sizes; not a number where noise was larger than the difference."""
+    low, high = (_median_of(results, trial, size, what) for size in ("low", "high"))
+    per_100 = (high - low) * 1e8 / (settings.high_bytes - settings.low_bytes)
+    return per_100 if per_100 > 0 else math.nan
 
 
 def _steady_states(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
     rows, found = [], []
     for kind, layout in COMBINATIONS:
-        alone, _ = _steady_state(settings, results, raw(kind, "small"))
-        build, start_up = _steady_state(settings, results, Trial("build", kind, layout, "small"))
-        rows.append([kind, layout, number(alone), number(build), number(build / alone), number(start_up)])
+        alone = settings.small_bytes / 1e6 / median(seconds_of(raw(kind), run) for run in results[raw(kind)])
+        trial = Trial("build", kind, layout, "low")
+        build, cpu = 100 / _slope(settings, results, trial), _slope(settings, results, trial, "cpu_seconds")
+        start_up = _median_of(results, trial, "low", "seconds") - settings.low_bytes / 1e6 / build
+        rows.append([kind, layout, *map(number, (alone, build, build / alone, cpu, start_up))])
         name = f"`build --layout {layout}`, {kind}, steady state, over the tokenizer alone"
-        found.append(Figure(name=name, measured=build / alone, at_least=_STEADY_BARS[kind], unit="x"))
-    headers = ["tokenizer", "layout", "tokenizer alone, MB/s", "build, MB/s", "ratio", "start-up of build, s"]
-    return figures.table(headers, rows), found
+        found.append(Figure(name=name, measured=build / alone, at_least=_STEADY_BARS[kind, layout], unit="x"))
+    headers = ["tokenizer", "layout", "tokenizer alone, MB/s", "build, MB/s", "ratio", "CPU s for 100 MB"]
+    return figures.table([*headers, "start-up of build, s"], rows), found
 
 
 def _against_common(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
@@ -165,25 +181,47 @@ def _against(
 
 
 def _cores(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
-    one = ONE_CORE[0]
-    rates = [_steady_state(settings, results, trial)[0] for trial in (dataclasses.replace(one, cores=0), one)]
-    rows = [[one.kind, one.layout, *map(number, rates), number(rates[0] / rates[1])]]
-    name = f"`build --layout {one.layout}`, {one.kind}, steady state, all cores against one"
-    headers = ["tokenizer", "layout", "all cores, MB/s", "one core, MB/s", "ratio"]
-    return figures.table(headers, rows), [Figure(name=name, measured=rates[0] / rates[1], at_least=1.8, unit="x")]
+    one, cores = ONE_CORE[0], len(os.sched_getaffinity(0))
+    rates = [100 / _slope(settings, results, trial) for trial in (dataclasses.replace(one, cores=0), one)]
+    rows = [[one.kind, one.layout, str(cores), *map(number, rates), number(rates[0] / rates[1])]]
+    name = f"`build --layout {one.layout}`, {one.kind}, steady state, {cores} cores against one"
+    headers = ["tokenizer", "layout", "cores", "all cores, MB/s", "one core, MB/s", "ratio"]
+    bar = _CORES_BARS.get(cores)
+    return figures.table(headers, rows), [Figure(name=name, measured=rates[0] / rates[1], at_least=bar, unit="x")]
 
 
 def _memory(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
-    rows, found = [], []
+    rows, found, largest = [], [], 0.0
+    low, high = (f"{size / 1e9:g} GB" for size in (settings.low_bytes, settings.high_bytes))
     for kind, layout in COMBINATIONS:
-        small, large = (results[Trial("build", kind, layout, size)] for size in ("small", "large"))
-        trees = [max(run.tree_bytes for run in runs) for runs in (small, large)]
-        processes = [max(run.process_bytes for run in runs) for runs in (small, large)]
+        runs = [results[Trial("build", kind, layout, size)] for size in ("low", "high")]
+        trees = [max(run.tree_bytes for run in each) for each in runs]
+        processes = [max(run.process_bytes for run in each) for each in runs]
         sizes_in_gb = [f"{size / 1e9:.2f} GB" for size in (*trees, *processes)]
         rows.append([kind, layout, *sizes_in_gb, number(trees[1] / trees[0])])
-        name = f"`build --layout {layout}`, {kind}, peak memory"
-        sizes = f"{settings.large_bytes / 1e6:,.0f} MB over {settings.small_bytes / 1e6:,.0f} MB"
-        found.append(Figure(name=f"{name}, {sizes}", measured=trees[1] / trees[0], at_most=1.15, unit="x"))
-        found.append(Figure(name=f"{name}, all processes", measured=max(trees) / 1e9, at_most=1.5, unit=" GB"))
-    headers = ["tokenizer", "layout", "all processes, small", "large", "largest process, small", "large", "ratio"]
+        name = f"`build --layout {layout}`, {kind}, peak memory, {high} over {low}"
+        found.append(Figure(name=name, measured=trees[1] / trees[0], at_most=1.05, unit="x"))
+        largest = max(largest, *trees)
+    name = "`build`, peak memory, all processes, the largest"
+    found.append(Figure(name=name, measured=largest / 1e9, at_most=0.8, unit=" GB"))
+    headers = ["tokenizer", "layout", f"all processes, {low}", high, f"largest process, {low}", high, "ratio"]
+    return figures.table(headers, rows), found
+
+
+def _lock(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
+    """The share of the CPU seconds of a plain build, of the same sizes, in which a watched one holds the lock."""
+    if not has_py_spy():
+        return "py-spy is not installed.", []
+    rows, found = [], []
+    for watched in LOCKED[::2]:
+        low, high = (
+            median(run.result["locked_seconds"] for run in results[dataclasses.replace(watched, size=size)])
+            for size in ("low", "high")
+        )
+        held = (high - low) * 1e8 / (settings.high_bytes - settings.low_bytes)
+        cpu = _slope(settings, results, dataclasses.replace(watched, contender="build"), "cpu_seconds")
+        rows.append([watched.kind, watched.layout, number(held), number(cpu), f"{100 * held / cpu:.1f} %"])
+        name = f"`build --layout {watched.layout}`, {watched.kind}, share of a thread's time with the lock"
+        found.append(Figure(name=name, measured=100 * held / cpu, at_most=_LOCK_BAR, unit=" %"))
+    headers = ["tokenizer", "layout", "seconds with the lock, 100 MB", "CPU seconds, 100 MB", "share"]
     return figures.table(headers, rows), found

@@ -12,7 +12,7 @@ word alone; and what the normalizer does to a text it does to each of its code p
 content of an added token, the mark itself, or code points that a normalizer may join (a letter and its accent, apart).
 
 Memory: trie and scores (1 to 4 MB for 32,000 entries, about 10 MB for 250,000); up to 14 MB for entries of code points,
-if every page of Unicode occurs; 2 MB for each thread that encodes at once; and while a batch is encoded, 4 bytes for
+if every page of Unicode occurs; 8 MB for each thread that encodes at once; and while a batch is encoded, 4 bytes for
 each of its tokens.
 """
 
