@@ -1,6 +1,6 @@
 """The Beam graph, run to its end.
 
-    embedded        Create([all keys]) |             WriteShards | ToList | Commit
+    embedded        Create([all keys]) |             WriteShards          | Commit
     other runners   Create(keys)       | Reshuffle | WriteShard  | ToList | Commit
     before that     Create(lists)      | ReadTasks | Reshuffle   | Ingest              if the source must be ingested
     `tokenizer`     Create(tasks)      | Reshuffle | Count                             sums are made of its files
@@ -187,12 +187,12 @@ def _add_shards(
     keys = [plan_files.key_of(task) for task in tasks]
     if threads:
         elements = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False)
-        receipts = elements | "WriteShards" >> beam.ParDo(WriteShards(job, run=run, threads=min(threads, len(keys))))
+        made = elements | "WriteShards" >> beam.ParDo(WriteShards(job, run=run, threads=min(threads, len(keys))))
     else:
         write = WriteShard(job, run=run, versions=packaging.versions(), started_file=started_file)
         elements = pipeline | "Tasks" >> beam.Create(keys, reshuffle=False) | "Reshuffle" >> beam.Reshuffle()
-        receipts = elements | "WriteShard" >> beam.ParDo(write)
-    _ = receipts | "Collect" >> beam.combiners.ToList() | "Commit" >> beam.ParDo(Commit(job, arguments, run=run))
+        made = elements | "WriteShard" >> beam.ParDo(write) | "Collect" >> beam.combiners.ToList()
+    _ = made | "Commit" >> beam.ParDo(Commit(job, arguments, run=run))
 
 
 @contextlib.contextmanager

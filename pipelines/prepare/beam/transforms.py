@@ -86,9 +86,10 @@ class WriteShards(beam.DoFn):
         self._run = run
         self._threads = threads
 
-    def process(self, keys: Sequence[TaskKey]) -> Iterator[Receipt]:
-        """Take the keys of all tasks, yield their receipts in the order in which they are done.
+    def process(self, keys: Sequence[TaskKey]) -> Iterator[list[Receipt]]:
+        """Take the keys of all tasks, yield a list of their receipts in the order in which they are done.
 
+        One list, so that nothing need be grouped: to build and run that step took a quarter of a small build's time.
         After an error no further task begins. Tasks under way are waited for, so that nobody writes to the output once
         this returns.
         """
@@ -102,13 +103,14 @@ class WriteShards(beam.DoFn):
         with concurrent.futures.ThreadPoolExecutor(self._threads, thread_name_prefix="shard") as pool:
             futures = [pool.submit(self._run.failures.attempt, functools.partial(make, key)) for key in keys]
             try:
-                for done in concurrent.futures.as_completed(futures):
-                    if (made := done.result()) is not None:
-                        _count(*made)  # Beam's metrics belong to the thread that it calls
-                        yield made[0]
+                made = [done.result() for done in concurrent.futures.as_completed(futures)]
             finally:
                 for future in futures:
                     future.cancel()
+        found = [each for each in made if each is not None]
+        for each in found:
+            _count(*each)  # Beam's metrics belong to the thread that it calls
+        yield [receipt for receipt, _ in found]
 
 
 def _write(key: TaskKey, job: Job, encoder: BatchEncoder, run: Run) -> tuple[Receipt, Stopwatch]:
