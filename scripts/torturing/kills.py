@@ -13,6 +13,7 @@ the files of the clean build.
 from __future__ import annotations
 
 import collections
+import functools
 import random
 import shutil
 import signal
@@ -89,7 +90,8 @@ class _Rounds:
     def __init__(self, ground: Ground, recipe: Recipe, clean: Clean, *, seed: str) -> None:
         self._ground, self._recipe, self._clean = ground, recipe, clean
         self._draw = random.Random(f"kills {seed}")
-        self._seconds = {plain: ground.seconds(recipe, plain=plain) for plain in (False, True)}
+        # Measured when it is first needed: few kills, or none, come at a plain process.
+        self._seconds = functools.cache(lambda plain: ground.seconds(recipe, plain=plain))
         self.number = 0
         self.again = 0
         self.shards_kept = 0
@@ -115,7 +117,7 @@ class _Rounds:
         running = processes.start(*self._recipe.arguments(output), plain=plain)
         aim = "any time" if plain else self._draw.choices(list(_AIMS), weights=list(_AIMS.values()))[0]
         if aim == "any time":
-            self._wait(running, seconds=self._draw.uniform(0, self._seconds[plain]))
+            self._wait(running, seconds=self._draw.uniform(0, self._seconds(plain)))
         else:
             reached = self._aim(aim, output)
             while not reached() and not running.ended:

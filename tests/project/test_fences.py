@@ -27,29 +27,38 @@ TRAIN = _modules("pipelines/train")
 LIGHT_FORMAT = ["errors", "schema", "manifest", "examples", "records"]
 
 
+_LIST = "\nimport json, sys; print('\\n' + json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))\n"
+
+
 def imported_by(program: str, *arguments: object) -> set[str]:
     """The top-level modules that a fresh process has imported after running `program`."""
-    listing = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
-    command = [sys.executable, "-c", program + listing, *map(str, arguments)]
+    (found,) = imported_in_turn([program], *arguments)
+    return found
+
+
+def imported_in_turn(programs: list[str], *arguments: object) -> list[set[str]]:
+    """As `imported_by`, after each of several programs that one fresh process runs one after another."""
+    command = [sys.executable, "-c", _LIST.join([*programs, ""]), *map(str, arguments)]
     ended = subprocess.run(command, env=building.environment(), capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
-    return set(json.loads(ended.stdout.splitlines()[-1]))
+    listings = [set(json.loads(line)) for line in ended.stdout.splitlines() if line.startswith('["')]
+    assert len(listings) == len(programs)
+    return listings
 
 
 def importing(modules: list[str]) -> set[str]:
-    return imported_by("".join(f"import {name.removesuffix('.__init__')}\n" for name in modules))
+    return imported_by(imports(modules))
+
+
+def imports(modules: list[str]) -> str:
+    return "".join(f"import {name.removesuffix('.__init__')}\n" for name in modules)
 
 
 @pytest.mark.slow
-def test_the_prepare_side_never_imports_tensorflow() -> None:
-    found = importing([*PREPARE, "pipelines.cli.commands"])
-    assert {"apache_beam", "pyarrow"} <= found, "the fence is looked at in earnest"
-    assert not found & {"tensorflow", "keras", "tensorflow_datasets", "torch", "jax"}
-
-
-@pytest.mark.slow
-def test_a_whole_build_imports_no_tensorflow(tmp_path: Path) -> None:
-    program = (
+def test_neither_the_prepare_side_nor_a_whole_build_imports_tensorflow(tmp_path: Path) -> None:
+    """In one process, since to import Beam takes longer than the rest: what reads sources, then all, then a build."""
+    assert {"pipelines.prepare.sources.rows.stored_rows", "pipelines.prepare.sources.files.hub"} <= set(SOURCES)
+    build = (
         "import sys\n"
         "from pipelines.cli import commands\n"
         "for arguments in (['build', *sys.argv[1:]], ['verify', sys.argv[3]], ['inspect', sys.argv[3]]):\n"
@@ -59,10 +68,14 @@ def test_a_whole_build_imports_no_tensorflow(tmp_path: Path) -> None:
         "        assert not ended.code\n"
     )
     arguments = building.options(tmp_path / "out", label_column="label", workers=2)
-    found = imported_by(program, building.REVIEWS, *arguments)
+    programs = [imports(SOURCES), imports([*PREPARE, "pipelines.cli.commands"]), build]
+    sources, prepare, built = imported_in_turn(programs, building.REVIEWS, *arguments)
+    # `datasets` is imported by what reads text formats, when it does.
+    assert "pyarrow" in sources
+    assert not sources & {"apache_beam", "datasets", "tensorflow", "keras", "transformers"}
+    assert {"apache_beam", "pyarrow"} <= prepare, "the fence is looked at in earnest"
     assert (tmp_path / "out" / "manifest.json").exists()
-    assert "apache_beam" in found
-    assert not found & {"tensorflow", "keras", "tensorflow_datasets", "torch", "jax"}
+    assert not (prepare | built) & {"tensorflow", "keras", "tensorflow_datasets", "torch", "jax"}
 
 
 def test_local_files_need_no_module_of_remote_storage(tmp_path: Path) -> None:
@@ -81,15 +94,6 @@ def test_local_files_need_no_module_of_remote_storage(tmp_path: Path) -> None:
         "assert not [name for name in sys.modules if name.startswith(('google.cloud.storage', 'google.api_core'))]\n"
     )
     assert not imported_by(program, tmp_path / "out") & {"gcsfs", "fsspec", "requests", "aiohttp"}
-
-
-@pytest.mark.slow
-def test_reading_sources_imports_neither_beam_nor_tensorflow() -> None:
-    assert {"pipelines.prepare.sources.rows.stored_rows", "pipelines.prepare.sources.files.hub"} <= set(SOURCES)
-    found = importing(SOURCES)
-    assert "pyarrow" in found
-    # `datasets` is imported by what reads text formats, when it does.
-    assert not found & {"apache_beam", "datasets", "tensorflow", "keras", "transformers"}
 
 
 @pytest.mark.slow
@@ -118,20 +122,14 @@ def test_a_build_of_parquet_files_needs_no_datasets_and_no_cache(
 
 
 @pytest.mark.slow
-def test_the_format_imports_nothing_of_the_prepare_side() -> None:
-    found = importing(FORMAT)
-    assert "tensorflow" in found, "the reader needs it"
-    # No pyarrow in this list: Keras imports pandas where that is installed, and pandas imports pyarrow.
-    assert not found & {"apache_beam", "datasets", "transformers", "tokenizers", "pipelines"}
-
-
-@pytest.mark.slow
-def test_the_train_side_never_imports_the_prepare_side() -> None:
-    program = "".join(f"import {name.removesuffix('.__init__')}\n" for name in TRAIN)
+def test_neither_the_format_nor_the_train_side_imports_the_prepare_side() -> None:
     check = "import sys\nassert not [name for name in sys.modules if name.startswith('pipelines.prepare')]\n"
-    found = imported_by(program + check)
-    assert "keras" in found
-    assert not found & {"apache_beam", "datasets", "transformers"}
+    the_format, train = imported_in_turn([imports(FORMAT), imports(TRAIN) + check])
+    assert "tensorflow" in the_format, "the reader needs it"
+    # No pyarrow in this list: Keras imports pandas where that is installed, and pandas imports pyarrow.
+    assert not the_format & {"apache_beam", "datasets", "transformers", "tokenizers", "pipelines"}
+    assert "keras" in train
+    assert not train & {"apache_beam", "datasets", "transformers"}
 
 
 def test_the_trainers_command_line_imports_nothing_heavy() -> None:

@@ -17,6 +17,7 @@ import json
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import threading
 import venv
 from collections.abc import Callable, Iterator, Mapping
@@ -164,7 +165,11 @@ def running(work: Work) -> Iterator[Service]:
 
 
 def worker_in_new_environment(gcs: Gcs, folder: Path) -> Work:
-    """Work that takes place in a virtual environment in `folder`. What it came to is in `folder`/report.json."""
+    """Work that takes place in a virtual environment in `folder`. What it came to is in `folder`/report.json.
+
+    The jobs of one launch share the environment if what they install is the same.
+    """
+    installed: dict[str, bytes] = {}
 
     def work(request: Mapping[str, Any]) -> End:
         options = request["environment"]["sdkPipelineOptions"]["options"]
@@ -172,11 +177,14 @@ def worker_in_new_environment(gcs: Gcs, folder: Path) -> Work:
         staged = place.rpartition("/")[0] + "/"
         for name, content in gcs.objects(bucket, staged).items():
             (folder / name).write_bytes(content)
-        python = _environment_with_staged_packages(folder)
+        packages = [folder / name for name in (folder / "extra_packages.txt").read_text().split()]
+        if installed != (packed := _packed(packages)):
+            _make_environment(folder / "environment", packages)
+            installed.update(packed)
         # Neither this repository nor the launcher's tokens are there, and no hub answers.
         environment = {"HOME": str(folder), "HF_ENDPOINT": "http://127.0.0.1:1", **_emulator(gcs)}
         ended = subprocess.run(
-            [str(python), "-I", str(_WORKER), "pipeline.pb", "report.json"],
+            [str(folder / "environment" / "bin" / "python"), "-I", str(_WORKER), "pipeline.pb", "report.json"],
             cwd=folder,
             env=environment,
             capture_output=True,
@@ -195,15 +203,22 @@ def _emulator(gcs: Gcs) -> dict[str, str]:
     return {name: gcs.environment()[name] for name in names}
 
 
-def _environment_with_staged_packages(folder: Path) -> Path:
-    """A fresh environment with the extra packages that were staged, in which everything else is this one's."""
-    home = folder / "environment"
-    venv.EnvBuilder(symlinks=True).create(home)
+def _packed(packages: list[Path]) -> dict[str, bytes]:
+    """The files in some sdists, by path."""
+    found: dict[str, bytes] = {}
+    for path in packages:
+        with tarfile.open(path) as package:
+            found |= {member.name: package.extractfile(member).read() for member in package if member.isfile()}  # type: ignore[union-attr]
+    return found
+
+
+def _make_environment(home: Path, packages: list[Path]) -> None:
+    """A fresh environment with these packages, in which everything else is this one's."""
+    venv.EnvBuilder(symlinks=True, clear=True).create(home)
     python = home / "bin" / "python"
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     libraries = home / "lib" / version / "site-packages" / "libraries.pth"
     libraries.write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
-    packages = [folder / name for name in (folder / "extra_packages.txt").read_text().split()]
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--disable-pip-version-check"]
     # As workers do, but without a package index: what is named in requirements.txt is here already.
     subprocess.run(
@@ -212,4 +227,3 @@ def _environment_with_staged_packages(folder: Path) -> Path:
         capture_output=True,
         timeout=_WORKER_SECONDS,
     )
-    return python

@@ -89,6 +89,7 @@ class WriteShards(beam.DoFn):
     def process(self, keys: Sequence[TaskKey]) -> Iterator[list[Receipt]]:
         """Take the keys of all tasks, yield one list of their receipts, in the order in which they are done.
 
+        One list, so that no further step need group them.
         After an error no further task begins. Tasks under way are waited for, so that nobody writes to the output once
         this returns.
         """

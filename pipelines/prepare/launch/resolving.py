@@ -168,7 +168,7 @@ def resolve(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
     Raises: as `open_request`; SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
     """
     source, columns, held = _source_of(request, groups)
-    encoder = request.encoder if columns == request.columns else None
+    encoder = request.encoder if _same_but_for_label(columns, request.columns) else None
     encoder = encoder or _open_encoder(request, columns)
     if bucket_lengths.automatic_count(request.config.layout.bucket_lengths):
         request = _with_lengths(request, columns, encoder, source=source)
@@ -272,6 +272,11 @@ def _open_encoder(request: OpenedRequest, columns: ColumnPlan) -> layouts.BatchE
         reasons = engines.why_slow(request.tokenizer, dtype=id_dtype(request.facts.vocab_size))
         _log.warning("no fast engine can make these rows, so tokenizing takes about ten times as long (%s)", reasons)
     return encoder
+
+
+def _same_but_for_label(one: ColumnPlan, other: ColumnPlan | None) -> bool:
+    """Whether an encoder for these columns is one for the others: none looks at the label, whose names rows tell."""
+    return other is not None and dataclasses.replace(one, label=other.label) == other
 
 
 def _job(
