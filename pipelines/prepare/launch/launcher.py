@@ -15,7 +15,8 @@ from typing import Any
 from pipelines.prepare.dataset import engine_mismatch, made_shards, own_files, plan_files, reservation
 from pipelines.prepare.dataset.commit import commit
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.launch import finished, ingesting, resolving, unusable_rows
+from pipelines.prepare.launch import appending, finished, ingesting, resolving, unusable_rows
+from pipelines.prepare.launch.appending import NothingNewError
 from pipelines.prepare.launch.resolving import Resolved
 from pipelines.prepare.launch.unusable_rows import UnusableRows
 from pipelines.prepare.options.config import PrepareConfig
@@ -75,17 +76,24 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
         from pipelines.prepare.beam import options
 
         options.check(config.beam_args, root=config.output.root)
-    elif not os.path.exists(os.path.join(config.output.root, manifest.FILE_NAME)):
+    elif config.append or not os.path.exists(os.path.join(config.output.root, manifest.FILE_NAME)):
         _import_soon()
-    request = resolving.open_request(config)
+    try:
+        request = resolving.open_request(config)
+    except NothingNewError as error:
+        return _nothing_new(error, config, seconds=time.perf_counter() - began)
     root, items = config.output.root, request.items()
-    reservation.check(root, items=items, overwrite=config.overwrite)
+    reservation.check(root, items=items, overwrite=config.overwrite, former=request.former)
     with locking.held(root, work_folder=WORK_FOLDER):
-        reservation.check(root, items=items, overwrite=config.overwrite)
+        reservation.check(root, items=items, overwrite=config.overwrite, former=request.former)
         if items is not None and not config.overwrite and (found := finished.find(request, items)):
             reservation.sweep(root)
             return _kept(*found, seconds=time.perf_counter() - began)
-        resolved = ingesting.resolve(request, progress=progress)
+        try:
+            resolved = ingesting.resolve(request, progress=progress)
+        except NothingNewError as error:
+            reservation.sweep(root)
+            return _nothing_new(error, config, seconds=time.perf_counter() - began)
         try:
             tasks = _plan_tasks(resolved, config)
         except FingerprintMismatchError:
@@ -109,6 +117,13 @@ def _kept(result: Manifest, splits: Sequence[str], *, seconds: float) -> BuildRe
     """Return the result for a dataset that is already complete."""
     shards = sum(len(result.splits[split].shards) for split in splits)
     return BuildResult(manifest=result, shards_made=0, shards_kept=shards, seconds=seconds)
+
+
+def _nothing_new(error: NothingNewError, config: PrepareConfig, *, seconds: float) -> BuildResult:
+    """Say that there is nothing to append, and return the dataset as it is."""
+    _log.warning("%s", error.cause)
+    found = appending.to_append_to(config.output.root)
+    return _kept(found, list(found.splits), seconds=seconds)
 
 
 def _import_soon() -> None:
@@ -180,7 +195,7 @@ def _plan_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
     Nothing in the output is touched before every split is planned and its rows are known to be usable.
     """
     job = resolved.job
-    reservation.check(job.root, items=resolved.items, overwrite=config.overwrite)
+    reservation.check(job.root, items=resolved.items, overwrite=config.overwrite, former=resolved.former)
     known = {split: None if config.overwrite else plan_files.read_header(job, split) for split in job.splits}
     for header in known.values():
         if header is not None:
