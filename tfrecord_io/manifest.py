@@ -38,6 +38,7 @@ from tfrecord_io.format.manifest_types import (
     Generation,
     Manifest,
     TokenizerFacts,
+    folder_and_name,
     former_name,
     shard_name,
 )
@@ -57,6 +58,7 @@ __all__ = [
     "TokenizerFacts",
     "digest",
     "dump",
+    "folder_and_name",
     "former_name",
     "parse",
     "shard_name",

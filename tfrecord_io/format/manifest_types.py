@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -10,9 +11,12 @@ from tfrecord_io.errors import ManifestError
 from tfrecord_io.format.ledger import Split
 from tfrecord_io.schema import Schema
 
-__all__ = ["Compression", "Generation", "Manifest", "TokenizerFacts", "former_name", "shard_name"]
+__all__ = ["Compression", "Generation", "Manifest", "TokenizerFacts", "folder_and_name", "former_name", "shard_name"]
 
 Compression = Literal["none", "gzip"]
+
+# Of a manifest, or of that of an earlier generation.
+_NAME = re.compile(r"manifest(-\d+)?\.json")
 
 
 def shard_name(
@@ -27,6 +31,19 @@ def shard_name(
 def former_name(generation: int) -> str:
     """`manifest-0.json`: where the manifest of an earlier generation is kept, from the next one on."""
     return f"manifest-{generation}.json"
+
+
+def folder_and_name(path: str) -> tuple[str, str]:
+    """The folder of a dataset and the name of its manifest, from the folder or the path of a manifest in it.
+
+    `out` and `out/manifest.json` are the dataset as it is, `out/manifest-0.json` is the one before an append.
+    """
+    folder, _, name = path.rpartition("/")
+    return (
+        (folder or path[: -len(name)] or ".", name)
+        if _NAME.fullmatch(name)
+        else (path.rstrip("/") or "/", "manifest.json")
+    )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

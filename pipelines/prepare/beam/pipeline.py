@@ -69,7 +69,7 @@ def run(
     made = own_files.read_manifest(job.root)
     if made is None or made.fingerprint != job.fingerprint:
         raise OutputError(
-            f"{job.root}: the job is done, but there is no manifest.json of it here",
+            f"{job.root}: the job is done, but there is no manifest.json here",
             remedy="workers on other machines need an --output that they share with this one, such as gs://",
         )
 

@@ -29,7 +29,7 @@ from pipelines.prepare.sources.files.data_files import SourceListing
 from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.splits import resolve
-from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError, OutputError, SourceError
+from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError, SourceError
 from tfrecord_io.format.json_fields import WRONG, count, mapping
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Schema
@@ -302,7 +302,7 @@ def require_same_schema(former: Manifest, found: ColumnPlan, schema: Schema, *, 
 
     `found` has the names of labels in the new rows.
 
-    Raises: ConfigError for a new class; FingerprintMismatchError for other features.
+    Raises: FingerprintMismatchError.
     """
     known = former.label_names or ()
     new = [name for name in _names(found) if name not in known]
@@ -311,7 +311,7 @@ def require_same_schema(former: Manifest, found: ColumnPlan, schema: Schema, *, 
     )
     if new or is_other:
         others = ", ".join(map(repr, new[:5])) or "in another order"
-        raise ConfigError(
+        raise FingerprintMismatchError(
             f"{root}: the new rows have other classes ({others}), expected "
             f"those of the dataset ({', '.join(map(repr, known[:5]))}{', …' if len(known) > 5 else ''}): its class ids "
             "are fixed",

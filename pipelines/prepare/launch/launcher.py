@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pipelines.prepare.dataset import engine_mismatch, made_shards, own_files, plan_files, reservation
+from pipelines.prepare.dataset import engine_mismatch, made_shards, own_files, plan_files, reservation, tfds
 from pipelines.prepare.dataset.commit import commit
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import appending, finished, ingesting, resolving, unusable_rows
@@ -91,16 +91,16 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
             return _kept(*found, seconds=time.perf_counter() - began)
         try:
             resolved = ingesting.resolve(request, progress=progress)
-        except NothingNewError as error:
-            reservation.sweep(root)
-            return _nothing_new(error, config, seconds=time.perf_counter() - began)
-        try:
             tasks = _plan_tasks(resolved, config)
+        except NothingNewError as error:
+            reservation.remove_copies(root, but=None)
+            return _nothing_new(error, config, seconds=time.perf_counter() - began)
         except FingerprintMismatchError:
             # The user will choose another folder, and the ingested copy would stay in this one.
             reservation.remove_copies(root, but=None)
             raise
         missing = _missing(resolved, tasks)
+        _warn_of_tfds(resolved.former)
         with watch(missing, progress) if watch else contextlib.nullcontext():
             result = _make_shards(resolved, tasks, missing, config, progress=progress)
     files = {split: result.splits[split].by_task() for split in resolved.job.splits}
@@ -126,6 +126,11 @@ def _nothing_new(error: NothingNewError, config: PrepareConfig, *, seconds: floa
     return _kept(found, list(found.splits), seconds=seconds)
 
 
+def _warn_of_tfds(former: Manifest | None) -> None:
+    if former is not None and tfds.files(former):
+        _log.warning("TFDS cannot open a dataset that rows were appended to, so dataset_info.json will be removed")
+
+
 def _import_soon() -> None:
     """Import Beam on a thread: the work until it is needed often releases the interpreter."""
     threading.Thread(target=_import_quietly, daemon=True).start()
@@ -137,13 +142,15 @@ def _import_quietly() -> None:
         importlib.import_module("pipelines.prepare.beam.pipeline")
 
 
-def _no_usable_row(split: str, reasons: Mapping[str, int]) -> RowsRejectedError:
+def _no_usable_row(split: str, reasons: Mapping[str, int], *, appends: bool) -> RowsRejectedError:
     said = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     remedy = "check --text-column, --label-column and what a --filter leaves, or choose another --split"
     if reasons and all(reason.startswith("label_") for reason in reasons):
         remedy = "choose the splits that have labels with --split, and build this one by itself without --label-column"
     if reasons and set(reasons) <= {HELD_OUT, NOT_HELD_OUT}:
         remedy = "hold out more rows, or fewer: none of the sampled ones is in this split"
+        if appends:
+            remedy = "append more rows at once: none of these is in this split"
     return RowsRejectedError(
         f"split {split!r}: none of the sampled rows can be used{f' ({said})' if said else ''}", remedy=remedy
     )
@@ -159,7 +166,8 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> PlannedSp
     stages.begin(f"sampling {source.num_rows:,} rows of {split}")
     sample = measure(job.spec, resolved.encoder, source)
     if sample is None:
-        raise _no_usable_row(split, sample_rows.reasons(job.spec, resolved.encoder, source))
+        reasons = sample_rows.reasons(job.spec, resolved.encoder, source)
+        raise _no_usable_row(split, reasons, appends=resolved.former is not None)
     if config.output.shard_bytes < sample.record_bytes:
         raise ConfigError(
             f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",
