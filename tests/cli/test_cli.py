@@ -272,6 +272,7 @@ class TestOptions:
             "max_error_rate": 0.0,
             "engine": "auto",
             "resume": True,
+            "append": False,
             "dry_run": False,
         }
 

@@ -15,8 +15,7 @@ __all__ = ["Compression", "Generation", "Manifest", "TokenizerFacts", "folder_an
 
 Compression = Literal["none", "gzip"]
 
-# Of a manifest, or of that of an earlier generation.
-_NAME = re.compile(r"manifest(-\d+)?\.json")
+_FORMER = re.compile(r"manifest-\d+\.json")
 
 
 def shard_name(
@@ -34,14 +33,13 @@ def former_name(generation: int) -> str:
 
 
 def folder_and_name(path: str) -> tuple[str, str]:
-    """The folder of a dataset and the name of its manifest, from the folder or the path of a manifest in it.
-
-    `out` and `out/manifest.json` are the dataset as it is, `out/manifest-0.json` is the one before an append.
+    """The folder of a dataset and the name of its manifest: `out` is the dataset as it is, and `out/manifest-0.json` as
+    it was before rows were appended.
     """
     folder, _, name = path.rpartition("/")
     return (
         (folder or path[: -len(name)] or ".", name)
-        if _NAME.fullmatch(name)
+        if _FORMER.fullmatch(name)
         else (path.rstrip("/") or "/", "manifest.json")
     )
 
