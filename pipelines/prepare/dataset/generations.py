@@ -20,11 +20,11 @@ def generations_of(manifest: Manifest) -> tuple[Generation, ...]:
     """Return all generations of a dataset; one that was never appended to has one."""
     if manifest.generations:
         return manifest.generations
-    rows = manifest.source["splits"]
+    rows = manifest.source.get("splits", {})
     only = Generation(
         fingerprint=manifest.fingerprint,
         tasks={name: len(split.by_task()) for name, split in manifest.splits.items()},
-        rows={name: tuple((start, stop) for start, stop in rows[name]) for name in manifest.splits},
+        rows={name: tuple((start, stop) for start, stop in rows.get(name, ())) for name in manifest.splits},
     )
     return (only,)
 

@@ -29,8 +29,9 @@ from pipelines.prepare.sources.files.data_files import SourceListing
 from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.sources.splits import resolve
-from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError, SourceError
+from tfrecord_io.errors import FingerprintMismatchError, FormatError, ManifestError, OutputError, SourceError
 from tfrecord_io.format.json_fields import WRONG, count, mapping
+from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Schema
 
@@ -65,6 +66,9 @@ def to_append_to(root: str) -> Manifest:
             f"{root}: no {own_files.OWN_FILES[0]}, expected a finished dataset to append to",
             remedy="run the build to its end without --append, or name the --output of one that has finished",
         )
+    source = found.source
+    if not found.splits.keys() <= source.get("splits", {}).keys() or not {"files", "revision"} & source.keys():
+        raise ManifestError(f"{root}: the manifest does not say which rows of which files it is of", remedy=REMAKE)
     return found
 
 
@@ -105,12 +109,7 @@ def require_same_source(former: Manifest, listing: SourceListing, config: Source
         return
     if listed := fingerprint.differences(_but_content(before), _but_content(now)):
         raise _another(root, f"it is another source ({listed})")
-    if before["kind"] == "hub":
-        old: Entries | Mapping[str, Any] = resolve.resolve(
-            dataclasses.replace(config, revision=before["revision"])
-        ).entries
-    else:
-        old = before["files"]
+    old = _at_revision(before, config) if now["kind"] == "hub" else before["files"]
     if isinstance(old, Mapping):
         _require_first(old, listing.entries, root=root)
         return
@@ -122,6 +121,14 @@ def require_same_source(former: Manifest, listing: SourceListing, config: Source
         for index, file in enumerate(files):
             if index >= len(later) or not _is_same_file(file, later[index]):
                 raise _another(root, _what_happened(file, later, index, split=split))
+
+
+def _at_revision(identity: Mapping[str, Any], config: SourceConfig) -> Entries:
+    """Return the files of a dataset of the hub at the revision of `identity`. Raises: SourceError."""
+    name, revision = identity["name"], identity["revision"]
+    # An address names the revision itself, and cannot be taken for a local folder; it needs an owner.
+    dataset = f"hf://datasets/{name}@{revision}" if "/" in name else name
+    return resolve.resolve(dataclasses.replace(config, dataset=dataset, revision=revision)).entries
 
 
 def _but_content(identity: Mapping[str, Any]) -> dict[str, Any]:

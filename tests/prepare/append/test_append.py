@@ -39,6 +39,7 @@ def test_old_files_keep_their_bytes_and_new_shards_come_behind_them(tmp_path: Pa
     assert said["shards_made"] == len(names) - len(old) > 0
     assert sorted(numbers(out)) == [*OLD, *NEW]
     assert building.command("verify", out).status == 0
+    assert b"tensorflow_datasets" not in after["README.md"]
 
 
 @pytest.mark.parametrize("write", [json_lines, parquet])
@@ -228,6 +229,7 @@ def test_hub_datasets_are_compared_file_by_file_at_both_revisions(
     # A file that has grown cannot be compared.
     current = "3" * 40
     parquet(tmp_path / current / "data" / "train-00000-of-00001.parquet", range(120))
-    cause, remedy = build("user/rows", out, "--append").error
-    assert "is gone" in cause
-    assert "new files" in remedy
+    for dataset in ("user/rows", f"hf://datasets/user/rows@{current}"):
+        cause, remedy = build(dataset, out, "--append").error
+        assert "is gone" in cause
+        assert "new files" in remedy
