@@ -33,7 +33,15 @@ from tfrecord_io.format.json_fields import (
 )
 from tfrecord_io.format.ledger import Ledger, Shard, Split
 from tfrecord_io.format.manifest_checks import REMAKE
-from tfrecord_io.format.manifest_types import Compression, Manifest, TokenizerFacts, shard_name
+from tfrecord_io.format.manifest_types import (
+    Compression,
+    Generation,
+    Manifest,
+    TokenizerFacts,
+    folder_and_name,
+    former_name,
+    shard_name,
+)
 from tfrecord_io.schema import Feature, Schema
 
 __all__ = [
@@ -42,6 +50,7 @@ __all__ = [
     "FORMAT_VERSION",
     "MOST_BYTES",
     "Compression",
+    "Generation",
     "Ledger",
     "Manifest",
     "Shard",
@@ -49,6 +58,8 @@ __all__ = [
     "TokenizerFacts",
     "digest",
     "dump",
+    "folder_and_name",
+    "former_name",
     "parse",
     "shard_name",
 ]
@@ -143,7 +154,13 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "engines": dict(manifest.engines),
         "versions": dict(manifest.versions),
         "splits": splits,
+        **({"generations": [_generation_json(each) for each in manifest.generations]} if manifest.generations else {}),
     }
+
+
+def _generation_json(generation: Generation) -> dict[str, Any]:
+    rows = {split: [list(span) for span in spans] for split, spans in generation.rows.items()}
+    return {"fingerprint": generation.fingerprint, "tasks": dict(generation.tasks), "rows": rows}
 
 
 def _tokenizer_json(facts: TokenizerFacts) -> dict[str, Any]:
@@ -198,6 +215,7 @@ def _from_json(document: Mapping[str, Any]) -> Manifest:
         options=_options(document["options"]),
         engines=_engines(document["engines"]),
         versions=mapping(document["versions"]),
+        generations=tuple(map(_generation, items(document.get("generations", [])))),
     )
 
 
@@ -250,14 +268,30 @@ def _layout(value: Any) -> dict[str, Any]:
     return layout
 
 
+def _generation(value: Any) -> Generation:
+    fields = mapping(value)
+    return Generation(
+        fingerprint=text(fields["fingerprint"], FINGERPRINT),
+        tasks={text(split, NAME): count(tasks) for split, tasks in mapping(fields["tasks"]).items()},
+        rows={text(split, NAME): _spans(spans) for split, spans in mapping(fields["rows"]).items()},
+    )
+
+
+def _spans(value: Any) -> tuple[tuple[int, int], ...]:
+    spans = []
+    for span in items(value):
+        start, stop = _counts(span)
+        if start >= stop:
+            raise ValueError(f"the rows [{start}, {stop}) of a split")
+        spans.append((start, stop))
+    return tuple(spans)
+
+
 def _source(value: Any) -> dict[str, Any]:
     source = mapping(value)
     ranges = mapping(source.get("splits", {}))
     for spans in ranges.values():
-        for span in items(spans):
-            start, stop = _counts(span)
-            if start >= stop:
-                raise ValueError(f"the rows [{start}, {stop}) of a split")
+        _spans(spans)
     for name, origin in mapping(source.get("origins", {})).items():
         text(origin, NAME)
         if name not in ranges:

@@ -37,6 +37,9 @@ __all__ = ["Data", "Shuffle", "open"]
 def open(root: str | os.PathLike[str]) -> Data:
     """The dataset in folder `root`, local or of any scheme that `tf.io.gfile` knows.
 
+    The path of a manifest of an earlier generation, such as `out/manifest-0.json`, opens the dataset as it was before
+    rows were appended.
+
     Reads manifest.json, lists the folder once, and asks for the size of each shard; opens none.
 
     Raises:
@@ -44,8 +47,8 @@ def open(root: str | os.PathLike[str]) -> Data:
             has a name that elements need.
         ManifestError: the manifest is not valid.
     """
-    folder = os.fspath(root).rstrip("/") or "/"
-    path = input_source.join(folder, manifests.FILE_NAME)
+    folder, name = manifests.folder_and_name(os.fspath(root))
+    path = input_source.join(folder, name)
     manifest = manifests.parse(_read(path, folder=folder), place=path)
     _check_shards_exist(manifest, folder)
     _check_shard_sizes(manifest, folder)

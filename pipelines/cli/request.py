@@ -206,6 +206,9 @@ _MAKING = [
     ),
     click.option("--resume/--overwrite", default=True, help="Continue an interrupted build (default), or start over."),
     click.option(
+        "--append", is_flag=True, help="Add new rows of the same source to the finished dataset, as further shards."
+    ),
+    click.option(
         "--keep-ingested",
         metavar="FOLDER",
         help="Keep the Arrow copy of sources other than Parquet here, for the next build of the same source.",
@@ -346,6 +349,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
         workers=workers,
         beam_args=request.get("beam_args", ()),
         keep_ingested=request.get("keep_ingested"),
+        append=request.get("append", False),
     )
     # Misspelt paths are reported before anything large is imported.
     paths.require_dataset(*request["datasets"])

@@ -71,7 +71,7 @@ def trace_record(
             found = (
                 tracer.trace(split=str(split), shard=int(shard or 0), record=int(record or 0))
                 if step is None
-                else _traced_steps(tracer, manifest, step=step, split=split, **training)
+                else _traced_steps(tracer, manifest, dataset, step=step, split=split, **training)
             )
         if isinstance(found, list):
             report.traced_steps(found)
@@ -106,6 +106,7 @@ def _check_traced(
 def _traced_steps(
     tracer: Any,
     manifest: Any,
+    dataset: str,
     *,
     step: int,
     around: int,
@@ -119,7 +120,7 @@ def _traced_steps(
     from pipelines.prepare.audit.trace_steps import Reading
 
     if run:
-        reading = trace_steps.of_run(run, manifest, replicas=num_replicas)
+        reading, manifest = trace_steps.of_run(run, manifest, root=dataset, replicas=num_replicas)
     else:
         options = {name: value for name, value in {**given, "split": split}.items() if value is not None}
         reading = Reading(**options, replicas=num_replicas)

@@ -59,7 +59,8 @@ def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> bool:
         )
         raise FingerprintMismatchError(
             f"--model-dir {folder} holds another training: {listing}",
-            remedy="give another --model-dir, or the same data and options to go on with that training",
+            remedy="give another --model-dir, or the same data and options to go on with that training; data that rows "
+            "were appended to is as before at DATA/manifest-0.json, manifest-1.json, …",
         )
     return True
 

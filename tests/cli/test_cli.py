@@ -33,6 +33,7 @@ from tfrecord_io.errors import OutputError
 
 REQUEST = [
     "--answers-column",
+    "--append",
     "--bucket-lengths",
     "--chat-date",
     "--chat-template",
@@ -98,7 +99,7 @@ OPTIONS = {
     "plan": REQUEST,
     "report": sorted(
         set(REQUEST)
-        - {"--dry-run", "--keep-ingested", "--num-proc", "--overwrite", "--resume", "--workers"}
+        - {"--append", "--dry-run", "--keep-ingested", "--num-proc", "--overwrite", "--resume", "--workers"}
         - {"--options", "--save-options"}
     ),
     "tokenizer": sorted(
@@ -271,6 +272,7 @@ class TestOptions:
             "max_error_rate": 0.0,
             "engine": "auto",
             "resume": True,
+            "append": False,
             "dry_run": False,
         }
 

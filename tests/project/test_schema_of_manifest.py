@@ -37,8 +37,8 @@ SHARDS = "$.splits.*.shards[]"
 OPTIONAL = {"$": {"sha256"}, "$.tokenizer": {"sentinel_ids"}}
 # What only datasets with rows of several lengths have.
 OF_BUCKETS = {"$.layout": {"bucket_lengths"}, SHARDS: {"length", "task"}}
-# What is left out where it would be 0.
-OF_SOME = {SHARDS: {"num_unlabelled"}}
+# What is left out where it would be 0, and what only datasets have that were appended to.
+OF_SOME = {SHARDS: {"num_unlabelled"}, "$": {"generations"}}
 OPEN = frozenset({"layout", "source", "options", "versions"})
 
 
@@ -313,6 +313,33 @@ def changed(content: Document, path: tuple[Any, ...], value: Any) -> Document:
 @pytest.mark.parametrize(("path", "value"), DAMAGE)
 def test_what_the_parser_refuses_the_schema_refuses(path: tuple[Any, ...], value: Any) -> None:
     content = changed(document(), path, value)
+    with pytest.raises(ManifestError):
+        manifest.parse(json.dumps(content))
+    assert not validates(content)
+
+
+GENERATIONS = [
+    {"fingerprint": "ab", "tasks": {"test": 1, "train": 1}, "rows": {"test": [[0, 5]], "train": [[0, 5]]}},
+    {"fingerprint": document()["fingerprint"], "tasks": {"train": 1}, "rows": {"train": [[5, 9], [20, 21]]}},
+]
+OF_GENERATIONS = [
+    *at("generations", to=(None, 5, "x", [5], [None])),
+    *without("generations", 0, fields=GENERATIONS[0]),
+    *at("generations", 0, "fingerprint", to=(None, 5, "", "../..", "AB")),
+    *at("generations", 0, "tasks", to=(None, [], {"../x": 1}, {"train": 0}, {"train": "1"}, {"train": True})),
+    *at("generations", 0, "rows", to=(None, [], {"../x": [[0, 1]]}, {"train": []}, {"train": [[0]]}, {"train": 5})),
+]
+
+
+def test_generations_validate() -> None:
+    content = document(generations=GENERATIONS)
+    manifest.parse(json.dumps(content))
+    require_valid(content)
+
+
+@pytest.mark.parametrize(("path", "value"), OF_GENERATIONS)
+def test_damaged_generations_are_refused_by_both(path: tuple[Any, ...], value: Any) -> None:
+    content = changed(document(generations=GENERATIONS), path, value)
     with pytest.raises(ManifestError):
         manifest.parse(json.dumps(content))
     assert not validates(content)

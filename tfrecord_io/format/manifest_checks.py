@@ -33,6 +33,7 @@ def check(manifest: Manifest, *, place: str) -> None:
             _check_length(shard, lengths, place=where)
             seen.add(shard.name)
         _check_tasks(split, place=f"{place}: split {split_name!r}")
+    _check_generations(manifest, place=place)
     if manifest.index_stride == 0 or (manifest.index_stride and manifest.compression != "none"):
         raise ManifestError(
             f"{place}: an index of every {manifest.index_stride}th record with compression {manifest.compression!r}, "
@@ -133,3 +134,33 @@ def _check_tasks(split: Split, *, place: str) -> None:
     made = [(shard.task, shard.length) for shard in split.shards if shard.task is not None]
     if len(set(made)) < len(made):
         raise ManifestError(f"{place}: two shards are of the same task and the same length", remedy=REMAKE)
+
+
+def _check_generations(manifest: Manifest, *, place: str) -> None:
+    """Raises: ManifestError unless the generations together have made every task, and the last one is the dataset's."""
+    generations = manifest.generations
+    if not generations:
+        return
+    fingerprints = [each.fingerprint for each in generations]
+    if len(set(fingerprints)) < len(fingerprints) or len(fingerprints) < 2 or fingerprints[-1] != manifest.fingerprint:
+        raise ManifestError(
+            f"{place}: generations {[each[:12] for each in fingerprints]}, expected two or more that differ, the last "
+            f"of them {manifest.fingerprint[:12]}",
+            remedy=REMAKE,
+        )
+    for each in generations:
+        if each.tasks.keys() != each.rows.keys() or not all(each.tasks.values()) or not all(each.rows.values()):
+            raise ManifestError(
+                f"{place}: generation {each.fingerprint[:12]} has tasks of {sorted(each.tasks)} and rows of "
+                f"{sorted(each.rows)}, expected some of both for each of its splits",
+                remedy=REMAKE,
+            )
+    names = sorted({*manifest.splits, *(name for each in generations for name in each.tasks)})
+    for name in names:
+        made = sorted(manifest.splits[name].by_task()) if name in manifest.splits else []
+        total = sum(each.tasks.get(name, 0) for each in generations)
+        if made != list(range(total)):
+            raise ManifestError(
+                f"{place}: split {name!r} has {len(made)} tasks, expected the {total} of its generations",
+                remedy=REMAKE,
+            )

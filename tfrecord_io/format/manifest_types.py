@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -10,9 +11,11 @@ from tfrecord_io.errors import ManifestError
 from tfrecord_io.format.ledger import Split
 from tfrecord_io.schema import Schema
 
-__all__ = ["Compression", "Manifest", "TokenizerFacts", "shard_name"]
+__all__ = ["Compression", "Generation", "Manifest", "TokenizerFacts", "folder_and_name", "former_name", "shard_name"]
 
 Compression = Literal["none", "gzip"]
+
+_FORMER = re.compile(r"manifest-\d+\.json")
 
 
 def shard_name(
@@ -22,6 +25,36 @@ def shard_name(
     suffix = ".tfrecord.gz" if compression == "gzip" else ".tfrecord"
     family = "" if length is None else f"-b{length}"
     return f"{name}-{split}{family}-{index:05d}-of-{count:05d}{suffix}"
+
+
+def former_name(generation: int) -> str:
+    """`manifest-0.json`: where the manifest of an earlier generation is kept, from the next one on."""
+    return f"manifest-{generation}.json"
+
+
+def folder_and_name(path: str) -> tuple[str, str]:
+    """The folder of a dataset and the name of its manifest: `out` is the dataset as it is, and `out/manifest-0.json` as
+    it was before rows were appended.
+    """
+    folder, _, name = path.rpartition("/")
+    return (
+        (folder or path[: -len(name)] or ".", name)
+        if _FORMER.fullmatch(name)
+        else (path.rstrip("/") or "/", "manifest.json")
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Generation:
+    """What one build, or one append, added to a dataset.
+
+    `fingerprint` covers everything that decided the bytes of its shards. By split: `tasks` is the number of its tasks
+    (a shard each, or one for each length of rows), `rows` are the [start, stop) rows of the source that they read.
+    """
+
+    fingerprint: str
+    tasks: Mapping[str, int]
+    rows: Mapping[str, tuple[tuple[int, int], ...]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,7 +83,7 @@ class TokenizerFacts:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Manifest:
     """All that a reader needs. `layout`, `source`, `options`, `engines` and `versions` are plain JSON objects for
-    people and tools.
+    people and tools. `generations` are those of a dataset that was appended to, in order; empty for any other.
     """
 
     name: str
@@ -66,6 +99,7 @@ class Manifest:
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     engines: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    generations: tuple[Generation, ...] = ()
 
     @property
     def bucket_lengths(self) -> tuple[int, ...]:
@@ -91,7 +125,9 @@ class Manifest:
             for name, split in self.splits.items()
         }
         schema = self.schema.with_row_length(length)
-        return dataclasses.replace(self, schema=schema, layout={**plain, "max_length": length}, splits=splits)
+        return dataclasses.replace(
+            self, schema=schema, layout={**plain, "max_length": length}, splits=splits, generations=()
+        )
 
     @property
     def row_length(self) -> int:

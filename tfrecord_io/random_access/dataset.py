@@ -22,6 +22,9 @@ __all__ = ["Data", "open"]
 def open(root: str | os.PathLike[str], *, check: bool = True, engine: Engine = "auto") -> Data:
     """The dataset in folder `root`, local or of any scheme that fsspec knows, with its splits by name.
 
+    The path of a manifest of an earlier generation, such as `out/manifest-0.json`, opens the dataset as it was before
+    rows were appended.
+
     Reads manifest.json and lists the folder once; opens no shard.
 
     Args:
@@ -32,8 +35,9 @@ def open(root: str | os.PathLike[str], *, check: bool = True, engine: Engine = "
         ReaderError: there is no manifest, or a shard is missing or of another size than the manifest says.
         ManifestError: the manifest is not valid, or of a newer major version.
     """
-    storage = storages.at(root)
-    manifest = _manifest(storage)
+    folder, name = manifests.folder_and_name(os.fspath(root))
+    storage = storages.at(folder)
+    manifest = _manifest(storage, name)
     _check_shards(manifest, storage)
     return Data(storage=storage, manifest=manifest, check=check, engine=engine)
 
@@ -86,10 +90,10 @@ class Data(Mapping[str, Rows]):
         return dataclasses.replace(self, manifest=self.manifest.bucket(length))
 
 
-def _manifest(storage: Storage) -> Manifest:
-    path = storage.path(manifests.FILE_NAME)
+def _manifest(storage: Storage, name: str) -> Manifest:
+    path = storage.path(name)
     try:
-        content = storage.read(manifests.FILE_NAME, most=manifests.MOST_BYTES + 1)
+        content = storage.read(name, most=manifests.MOST_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ReaderError(
             f"{path}: there is no manifest, expected the folder of a finished dataset",

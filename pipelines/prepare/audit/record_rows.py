@@ -7,12 +7,15 @@ records made of several rows (concat, pack)               no answer: see `trace`
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
 from pipelines.prepare import storage
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.trace import Tracer, without_rejected
 from pipelines.prepare.dataset import plan_files
+from pipelines.prepare.dataset.generations import generations_of
 from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.layouts import permuted
 from pipelines.prepare.shards import shard_writer
@@ -44,7 +47,12 @@ def record_rows(root: str, manifest: Manifest, split: str) -> np.ndarray:
 def _from_plan(root: str, manifest: Manifest, split: str) -> list[np.ndarray]:
     found = []
     shards, seed = manifest.splits[split].shards, int(manifest.options["seed"])
-    for index, rows in enumerate(plan_files.rows_of_shards(root, manifest.fingerprint, split)):
+    planned = itertools.chain.from_iterable(
+        plan_files.rows_of_shards(root, generation.fingerprint, split)
+        for generation in generations_of(manifest)
+        if split in generation.rows
+    )
+    for index, rows in enumerate(planned):
         if rejected := sum(shards[index].ledger.unusable.values()):
             rows = without_rejected(rows, path=storage.join(root, rejected_path(split, index)), rejected=rejected)
         rng = shard_writer.shard_rng(seed, split=split, index=index) if manifest.options["shuffle"] else None

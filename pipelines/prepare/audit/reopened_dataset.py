@@ -10,6 +10,7 @@ requested rows are read, or ingested again where needed.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast, get_args
@@ -18,10 +19,9 @@ import pyarrow as pa
 
 from pipelines.prepare import storage
 from pipelines.prepare.audit.consent import NONE, Consent, source_to_open, steps_to_run
-from pipelines.prepare.dataset import fingerprint, plan_files, source_record
+from pipelines.prepare.dataset import fingerprint, generations, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit
-from pipelines.prepare.dataset.plan_files import PlanHeader
-from pipelines.prepare.launch import resolving
+from pipelines.prepare.launch import appending, resolving
 from pipelines.prepare.layouts import BatchEncoder, layout_of
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_OPTIONS
@@ -29,7 +29,6 @@ from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.columns.column_planning import plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.columns.labels import LabelPlan
 from pipelines.prepare.sources.formats.features import Columns
 from pipelines.prepare.sources.formats.groups import Groups, Pieces
 from pipelines.prepare.sources.rows import opening, user_functions
@@ -58,11 +57,14 @@ _NO_PLAN = "copy .prep/ again from where the dataset was made, or build it anew 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReopenedDataset:
-    """A finished dataset, the job that made it, its plans by split, and the rows of the source by its splits."""
+    """A finished dataset, the job that made it, its plans, and the rows of the source by its splits.
+
+    `job` has all rows of all splits; `generations` are the jobs of the build and of each append, with their own rows.
+    """
 
     manifest: Manifest
     job: Job
-    plans: Mapping[str, PlanHeader]
+    generations: Sequence[Job]
     rows: Mapping[str, RowsOnDemand]
 
     @property
@@ -82,9 +84,15 @@ class ReopenedDataset:
 
     def task(self, split: str, index: int) -> ShardTask:
         """Return task `index` of a split, with the current location of its rows."""
-        header = self.plans[split]
-        planned = plan_files.task_of(self.job, (split, index, header.num_shards))
+        job = self.job_of(split, index)
+        made_by = job.splits[split]
+        made = generations.generations_of(self.manifest)[self.generations.index(job)].tasks[split]
+        planned = plan_files.task_of(job, (split, index, made_by.tasks_before + made))
         return dataclasses.replace(planned, pieces=self.pieces(split, planned.row_ranges))
+
+    def job_of(self, split: str, index: int) -> Job:
+        """Return the job that made task `index` of a split: that of its generation."""
+        return self.generations[generations.task_in(self.manifest, split, index)]
 
     def pieces(self, split: str, row_ranges: Sequence[tuple[int, int]]) -> Pieces:
         """Return the current location of rows of a split."""
@@ -119,14 +127,25 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
     functions = steps_to_run(stored, consent, root=root)
     found = _find(source, consent)
     _require_same(found.listing.identity, manifest, root=root)
-    headers = {
-        split: _header(root, manifest, options.splits[split], split, tasks=len(manifest.splits[split].by_task()))
-        for split in manifest.splits
-    }
+    _require_plans(root, manifest, options)
     rows = _rows(root, manifest, options, found)
     readers, columns = _readers(found, rows, functions)
     job = _job(root, manifest, options, source=source, readers=readers, columns=columns)
-    return ReopenedDataset(manifest=manifest, job=job, plans=headers, rows=rows)
+    return ReopenedDataset(manifest=manifest, job=job, generations=_jobs(job, manifest), rows=rows)
+
+
+def _jobs(job: Job, manifest: Manifest) -> list[Job]:
+    """Return the job of each generation."""
+    found = []
+    tasks: collections.Counter[str] = collections.Counter()
+    for each in generations.generations_of(manifest):
+        splits = {
+            name: dataclasses.replace(job.splits[name], ranges=ranges, tasks_before=tasks[name])
+            for name, ranges in each.rows.items()
+        }
+        found.append(dataclasses.replace(job, fingerprint=each.fingerprint, splits=splits))
+        tasks.update(each.tasks)
+    return found
 
 
 def _find(source: SourceConfig, consent: Consent) -> OpenedSource:
@@ -207,10 +226,17 @@ def _rows(root: str, manifest: Manifest, options: _BuildOptions, found: OpenedSo
         raise FingerprintMismatchError(
             f"{root}: the source has no split {gone[0]!r} any more", remedy="name the source with --source"
         )
-    folder = {source_split: plan_files.folder(root, manifest.fingerprint, name) for source_split, name in names.items()}
+    last = {split: each.fingerprint for each in generations.generations_of(manifest) for split in each.rows}
+    # The latest generation knows the most files; a file that it does not know belongs to no split of the dataset.
+    by_age = [each.fingerprint for each in generations.generations_of(manifest)]
+    folders = {}
+    for name in sorted(options.splits, key=lambda name: by_age.index(last[name])):
+        folders[options.splits[name].source_split] = plan_files.folder(root, last[name], name)
     return {
-        source_split: RowsOnDemand(found, source_split, plan_files.read_file_rows(folder[source_split]))
-        for source_split in names
+        source_split: RowsOnDemand(
+            found, source_split, plan_files.read_file_rows(folder), is_longer=bool(manifest.generations)
+        )
+        for source_split, folder in folders.items()
     }
 
 
@@ -252,7 +278,9 @@ def _job(
     columns: Mapping[str, Columns],
 ) -> Job:
     inputs = layout_of(options.layout).inputs(source)
-    plan = _with_manifest_facts(plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest)
+    plan = appending.with_manifest_facts(
+        plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest
+    )
     label = (plan.label.feature,) if plan.label else ()
     tokens = tuple(each for each in manifest.schema.features if each.role not in ("label", "column"))
     job = Job(
@@ -282,17 +310,6 @@ def _job(
     return job
 
 
-def _with_manifest_facts(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
-    """Complete a plan from the manifest with what only rows show: names of labels, lengths of vectors."""
-
-    def with_names(label: LabelPlan | None) -> LabelPlan | None:
-        return dataclasses.replace(label, names=manifest.label_names) if label and label.kind == "string" else label
-
-    known = {feature.name: feature.shape for feature in manifest.schema.features}
-    kept = [dataclasses.replace(each, shape=known.get(each.name, each.shape)) for each in plan.kept]
-    return dataclasses.replace(plan, label=with_names(plan.label), tags=with_names(plan.tags), kept=tuple(kept))
-
-
 def _splits(options: _BuildOptions, readers: Mapping[str, RowReader], plan: ColumnPlan) -> dict[str, JobSplit]:
     """Return the splits of the output. The location of their rows is not needed here."""
     held = {each.name for each in options.hold_out}
@@ -318,16 +335,19 @@ def _selected(manifest: Manifest, name: str) -> SelectedSplit:
     return SelectedSplit(name=name, source_split=manifest.source.get("origins", {}).get(name, name), ranges=spans)
 
 
-def _header(root: str, manifest: Manifest, selected: SelectedSplit, split: str, *, tasks: int) -> PlanHeader:
-    folder = plan_files.folder(root, manifest.fingerprint, split)
-    header = plan_files.read_header_in(
-        folder, split=split, source_split=selected.source_split, ranges=selected.ranges, root=root
-    )
-    if header is None:
-        raise FormatError(f"{storage.join(folder, 'plan.json')}: no such file", remedy=_NO_PLAN)
-    if header.num_shards != tasks:
-        raise FormatError(
-            f"{storage.join(folder, 'plan.json')}: {header.num_shards} shards, but the manifest has {tasks}",
-            remedy=_NO_PLAN,
-        )
-    return header
+def _require_plans(root: str, manifest: Manifest, options: _BuildOptions) -> None:
+    """Check that the plan of each split of each generation is there. Raises: FormatError."""
+    for generation in generations.generations_of(manifest):
+        for split, ranges in generation.rows.items():
+            folder = plan_files.folder(root, generation.fingerprint, split)
+            header = plan_files.read_header_in(
+                folder, split=split, source_split=options.splits[split].source_split, ranges=ranges, root=root
+            )
+            if header is None:
+                raise FormatError(f"{storage.join(folder, 'plan.json')}: no such file", remedy=_NO_PLAN)
+            if header.num_shards != generation.tasks[split]:
+                raise FormatError(
+                    f"{storage.join(folder, 'plan.json')}: {header.num_shards} shards, but the manifest has "
+                    f"{generation.tasks[split]}",
+                    remedy=_NO_PLAN,
+                )

@@ -60,7 +60,8 @@ def _remake(root: str, reopened: ReopenedDataset, remade: Sequence[tuple[str, in
     encoder, manifest = reopened.open_encoder(), reopened.manifest
     expected = {split: manifest.splits[split].by_task() for split, _ in remade}
     for split, task in remade:
-        shard_writer.write(reopened.task(split, task), reopened.job, encoder, expected=expected[split][task])
+        job = reopened.job_of(split, task)
+        shard_writer.write(reopened.task(split, task), job, encoder, expected=expected[split][task])
         for shard in expected[split][task]:
             verify_shard(root, shard, manifest if shard.length is None else manifest.bucket(shard.length))
             yield shard.name, "the source"

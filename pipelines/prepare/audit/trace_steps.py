@@ -15,6 +15,7 @@ import numpy as np
 
 from pipelines.prepare import storage
 from pipelines.prepare.audit.trace import Traced, Tracer
+from pipelines.prepare.dataset import own_files
 from tfrecord_io.errors import ConfigError, FingerprintMismatchError, FormatError, ReaderError
 from tfrecord_io.format import json_fields
 from tfrecord_io.input_pipeline import input_plan
@@ -46,8 +47,9 @@ class TracedStep:
     traced: Traced
 
 
-def of_run(folder: str, manifest: Manifest, *, replicas: int = 1) -> Reading:
-    """How the training in a model folder reads this dataset, by its run.json.
+def of_run(folder: str, manifest: Manifest, *, root: str, replicas: int = 1) -> tuple[Reading, Manifest]:
+    """How the training in a model folder reads the dataset in `root`, by its run.json, and the manifest that it reads:
+    `manifest`, or that of an earlier generation.
 
     Raises: ReaderError if there is no run.json; FormatError if it is none; FingerprintMismatchError if it trained on
         other data, or on several datasets.
@@ -73,20 +75,24 @@ def of_run(folder: str, manifest: Manifest, *, replicas: int = 1) -> Reading:
             f"{path}: is not what a training wrote ({error!r:.100})",
             remedy="give --global-batch-size, --seed and --split instead of --run",
         ) from error
-    if fingerprint != manifest.fingerprint:
+    read_by_run = own_files.read_former(root, manifest, fingerprint)
+    if fingerprint != manifest.fingerprint and read_by_run is None:
         raise FingerprintMismatchError(
             f"{path}: trained on data with fingerprint {fingerprint[:12]}, this dataset has "
             f"{manifest.fingerprint[:12]}: it is another dataset, or one of several that were mixed",
             remedy="give the folder that was trained on; rows of a mixture are found by "
             "tfrecord_io.random_access.global_batches(...).origins(step)",
         )
-    return reading
+    return reading, read_by_run or manifest
 
 
 def trace_steps(
     tracer: Tracer, manifest: Manifest, reading: Reading, *, steps: range, replica: int | None = None
 ) -> list[TracedStep]:
     """Every row of these steps' batches, or one replica's part of them, in the order of the batches.
+
+    `manifest` is the one that the training reads: of the tracer's dataset, or of an earlier generation of it, whose
+    shards are the first ones of each split.
 
     Raises: ConfigError if there is no such step or replica; ReaderError for an order or split that cannot be followed.
     """

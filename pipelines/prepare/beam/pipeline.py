@@ -66,7 +66,8 @@ def run(
 
     work = _Work(root=job.root, folder=job.work_path(), name=job.name, completes=True)
     _run(options, add_steps, work=work, run=run)
-    if own_files.read_manifest(job.root) is None:
+    made = own_files.read_manifest(job.root)
+    if made is None or made.fingerprint != job.fingerprint:
         raise OutputError(
             f"{job.root}: the job is done, but there is no manifest.json here",
             remedy="workers on other machines need an --output that they share with this one, such as gs://",

@@ -197,7 +197,7 @@ def _reading(manifest: Manifest) -> str:
             f'batches = data.dataset("{split}", global_batch_size=64)',
         ),
     ]
-    if manifest.compression == "none" and not lengths:
+    if manifest.compression == "none" and not lengths and not manifest.generations:
         parts += [
             "TensorFlow Datasets, without any other library:",
             _block(

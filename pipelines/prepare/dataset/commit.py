@@ -20,6 +20,7 @@ from pipelines.prepare.dataset import (
     reservation,
     tfds,
 )
+from pipelines.prepare.dataset.generations import generations_of, joined_ranges
 from pipelines.prepare.dataset.job import Job, tokenizer_files
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow
@@ -27,7 +28,7 @@ from pipelines.prepare.tokenize import engines
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError, PrepError, RowsRejectedError
 from tfrecord_io.format.ledger import LEFT_OUT
-from tfrecord_io.manifest import Manifest
+from tfrecord_io.manifest import Generation, Manifest, Split
 
 __all__ = ["check_error_rate", "commit"]
 
@@ -36,6 +37,9 @@ _log = logging.getLogger(__name__)
 
 def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], max_error_rate: float) -> Manifest:
     """Write the tokenizer, the files for TFDS, the card and the manifest; return it. Splits committed earlier stay.
+
+    A job that appends adds its shards to those of the manifest, which is kept as `manifest-0.json`, `manifest-1.json`
+    and so on; from then on readers open the new one.
 
     Raises: OutputError if a shard is missing, or another job has written here meanwhile; LedgerError if rows are
         missing; RowsRejectedError if too many were rejected.
@@ -50,30 +54,71 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     rejected = {name: (split.ledger.rejected, _first_rejected(receipts_of[name])) for name, split in splits.items()}
     check_error_rate(rejected, rows={split: job.splits[split].num_rows for split in splits}, limit=max_error_rate)
     before = _manifest_before(job)
+    if job.appends_to is not None and before is not None and before.fingerprint == job.fingerprint:
+        _remove_copy(job)
+        return before  # committed already, by an attempt whose end nobody heard of
     mismatch = engine_mismatch.read(job)
     if before is not None and mismatch is not None:
-        _require_trusted(before, mismatch, made_now=set(receipts_of), root=job.root)
+        made_now = set() if job.appends_to is not None else set(receipts_of)
+        _require_trusted(before, mismatch, made_now=made_now, root=job.root)
     result = Manifest(
         name=job.name,
         fingerprint=job.fingerprint,
         schema=job.spec.schema,
         layout={"name": job.spec.layout.name, "max_length": job.spec.length, **job.spec.layout.non_default_options()},
         tokenizer=job.spec.facts,
-        splits={**(before.splits if before else {}), **splits},
+        splits=_splits(job, before, splits),
         label_names=job.spec.columns.label_names,
         compression=job.spec.compression,
         index_stride=job.spec.index_stride,
         source={**identity, **_rows_of_splits(job, before)},
         options=items,
-        engines=_engines(before, receipts_of, mismatch),
+        engines=_engines(before, receipts_of, mismatch, appends=job.appends_to is not None),
         versions={
             "prep-tfrecords": tfrecord_io.__version__,
             **{name: metadata.version(name) for name in ("datasets", "tokenizers", "transformers")},
         },
+        generations=_generations(job, before, receipts_of),
     )
+    if job.appends_to is not None:
+        _keep_former(job, result)
     _write(job, result, generations)
     _remove_copy(job)
     return result
+
+
+def _splits(job: Job, before: Manifest | None, made: Mapping[str, Split]) -> dict[str, Split]:
+    """Return the splits of the dataset: those of the job, which replace or continue those of the manifest before."""
+    known = dict(before.splits) if before else {}
+    if job.appends_to is None:
+        return {**known, **made}
+    return {**known, **{name: _continued(known.get(name), split) for name, split in made.items()}}
+
+
+def _continued(before: Split | None, made: Split) -> Split:
+    """Return a split with more shards. Shards of one length stay together, old ones first."""
+    every = (*(before.shards if before else ()), *made.shards)
+    return Split(shards=tuple(sorted(every, key=lambda shard: shard.length or 0)))
+
+
+def _generations(job: Job, before: Manifest | None, receipts_of: Mapping[str, list[Receipt]]) -> tuple[Generation, ...]:
+    """Return the generations of a dataset that is appended to; of any other there is only one, which goes unsaid."""
+    if job.appends_to is None or before is None:
+        return ()
+    made = Generation(
+        fingerprint=job.fingerprint,
+        tasks={name: len(found) for name, found in receipts_of.items()},
+        rows={name: job.splits[name].ranges for name in receipts_of},
+    )
+    return (*generations_of(before), made)
+
+
+def _keep_former(job: Job, result: Manifest) -> None:
+    """Keep the manifest that is about to be replaced, byte for byte, for whoever continues with those rows alone."""
+    content = storage.read_bytes(storage.join(job.root, manifest.FILE_NAME))
+    if manifest.parse(content).fingerprint == job.appends_to:
+        path = storage.join(job.root, manifest.former_name(len(result.generations) - 2))
+        storage.write_bytes(path, content, inside=job.root)
 
 
 def _remove_copy(job: Job) -> None:
@@ -140,12 +185,17 @@ def _paths(job: Job) -> list[str]:
 
 
 def _manifest_before(job: Job) -> Manifest | None:
-    """Return the manifest that an earlier run of the same job committed.
+    """Return the manifest that an earlier run of the same job committed, or that of the dataset to append to.
 
     Raises: OutputError if it is of another job.
     """
     before = own_files.read_manifest(job.root)
-    if before is not None and before.fingerprint != job.fingerprint:
+    if before is None and job.appends_to is not None:
+        raise OutputError(
+            f"{job.root}: the dataset to append to is gone",
+            remedy="build it again without --append, which takes all rows",
+        )
+    if before is not None and before.fingerprint not in (job.fingerprint, job.appends_to):
         raise OutputError(
             f"{storage.join(job.root, manifest.FILE_NAME)}: is of another job, which has written to this folder "
             f"meanwhile: got fingerprint {before.fingerprint}, expected {job.fingerprint}",
@@ -167,19 +217,30 @@ def _require_trusted(before: Manifest, mismatch: EngineMismatch, *, made_now: se
 
 
 def _engines(
-    before: Manifest | None, receipts_of: Mapping[str, list[Receipt]], mismatch: EngineMismatch | None
+    before: Manifest | None,
+    receipts_of: Mapping[str, list[Receipt]],
+    mismatch: EngineMismatch | None,
+    *,
+    appends: bool,
 ) -> dict[str, Any]:
     """Return for each split and engine the rows that it tokenized, and how many were compared with the reference."""
     splits: dict[str, Any] = dict(before.engines.get("splits", {})) if before else {}
     for split, found in receipts_of.items():
+        known = splits.get(split, {}) if appends else {}
         splits[split] = {
             engine: {
-                "rows": sum(receipt.ledger.rows_in for receipt in found if receipt.engine == engine),
-                "rows_checked": sum(receipt.rows_checked for receipt in found if receipt.engine == engine),
+                "rows": _rows(known, engine, "rows")
+                + sum(each.ledger.rows_in for each in found if each.engine == engine),
+                "rows_checked": _rows(known, engine, "rows_checked")
+                + sum(each.rows_checked for each in found if each.engine == engine),
             }
-            for engine in sorted({receipt.engine for receipt in found})
+            for engine in sorted({*known, *(receipt.engine for receipt in found)})
         }
     return {"splits": splits, "disproved": mismatch.to_json() if mismatch else None}
+
+
+def _rows(known: Mapping[str, Any], engine: str, name: str) -> int:
+    return int(known.get(engine, {}).get(name, 0))
 
 
 def _rows_of_splits(job: Job, before: Manifest | None) -> dict[str, Any]:
@@ -187,7 +248,7 @@ def _rows_of_splits(job: Job, before: Manifest | None) -> dict[str, Any]:
     known = before.source if before else {}
     ranges, source_splits = dict(known.get("splits", {})), dict(known.get("origins", {}))
     for name, split in job.splits.items():
-        ranges[name] = [list(span) for span in split.ranges]
+        ranges[name] = [list(span) for span in joined_ranges(split.ranges_before, split.ranges)]
         source_splits.pop(name, None)
         if split.source_split != name:
             source_splits[name] = split.source_split
@@ -208,5 +269,7 @@ def _write(job: Job, result: Manifest, generations: Mapping[str, int]) -> None:
     for name, content in files.items():
         if name == manifest.FILE_NAME:
             reservation.require_own(job)
+            for gone in tfds.NAMES if result.generations else ():  # they name the old shards alone
+                storage.delete(storage.join(job.root, gone), inside=job.root)
         path = storage.join(job.root, name)
         storage.write_bytes(path, content, inside=job.root, replacing=generations.get(path))

@@ -32,11 +32,16 @@ _NOT_IN_NAMES = frozenset("\\\0")
 class JobSplit:
     """One split of the output: [start, stop) `ranges` of rows of the source's split `source_split`, and how to read
     them.
+
+    A job that appends has only the new rows; the dataset has `tasks_before` tasks of this split with the rows
+    `ranges_before` already.
     """
 
     source_split: str
     ranges: RowRanges
     reader: RowReader
+    tasks_before: int = 0
+    ranges_before: RowRanges = ()
 
     @property
     def num_rows(self) -> int:
@@ -49,7 +54,8 @@ class Job:
     """What decides the bytes (`spec`), the rows that they are made of (`splits`), and where they go (`root`, `name`).
 
     `engine` decides only how fast they are made. `ingested` is the folder of the ingested copy of the source that the
-    commit deletes, if there is one. A `strict` job ends at the first row that cannot be used.
+    commit deletes, if there is one. A `strict` job ends at the first row that cannot be used. `appends_to` is the
+    fingerprint of the dataset that the job appends to, None if it makes a dataset of its own.
     """
 
     root: str
@@ -60,6 +66,7 @@ class Job:
     engine: EngineName = "auto"
     ingested: str | None = None
     strict: bool = False
+    appends_to: str | None = None
 
     def work_path(self, *parts: str) -> str:
         """Return a path in the job's own folder."""

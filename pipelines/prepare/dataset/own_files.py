@@ -3,31 +3,60 @@
 from __future__ import annotations
 
 import os
+import re
 
 from pipelines.prepare import storage
 from tfrecord_io import manifest
 from tfrecord_io.errors import ManifestError
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["FOLDERS", "OWN_FILES", "WORK_FOLDER", "read_manifest", "refuse_links", "require_manifest"]
+__all__ = [
+    "FOLDERS",
+    "OWN_FILES",
+    "WORK_FOLDER",
+    "former_manifests",
+    "read_former",
+    "read_manifest",
+    "refuse_links",
+    "require_manifest",
+]
 
 WORK_FOLDER = ".prep"
 FOLDERS = ("tokenizer", "rejected", "index")
 # What a dataset's folder holds besides its shards.
 OWN_FILES = (manifest.FILE_NAME, "dataset_info.json", "features.json", "label.labels.txt", *FOLDERS)
+# The manifests of earlier generations.
+_FORMER = re.compile(r"manifest-\d+\.json")
 
 
-def read_manifest(root: str) -> Manifest | None:
-    """Return the manifest of the dataset in `root`, or None if there is none.
+def read_manifest(root: str, *, name: str = manifest.FILE_NAME) -> Manifest | None:
+    """Return the manifest of the dataset in `root`, or None if there is none. `name`: that of an earlier generation.
 
     Raises: ManifestError if it is damaged.
     """
-    path = storage.join(root, manifest.FILE_NAME)
+    path = storage.join(root, name)
     refuse_links(root)
     try:
         return manifest.parse(storage.read_bytes(path), place=path)
     except FileNotFoundError:
         return None
+
+
+def read_former(root: str, current: Manifest, fingerprint: str) -> Manifest | None:
+    """Return the dataset in `root` as it was at an earlier generation; None if no generation has this fingerprint, or
+    its manifest is not there any more.
+
+    Raises: ManifestError if that manifest is damaged.
+    """
+    known = [each.fingerprint for each in current.generations[:-1]]
+    if fingerprint not in known:
+        return None
+    return read_manifest(root, name=manifest.former_name(known.index(fingerprint)))
+
+
+def former_manifests(root: str) -> list[str]:
+    """Return the names of the manifests of earlier generations in `root`."""
+    return [name for name in storage.list_names(root) if _FORMER.fullmatch(name)]
 
 
 def require_manifest(root: str) -> Manifest:
@@ -56,4 +85,8 @@ def refuse_links(root: str) -> None:
 
 
 def _is_own(name: str) -> bool:
-    return name in (WORK_FOLDER, *OWN_FILES) or name.endswith((".tfrecord", ".tfrecord.gz"))
+    return (
+        name in (WORK_FOLDER, *OWN_FILES)
+        or name.endswith((".tfrecord", ".tfrecord.gz"))
+        or _FORMER.fullmatch(name) is not None
+    )

@@ -65,7 +65,10 @@ _START_OVER = "start over with --overwrite"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PlanHeader:
-    """The content of plan.json: the rows of each shard, and the SHA-256 of each part, one for `part_shards` shards."""
+    """The content of plan.json: the rows of each shard, and the SHA-256 of each part, one for `part_shards` shards.
+
+    The first of its tasks is number `tasks_before` of the split: earlier generations of the dataset made those before.
+    """
 
     split: str
     source_split: str
@@ -74,15 +77,23 @@ class PlanHeader:
     rows: tuple[int, ...]
     part_shards: int
     parts: tuple[str, ...]
+    tasks_before: int = 0
 
     @property
     def num_shards(self) -> int:
         """Number of shards."""
         return len(self.rows)
 
+    @property
+    def tasks_after(self) -> int:
+        """Number of tasks of the split up to and with these, the `of` in their names."""
+        return self.tasks_before + self.num_shards
+
     def to_json(self) -> dict[str, Any]:
         """Return the JSON of plan.json."""
         document = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        if not self.tasks_before:
+            del document["tasks_before"]
         return {"origin": document.pop("source_split"), **document}
 
     @classmethod
@@ -98,6 +109,7 @@ class PlanHeader:
                 rows=tuple(map(count, items(fields["rows"]))),
                 part_shards=count(fields["part_shards"]),
                 parts=tuple(text(digest, SHA256) for digest in items(fields["parts"])),
+                tasks_before=count(fields.get("tasks_before", 0)),
             )
             header._check()
         except WRONG as error:
@@ -144,6 +156,7 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> PlanHeader:
         rows=tuple(rows.tolist()),
         part_shards=part_shards,
         parts=parts,
+        tasks_before=job.splits[plan.split].tasks_before,
     )
     rows_of_files = np.bincount(groups.file, weights=groups.num_rows, minlength=len(groups.files)).astype(np.int64)
     text_of_rows = json.dumps({"rows": rows_of_files.tolist()}) + "\n"
@@ -159,9 +172,16 @@ def read_header(job: Job, split: str) -> PlanHeader | None:
     Raises: FingerprintMismatchError if it was made for other rows of the split; FormatError if it is damaged.
     """
     asked = job.splits[split]
-    return read_header_in(
+    header = read_header_in(
         job.work_path(split), split=split, source_split=asked.source_split, ranges=asked.ranges, root=job.root
     )
+    if header is not None and header.tasks_before != asked.tasks_before:
+        raise FormatError(
+            f"{_header_path(job, split)}: its first task is number {header.tasks_before}, expected "
+            f"{asked.tasks_before}",
+            remedy=_START_OVER,
+        )
+    return header
 
 
 def read_header_in(folder: str, *, split: str, source_split: str, ranges: RowRanges, root: str) -> PlanHeader | None:
@@ -227,8 +247,8 @@ def folder(root: str, fingerprint: str, split: str) -> str:
 def all_tasks(header: PlanHeader) -> list[ShardTask]:
     """Return one task for each shard, without its pieces."""
     return [
-        ShardTask(split=header.split, index=index, count=header.num_shards, num_rows=rows)
-        for index, rows in enumerate(header.rows)
+        ShardTask(split=header.split, index=index, count=header.tasks_after, num_rows=rows)
+        for index, rows in enumerate(header.rows, start=header.tasks_before)
     ]
 
 
@@ -251,20 +271,21 @@ def task_of(job: Job, key: TaskKey) -> ShardTask:
 
     Raises: OutputError if there is no plan; FormatError if it is damaged, or another one.
     """
-    split, index, num_shards = key
+    split, index, num_tasks = key
     header = read_header(job, split)
     if header is None:
         raise _gone(job, split)
-    if header.num_shards != num_shards:
+    if header.tasks_after != num_tasks:
         raise FormatError(
-            f"{_header_path(job, split)}: the plan has {header.num_shards} shards, expected {num_shards}",
+            f"{_header_path(job, split)}: the plan has {header.tasks_after} shards, expected {num_tasks}",
             remedy="run the same command again; finished shards are kept",
         )
+    in_plan = index - header.tasks_before
     with _lock_of(job.work_path()):  # threads that need one part at the same time wait for the one that reads it
-        part = _part(job, header, index // header.part_shards, read=_cached_part)
-    pieces = part.shard(index)
+        part = _part(job, header, in_plan // header.part_shards, read=_cached_part)
+    pieces = part.shard(in_plan)
     pieces = dataclasses.replace(pieces, files=tuple(_absolute(job.root, file) for file in pieces.files))
-    return ShardTask(split=split, index=index, count=num_shards, num_rows=pieces.num_rows, pieces=pieces)
+    return ShardTask(split=split, index=index, count=num_tasks, num_rows=pieces.num_rows, pieces=pieces)
 
 
 def _relative(root: str, file: StoredFile) -> StoredFile:

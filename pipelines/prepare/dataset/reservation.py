@@ -22,11 +22,19 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import card, source_record
 from pipelines.prepare.dataset.fingerprint import differences, fingerprint_of
 from pipelines.prepare.dataset.job import Job
-from pipelines.prepare.dataset.own_files import FOLDERS, OWN_FILES, WORK_FOLDER, read_manifest, refuse_links
+from pipelines.prepare.dataset.own_files import (
+    FOLDERS,
+    OWN_FILES,
+    WORK_FOLDER,
+    former_manifests,
+    read_manifest,
+    refuse_links,
+)
 from pipelines.prepare.storage import locking
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, ManifestError, OutputError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import NAME, WRONG, mapping
+from tfrecord_io.manifest import Manifest
 
 __all__ = ["check", "clear", "remove_copies", "require_own", "reserve", "sweep"]
 
@@ -35,10 +43,11 @@ JOB_FILE = "job.json"
 INGESTED = "rows-"
 
 
-def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool) -> None:
+def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool, former: Manifest | None = None) -> None:
     """Check that a job may write to the output, and change nothing.
 
-    `items` are what its fingerprint covers, None if they are not known yet.
+    `items` are what its fingerprint covers, None if they are not known yet. `former` is the finished dataset in the
+    output that the job appends to; with `overwrite` it takes the place of an append that was not finished.
 
     Raises: FingerprintMismatchError if the output holds (part of) another dataset, unless with `overwrite`;
         OutputError if it holds something else.
@@ -52,7 +61,7 @@ def check(root: str, *, items: Mapping[str, Any] | None, overwrite: bool) -> Non
             remedy="choose another --output",
         )
     if ours and not overwrite and items is not None:
-        _refuse_another(root, items)
+        _refuse_another(root, items, former=former)
 
 
 def reserve(
@@ -62,15 +71,18 @@ def reserve(
     source: Mapping[str, Any],
     tokenizer_files: Mapping[str, bytes],
     overwrite: bool,
+    former: Manifest | None = None,
 ) -> None:
     """Write the job's own files to the output, after `check`.
 
     They are what its fingerprint covers (`items`), where the source is (`source`), and the tokenizer. Raises: as
     `check`.
     """
-    check(job.root, items=items, overwrite=overwrite)
-    if overwrite:
+    check(job.root, items=items, overwrite=overwrite, former=former)
+    if overwrite and former is None:
         clear(job.root)
+    elif overwrite:
+        _clear_append(job.root)
     storage.make_folder(job.root)
     sweep(job.root, ingested=job.ingested)
     for name, content in tokenizer_files.items():
@@ -79,7 +91,7 @@ def reserve(
     storage.write_bytes(source_record.source_path(job.root, job.fingerprint), _dump(known), inside=job.root)
     storage.write_bytes(job.work_path(JOB_FILE), _dump(dict(items)), inside=job.root)
     # Without a lock another job may have started at the same time: at least one of the two sees the other here.
-    _refuse_another(job.root, items)
+    _refuse_another(job.root, items, former=former)
 
 
 def _rows_known(job: Job) -> Mapping[str, Any]:
@@ -118,11 +130,35 @@ def clear(root: str) -> None:
     """Delete the dataset in `root`: the files that a build writes, and no others."""
     shards = _own_shards(root)
     # The manifest first: without it there is no dataset, whatever else is still there.
-    for name in (*OWN_FILES, *shards):
+    for name in (*OWN_FILES, *former_manifests(root), *shards):
         storage.delete(storage.join(root, name), inside=root)
     card.delete(root)
     for name in _work_names(root):
         storage.delete(storage.join(root, WORK_FOLDER, name), inside=root)
+
+
+def _clear_append(root: str) -> None:
+    """Delete what an unfinished append left in `root`. The finished dataset keeps every file."""
+    committed = read_manifest(root)
+    assert committed is not None, "an append begins at a finished dataset"
+    stay = {shard.name for split in committed.splits.values() for shard in split.shards}
+    tasks = {name: len(split.by_task()) for name, split in committed.splits.items()}
+    for name in set(_work_names(root)) - _fingerprints(committed):
+        storage.delete(storage.join(root, WORK_FOLDER, name), inside=root)
+    for name in set(_own_shards(root)) - stay:
+        storage.delete(storage.join(root, name), inside=root)
+    for name in storage.list_names(storage.join(root, "index")):
+        if name.rpartition(".")[0] not in stay:
+            storage.delete(storage.join(root, "index", name), inside=root)
+    for name in storage.list_names(storage.join(root, "rejected")):
+        split, _, index = name.removesuffix(".jsonl").rpartition("-")
+        if index.isdigit() and int(index) >= tasks.get(split, 0):
+            storage.delete(storage.join(root, "rejected", name), inside=root)
+
+
+def _fingerprints(committed: Manifest) -> set[str]:
+    """Return the fingerprint of each job that made a part of a dataset."""
+    return {committed.fingerprint, *(each.fingerprint for each in committed.generations)}
 
 
 def _is_dataset(root: str) -> bool:
@@ -144,14 +180,39 @@ def _own_shards(root: str) -> list[str]:
     return [name for name in storage.list_names(root) if prefixes and pattern.fullmatch(name)]
 
 
-def _refuse_another(root: str, items: Mapping[str, Any]) -> None:
+def _refuse_another(root: str, items: Mapping[str, Any], *, former: Manifest | None) -> None:
     fingerprint = fingerprint_of(items)
     committed = read_manifest(root)
+    if former is not None:
+        _refuse_another_append(root, items, committed, former=former)
+        return
     if committed is not None and committed.fingerprint != fingerprint:
         raise _mismatch(root, committed.options, items)
     for name in _work_names(root):
         if name != fingerprint:
             raise _mismatch(root, _read_job(root, name), items)
+
+
+def _refuse_another_append(
+    root: str, items: Mapping[str, Any], committed: Manifest | None, *, former: Manifest
+) -> None:
+    """Refuse a dataset that is not `former` any more, and an unfinished append of other rows."""
+    fingerprint = fingerprint_of(items)
+    found = None if committed is None else committed.fingerprint
+    if found not in (former.fingerprint, fingerprint):
+        raise OutputError(
+            f"{root}: another job has written to this folder meanwhile: got fingerprint {found}, expected "
+            f"{former.fingerprint}",
+            remedy="let one job at a time write to this folder, and run the same command again",
+        )
+    for name in _work_names(root):
+        if name not in {fingerprint, *_fingerprints(former)}:
+            listed = differences(_read_job(root, name), items)
+            raise FingerprintMismatchError(
+                f"{root}: an append of something else has begun here and is not finished ({listed})",
+                remedy="run that command again to finish it, or give it up with --append --overwrite, which keeps the "
+                "finished dataset",
+            )
 
 
 def _work_names(root: str) -> list[str]:
@@ -175,10 +236,17 @@ def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> FingerprintMismatchError:
     listed = differences(before, now) if before else "from what is unknown"
+    # Files were added to the source, or this dataset has been appended to already.
+    grown = bool(before) and not differences(_but_source(before), _but_source(now))
+    add = "add new rows of the same source with --append, " if grown else ""
     return FingerprintMismatchError(
         f"{root}: holds a dataset made from something else ({listed})",
-        remedy="choose another --output, or start over with --overwrite",
+        remedy=f"{add}choose another --output, or start over with --overwrite",
     )
+
+
+def _but_source(items: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in items.items() if name not in ("append", "source")}
 
 
 def _dump(document: dict[str, Any]) -> bytes:

@@ -4,7 +4,8 @@ The formats are TFDS's own: a DatasetInfo message (core/proto/dataset_info.proto
 (core/proto/feature.proto), where 64-bit numbers are strings.
 
 TFDS does not know compressed TFRecords and would report the first gzip shard as damaged. So a gzip dataset gets none of
-these files, nor does one with records of several lengths, which have no common shape.
+these files, nor does one with records of several lengths, which have no common shape, nor one that was appended to:
+TFDS expects the same number of shards in the name of each.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from typing import Any
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.schema import Feature
 
-__all__ = ["files"]
+__all__ = ["NAMES", "files"]
+
+NAMES = ("dataset_info.json", "features.json", "label.labels.txt")
 
 _FEATURES = "tensorflow_datasets.core.features"
 
 
 def files(manifest: Manifest) -> dict[str, bytes]:
-    """Return names and contents of the files; none for a compressed dataset or one with records of several lengths."""
-    if manifest.compression != "none" or manifest.bucket_lengths:
+    """Return names and contents of the files; none for a dataset that TFDS cannot read."""
+    if manifest.compression != "none" or manifest.bucket_lengths or manifest.generations:
         return {}
     found = {"dataset_info.json": _dump(_info(manifest)), "features.json": _dump(_features(manifest))}
     if manifest.label_names is not None and manifest.schema.with_role("label") is not None:

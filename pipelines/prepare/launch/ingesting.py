@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.launch import resolving
+from pipelines.prepare.launch import appending, resolving
 from pipelines.prepare.launch.resolving import OpenedRequest, Resolved
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
@@ -101,6 +101,7 @@ def _finish(request: OpenedRequest, location: _CopyLocation, *, run: opening.Ing
             inside=location.inside,
             columns=resolving.columns_read(request.config),
             run=run,
+            known=None if request.former is None else appending.known_rows(request.former, request.config),
         )
     return resolving.resolve(request, groups)
 

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pipelines.prepare.dataset import engine_mismatch, made_shards, own_files, plan_files, reservation
+from pipelines.prepare.dataset import engine_mismatch, made_shards, own_files, plan_files, reservation, tfds
 from pipelines.prepare.dataset.commit import commit
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.launch import finished, ingesting, resolving, unusable_rows
+from pipelines.prepare.launch import appending, finished, ingesting, resolving, unusable_rows
+from pipelines.prepare.launch.appending import NothingNewError
 from pipelines.prepare.launch.resolving import Resolved
 from pipelines.prepare.launch.unusable_rows import UnusableRows
 from pipelines.prepare.options.config import PrepareConfig
@@ -75,24 +76,31 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
         from pipelines.prepare.beam import options
 
         options.check(config.beam_args, root=config.output.root)
-    elif not os.path.exists(os.path.join(config.output.root, manifest.FILE_NAME)):
+    elif config.append or not os.path.exists(os.path.join(config.output.root, manifest.FILE_NAME)):
         _import_soon()
-    request = resolving.open_request(config)
+    try:
+        request = resolving.open_request(config)
+    except NothingNewError as error:
+        return _nothing_new(error, config, seconds=time.perf_counter() - began)
     root, items = config.output.root, request.items()
-    reservation.check(root, items=items, overwrite=config.overwrite)
+    reservation.check(root, items=items, overwrite=config.overwrite, former=request.former)
     with locking.held(root, work_folder=WORK_FOLDER):
-        reservation.check(root, items=items, overwrite=config.overwrite)
+        reservation.check(root, items=items, overwrite=config.overwrite, former=request.former)
         if items is not None and not config.overwrite and (found := finished.find(request, items)):
             reservation.sweep(root)
             return _kept(*found, seconds=time.perf_counter() - began)
-        resolved = ingesting.resolve(request, progress=progress)
         try:
+            resolved = ingesting.resolve(request, progress=progress)
             tasks = _plan_tasks(resolved, config)
+        except NothingNewError as error:
+            reservation.remove_copies(root, but=None)
+            return _nothing_new(error, config, seconds=time.perf_counter() - began)
         except FingerprintMismatchError:
             # The user will choose another folder, and the ingested copy would stay in this one.
             reservation.remove_copies(root, but=None)
             raise
         missing = _missing(resolved, tasks)
+        _warn_of_tfds(resolved.former)
         with watch(missing, progress) if watch else contextlib.nullcontext():
             result = _make_shards(resolved, tasks, missing, config, progress=progress)
     files = {split: result.splits[split].by_task() for split in resolved.job.splits}
@@ -111,6 +119,18 @@ def _kept(result: Manifest, splits: Sequence[str], *, seconds: float) -> BuildRe
     return BuildResult(manifest=result, shards_made=0, shards_kept=shards, seconds=seconds)
 
 
+def _nothing_new(error: NothingNewError, config: PrepareConfig, *, seconds: float) -> BuildResult:
+    """Say that there is nothing to append, and return the dataset as it is."""
+    _log.warning("%s", error.cause)
+    found = appending.to_append_to(config.output.root)
+    return _kept(found, list(found.splits), seconds=seconds)
+
+
+def _warn_of_tfds(former: Manifest | None) -> None:
+    if former is not None and tfds.files(former):
+        _log.warning("TFDS cannot open a dataset that rows were appended to, so dataset_info.json will be removed")
+
+
 def _import_soon() -> None:
     """Import Beam on a thread: the work until it is needed often releases the interpreter."""
     threading.Thread(target=_import_quietly, daemon=True).start()
@@ -122,13 +142,15 @@ def _import_quietly() -> None:
         importlib.import_module("pipelines.prepare.beam.pipeline")
 
 
-def _no_usable_row(split: str, reasons: Mapping[str, int]) -> RowsRejectedError:
+def _no_usable_row(split: str, reasons: Mapping[str, int], *, appends: bool) -> RowsRejectedError:
     said = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     remedy = "check --text-column, --label-column and what a --filter leaves, or choose another --split"
     if reasons and all(reason.startswith("label_") for reason in reasons):
         remedy = "choose the splits that have labels with --split, and build this one by itself without --label-column"
     if reasons and set(reasons) <= {HELD_OUT, NOT_HELD_OUT}:
         remedy = "hold out more rows, or fewer: none of the sampled ones is in this split"
+        if appends:
+            remedy = "append more rows at once: none of these is in this split"
     return RowsRejectedError(
         f"split {split!r}: none of the sampled rows can be used{f' ({said})' if said else ''}", remedy=remedy
     )
@@ -144,7 +166,8 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> PlannedSp
     stages.begin(f"sampling {source.num_rows:,} rows of {split}")
     sample = measure(job.spec, resolved.encoder, source)
     if sample is None:
-        raise _no_usable_row(split, sample_rows.reasons(job.spec, resolved.encoder, source))
+        reasons = sample_rows.reasons(job.spec, resolved.encoder, source)
+        raise _no_usable_row(split, reasons, appends=resolved.former is not None)
     if config.output.shard_bytes < sample.record_bytes:
         raise ConfigError(
             f"--shard-size {config.output.shard_bytes} bytes, but one record takes about {sample.record_bytes:.0f}",
@@ -180,7 +203,7 @@ def _plan_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
     Nothing in the output is touched before every split is planned and its rows are known to be usable.
     """
     job = resolved.job
-    reservation.check(job.root, items=resolved.items, overwrite=config.overwrite)
+    reservation.check(job.root, items=resolved.items, overwrite=config.overwrite, former=resolved.former)
     known = {split: None if config.overwrite else plan_files.read_header(job, split) for split in job.splits}
     for header in known.values():
         if header is not None:

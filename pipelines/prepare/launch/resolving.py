@@ -17,6 +17,7 @@ from typing import Any
 from pipelines.prepare import layouts
 from pipelines.prepare.dataset import fingerprint, reservation
 from pipelines.prepare.dataset.job import Job, JobSplit
+from pipelines.prepare.launch import appending
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.plan import sampling
@@ -34,7 +35,7 @@ from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import document_frames, engines, tokenization
 from pipelines.prepare.tokenize.ragged import id_dtype
 from tfrecord_io import manifest
-from tfrecord_io.manifest import TokenizerFacts
+from tfrecord_io.manifest import Manifest, TokenizerFacts
 from tfrecord_io.schema import Schema
 from tfrecord_io.shown import without_access
 
@@ -59,7 +60,8 @@ _log = logging.getLogger(__name__)
 class OpenedRequest:
     """A request whose rows are not located yet.
 
-    `columns` and `encoder` are None if user functions decide the columns, which only rows can show.
+    `columns` and `encoder` are None if user functions decide the columns, which only rows can show. `former` is the
+    finished dataset to append to, if that is asked for.
     """
 
     config: PrepareConfig
@@ -71,6 +73,7 @@ class OpenedRequest:
     length: int
     columns: ColumnPlan | None
     encoder: layouts.BatchEncoder | None
+    former: Manifest | None = None
 
     def layout_context(self, columns: ColumnPlan) -> layouts.LayoutContext:
         """Return what a layout opens its encoder with."""
@@ -85,7 +88,11 @@ class OpenedRequest:
 
     def items(self) -> dict[str, Any] | None:
         """Return what the fingerprint covers; None while some of it depends on rows."""
-        depends = bucket_lengths.automatic_count(self.config.layout.bucket_lengths) or self.config.source.hold_out
+        depends = (
+            bucket_lengths.automatic_count(self.config.layout.bucket_lengths)
+            or self.config.source.hold_out
+            or self.former is not None
+        )
         return None if depends else _fingerprint_items(self)
 
 
@@ -100,6 +107,7 @@ class Resolved:
     tokenizer_files: tokenization.Files
     items: Mapping[str, Any]
     source_record: Mapping[str, Any]
+    former: Manifest | None = None
 
     def reserve(self, *, overwrite: bool) -> None:
         """Write the job's own files to the output. Raises: as `reservation.check`."""
@@ -109,6 +117,7 @@ class Resolved:
             source=self.source_record,
             tokenizer_files=self.tokenizer_files,
             overwrite=overwrite,
+            former=self.former,
         )
 
 
@@ -117,6 +126,9 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
 
     Raises: SourceError, TokenizerError, ColumnError or ConfigError, before anything is written.
     """
+    former = appending.to_append_to(config.output.root) if config.append else None
+    if former is not None:
+        config = appending.with_known_lengths(config, former)
     functions = function_calls.find(config.source.functions)
     # `datasets` looks for transformers in sys.modules and would use a half-imported one: import it before the threads.
     tokenization.import_libraries(config.tokenizer)
@@ -138,11 +150,25 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
         length=tokenization.resolve_length(tokenizer, config.layout),
         columns=columns,
         encoder=None,
+        former=former,
     )
+    if former is not None:
+        _require_same(request, former)
     if columns is None:
         return request
     # Errors of the tokenizer show here, before anything is ingested, rather than on a worker.
     return dataclasses.replace(request, encoder=_open_encoder(request, columns))
+
+
+def _require_same(request: OpenedRequest, former: Manifest) -> None:
+    """Check that the request can append to a dataset, as far as that shows before rows are located.
+
+    Raises: FingerprintMismatchError; NothingNewError.
+    """
+    root, listing = request.config.output.root, request.found.listing
+    appending.require_same_options(former, _fingerprint_items(request), root=root, early=True)
+    appending.require_same_source(former, listing, request.config.source, root=root)
+    appending.require_new_rows(former, listing, request.config)
 
 
 def columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
@@ -159,6 +185,8 @@ def needed_splits(request: OpenedRequest) -> Collection[str]:
     every = request.found.listing.splits
     columns = request.columns
     has_names = columns is None or any(plan and plan.kind == "string" for plan in (columns.label, columns.tags))
+    if request.former is not None:  # it has the names
+        has_names = False
     return list(every) if has_names else selection.needed_source_splits(request.config.source, list(every))
 
 
@@ -168,14 +196,24 @@ def resolve(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
     Raises: as `open_request`; SplitNotFoundError; RowsRejectedError if `--bucket-lengths auto` has no row to go by.
     """
     source, columns, held = _source_of(request, groups)
+    former, found = request.former, columns
+    if former is not None:
+        columns = appending.with_manifest_facts(found, former)
     encoder = request.encoder if _same_but_for_label(columns, request.columns) else None
     encoder = encoder or _open_encoder(request, columns)
     if bucket_lengths.automatic_count(request.config.layout.bucket_lengths):
         request = _with_lengths(request, columns, encoder, source=source)
         encoder = _open_encoder(request, columns)
     items = _fingerprint_items(request, held)
+    if former is not None:
+        appending.require_same_options(former, items, root=request.config.output.root)
+        rows = {name: [list(span) for span in split.ranges] for name, split in sorted(source.splits.items())}
+        items["append"] = {"to": former.fingerprint, "rows": rows}
+    job = _job(request, columns, encoder, source=source, fingerprint=fingerprint.fingerprint_of(items))
+    if former is not None:
+        appending.require_same_schema(former, found, job.spec.schema, root=job.root)
     return Resolved(
-        job=_job(request, columns, encoder, source=source, fingerprint=fingerprint.fingerprint_of(items)),
+        job=job,
         source=source,
         tokenizer=request.tokenizer,
         encoder=encoder,
@@ -185,6 +223,7 @@ def resolve(request: OpenedRequest, groups: Mapping[str, Groups]) -> Resolved:
             **source_location(request.config.source, request.found, request.functions),
             "rows": {name: each.total_rows for name, each in groups.items()},
         },
+        former=former,
     )
 
 
@@ -195,10 +234,14 @@ def _source_of(request: OpenedRequest, groups: Mapping[str, Groups]) -> tuple[So
     readers, columns = changed_readers(found, groups, request.functions, requested=asked)
     every = {name: whole_split(name, groups[name], reader) for name, reader in readers.items()}
     chosen = selection.select_splits(config.source, {name: groups[name] for name in asked}, readers)
+    held = hold_out.resolve(config.source.hold_outs, chosen)
+    if request.former is not None:
+        chosen = appending.new_rows(request.former, chosen, root=config.output.root)
+        every = {split.source_split: split for split in chosen.values()}
     source = Source(splits=chosen, all_splits=every, columns=columns, identity=found.listing.identity)
     plan = plan_columns(config.source, source, inputs=layouts.layout_of(config.layout).inputs(config.source))
-    held = hold_out.resolve(config.source.hold_outs, chosen)
-    return dataclasses.replace(source, splits=divided(chosen, held, plan, seed=config.seed)), plan, held
+    here = [each for each in held if each.from_split in chosen]
+    return dataclasses.replace(source, splits=divided(chosen, here, plan, seed=config.seed)), plan, held
 
 
 def changed_readers(
@@ -282,16 +325,18 @@ def _same_but_for_label(one: ColumnPlan, other: ColumnPlan | None) -> bool:
 def _job(
     request: OpenedRequest, columns: ColumnPlan, encoder: layouts.BatchEncoder, *, source: Source, fingerprint: str
 ) -> Job:
-    config = request.config
+    config, former = request.config, request.former
+    splits = {name: job_split(split) for name, split in source.splits.items()}
     features = layouts.layout_of(config.layout).features(request.layout_context(columns), encoder)
     label = (columns.label.feature,) if columns.label else ()
     return Job(
         root=config.output.root,
         name=config.output.name,
         fingerprint=fingerprint,
-        splits={name: job_split(split) for name, split in source.splits.items()},
+        splits=splits if former is None else appending.continued(former, splits),
         engine=config.engine,
         strict=config.max_error_rate == 0,
+        appends_to=None if former is None else former.fingerprint,
         spec=ShardSpec(
             columns=columns,
             schema=Schema((*features, *label, *columns.kept)),

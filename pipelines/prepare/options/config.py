@@ -66,7 +66,8 @@ class PrepareConfig:
     """The whole request of a build.
 
     `workers` None means every core; it never changes a byte of the output. `keep_ingested` is a folder or an address
-    where the ingested copy of the source is kept for the next build.
+    where the ingested copy of the source is kept for the next build. `append` adds the source's new rows to the
+    finished dataset in the output.
     """
 
     source: SourceConfig
@@ -81,6 +82,7 @@ class PrepareConfig:
     workers: int | None = None
     beam_args: tuple[str, ...] = ()
     keep_ingested: str | None = None
+    append: bool = False
 
     def __post_init__(self) -> None:
         if not self.output.name:

@@ -58,7 +58,7 @@ def job_in(folder: Path, *, rows: int = 100, source_split: str = "train") -> Any
     """As much of a job as its plan takes, with the file that says that it is there."""
     job = SimpleNamespace(
         root=str(folder),
-        splits={"train": SimpleNamespace(ranges=((0, rows),), source_split=source_split)},
+        splits={"train": SimpleNamespace(ranges=((0, rows),), source_split=source_split, tasks_before=0)},
         work_path=lambda *parts: str(folder.joinpath(".prep", "f", *parts)),
     )
     storage.write_bytes(job.work_path(reservation.JOB_FILE), b"{}")

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tfrecord_io import manifest
 from tfrecord_io.errors import ManifestError
 from tfrecord_io.format import json_fields
-from tfrecord_io.manifest import Ledger, Manifest, Shard, Split, TokenizerFacts
+from tfrecord_io.manifest import Generation, Ledger, Manifest, Shard, Split, TokenizerFacts
 from tfrecord_io.schema import Feature, Schema
 
 Document = dict[str, Any]
@@ -416,3 +416,48 @@ def test_any_damage_to_the_bytes_parses_or_is_refused(start: int, length: int, p
 def test_any_text_survives_the_round_trip(name: str, labels: list[str], options: dict[str, int]) -> None:
     made = dataclasses.replace(make(), name=name, label_names=tuple(labels), options=options)
     assert manifest.parse(manifest.dump(made)) == made
+
+
+def generations(*, first: str = "ab", last: str = "0123", train: int = 1) -> tuple[Generation, ...]:
+    """The build of both splits, and an append to one of them."""
+    return (
+        Generation(fingerprint=first, tasks={"train": 1, "test": 1}, rows={"train": ((0, 6),), "test": ((0, 5),)}),
+        Generation(fingerprint=last, tasks={"train": train}, rows={"train": ((6, 12),)}),
+    )
+
+
+def test_generations_survive_the_round_trip() -> None:
+    made = make(generations=generations())
+    assert manifest.parse(manifest.dump(made)) == made
+    assert b"generations" not in manifest.dump(make())
+
+
+@pytest.mark.parametrize(
+    ("found", "message"),
+    [
+        (generations(train=2), "split 'train' has 2 tasks, expected the 3 of its generations"),
+        (generations(last="cd"), "the last of them 0123"),
+        (generations(first="0123"), "two or more that differ"),
+        (generations()[1:], "two or more that differ"),
+        (
+            (*generations()[:1], dataclasses.replace(generations()[1], rows={"test": ((6, 12),)})),
+            "expected some of both",
+        ),
+    ],
+)
+def test_generations_that_contradict_the_shards_are_refused(found: tuple[Generation, ...], message: str) -> None:
+    with pytest.raises(ManifestError, match=message):
+        manifest.parse(manifest.dump(make(generations=found)))
+
+
+def test_the_manifest_of_an_earlier_generation_is_named_by_its_path() -> None:
+    named = {
+        "out": ("out", "manifest.json"),
+        "gs://b/out/": ("gs://b/out", "manifest.json"),
+        "gs://b/out/manifest-0.json": ("gs://b/out", "manifest-0.json"),
+        "manifest-12.json": (".", "manifest-12.json"),
+        "/manifest-1.json": ("/", "manifest-1.json"),
+        "out/manifest-x.json": ("out/manifest-x.json", "manifest.json"),
+        "/": ("/", "manifest.json"),
+    }
+    assert {path: manifest.folder_and_name(path) for path in named} == named

@@ -36,7 +36,8 @@ class DataFile:
 class SourceListing:
     """The splits of a dataset and the files of each, both in the order in which `datasets` reads them.
 
-    `identity` describes the source in the fingerprint and the manifest, without paths and secrets. `features` are the
+    `identity` describes the source in the fingerprint and the manifest, without paths and secrets; `entries` describe
+    each file as it does: `split`, `name`, `bytes`, and `xxh3` or the service's `mark`. `features` are the
     columns as a dataset card or `dataset_info.json` describes them (JSON, as `datasets` writes it), None without such a
     description; `own_features` are those of splits that differ. `needs_token`: the files can be read only with the
     launcher's credentials for the hub.
@@ -48,6 +49,7 @@ class SourceListing:
     features: Any = None
     own_features: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     needs_token: bool = False
+    entries: Sequence[Mapping[str, Any]] = ()
 
     def features_of(self, split: str) -> Any:
         """Return the described columns of a split, or None if they are not described."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from pipelines.prepare.sources.files.data_files import DataFile
 from pipelines.prepare.sources.formats import footers
-from pipelines.prepare.sources.formats.groups import Groups, Pieces, StoredFile, cover
+from pipelines.prepare.sources.formats.groups import Groups, Pieces, cover
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest_receipts import groups_of
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
@@ -33,14 +33,19 @@ __all__ = ["RowsOnDemand"]
 class RowsOnDemand:
     """The rows of a split of the source; `stored_rows` int64 [F] is the planned number of rows of each stored file.
 
+    `is_longer`: the source may have further files by now, which are left alone.
+
     Raises: FingerprintMismatchError if the source is now stored in another number of files.
     """
 
-    def __init__(self, found: OpenedSource, source_split: str, stored_rows: np.ndarray) -> None:
+    def __init__(
+        self, found: OpenedSource, source_split: str, stored_rows: np.ndarray, *, is_longer: bool = False
+    ) -> None:
         self._found = found
         self._folder = tempfile.mkdtemp(prefix="prep-tfrecords-")
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
-        self._slots = _slots(found, source_split, folder=self._folder)
+        slots = _slots(found, source_split, folder=self._folder)
+        self._slots = slots[: len(stored_rows)] if is_longer else slots
         if len(self._slots) != len(stored_rows):
             raise FingerprintMismatchError(
                 f"split {source_split!r}: {len(self._slots)} files or parts of files, expected {len(stored_rows)}",
@@ -48,7 +53,7 @@ class RowsOnDemand:
             )
         self._rows = stored_rows
         self._ends = np.cumsum(stored_rows)
-        self._groups = [_unread(rows) for rows in stored_rows.tolist()]
+        self._groups = [Groups.unread(rows) for rows in stored_rows.tolist()]
         self._opened: set[int] = set()
         self._joined = Groups.joined(self._groups)
 
@@ -91,17 +96,3 @@ def _slots(found: OpenedSource, source_split: str, *, folder: str) -> list[tuple
         for number, file in enumerate(found.listing.splits[source_split])
         for task in by_number.get(number, [None])
     ]
-
-
-def _unread(rows: int) -> Groups:
-    """Return one group that stands for a stored file that is not open."""
-    one, none = np.array([rows], np.int64), np.zeros(1, np.int64)
-    return Groups(
-        files=(StoredFile(path="", format="ipc", size=0),),
-        num_rows=one,
-        file=none.astype(np.int32),
-        at=none,
-        length=none,
-        num_bytes=none,
-        stored_bytes=none,
-    )

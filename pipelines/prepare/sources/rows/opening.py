@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.options.config import SourceConfig
@@ -109,31 +110,67 @@ def locate_rows(
     inside: str | None,
     columns: Collection[str] | None,
     run: Ingest,
+    known: Mapping[str, np.ndarray] | None = None,
 ) -> dict[str, Groups]:
     """Return the groups of rows of some splits, by split, after `run` has ingested into `folder` what is missing there.
+
+    `known`, int64 [F] by split, are the rows of its first stored files that nobody will read: these are not ingested,
+    and count as one group each.
 
     Raises: SourceError if rows cannot be read, or a Parquet file lacks columns of its split; OutputError if the copy
         cannot be written.
     """
     if source.footers:
         _require_columns(source, splits, columns)
-    wanted = ingest_tasks_of(source, splits, folder=folder, inside=inside)
-    receipts = _receipts(wanted, run=run)
-    by_file: dict[tuple[str, int], list[IngestReceipt]] = {}
-    for task, receipt in zip(wanted, receipts, strict=True):
-        by_file.setdefault((task.split, task.number), []).append(receipt)
+    every = ingest_tasks_of(source, splits, folder=folder, inside=inside)
+    unread = _unread(source, every, known or {})
+    wanted = [task for task in every if _key(task) not in unread]
+    receipts = dict(zip(map(_key, wanted), _receipts(wanted, run=run), strict=True))
+    by_file: dict[tuple[str, int], list[Groups]] = {}
+    for task in every:
+        names = list(columns or source.types(task.split).names)
+        rows = unread.get(_key(task))
+        groups = groups_of([receipts[_key(task)]], names) if rows is None else Groups.unread(rows, columns=names)
+        by_file.setdefault((task.split, task.number), []).append(groups)
     return {
         name: Groups.joined(
             [
-                footers.in_place_groups(source.copies.get(file.path, file), source.footers[file.path])
-                if source.is_in_place(file)
-                else groups_of(by_file[name, number], list(columns or source.types(name).names))
+                groups
                 for number, file in enumerate(files)
+                for groups in (
+                    [footers.in_place_groups(source.copies.get(file.path, file), source.footers[file.path])]
+                    if source.is_in_place(file)
+                    else by_file[name, number]
+                )
             ]
         )
         for name, files in source.listing.splits.items()
         if name in splits
     }
+
+
+def _key(task: IngestTask) -> tuple[str, int, int]:
+    return task.split, task.number, task.part
+
+
+def _unread(
+    source: OpenedSource, tasks: Sequence[IngestTask], known: Mapping[str, np.ndarray]
+) -> dict[tuple[str, int, int], int]:
+    """Return the rows of the stored files that are not to be ingested, by the keys of their tasks."""
+    found = {}
+    for name, rows in known.items():
+        of_file: dict[int, list[IngestTask]] = {}
+        for task in tasks:
+            if task.split == name:
+                of_file.setdefault(task.number, []).append(task)
+        # A file that is read in place is one stored file; each part of any other one is another.
+        slots = [
+            task for number in range(len(source.listing.splits.get(name, ()))) for task in of_file.get(number, [None])
+        ]
+        for task, num_rows in zip(slots, rows.tolist(), strict=False):
+            if task is not None:
+                found[_key(task)] = num_rows
+    return found
 
 
 def _require_columns(source: OpenedSource, splits: Collection[str], columns: Collection[str] | None) -> None:

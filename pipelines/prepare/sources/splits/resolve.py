@@ -189,7 +189,8 @@ def _source(found: Splits, *, kind: FileKind, where: str, by_relative_path: bool
     identified = dict(zip(files, identity.identify(named, kind=kind), strict=True))
     splits = {split: [identified[each][0] for each in some] for split, some in filled.items()}
     entries = [{**identified[each][1], "split": split} for split, some in filled.items() for each in some]
-    return SourceListing(kind="files", splits=splits, identity={"kind": kind, "files": _entries(entries)})
+    identity_of_files = {"kind": kind, "files": _entries(entries)}
+    return SourceListing(kind="files", splits=splits, identity=identity_of_files, entries=entries)
 
 
 def _entries(entries: Sequence[Mapping[str, Any]]) -> Any:

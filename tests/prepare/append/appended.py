@@ -1,0 +1,62 @@
+"""Sources that grow, and datasets that are appended to, for tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests import building
+from tests.building import Outcome
+
+OLD, NEW = range(60), range(60, 100)
+OPTIONS: dict[str, object] = {"keep_column": "number", "shard_size": "5kB", "name": "rows"}
+
+
+def row(number: int) -> dict[str, Any]:
+    """A row that says its number, as text and as a value to keep; the label changes with every row."""
+    return {"text": f"film number {number} is fine", "number": number, "label": ["bad", "good"][number % 2]}
+
+
+def json_lines(path: Path, numbers: Iterable[int]) -> Path:
+    """Writes rows as JSON lines."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row(number)) + "\n" for number in numbers))
+    return path
+
+
+def parquet(path: Path, numbers: Iterable[int]) -> Path:
+    """Writes rows as Parquet, in small row groups."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist([row(number) for number in numbers]), path, row_group_size=16)
+    return path
+
+
+def build(data: object, output: object, *words: object, **changes: object) -> Outcome:
+    """Runs `build` with the options of these tests."""
+    return building.command("build", data, *words, "--json", *building.options(output, **{**OPTIONS, **changes}))
+
+
+def done(outcome: Outcome) -> Mapping[str, Any]:
+    """What a build said that must have ended well."""
+    assert outcome.status == 0, outcome.err
+    said: dict[str, Any] = json.loads(outcome.out)
+    return said
+
+
+def grown(folder: Path, **changes: object) -> tuple[Path, Path]:
+    """A source whose new file is not in the finished dataset yet, and the dataset."""
+    data, out = folder / "data", folder / "out"
+    json_lines(data / "train-a.jsonl", OLD)
+    done(build(data, out, **changes))
+    json_lines(data / "train-b.jsonl", NEW)
+    return data, out
+
+
+def numbers(root: object, split: str = "train") -> list[int]:
+    """The numbers of the rows of a split, in the order of its records."""
+    return [int(number) for number in building.read_rows(root, split)["number"]]

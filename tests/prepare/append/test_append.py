@@ -1,0 +1,235 @@
+"""`build --append`: the new rows of a source become further shards, and everything that was there stays as it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipelines.prepare.sources.ingest import ingest
+from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+from pipelines.prepare.sources.splits import resolve
+from tests import building
+from tests.building import read_manifest
+from tests.prepare.append.appended import NEW, OLD, build, done, grown, json_lines, numbers, parquet
+from tfrecord_io import manifest, random_access, reader
+
+Write = Callable[[Path, Iterable[int]], Path]
+
+
+@pytest.mark.parametrize("changes", [{}, {"compression": "gzip"}, {"label_column": "label"}, {"index": "dali"}])
+def test_old_files_keep_their_bytes_and_new_shards_come_behind_them(tmp_path: Path, changes: dict[str, object]) -> None:
+    data, out = grown(tmp_path, **changes)
+    before = building.files(out)
+    said = done(build(data, out, "--append", **changes))
+    after = building.files(out)
+    changed = {name for name in before if after.get(name) != before[name]}
+    assert changed <= {"manifest.json", "README.md", "dataset_info.json", "features.json", "label.labels.txt"}
+    assert after["manifest-0.json"] == before["manifest.json"]
+    names = [shard.name for shard in read_manifest(out).splits["train"].shards]
+    old = [shard.name for shard in manifest.parse(before["manifest.json"]).splits["train"].shards]
+    assert names[: len(old)] == old
+    assert [int(name.split("-")[2]) for name in names] == list(range(len(names)))
+    assert {name.partition("-of-")[2][:5] for name in names[len(old) :]} == {f"{len(names):05d}"}
+    assert said["shards_made"] == len(names) - len(old) > 0
+    assert sorted(numbers(out)) == [*OLD, *NEW]
+    assert building.command("verify", out).status == 0
+    assert b"tensorflow_datasets" not in after["README.md"]
+
+
+@pytest.mark.parametrize("write", [json_lines, parquet])
+def test_in_the_order_of_the_source_the_rows_are_those_of_one_build(tmp_path: Path, write: Write) -> None:
+    data, kind = tmp_path / "data", "jsonl" if write is json_lines else "parquet"
+    write(data / f"train-a.{kind}", OLD)
+    options: dict[str, object] = {"no_shuffle": True, "label_column": "label"}
+    done(build(data, tmp_path / "out", **options))
+    write(data / f"train-b.{kind}", NEW)
+    done(build(data, tmp_path / "out", "--append", **options))
+    done(build(data, tmp_path / "whole", **options))
+    appended, whole = (building.read_rows(tmp_path / name, "train") for name in ("out", "whole"))
+    assert all(np.array_equal(appended[name], whole[name]) for name in whole)
+    ledgers = [read_manifest(tmp_path / name).splits["train"].ledger for name in ("out", "whole")]
+    assert ledgers[0] == ledgers[1]
+
+
+@pytest.mark.parametrize("layout", ["concat", "pack"])
+def test_rows_are_joined_with_those_of_their_generation_alone(tmp_path: Path, layout: str) -> None:
+    options: dict[str, object] = {"layout": layout, "keep_column": None, "no_shuffle": True, "shard_size": "1MB"}
+    data, out = grown(tmp_path, **options)
+    old = building.read_rows(out, "train")
+    done(build(data, out, "--append", **options))
+    done(build(json_lines(tmp_path / "new" / "train.jsonl", NEW), tmp_path / "alone", **options))
+    alone, both = building.read_rows(tmp_path / "alone", "train"), building.read_rows(out, "train")
+    for name in old:
+        assert np.array_equal(both[name], np.concatenate([old[name], alone[name]]))
+
+
+def test_several_lengths_of_rows_stay_sorted_by_length(tmp_path: Path) -> None:
+    data, out = grown(tmp_path, bucket_lengths="auto:2")
+    lengths = read_manifest(out).bucket_lengths
+    json_lines(data / "train-b.jsonl", NEW)
+    done(build(data, out, "--append", bucket_lengths="auto:2"))
+    found = read_manifest(out)
+    assert found.bucket_lengths == lengths
+    assert [(shard.length, shard.task) for shard in found.splits["train"].shards] == sorted(
+        (shard.length, shard.task) for shard in found.splits["train"].shards
+    )
+    rows = [n for shard in found.splits["train"].shards for n in building.read_shard(out, shard)["number"].tolist()]
+    assert sorted(rows) == [*OLD, *NEW]
+    assert building.command("verify", out).status == 0
+
+
+def test_appends_follow_one_another_and_may_bring_new_splits(tmp_path: Path) -> None:
+    data, out = grown(tmp_path)
+    done(build(data, out, "--append"))
+    json_lines(data / "train-c.jsonl", range(100, 110))
+    json_lines(data / "test.jsonl", range(200, 230))
+    done(build(data, out, "--append"))
+    assert sorted(numbers(out)) == list(range(110))
+    assert sorted(numbers(out, "test")) == list(range(200, 230))
+    found = read_manifest(out)
+    assert [dict(each.rows) for each in found.generations] == [
+        {"train": ((0, 60),)},
+        {"train": ((60, 100),)},
+        {"train": ((100, 110),), "test": ((0, 30),)},
+    ]
+    kept = [manifest.parse((out / f"manifest-{number}.json").read_bytes()) for number in range(2)]
+    assert [each.fingerprint for each in (*kept, found)] == [each.fingerprint for each in found.generations]
+    assert building.command("verify", out).status == 0
+
+
+def test_held_out_rows_of_new_files_go_to_the_held_out_split(tmp_path: Path) -> None:
+    data, out = grown(tmp_path, hold_out="validation=20%", no_shuffle=True)
+    done(build(data, out, "--append", hold_out="validation=20%", no_shuffle=True))
+    done(build(data, tmp_path / "whole", hold_out="validation=20%", no_shuffle=True))
+    for split in ("train", "validation"):
+        assert numbers(out, split) == numbers(tmp_path / "whole", split)
+
+
+def test_a_higher_limit_appends_the_rows_behind_it(tmp_path: Path) -> None:
+    data, out = json_lines(tmp_path / "data" / "train.jsonl", OLD), tmp_path / "out"
+    done(build(data, out, limit=20))
+    done(build(data, out, "--append", limit=45))
+    assert sorted(numbers(out)) == list(range(45))
+    done(build(data, out, "--append"))
+    assert sorted(numbers(out)) == [*OLD]
+    assert read_manifest(out).source["splits"] == {"train": [[0, 60]]}
+
+
+def test_user_functions_see_new_rows_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "evens.py").write_text(
+        "import pyarrow.compute as pc\n\n\ndef even(table):\n"
+        "    return pc.equal(pc.bit_wise_and(table['number'], 1), 0)\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    data, out = grown(tmp_path, filter="evens:even")
+    done(build(data, out, "--append", filter="evens:even"))
+    assert sorted(numbers(out)) == list(range(0, 100, 2))
+
+
+def test_old_files_are_not_ingested_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, out = grown(tmp_path, label_column="label")
+    read: list[str] = []
+    run = ingest.run
+
+    def note(task: IngestTask, **options: Any) -> Any:
+        read.append(task.file.name)
+        return run(task, **options)
+
+    monkeypatch.setattr(ingest, "run", note)
+    done(build(data, out, "--append", label_column="label"))
+    assert read == ["train-b.jsonl"]
+
+
+def test_more_files_than_the_manifest_names_are_compared_by_their_digest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolve, "_MOST_NAMED", 2)
+    data, out = tmp_path / "data", tmp_path / "out"
+    for number in range(3):
+        json_lines(data / f"train-{number}.jsonl", range(10 * number, 10 * number + 10))
+    done(build(data, out))
+    json_lines(data / "train-3.jsonl", range(30, 40))
+    done(build(data, out, "--append"))
+    assert sorted(numbers(out)) == list(range(40))
+    json_lines(data / "train-0.jsonl", range(500, 510))
+    json_lines(data / "train-4.jsonl", range(40, 50))
+    cause, _ = build(data, out, "--append").error
+    assert "its first 4 files are not those" in cause
+
+
+def test_nothing_new_is_said_and_changes_nothing(tmp_path: Path) -> None:
+    data, out = grown(tmp_path)
+    done(build(data, out, "--append"))
+    before = building.files(out)
+    outcome = build(data, out, "--append")
+    assert done(outcome)["shards_made"] == 0
+    assert "no rows that are not in this dataset; nothing was changed" in outcome.err
+    assert building.files(out) == before
+
+
+def test_plan_shows_the_new_rows_alone(tmp_path: Path) -> None:
+    data, out = grown(tmp_path)
+    before = building.files(out)
+    outcome = build(data, out, "--append", "--dry-run")
+    assert outcome.status == 0, outcome.err
+    assert [each["rows"] for each in json.loads(outcome.out)] == [len(NEW)]
+    assert building.files(out) == before
+
+
+def test_readers_of_the_former_manifest_go_on_and_may_open_it_again(tmp_path: Path) -> None:
+    data, out = grown(tmp_path)
+    opened, graph = random_access.open(out)["train"], reader.open(out)
+    batches = iter(graph.dataset("train", global_batch_size=8, training=True, seed=1))
+    first = next(batches)["number"].numpy().tolist()
+    done(build(data, out, "--append"))
+    former = out / "manifest-0.json"
+    assert sorted(int(each["number"]) for each in opened) == [*OLD]
+    assert {number for _ in range(20) for number in next(batches)["number"].numpy().tolist()} == {*OLD}
+    again = iter(reader.open(former).dataset("train", global_batch_size=8, training=True, seed=1))
+    assert next(again)["number"].numpy().tolist() == first
+    assert sorted(int(each["number"]) for each in random_access.open(former)["train"]) == [*OLD]
+    assert sorted(int(each["number"]) for each in random_access.open(out)["train"]) == [*OLD, *NEW]
+
+
+def test_hub_datasets_are_compared_file_by_file_at_both_revisions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pipelines.prepare.sources.files import folder_listing, hub
+
+    current = "1" * 40
+
+    def repository(name: str, *, revision: str | None) -> hub.Repository:
+        commit = revision or current
+        return hub.Repository(
+            name=name,
+            commit=commit,
+            listing=folder_listing.list_local(str(tmp_path / commit)),
+            needs_token=False,
+        )
+
+    monkeypatch.setattr(hub, "repository", repository)
+    out = tmp_path / "out"
+    parquet(tmp_path / current / "data" / "train-00000-of-00001.parquet", OLD)
+    done(build("user/rows", out))
+    # As `push_to_hub` numbers them: the old file has another name, and the same content.
+    shutil.copytree(tmp_path / current, tmp_path / ("2" * 40))
+    folder = tmp_path / ("2" * 40) / "data"
+    (folder / "train-00000-of-00001.parquet").rename(folder / "train-00000-of-00002.parquet")
+    parquet(folder / "train-00001-of-00002.parquet", NEW)
+    current = "2" * 40
+    done(build("user/rows", out, "--append"))
+    assert sorted(numbers(out)) == [*OLD, *NEW]
+    assert read_manifest(out).source["revision"] == current
+    # A file that has grown cannot be compared.
+    current = "3" * 40
+    parquet(tmp_path / current / "data" / "train-00000-of-00001.parquet", range(120))
+    for dataset in ("user/rows", f"hf://datasets/user/rows@{current}"):
+        cause, remedy = build(dataset, out, "--append").error
+        assert "is gone" in cause
+        assert "new files" in remedy

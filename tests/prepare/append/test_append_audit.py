@@ -1,0 +1,94 @@
+"""Verify, trace and repair know the generations of a dataset that was appended to."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pipelines.prepare.audit import reopened_dataset
+from pipelines.prepare.audit.record_rows import record_rows
+from pipelines.prepare.audit.trace import Tracer
+from tests import building
+from tests.building import command, read_manifest
+from tests.prepare.append.appended import NEW, OLD, build, done, grown, numbers
+from tfrecord_io import random_access
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data, out = grown(tmp_path_factory.mktemp("appended"))
+    done(build(data, out, "--append"))
+    return out
+
+
+@pytest.fixture
+def root(shared: Path, tmp_path: Path) -> Path:
+    """A private copy of a dataset of two generations."""
+    return Path(shutil.copytree(shared, tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"bucket_lengths": "12,32"}, {"hold_out": "validation=20%"}, {"max_error_rate": 0.5}]
+)
+def test_every_record_leads_to_its_row(tmp_path: Path, changes: dict[str, object]) -> None:
+    data, out = grown(tmp_path, **changes)
+    if "max_error_rate" in changes:  # a row of the new file that cannot be used
+        with (data / "train-b.jsonl").open("a") as stream:
+            stream.write(json.dumps({"text": None, "number": 100, "label": "bad"}) + "\n")
+    done(build(data, out, "--append", **changes))
+    found = read_manifest(out)
+    tracer = Tracer(reopened_dataset.reopen(str(out), found))
+    seen = []
+    for split in found.splits:
+        for index, shard in enumerate(found.splits[split].shards):
+            for record, number in enumerate(building.read_shard(out, shard)["number"].tolist()):
+                (row,) = tracer.trace(split=split, shard=index, record=record).rows
+                assert (row.row, row.texts["text"]) == (number, f"film number {number} is fine")
+                assert (row.file or "").endswith("train-a.jsonl" if number in OLD else "train-b.jsonl")
+                assert row.file_row == (number if number in OLD else number - len(OLD))
+                seen.append(number)
+    assert sorted(seen) == [*OLD, *NEW]
+
+
+def test_rows_of_all_records_at_once(shared: Path) -> None:
+    assert record_rows(str(shared), read_manifest(shared), "train").tolist() == numbers(shared)
+
+
+def test_damaged_shards_of_each_generation_are_made_again(root: Path) -> None:
+    before = building.files(root)
+    names = [shard.name for shard in read_manifest(root).splits["train"].shards]
+    for name in (names[0], names[-1]):
+        content = bytearray((root / name).read_bytes())
+        content[40] ^= 1
+        (root / name).write_bytes(content)
+    (root / names[-2]).unlink()
+    (root / "index" / f"{names[1]}.offsets").unlink()
+    shutil.rmtree(root / "tokenizer")
+    assert command("verify", root).status == 1
+    outcome = command("verify", root, "--repair")
+    assert outcome.status == 0, outcome.err
+    assert building.files(root) == before
+
+
+def test_a_step_of_a_run_on_the_former_generation_leads_to_the_rows_that_it_read(tmp_path: Path, root: Path) -> None:
+    former = random_access.open(root / "manifest-0.json")["train"]
+    run = {"data": former.manifest.fingerprint, "global_batch_size": 8, "seed": 3, "train_split": "train"}
+    (tmp_path / "run.json").write_text(json.dumps({**run, "order": "global"}))
+    outcome = command("trace", root, "--run", tmp_path, "--step", 5, "--json")
+    assert outcome.status == 0, outcome.err
+    traced = [each["traced"]["rows"][0]["row"] for each in json.loads(outcome.out)]
+    batch = random_access.global_batches(former, global_batch_size=8, seed=3)[4]
+    assert traced == batch["number"].tolist()
+
+
+def test_a_manifest_whose_generations_do_not_add_up_is_refused(root: Path) -> None:
+    path = root / "manifest.json"
+    document = json.loads(path.read_text())
+    document["generations"][0]["tasks"]["train"] += 1
+    del document["sha256"]
+    path.write_text(json.dumps(document))
+    cause, _ = command("verify", root).error
+    assert "of its generations" in cause

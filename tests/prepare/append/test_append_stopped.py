@@ -1,0 +1,107 @@
+"""An append that is stopped leaves the dataset as it was, and the same command finishes it with the same bytes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.prepare import storage
+from pipelines.prepare.dataset import commit
+from pipelines.prepare.shards import shard_writer
+from tests import building
+from tests.prepare.append.appended import build, done, grown, json_lines, numbers
+from tfrecord_io.errors import OutputError
+
+Stop = Callable[[pytest.MonkeyPatch], None]
+
+
+def stop_at_second_shard(patch: pytest.MonkeyPatch) -> None:
+    write, calls = shard_writer.write, []
+
+    def stopping(*arguments: Any, **options: Any) -> Any:
+        calls.append(None)
+        if len(calls) == 2:
+            raise OutputError("stopped")
+        return write(*arguments, **options)
+
+    patch.setattr(shard_writer, "write", stopping)
+
+
+def stop_at_file(name: str) -> Stop:
+    """Stops where the commit would write, or delete, a file of this name."""
+
+    def stop(patch: pytest.MonkeyPatch) -> None:
+        for function in ("write_bytes", "delete"):
+            patch.setattr(commit.storage, function, _refusing(getattr(storage, function), name))
+
+    return stop
+
+
+def _refusing(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def call(path: str, *arguments: Any, **options: Any) -> Any:
+        if path.endswith(f"/{name}"):
+            raise OutputError("stopped")
+        return function(path, *arguments, **options)
+
+    return call
+
+
+STOPS: dict[str, Stop] = {
+    "second shard": stop_at_second_shard,
+    "former manifest": stop_at_file("manifest-0.json"),
+    "files for TFDS": stop_at_file("dataset_info.json"),
+    "manifest": stop_at_file("manifest.json"),
+}
+
+
+@pytest.mark.parametrize("stop", sorted(STOPS))
+def test_the_dataset_is_as_it_was_and_the_same_command_goes_on(tmp_path: Path, stop: str) -> None:
+    data, out = grown(tmp_path)
+    before = building.shard_bytes(out), (out / "manifest.json").read_bytes()
+    whole = Path(shutil.copytree(out, tmp_path / "whole" / "out"))
+    done(build(data, whole, "--append"))
+    with pytest.MonkeyPatch.context() as patch:
+        STOPS[stop](patch)
+        assert "stopped" in build(data, out, "--append").err
+    assert (out / "manifest.json").read_bytes() == before[1]
+    assert {name: content for name, content in building.shard_bytes(out).items() if name in before[0]} == before[0]
+    assert sorted(numbers(out)) == list(range(60))
+    said = done(build(data, out, "--append"))
+    assert said["shards_kept"] > 0
+    assert building.files(out) == building.files(whole)
+
+
+def test_an_append_of_other_rows_is_refused_until_the_first_is_given_up(tmp_path: Path) -> None:
+    data, out = grown(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        stop_at_second_shard(patch)
+        assert build(data, out, "--append").status == 1
+    json_lines(data / "train-c.jsonl", range(100, 150))
+    cause, remedy = build(data, out, "--append").error
+    assert "an append of something else has begun here" in cause
+    assert "--append --overwrite" in remedy
+    done(build(data, out, "--append", "--overwrite"))
+    assert sorted(numbers(out)) == list(range(150))
+    names = {*building.shard_bytes(out)}
+    whole = tmp_path / "whole"
+    data.rename(tmp_path / "aside")
+    json_lines(data / "train-a.jsonl", range(60))
+    done(build(data, whole))
+    json_lines(data / "train-b.jsonl", range(60, 100))
+    json_lines(data / "train-c.jsonl", range(100, 150))
+    done(build(data, whole, "--append"))
+    assert building.files(out).keys() == building.files(whole).keys()
+    assert names == {*building.shard_bytes(whole)}
+    assert building.shard_bytes(out) == building.shard_bytes(whole)
+
+
+def test_overwrite_without_append_clears_every_generation(tmp_path: Path) -> None:
+    data, out = grown(tmp_path)
+    done(build(data, out, "--append"))
+    done(build(data, out, "--overwrite"))
+    done(build(data, tmp_path / "whole"))
+    assert building.files(out) == building.files(tmp_path / "whole")
