@@ -199,7 +199,7 @@ def job_in(folder: Path) -> Any:
     """As much of a job as its plan takes, with the file that says that it is there."""
     job = SimpleNamespace(
         root=str(folder),
-        splits={"train": SimpleNamespace(ranges=RANGES, source_split="train")},
+        splits={"train": SimpleNamespace(ranges=RANGES, source_split="train", tasks_before=0)},
         work_path=lambda *parts: str(folder.joinpath(".prep", "f", *parts)),
     )
     storage.write_bytes(job.work_path(reservation.JOB_FILE), b"{}")
