@@ -164,12 +164,12 @@ def _unread(
             if task.split == name:
                 of_file.setdefault(task.number, []).append(task)
         # A file that is read in place is one stored file; each part of any other one is another.
-        slots = [
-            task for number in range(len(source.listing.splits.get(name, ()))) for task in of_file.get(number, [None])
-        ]
-        for task, num_rows in zip(slots, rows.tolist(), strict=False):
-            if task is not None:
-                found[_key(task)] = num_rows
+        slots: list[IngestTask | None] = []
+        for number in range(len(source.listing.splits.get(name, ()))):
+            slots += of_file.get(number, [None])
+        for slot, num_rows in zip(slots, rows.tolist(), strict=False):
+            if slot is not None:
+                found[_key(slot)] = num_rows
     return found
 
 
