@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import commit
 from pipelines.prepare.shards import shard_writer
 from tests import building
 from tests.prepare.append.appended import build, done, grown, json_lines, numbers
@@ -20,7 +19,8 @@ Stop = Callable[[pytest.MonkeyPatch], None]
 
 
 def stop_at_second_shard(patch: pytest.MonkeyPatch) -> None:
-    write, calls = shard_writer.write, []
+    write = shard_writer.write
+    calls: list[None] = []
 
     def stopping(*arguments: Any, **options: Any) -> Any:
         calls.append(None)
@@ -36,7 +36,7 @@ def stop_at_file(name: str) -> Stop:
 
     def stop(patch: pytest.MonkeyPatch) -> None:
         for function in ("write_bytes", "delete"):
-            patch.setattr(commit.storage, function, _refusing(getattr(storage, function), name))
+            patch.setattr(storage, function, _refusing(getattr(storage, function), name))
 
     return stop
 
