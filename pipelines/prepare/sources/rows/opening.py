@@ -159,10 +159,10 @@ def _unread(
     """Return the rows of the stored files that are not to be ingested, by the keys of their tasks."""
     found = {}
     for name, rows in known.items():
-        of_file: dict[int, list[IngestTask]] = {}
-        for task in tasks:
-            if task.split == name:
-                of_file.setdefault(task.number, []).append(task)
+        of_file: dict[int, list[IngestTask | None]] = {}
+        for each in tasks:
+            if each.split == name:
+                of_file.setdefault(each.number, []).append(each)
         # A file that is read in place is one stored file; each part of any other one is another.
         slots: list[IngestTask | None] = []
         for number in range(len(source.listing.splits.get(name, ()))):
