@@ -32,9 +32,7 @@ __all__ = ["trace_record"]
     click.option("--run", metavar="DIR", help="The training's --model-dir, whose run.json says how it reads."),
     click.option("--global-batch-size", type=click.IntRange(min=1), help="Rows of a step, without --run."),
     click.option("--seed", type=click.IntRange(min=0), help="The training's seed, without --run. Default: 0."),
-    click.option(
-        "--order", type=click.Choice(["hosts", "global"]), help="The training's order, without --run. Default: global."
-    ),
+    click.option("--order", type=click.Choice(["hosts", "global"]), help="The training's order, without --run."),
     click.option("--num-replicas", type=click.IntRange(min=1), default=1, help="Replicas that share a batch."),
     click.option("--replica", type=click.IntRange(min=0), metavar="R", help="Show this replica's rows only, from 0."),
 )
@@ -99,8 +97,8 @@ def _check_traced(
     given = [name for name in ("global_batch_size", "seed", "order") if training[name] is not None]
     if training["run"] and (given or split):
         raise click.UsageError("--run says how it reads: leave out --split, --global-batch-size, --seed and --order.")
-    if not training["run"] and training["global_batch_size"] is None:
-        raise click.UsageError("--step needs --run DIR, or --global-batch-size and --seed.")
+    if not training["run"] and (training["global_batch_size"] is None or training["order"] is None):
+        raise click.UsageError("--step needs --run DIR, or --global-batch-size, --seed and --order of the training.")
 
 
 def _traced_steps(

@@ -82,8 +82,8 @@ def test_a_planted_row_is_found_by_the_step_that_trains_on_it(tmp_path: Path, ro
 
 def test_one_replicas_part_and_the_steps_before_are_shown(root: Path) -> None:
     step, place = planted_step(root, seed=0)
-    options = ("--global-batch-size", 16, "--num-replicas", 4, "--replica", place // 4, "--around", 2, "--json")
-    outcome = command("trace", root, "--step", step + 1, *options)
+    options = ("--global-batch-size", 16, "--order", "global", "--num-replicas", 4, "--replica", place // 4)
+    outcome = command("trace", root, "--step", step + 1, "--around", 2, *options, "--json")
     assert outcome.status == 0, outcome.err
     found = json.loads(outcome.out)
     assert len(found) == 4 * min(3, step + 1)
@@ -95,7 +95,7 @@ def test_every_row_of_an_epoch_is_traced_as_it_is_read(root: Path) -> None:
     manifest = read_manifest(root)
     assert len(manifest.splits["train"].shards) > 2
     tracer = Tracer(reopened_dataset.reopen(str(root), manifest, consent=Consent()))
-    reading = Reading(global_batch_size=30, seed=1)
+    reading = Reading(global_batch_size=30, order="global", seed=1)
     found = trace_steps.trace_steps(tracer, manifest, reading, steps=range(1, 11))
     assert sorted(each.traced.rows[0].row for each in found) == list(range(300))
     rows = random_access.open(root)["train"]
@@ -130,8 +130,15 @@ def test_what_cannot_be_followed_is_said(
         (["--step", 3, "--shard", 0, "--global-batch-size", 8], "one or the other"),
         (["--split", "train", "--shard", 0], "Missing option '--record'"),
         (["--split", "train", "--shard", 0, "--record", 0, "--run", "x"], "are for --step"),
-        (["--step", 3, "--global-batch-size", 10, "--num-replicas", 4], "multiple of the 4 replicas"),
-        (["--step", 3, "--global-batch-size", 8, "--replica", 1], "--replica 1 of 1, expected 0 to 0"),
+        (["--step", 3, "--global-batch-size", 8], "--order of the training"),
+        (
+            ["--step", 3, "--global-batch-size", 10, "--order", "global", "--num-replicas", 4],
+            "multiple of the 4 replicas",
+        ),
+        (
+            ["--step", 3, "--global-batch-size", 8, "--order", "global", "--replica", 1],
+            "--replica 1 of 1, expected 0 to 0",
+        ),
         (["--step", 3, "--run", "no-folder"], "no such file, expected that of a training"),
         (["--step", 3, "--global-batch-size", 8, "--order", "hosts"], "expected 'global'"),
     ],
