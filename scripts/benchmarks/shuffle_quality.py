@@ -2,8 +2,9 @@
 
     python -m scripts.benchmarks.shuffle_quality [WORKDIR]
 
-A source of 204,800 rows is written as `build` does (blocks of 1,000 rows permuted, rows of a shard permuted) and as it
-does with --no-shuffle, into 20 shards, and read in batches of 256. A row's source number is its only token, so that
+A source of 204,800 rows is written as `build` does (blocks of rows permuted, rows of a shard permuted) and as it does
+with --no-shuffle, into 20 shards, and read in batches of 256. A shard has ten blocks, where those of a build have 32 or
+more, and so are more alike. A row's source number is its only token, so that
 the reader itself is measured in the order of hosts; the global order is arithmetic.
 
     distance      between the source numbers of neighbours in a batch, as a share of what a full permutation has
