@@ -57,7 +57,7 @@ _NO_PLAN = "copy .prep/ again from where the dataset was made, or build it anew 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReopenedDataset:
-    """A finished dataset, the job that made it, its plans, and the rows of the source by its splits.
+    """A finished dataset, the job that made it, and the rows of the source by its splits.
 
     `job` has all rows of all splits; `generations` are the jobs of the build and of each append, with their own rows.
     """
