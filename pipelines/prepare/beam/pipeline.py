@@ -58,8 +58,11 @@ def run(
     Raises: the PrepError of a worker as it was; PrepError for whatever else ends a Beam job of other processes.
     """
     options = parse(beam_args, workers=workers)
-    run = Run(encoder=encoder if is_embedded(options) else None, progress=progress)
-    threads = take_threads(options) if is_embedded(options) else None
+    if is_embedded(options):
+        threads = min(take_threads(options), len(tasks))
+        run = Run(encoder=encoder, progress=progress, at_once=threads)
+    else:
+        threads, run = None, Run(progress=progress)
 
     def add_steps(pipeline: beam.Pipeline, started_file: str | None) -> None:
         _add_shards(pipeline, job, tasks, arguments, run=run, threads=threads, started_file=started_file)
@@ -188,7 +191,7 @@ def _add_shards(
     keys = [plan_files.key_of(task) for task in tasks]
     if threads:
         elements = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False)
-        receipts = elements | "WriteShards" >> beam.ParDo(WriteShards(job, run=run, threads=min(threads, len(keys))))
+        receipts = elements | "WriteShards" >> beam.ParDo(WriteShards(job, run=run, threads=threads))
     else:
         write = WriteShard(job, run=run, versions=packaging.versions(), started_file=started_file)
         elements = pipeline | "Tasks" >> beam.Create(keys, reshuffle=False) | "Reshuffle" >> beam.Reshuffle()

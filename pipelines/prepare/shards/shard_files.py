@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
 import zlib
 from collections.abc import Iterator, Mapping
 
@@ -50,6 +49,7 @@ def write(
     builder: Builder,
     rng: np.random.Generator | None,
     *,
+    threads: int,
     rows_in: int,
     rejected: Mapping[str, int],
     generations: Mapping[str, int],
@@ -58,7 +58,7 @@ def write(
 ) -> Shard:
     """Write all rows that a builder has gathered, and return the shard's manifest entry.
 
-    The shard's ledger counts `rows_in` rows, `rejected` of them by reason. `generations` are those of the files that
+    `threads` encode records. The shard's ledger counts `rows_in` rows, `rejected` of them by reason. `generations` are those of the files that
     may be replaced (see `storage.generations`). `progress` counts the bytes.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
@@ -74,7 +74,7 @@ def write(
         return stored.shard(file, ledger)
 
     def pieces() -> Iterator[memoryview | bytes]:
-        yield from _pieces(job, job.spec.schema_of(file.length), builder, rng, stored)
+        yield from _pieces(job, job.spec.schema_of(file.length), builder, rng, stored, threads=threads)
         # An error that is raised here, before the file is complete, keeps it from appearing.
         _check(shard(), expected)
 
@@ -132,7 +132,13 @@ def _check(shard: Shard, expected: Shard | None) -> None:
 
 
 def _pieces(
-    job: Job, schema: Schema, builder: Builder, rng: np.random.Generator | None, stored: _Stored
+    job: Job,
+    schema: Schema,
+    builder: Builder,
+    rng: np.random.Generator | None,
+    stored: _Stored,
+    *,
+    threads: int,
 ) -> Iterator[memoryview | bytes]:
     """Yield the file's bytes piece by piece; the next pieces are made while one is digested and written."""
 
@@ -148,8 +154,8 @@ def _pieces(
 
     # wbits 31 writes a gzip header with no name and no time in it, so equal contents stay equal bytes.
     packer = zlib.compressobj(wbits=31) if job.spec.compression == "gzip" else None
-    threads = min(len(os.sched_getaffinity(0)), _MOST_THREADS)
-    for frames, num_tokens, num_unlabelled in ordered_map(encode, builder.chunks(rng), threads=threads):
+    encoded = ordered_map(encode, builder.chunks(rng), threads=min(threads, _MOST_THREADS))
+    for frames, num_tokens, num_unlabelled in encoded:
         stored.num_examples += len(frames)
         stored.num_tokens += num_tokens
         stored.num_unlabelled += num_unlabelled

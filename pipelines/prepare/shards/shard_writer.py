@@ -53,6 +53,7 @@ def write(
     job: Job,
     encoder: BatchEncoder,
     *,
+    threads: int | None = None,
     expected: tuple[Shard, ...] | None = None,
     clock: Stopwatch | None = None,
     progress: Progress | None = None,
@@ -60,8 +61,9 @@ def write(
 ) -> Receipt:
     """Make a task's shard, or one for each length of records, and its receipt.
 
-    A shard that differs from `expected` is not written. `clock` takes the time of the stages read, tokenize, check and
-    write, `progress` counts what is done, and `gathering` is held while rows are read and tokenized.
+    `threads` tokenize its batches and encode its records, by default one for each core. A shard that differs from
+    `expected` is not written. `clock` takes the time of the stages read, tokenize, check and write, `progress` counts
+    what is done, and `gathering` is held while rows are read and tokenized.
 
     Raises: OutputError if a shard cannot be written, would be empty, is not as expected or was written by another job
         meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row;
@@ -70,19 +72,22 @@ def write(
     generations = storage.generations(_paths(task, job))
     reservation.require_own(job)
     clock, progress = clock or Stopwatch(), progress or Progress()
+    threads = threads or len(os.sched_getaffinity(0))
     with gathering or contextlib.nullcontext():
         encoder = _trusted(encoder, job)
         try:
-            gathered = _gather(task, job, encoder, clock=clock, progress=progress)
+            gathered = _gather(task, job, encoder, threads=threads, clock=clock, progress=progress)
         except TokensDiffer as error:
             mismatch = EngineMismatch(engine=comparing.engine_of(encoder), split=task.split, row=error.row)
             engine_mismatch.record(job, mismatch)
             encoder = _trusted(encoder, job)
-            gathered = _gather(task, job, encoder, clock=clock, progress=progress)
+            gathered = _gather(task, job, encoder, threads=threads, clock=clock, progress=progress)
     memory.release_freed()
     reservation.require_own(job)
     with clock.stage("write"):
-        shards = _write_shards(task, job, gathered, generations=generations, expected=expected, progress=progress)
+        shards = _write_shards(
+            task, job, gathered, threads=threads, generations=generations, expected=expected, progress=progress
+        )
     rejected_path, receipt_path = job.rejected_path(task), job.receipt_path(task)
     gathered.rejected.write(rejected_path, inside=job.root, replacing=generations.get(rejected_path))
     receipt = Receipt(
@@ -156,7 +161,9 @@ def _trusted(encoder: BatchEncoder, job: Job) -> BatchEncoder:
     return encoder if encoder.reference is None or engine_mismatch.read(job) is None else encoder.reference
 
 
-def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, clock: Stopwatch, progress: Progress) -> _Gathered:
+def _gather(
+    task: ShardTask, job: Job, encoder: BatchEncoder, *, threads: int, clock: Stopwatch, progress: Progress
+) -> _Gathered:
     """Read, tokenize and collect the task's rows, rejecting those that cannot be used."""
     gathered = _Gathered(builder=encoder.builder(), rejected=RejectedRows(task.row_ranges))
 
@@ -164,11 +171,10 @@ def _gather(task: ShardTask, job: Job, encoder: BatchEncoder, *, clock: Stopwatc
         with clock.stage("tokenize"):
             return batch, unencodable.encode(encoder, batch.rows, split=task.split, numbers=batch.numbers)
 
-    threads = len(os.sched_getaffinity(0)) if encoder.concurrent else 1
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
         checks = CrossCheck(encoder, pool=beside)
         usable = _usable_batches(task, job, encoder, gathered, clock=clock, progress=progress)
-        for batch, encoded in ordered_map(encode, usable, threads=threads):
+        for batch, encoded in ordered_map(encode, usable, threads=threads if encoder.concurrent else 1):
             with clock.stage("check"):
                 checks.add_some(batch.rows, encoded, numbers=batch.numbers, seed=job.spec.seed)
             gathered.builder.add(encoded)
@@ -225,6 +231,7 @@ def _write_shards(
     job: Job,
     gathered: _Gathered,
     *,
+    threads: int,
     generations: Mapping[str, int],
     expected: tuple[Shard, ...] | None,
     progress: Progress,
@@ -253,6 +260,7 @@ def _write_shards(
                 job,
                 groups[at].builder,
                 shuffle_rng(job, task, length=length),
+                threads=threads,
                 rows_in=rows_in,
                 rejected=gathered.rejected.by_reason if at == 0 else {},
                 generations=generations,

@@ -72,6 +72,14 @@ def decide(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: Engine
     """
     if wanted == "hf":
         return Choice(engine=reference, reasons={})
+    try:
+        return _fastest(tokenizer, reference, dtype=dtype, wanted=wanted)
+    finally:
+        if isinstance(reference, HuggingFaceEngine):
+            reference.forget_parts()
+
+
+def _fastest(tokenizer: Any, reference: Engine, *, dtype: np.dtype, wanted: EngineName) -> Choice:
     reasons: dict[str, str] = {}
     for name in _FAST if wanted == "auto" else (wanted,):
         found = _opened(name, tokenizer, reference, dtype=dtype)
