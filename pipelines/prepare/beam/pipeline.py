@@ -59,8 +59,8 @@ def run(
     """
     options = parse(beam_args, workers=workers)
     if is_embedded(options):
-        threads = min(take_threads(options), len(tasks))
-        run = Run(encoder=encoder, progress=progress, at_once=threads)
+        threads: int | None = take_threads(options)
+        run = Run(encoder=encoder, progress=progress, num_tasks=len(tasks))
     else:
         threads, run = None, Run(progress=progress)
 
@@ -191,7 +191,7 @@ def _add_shards(
     keys = [plan_files.key_of(task) for task in tasks]
     if threads:
         elements = pipeline | "Tasks" >> beam.Create([keys], reshuffle=False)
-        receipts = elements | "WriteShards" >> beam.ParDo(WriteShards(job, run=run, threads=threads))
+        receipts = elements | "WriteShards" >> beam.ParDo(WriteShards(job, run=run, threads=min(threads, len(keys))))
     else:
         write = WriteShard(job, run=run, versions=packaging.versions(), started_file=started_file)
         elements = pipeline | "Tasks" >> beam.Create(keys, reshuffle=False) | "Reshuffle" >> beam.Reshuffle()

@@ -7,11 +7,12 @@ elsewhere     a new run, which all DoFns with that id share; nobody reads its co
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import uuid
 import weakref
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import Any
 
 from pipelines.prepare.beam.failures import Failures
@@ -31,7 +32,6 @@ class Run:
 
     failures   the errors of its workers, if the launcher is here
     progress   its counters
-    threads    how many a task may use
     """
 
     def __init__(
@@ -39,21 +39,19 @@ class Run:
         *,
         encoder: BatchEncoder | None = None,
         progress: Progress | None = None,
-        at_once: int = 1,
+        num_tasks: int = 0,
         key: str | None = None,
     ) -> None:
-        """`encoder` is the launcher's own, for workers that are its threads. `at_once`: how many tasks may hold the
-        tokens of a shard that is not complete; more of them may lay out and write.
+        """`encoder` is the launcher's own, for workers that are its threads. `num_tasks`: the shards that this process
+        will make, as far as it is known.
         """
         self.failures = Failures()
         self.progress = progress or Progress()
-        cores = len(os.sched_getaffinity(0))
-        at_once = min(at_once, cores)
-        # Tasks share nothing, and the threads of one wait for each other: on two cores, two tasks of one thread each
-        # are a tenth faster than one of two. With fewer tasks than cores, each has several.
-        self.threads = cores // at_once
-        self._gathering = threading.BoundedSemaphore(at_once)
-        self._gathering_alone = threading.Lock()
+        self._cores = len(os.sched_getaffinity(0))
+        self._slots = threading.BoundedSemaphore(self._cores)
+        self._alone = threading.Lock()
+        self._counting = threading.Lock()
+        self._waiting, self._gathering = num_tasks, 0
         self._encoder = encoder if encoder and encoder.concurrent else None
         self._opening = threading.Lock()
         self._key = key or uuid.uuid4().hex
@@ -62,12 +60,24 @@ class Run:
     def __reduce__(self) -> tuple[Any, ...]:
         return _found, (self._key,)
 
-    def gathering(self, encoder: BatchEncoder) -> AbstractContextManager[object]:
-        """Return what to hold while a task's rows are gathered.
+    @contextlib.contextmanager
+    def gathering(self, encoder: BatchEncoder) -> Iterator[int]:
+        """Held while a task's rows are gathered; gives the number of threads that the task may use.
 
-        An encoder in Python holds the GIL, so that gathering two shards at once would gain nothing.
+        Tasks share nothing, while the threads of one task wait for each other. So there are as many tasks at once as
+        there are cores, with one thread each; only if there are fewer tasks, each has several. An encoder in Python
+        holds the GIL: gathering two shards at once would gain nothing, and hold the tokens of both.
         """
-        return self._gathering if encoder.concurrent else self._gathering_alone
+        with self._slots if encoder.concurrent else self._alone:
+            with self._counting:
+                self._gathering += 1
+                self._waiting = max(0, self._waiting - 1)
+                at_once = min(self._cores, self._gathering + self._waiting)
+            try:
+                yield self._cores // at_once
+            finally:
+                with self._counting:
+                    self._gathering -= 1
 
     def open_encoder(self, job: Job) -> BatchEncoder:
         """The job's encoder: one for all threads if it can serve several at once, else a new one."""

@@ -118,15 +118,8 @@ def _write(key: TaskKey, job: Job, encoder: BatchEncoder, run: Run) -> tuple[Rec
     """Make the shard of a task. Returns: its receipt, and the time that each stage took."""
     clock = Stopwatch()
     task = plan_files.task_of(job, key)
-    receipt = shard_writer.write(
-        task,
-        job,
-        encoder,
-        threads=run.threads,
-        clock=clock,
-        progress=run.progress,
-        gathering=run.gathering(encoder),
-    )
+    gathering = run.gathering(encoder)
+    receipt = shard_writer.write(task, job, encoder, clock=clock, progress=run.progress, gathering=gathering)
     return receipt, clock
 
 

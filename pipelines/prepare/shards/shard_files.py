@@ -58,8 +58,8 @@ def write(
 ) -> Shard:
     """Write all rows that a builder has gathered, and return the shard's manifest entry.
 
-    `threads` encode records. The shard's ledger counts `rows_in` rows, `rejected` of them by reason. `generations` are those of the files that
-    may be replaced (see `storage.generations`). `progress` counts the bytes.
+    `threads` encode records. The shard's ledger counts `rows_in` rows, `rejected` of them by reason. `generations` are
+    those of the files that may be replaced (see `storage.generations`). `progress` counts the bytes.
 
     Raises: OutputError if the file cannot be written, has no record, differs from `expected` or was written by another
         job; LedgerError if its rows do not add up. Then the file is left as it was.

@@ -53,17 +53,16 @@ def write(
     job: Job,
     encoder: BatchEncoder,
     *,
-    threads: int | None = None,
     expected: tuple[Shard, ...] | None = None,
     clock: Stopwatch | None = None,
     progress: Progress | None = None,
-    gathering: AbstractContextManager[object] | None = None,
+    gathering: AbstractContextManager[int] | None = None,
 ) -> Receipt:
     """Make a task's shard, or one for each length of records, and its receipt.
 
-    `threads` tokenize its batches and encode its records, by default one for each core. A shard that differs from
-    `expected` is not written. `clock` takes the time of the stages read, tokenize, check and write, `progress` counts
-    what is done, and `gathering` is held while rows are read and tokenized.
+    A shard that differs from `expected` is not written. `clock` takes the time of the stages read, tokenize, check and
+    write, and `progress` counts what is done. `gathering` is held while rows are read and tokenized, and gives the
+    number of threads that tokenize batches and encode records, by default one for each core.
 
     Raises: OutputError if a shard cannot be written, would be empty, is not as expected or was written by another job
         meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row;
@@ -72,8 +71,7 @@ def write(
     generations = storage.generations(_paths(task, job))
     reservation.require_own(job)
     clock, progress = clock or Stopwatch(), progress or Progress()
-    threads = threads or len(os.sched_getaffinity(0))
-    with gathering or contextlib.nullcontext():
+    with gathering or contextlib.nullcontext(len(os.sched_getaffinity(0))) as threads:
         encoder = _trusted(encoder, job)
         try:
             gathered = _gather(task, job, encoder, threads=threads, clock=clock, progress=progress)

@@ -77,7 +77,9 @@ class Pages:
 
 def letters_of_page(number: int) -> list[str]:
     """Return the code points of a page: 256, or none if they are surrogates."""
-    return [chr(point) for point in range(number * PAGE, (number + 1) * PAGE) if point not in _SURROGATES]
+    if number * PAGE in _SURROGATES:
+        return []
+    return list(np.arange(number * PAGE, (number + 1) * PAGE, dtype="<u4").tobytes().decode("utf-32-le"))
 
 
 def changed_between_marks(letters: list[str]) -> list[str]:

@@ -178,8 +178,13 @@ def _is_white(letter: str) -> bool:
 def _seconds() -> frozenset[str]:
     """All code points that stand in a canonical decomposition, but not at its beginning."""
     nfd = normalizers.NFD().normalize_str
-    parts = (text[1:] for number in range(NUM_PAGES) for text in one_by_one(nfd, letters_of_page(number), between="\0"))
-    return frozenset().union(*parts)
+    seconds: set[str] = set()
+    for number in range(NUM_PAGES):
+        # Most pages have nothing that is decomposed: asked as a whole, they take a quarter of the time.
+        page = "\0".join(letters_of_page(number))
+        if (decomposed := nfd(page)) != page:
+            seconds.update(letter for text in decomposed.split("\0") for letter in text[1:])
+    return frozenset(seconds)
 
 
 @functools.cache
