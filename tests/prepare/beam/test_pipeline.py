@@ -23,7 +23,7 @@ from apache_beam.internal import pickler
 from apache_beam.options.pipeline_options import DirectOptions, PortableOptions
 from apache_beam.runners.runner import PipelineResult
 
-from pipelines.prepare.beam import failures, transforms, waiting
+from pipelines.prepare.beam import failures, pipeline, transforms, waiting
 from pipelines.prepare.beam import options as beam_options
 from pipelines.prepare.beam.failures import Failures, Reported
 from pipelines.prepare.dataset import commit, plan_files
@@ -173,6 +173,14 @@ def test_as_many_shards_are_made_at_a_time_as_is_asked_for(
     options = beam_options.parse(beam_args, workers=workers)
     assert beam_options.take_threads(options) == threads
     assert options.view_as(DirectOptions).direct_num_workers == 1
+
+
+@pytest.mark.parametrize(("root", "most"), [("/data/out", 2), ("gs://bucket/out", 4)])
+def test_a_core_whose_shard_is_uploaded_makes_another_one_meanwhile(
+    root: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    assert pipeline.default_threads(root) == most
 
 
 @pytest.mark.slow
