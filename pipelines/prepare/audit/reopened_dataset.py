@@ -21,17 +21,16 @@ from pipelines.prepare import storage
 from pipelines.prepare.audit.consent import NONE, Consent, source_to_open, steps_to_run
 from pipelines.prepare.dataset import fingerprint, generations, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit
-from pipelines.prepare.launch import appending, resolving
 from pipelines.prepare.layouts import BatchEncoder, layout_of
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_OPTIONS
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.plan.spec import ShardSpec
-from pipelines.prepare.sources.columns.column_planning import plan_types
+from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.formats.features import Columns
 from pipelines.prepare.sources.formats.groups import Groups, Pieces
-from pipelines.prepare.sources.rows import opening, user_functions
+from pipelines.prepare.sources.rows import hold_out, opening, user_functions
 from pipelines.prepare.sources.rows.function_check import examine_functions
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.on_demand import RowsOnDemand
@@ -278,9 +277,7 @@ def _job(
     columns: Mapping[str, Columns],
 ) -> Job:
     inputs = layout_of(options.layout).inputs(source)
-    plan = appending.with_manifest_facts(
-        plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest
-    )
+    plan = complete_from_manifest(plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest)
     label = (plan.label.feature,) if plan.label else ()
     tokens = tuple(each for each in manifest.schema.features if each.role not in ("label", "column"))
     job = Job(
@@ -325,8 +322,8 @@ def _splits(options: _BuildOptions, readers: Mapping[str, RowReader], plan: Colu
         for name, each in options.splits.items()
         if name not in held
     }
-    divided = resolving.divided(chosen, options.hold_out, plan, seed=options.seed)
-    return {name: resolving.job_split(split) for name, split in divided.items()}
+    divided = hold_out.divide(chosen, options.hold_out, columns=plan.content, optional=plan.optional, seed=options.seed)
+    return {name: JobSplit.of(split) for name, split in divided.items()}
 
 
 def _selected(manifest: Manifest, name: str) -> SelectedSplit:

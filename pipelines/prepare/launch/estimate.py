@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare.crosscheck.comparing import engine_of
-from pipelines.prepare.launch import ingesting, resolving
+from pipelines.prepare.launch import ingesting, opened_request
 from pipelines.prepare.launch.launcher import PlannedSplit, plan_one, warn_of_padding
 from pipelines.prepare.launch.layout_comparison import Cost, compare
-from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.layouts import layout_of
 from pipelines.prepare.options.config import LayoutConfig, PrepareConfig
 from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengths
@@ -59,7 +59,7 @@ class Estimate:
 
 def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimate every split that `build` would make. Nothing is written."""
-    with ingesting.resolve_for_estimate(resolving.open_request(config)) as resolved:
+    with ingesting.resolve_for_estimate(opened_request.open_request(config)) as resolved:
         splits = resolved.job.splits
         planned = {split: plan_one(resolved, split, config) for split in splits}
         warn_of_padding(planned.values(), resolved, config)

@@ -21,8 +21,9 @@ from collections.abc import Collection, Iterator, Sequence
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.launch import appending, resolving
-from pipelines.prepare.launch.resolving import OpenedRequest, Resolved
+from pipelines.prepare.launch import opened_request, resolved_job
+from pipelines.prepare.launch.opened_request import OpenedRequest
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.progress import Progress
@@ -39,7 +40,7 @@ __all__ = ["copies_for_workers", "resolve", "resolve_for_estimate"]
 def resolve(request: OpenedRequest, *, progress: Progress | None = None) -> Resolved:
     """Resolve a request for a build, with the copy of its source where workers can read it. `progress` takes notes.
 
-    Raises: as `resolving.resolve`; SourceError if rows cannot be read; OutputError if the copy cannot be written.
+    Raises: as `resolved_job.resolve`; SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
     config = request.config
     root = config.output.root
@@ -96,14 +97,14 @@ def _finish(request: OpenedRequest, location: _CopyLocation, *, run: opening.Ing
     with _naming_keep_ingested(request.config):
         groups = opening.locate_rows(
             request.found,
-            resolving.needed_splits(request),
+            request.needed_splits(),
             folder=location.folder,
             inside=location.inside,
-            columns=resolving.columns_read(request.config),
+            columns=opened_request.columns_read(request.config),
             run=run,
-            known=None if request.former is None else appending.known_rows(request.former, request.config),
+            known=request.append.known_rows(request.config) if request.append else None,
         )
-    return resolving.resolve(request, groups)
+    return resolved_job.resolve(request, groups)
 
 
 @contextlib.contextmanager
@@ -121,8 +122,13 @@ def _with_copies(request: OpenedRequest, location: _CopyLocation) -> OpenedReque
     """Return the request with copies of the files that workers cannot read, if there are any."""
     if _works_here(request):
         return request
-    root, splits = request.config.output.root, resolving.needed_splits(request)
-    found = copies_for_workers(request.found, splits, root=root, folder=location.folder, inside=location.inside)
+    found = copies_for_workers(
+        request.found,
+        request.needed_splits(),
+        root=request.config.output.root,
+        folder=location.folder,
+        inside=location.inside,
+    )
     return dataclasses.replace(request, found=found)
 
 

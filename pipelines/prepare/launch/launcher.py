@@ -15,9 +15,9 @@ from typing import Any
 from pipelines.prepare.dataset import engine_mismatch, made_shards, own_files, plan_files, reservation, tfds
 from pipelines.prepare.dataset.commit import commit
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.launch import appending, finished, ingesting, resolving, unusable_rows
+from pipelines.prepare.launch import finished, ingesting, opened_request, unusable_rows
 from pipelines.prepare.launch.appending import NothingNewError
-from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.launch.unusable_rows import UnusableRows
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan import padding_warning, sample_rows
@@ -79,10 +79,10 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
     elif config.append or not os.path.exists(os.path.join(config.output.root, manifest.FILE_NAME)):
         _import_soon()
     try:
-        request = resolving.open_request(config)
+        request = opened_request.open_request(config)
     except NothingNewError as error:
         return _nothing_new(error, config, seconds=time.perf_counter() - began)
-    root, items = config.output.root, request.items()
+    root, items = config.output.root, request.early_items()
     reservation.check(root, items=items, overwrite=config.overwrite, former=request.former)
     with locking.held(root, work_folder=WORK_FOLDER):
         reservation.check(root, items=items, overwrite=config.overwrite, former=request.former)
@@ -122,7 +122,7 @@ def _kept(result: Manifest, splits: Sequence[str], *, seconds: float) -> BuildRe
 def _nothing_new(error: NothingNewError, config: PrepareConfig, *, seconds: float) -> BuildResult:
     """Say that there is nothing to append, and return the dataset as it is."""
     _log.warning("%s", error.cause)
-    found = appending.to_append_to(config.output.root)
+    found = own_files.require_manifest(config.output.root)
     return _kept(found, list(found.splits), seconds=seconds)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.launch import ingesting, resolving
+from pipelines.prepare.launch import ingesting
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.prepare.process import memory
@@ -29,7 +29,7 @@ from pipelines.prepare.sources.ingest import ingest, ingest_tasks
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
 from pipelines.prepare.sources.rows import function_calls, opening, selection
 from pipelines.prepare.sources.rows.opening import OpenedSource
-from pipelines.prepare.sources.rows.reading import Source, SplitSource
+from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.chat import rendering
 from pipelines.prepare.tokenizer_training import counting, evaluation, tokenizer_folder, training, word_counts
@@ -192,11 +192,8 @@ def _locate(request: TokenizerRequest, folder: str, progress: Progress) -> tuple
         columns=columns,
         run=lambda tasks: _ingest(tasks, found, request, progress),
     )
-    readers, changed = resolving.changed_readers(found, groups, functions, requested=asked)
-    chosen = selection.select_splits(config, groups, readers)
-    every = {name: resolving.whole_split(name, groups[name], reader) for name, reader in readers.items()}
-    source = Source(splits=chosen, all_splits=every, columns=changed, identity=found.listing.identity)
-    return list(chosen.values()), plan_columns(config, source, inputs=inputs)
+    source = selection.select(config, found, groups, functions)
+    return list(source.splits.values()), plan_columns(config, source, inputs=inputs)
 
 
 def _kind(found: OpenedSource) -> str:
