@@ -3,7 +3,7 @@
 Every shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features, shapes
 and dtypes, ids within the vocabulary, masks that are 1 on tokens and 0 on padding (of targets too), segments and
 positions that count correctly, labels that have a name. Besides the shards: their indexes, the lists of rejected rows,
-the tokenizer, and the files for TFDS.
+the tokenizer, the files for TFDS, and the manifests of earlier generations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal, cast
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.audit import decoder_targets, packed_segments, token_annotations
+from pipelines.prepare.audit import decoder_targets, kept_manifests, packed_segments, token_annotations
 from pipelines.prepare.dataset import rejected_rows, tfds
 from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.layouts.token_counts import count_tokens
@@ -34,7 +34,7 @@ __all__ = ["CheckedFile", "Part", "check_columns", "verify_files", "verify_shard
 
 REMEDY = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
 
-Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
+Part = Literal["shard", "index", "rejected", "tokenizer", "tfds", "manifest"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,8 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
     for name, content in tfds.files(manifest).items():
         problem = _problem(storage.join(root, name), content, otherwise="not what the manifest gives")
         yield CheckedFile(part="tfds", file=name, problem=problem)
+    for name, problem in kept_manifests.problems(root, manifest):
+        yield CheckedFile(part="manifest", file=name, problem=problem)
 
 
 class _ShardChecks:

@@ -1,0 +1,76 @@
+"""Verifying the kept manifests of a dataset that was appended to: each is of the first shards of the present ones.
+
+    manifest.json      generations 0, 1, 2    train  shards 0 1 2 3 4
+    manifest-1.json    generations 0, 1       train  shards 0 1 2 3      with the digests that these have now
+    manifest-0.json    generation  0          train  shards 0 1 2
+
+They cannot be made again: `manifest.json` does not say which options, engines and versions a dataset had before.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from pipelines.prepare import storage
+from pipelines.prepare.dataset import own_files
+from pipelines.prepare.dataset.generations import generations_of
+from tfrecord_io.errors import ManifestError
+from tfrecord_io.manifest import Manifest, Shard, former_name
+
+__all__ = ["REMEDY", "problems"]
+
+REMEDY = (
+    "copy it again from where the dataset was made: no other file says all that it said. Only trainings that began "
+    "before rows were appended need it"
+)
+
+
+def problems(root: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
+    """Yield the name of each manifest that should be kept in `root`, and its problem, empty if it is sound."""
+    for number in range(len(manifest.generations) - 1):
+        name = former_name(number)
+        try:
+            former = own_files.read_manifest(root, name=name)
+        except ManifestError as error:
+            yield name, error.cause.removeprefix(f"{storage.join(root, name)}: ")
+            continue
+        yield name, _disagreement(former, manifest, number) if former else f"not there, expected generation {number}"
+
+
+def _disagreement(former: Manifest, manifest: Manifest, number: int) -> str:
+    """Return how a kept manifest differs from what the current one says of generation `number`; empty if it agrees."""
+    expected = manifest.generations[: number + 1]
+    if former.fingerprint != expected[-1].fingerprint:
+        return f"has fingerprint {former.fingerprint}, expected {expected[-1].fingerprint}, of generation {number}"
+    if generations_of(former) != expected:
+        return f"has other tasks or rows than manifest.json gives generations 0 to {number}, expected the same"
+    tasks = Counter[str]()
+    for generation in expected:
+        tasks.update(generation.tasks)
+    for split in sorted({*former.splits, *tasks}):
+        got = former.splits[split].shards if split in former.splits else ()
+        if difference := _difference(got, _first_shards(manifest, split, tasks[split])):
+            return f"split {split!r}: {difference}"
+    facts = ("schema", "layout", "label_names", "compression", "index_stride")
+    others = [name for name in facts if getattr(former, name) != getattr(manifest, name)]
+    if former.tokenizer.content_sha256 != manifest.tokenizer.content_sha256:
+        others.append("tokenizer")
+    return f"has another {', '.join(others)} than manifest.json, expected the same" if others else ""
+
+
+def _first_shards(manifest: Manifest, split: str, tasks: int) -> tuple[Shard, ...]:
+    """Return the present shards of the first `tasks` tasks of a split."""
+    if split not in manifest.splits:
+        return ()
+    present = manifest.splits[split]
+    return tuple(shard for index, shard in enumerate(present.shards) if present.task_of(index) < tasks)
+
+
+def _difference(got: tuple[Shard, ...], expected: tuple[Shard, ...]) -> str:
+    if len(got) != len(expected):
+        return f"{len(got)} shards, expected the first {len(expected)} of manifest.json"
+    for mine, present in zip(got, expected, strict=True):
+        if mine != present:
+            return f"shard {mine.name} with sha256 {mine.sha256}, expected {present.name} with {present.sha256}"
+    return ""
