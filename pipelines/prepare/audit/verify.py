@@ -28,7 +28,7 @@ from tfrecord_io.format import dali_index
 from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.format.shard_indexes import ShardIndexes
 from tfrecord_io.manifest import Manifest, Shard
-from tfrecord_io.schema import UNLABELLED, Role, Schema
+from tfrecord_io.schema import UNLABELLED, Schema
 
 __all__ = ["CheckedFile", "Part", "check_columns", "verify_files", "verify_shard"]
 
@@ -181,7 +181,7 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, path: s
         if feature.constant is not None:
             expect(columns[feature.name] == feature.constant, f"a {feature.name} other than {feature.constant}")
     facts, length = manifest.tokenizer, manifest.row_length
-    ids = _of_role(columns, manifest.schema, "token_ids")
+    ids = manifest.schema.values(columns, "token_ids")
     assert ids is not None, "a manifest has them"
     expect((ids >= 0) & (ids < facts.vocab_size), f"a token id outside 0 to {facts.vocab_size - 1}")
     for valid, what in (
@@ -190,12 +190,12 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, path: s
     ):
         expect(valid, what)
     padded = _padding(columns, manifest.schema, length=length, left=facts.padding_side == "left")
-    if (mask := _of_role(columns, manifest.schema, "attention_mask")) is not None:
+    if (mask := manifest.schema.values(columns, "attention_mask")) is not None:
         expect((mask == 0) | (mask == 1), "an attention mask with other values than 0 and 1")
         expect(
             mask == ~padded, f"an attention mask that is not one run of 1 before padding on the {facts.padding_side}"
         )
-    elif (num_tokens := _of_role(columns, manifest.schema, "num_tokens")) is not None:
+    elif (num_tokens := manifest.schema.values(columns, "num_tokens")) is not None:
         expect((num_tokens >= 1) & (num_tokens <= length), f"num_tokens outside 1 to {length}")
     expect((ids == facts.pad_id) | ~padded, f"something else than the pad id {facts.pad_id} in the padding")
     if (learned := manifest.schema.with_role("loss_mask")) is not None:
@@ -216,17 +216,12 @@ def _padding(columns: dict[str, np.ndarray], schema: Schema, *, length: int, lef
     if (segment_ids := schema.with_role("segment_ids")) is not None:
         return np.asarray(columns[segment_ids.name] == 0)
     position = np.arange(length)
-    if (num_tokens := _of_role(columns, schema, "num_tokens")) is not None:
+    if (num_tokens := schema.values(columns, "num_tokens")) is not None:
         return np.asarray(position >= num_tokens[:, None])
-    if (mask := _of_role(columns, schema, "attention_mask")) is None:
+    if (mask := schema.values(columns, "attention_mask")) is None:
         raise ManifestError("no feature says which tokens are padding", remedy=REMAKE)
     count = mask.sum(axis=1)[:, None]
     return np.asarray(position < length - count if left else position >= count)
-
-
-def _of_role(columns: dict[str, np.ndarray], schema: Schema, role: Role) -> np.ndarray | None:
-    feature = schema.with_role(role)
-    return None if feature is None else columns[feature.name]
 
 
 def _read(stream: _Digesting, path: str, manifest: Manifest, indexes: ShardIndexes, *, most: int) -> tuple[int, int]:

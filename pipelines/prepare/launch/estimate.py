@@ -9,7 +9,7 @@ import numpy as np
 
 from pipelines.prepare.crosscheck.comparing import engine_of
 from pipelines.prepare.launch import ingesting, opened_request
-from pipelines.prepare.launch.launcher import PlannedSplit, plan_one, warn_of_padding
+from pipelines.prepare.launch.launcher import PlannedSplit, plan_splits
 from pipelines.prepare.launch.layout_comparison import Cost, compare
 from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.layouts import layout_of
@@ -18,7 +18,7 @@ from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengt
 from pipelines.prepare.plan.sampling import Sample
 from tfrecord_io.format.ledger import FILTERED, HELD_OUT, LEFT_OUT, NOT_HELD_OUT
 
-__all__ = ["Estimate", "cuts_rows", "estimate", "of_split"]
+__all__ = ["Estimate", "estimate", "of_split"]
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
@@ -60,10 +60,8 @@ class Estimate:
 def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimate every split that `build` would make. Nothing is written."""
     with ingesting.resolve_for_estimate(opened_request.open_request(config)) as resolved:
-        splits = resolved.job.splits
-        planned = {split: plan_one(resolved, split, config) for split in splits}
-        warn_of_padding(planned.values(), resolved, config)
-        return [of_split(planned[split], resolved, config) for split in splits]
+        planned = plan_splits(resolved, resolved.job.splits, config)
+        return [of_split(each, resolved, config) for each in planned.values()]
 
 
 def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -> Estimate:
@@ -92,12 +90,12 @@ def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -
             sample.row_tokens,
             row_lengths=resolved.job.spec.layout.buckets or (resolved.job.spec.length,),
             bins=_BINS,
-            cuts=cuts_rows(resolved.job.spec.layout),
+            cuts=_cuts_rows(resolved.job.spec.layout),
         ),
     )
 
 
-def cuts_rows(layout: LayoutConfig) -> bool:
+def _cuts_rows(layout: LayoutConfig) -> bool:
     """Whether the layout cuts what does not fit into a row, rather than dividing it into several."""
     return not layout_of(layout).joins_rows and layout.stride is None
 

@@ -34,7 +34,7 @@ from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError, OutputError
 
-__all__ = ["copies_for_workers", "resolve", "resolve_for_estimate"]
+__all__ = ["copies_for_workers", "ingest_files", "resolve", "resolve_for_estimate", "works_here"]
 
 
 def resolve(request: OpenedRequest, *, progress: Progress | None = None) -> Resolved:
@@ -58,7 +58,7 @@ def resolve_for_estimate(request: OpenedRequest) -> Iterator[Resolved]:
     """Resolve a request without a build: an ingested copy is in a temporary folder while the context lasts."""
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
         location = _CopyLocation.of(request, home=_kept_at(request.config) or folder)
-        yield _finish(request, location, run=lambda tasks: _ingest_here(tasks, request))
+        yield _finish(request, location, run=lambda tasks: _ingest_here(tasks, request.found, request.config.workers))
 
 
 def _kept_at(config: PrepareConfig) -> str | None:
@@ -120,7 +120,7 @@ def _naming_keep_ingested(config: PrepareConfig) -> Iterator[None]:
 
 def _with_copies(request: OpenedRequest, location: _CopyLocation) -> OpenedRequest:
     """Return the request with copies of the files that workers cannot read, if there are any."""
-    if _works_here(request):
+    if works_here(request.config.beam_args):
         return request
     found = copies_for_workers(
         request.found,
@@ -156,26 +156,52 @@ def copies_for_workers(
 def _ingest(tasks: Sequence[IngestTask], request: OpenedRequest, location: _CopyLocation, progress: Progress) -> None:
     if location.inside is not None:  # there may not be room for two copies
         reservation.remove_copies(location.inside, but=location.folder)
-    if _works_here(request):
-        _ingest_here(tasks, request)
+    config = request.config
+    ingest_files(
+        tasks,
+        request.found,
+        root=config.output.root,
+        name=config.output.name,
+        workers=config.workers,
+        beam_args=config.beam_args,
+        progress=progress,
+    )
+
+
+def ingest_files(
+    tasks: Sequence[IngestTask],
+    found: OpenedSource,
+    *,
+    root: str,
+    name: str,
+    workers: int | None,
+    beam_args: Sequence[str],
+    progress: Progress,
+) -> None:
+    """Ingest files of a source: on `workers` threads of this process, or as a Beam job `name` of the output `root`.
+
+    Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
+    """
+    if works_here(beam_args):
+        _ingest_here(tasks, found, workers)
         return
     from pipelines.prepare.beam import pipeline
 
     _report(tasks)
     pipeline.run_ingest(
         tasks,
-        folder=location.folder,
-        root=request.config.output.root,
-        name=request.config.output.name,
-        workers=request.config.workers,
-        beam_args=request.config.beam_args,
+        folder=tasks[0].folder,
+        root=root,
+        name=name,
+        workers=workers,
+        beam_args=beam_args,
         progress=progress,
     )
 
 
-def _ingest_here(tasks: Sequence[IngestTask], request: OpenedRequest) -> None:
+def _ingest_here(tasks: Sequence[IngestTask], found: OpenedSource, workers: int | None) -> None:
     _report(tasks)
-    ingest.ingest_all(tasks, threads=request.config.workers or _cores(), addresses=request.found.addresses)
+    ingest.ingest_all(tasks, threads=workers or len(os.sched_getaffinity(0)), addresses=found.addresses)
     # The readers' memory is no longer needed, and shards will need it.
     memory.release_freed()
 
@@ -185,14 +211,10 @@ def _report(tasks: Sequence[IngestTask]) -> None:
     stages.begin(f"ingesting {len(whole):,} files of {sum(whole.values()) / 1e6:,.1f} MB")
 
 
-def _works_here(request: OpenedRequest) -> bool:
+def works_here(beam_args: Sequence[str]) -> bool:
     """Whether threads of this process do all work."""
-    if not request.config.beam_args:
+    if not beam_args:
         return True
     from pipelines.prepare.beam import options
 
-    return options.is_embedded(options.parse(request.config.beam_args))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
+    return options.is_embedded(options.parse(beam_args))

@@ -33,7 +33,7 @@ from tfrecord_io.errors import ConfigError, FingerprintMismatchError, PrepError,
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["BuildResult", "PlannedSplit", "build", "plan_one", "warn_of_padding"]
+__all__ = ["BuildResult", "PlannedSplit", "build", "plan_one", "plan_splits"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -190,11 +190,12 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> PlannedSp
     return PlannedSplit(plan=plan, sample=sample, text_bytes=expected.text_bytes, unusable=unusable)
 
 
-def warn_of_padding(planned: Iterable[PlannedSplit], resolved: Resolved, config: PrepareConfig) -> None:
-    """Warn if the splits planned now would be nearly all padding."""
-    splits = resolved.job.splits
-    samples = [(each.sample, splits[each.plan.split].num_rows) for each in planned]
+def plan_splits(resolved: Resolved, splits: Iterable[str], config: PrepareConfig) -> dict[str, PlannedSplit]:
+    """Sample and plan some splits, and warn if they would be nearly all padding. Raises: as `plan_one`."""
+    planned = {split: plan_one(resolved, split, config) for split in splits}
+    samples = [(each.sample, resolved.job.splits[split].num_rows) for split, each in planned.items()]
     padding_warning.warn(samples, config, length=resolved.job.spec.length)
+    return planned
 
 
 def _plan_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
@@ -208,8 +209,7 @@ def _plan_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
     for header in known.values():
         if header is not None:
             plan_files.require_whole(job, header)
-    fresh = {split: plan_one(resolved, split, config) for split, header in known.items() if header is None}
-    warn_of_padding(fresh.values(), resolved, config)
+    fresh = plan_splits(resolved, [split for split, header in known.items() if header is None], config)
     rows = {split: job.splits[split].num_rows for split in job.splits}
     unusable_rows.check({split: each.unusable for split, each in fresh.items()}, rows=rows, limit=config.max_error_rate)
     resolved.reserve(overwrite=config.overwrite)

@@ -73,8 +73,7 @@ def of_source(config: PrepareConfig) -> bytes:
     Raises: as `estimate.estimate`.
     """
     with ingesting.resolve_for_estimate(opened_request.open_request(config)) as resolved:
-        planned = {name: launcher.plan_one(resolved, name, config) for name in resolved.job.splits}
-        launcher.warn_of_padding(planned.values(), resolved, config)
+        planned = launcher.plan_splits(resolved, resolved.job.splits, config)
         manifest = _described(resolved)
         subjects = [_planned(each, resolved, config, manifest) for each in list(planned.values())[:_SPLITS]]
         subject = Subject(
