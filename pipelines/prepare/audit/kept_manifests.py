@@ -9,8 +9,9 @@ They cannot be made again: `manifest.json` does not say which options, engines a
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import own_files
@@ -48,10 +49,9 @@ def _disagreement(former: Manifest, manifest: Manifest, number: int) -> str:
     tasks = Counter[str]()
     for generation in expected:
         tasks.update(generation.tasks)
-    for split in sorted({*former.splits, *tasks}):
-        got = former.splits[split].shards if split in former.splits else ()
-        if difference := _difference(got, _first_shards(manifest, split, tasks[split])):
-            return f"split {split!r}: {difference}"
+    for mine, present in itertools.zip_longest(_shards(former, tasks), _shards(manifest, tasks)):
+        if mine != present:
+            return f"names {_named(mine)}, expected {_named(present)} as in manifest.json"
     facts = ("schema", "layout", "label_names", "compression", "index_stride")
     others = [name for name in facts if getattr(former, name) != getattr(manifest, name)]
     if former.tokenizer.content_sha256 != manifest.tokenizer.content_sha256:
@@ -59,18 +59,15 @@ def _disagreement(former: Manifest, manifest: Manifest, number: int) -> str:
     return f"has another {', '.join(others)} than manifest.json, expected the same" if others else ""
 
 
-def _first_shards(manifest: Manifest, split: str, tasks: int) -> tuple[Shard, ...]:
-    """Return the present shards of the first `tasks` tasks of a split."""
-    if split not in manifest.splits:
-        return ()
-    present = manifest.splits[split]
-    return tuple(shard for index, shard in enumerate(present.shards) if present.task_of(index) < tasks)
+def _shards(manifest: Manifest, tasks: Mapping[str, int]) -> list[Shard]:
+    """Return the shards of the first tasks of each split, as many as `tasks` says."""
+    return [
+        shard
+        for split, count in sorted(tasks.items())
+        for index, shard in enumerate(manifest.splits[split].shards)
+        if manifest.splits[split].task_of(index) < count
+    ]
 
 
-def _difference(got: tuple[Shard, ...], expected: tuple[Shard, ...]) -> str:
-    if len(got) != len(expected):
-        return f"{len(got)} shards, expected the first {len(expected)} of manifest.json"
-    for mine, present in zip(got, expected, strict=True):
-        if mine != present:
-            return f"shard {mine.name} with sha256 {mine.sha256}, expected {present.name} with {present.sha256}"
-    return ""
+def _named(shard: Shard | None) -> str:
+    return f"shard {shard.name} with sha256 {shard.sha256}" if shard else "no shard"

@@ -75,7 +75,7 @@ class Append:
         """
         self._require_same_options(items, aside=("hold_out",))
         grown_source.require_grown(self.former, listing, config.source, root=self.root)
-        if grown_source.identity_of(self.former) == listing.identity:
+        if source_record.identity_of(self.former) == listing.identity:
             self._require_more_rows(config, listing)
 
     def known_rows(self, config: PrepareConfig) -> dict[str, np.ndarray]:
@@ -91,7 +91,7 @@ class Append:
         for generation in reversed(generations_of(self.former)):
             for split in generation.rows:
                 folder = plan_files.folder(self.root, generation.fingerprint, split)
-                if (name := self._origin(split)) not in found:
+                if (name := source_record.origin_of(self.former, split)) not in found:
                     found[name] = plan_files.read_file_rows(folder)
         return {name: rows for name, rows in found.items() if self._is_complete(name, int(rows.sum()))}
 
@@ -140,13 +140,9 @@ class Append:
         tasks = len(self.former.splits[name].by_task()) if name in self.former.splits else 0
         return dataclasses.replace(split, tasks_before=tasks, ranges_before=rows_before(self.former, name))
 
-    def _origin(self, split: str) -> str:
-        """Return the split of the source that a split of the dataset was made of."""
-        return str(self.former.source.get("origins", {}).get(split, split))
-
     def _is_complete(self, source_split: str, rows: int) -> bool:
         """Whether each split made of a split of the source has its rows [0, `rows`) in this order."""
-        made_of_it = [name for name in self.former.splits if self._origin(name) == source_split]
+        made_of_it = [name for name in self.former.splits if source_record.origin_of(self.former, name) == source_split]
         return all(rows_before(self.former, name) == ((0, rows),) for name in made_of_it)
 
     def _require_same_options(self, items: Mapping[str, Any], *, aside: tuple[str, ...] = ()) -> None:

@@ -13,7 +13,7 @@ from pipelines.prepare.launch.launcher import PlannedSplit, plan_splits
 from pipelines.prepare.launch.layout_comparison import Cost, compare
 from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.layouts import layout_of
-from pipelines.prepare.options.config import LayoutConfig, PrepareConfig
+from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengths
 from pipelines.prepare.plan.sampling import Sample
 from tfrecord_io.format.ledger import FILTERED, HELD_OUT, LEFT_OUT, NOT_HELD_OUT
@@ -66,6 +66,7 @@ def estimate(config: PrepareConfig) -> list[Estimate]:
 
 def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -> Estimate:
     """Estimate a split that is planned."""
+    layout = resolved.job.spec.layout
     sample, rows = planned.sample, resolved.job.splits[planned.plan.split].num_rows
     share = planned.text_bytes / max(sample.text_bytes, 1)
     left_out = {reason: round(rows * float((sample.read.reasons == reason).mean())) for reason in LEFT_OUT}
@@ -88,16 +89,11 @@ def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -
         engine=engine_of(resolved.encoder),
         histogram=count_lengths(
             sample.row_tokens,
-            row_lengths=resolved.job.spec.layout.buckets or (resolved.job.spec.length,),
+            row_lengths=layout.buckets or (resolved.job.spec.length,),
             bins=_BINS,
-            cuts=_cuts_rows(resolved.job.spec.layout),
+            cuts=not layout_of(layout).joins_rows and layout.stride is None,
         ),
     )
-
-
-def _cuts_rows(layout: LayoutConfig) -> bool:
-    """Whether the layout cuts what does not fit into a row, rather than dividing it into several."""
-    return not layout_of(layout).joins_rows and layout.stride is None
 
 
 def _compared(sample: Sample, resolved: Resolved, *, shard_bytes: int, rows: int) -> tuple[Cost, ...]:

@@ -85,7 +85,6 @@ def _rows(request: OpenedRequest, manifest: Manifest) -> dict[str, int] | None:
 
 def _is_same(manifest: Manifest, selected: selection.SelectedSplit) -> bool:
     """Whether the dataset has exactly the requested rows under this name."""
-    source = manifest.source
-    source_split = source.get("origins", {}).get(selected.name, selected.name)
     ranges = [list(span) for span in selected.ranges]
-    return bool(source_split == selected.source_split and source["splits"].get(selected.name) == ranges)
+    is_from = source_record.origin_of(manifest, selected.name) == selected.source_split
+    return bool(is_from and manifest.source["splits"].get(selected.name) == ranges)

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipelines.prepare.dataset import fingerprint
+from pipelines.prepare.dataset import fingerprint, source_record
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.plan.planning import RowRanges
 from pipelines.prepare.sources.files.data_files import SourceListing
@@ -23,16 +23,11 @@ from pipelines.prepare.sources.splits import resolve
 from tfrecord_io.errors import FingerprintMismatchError
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["ANEW", "identity_of", "require_grown", "rows_after", "rows_before"]
+__all__ = ["ANEW", "require_grown", "rows_after", "rows_before"]
 
 ANEW = "or build anew, without --append and with another --output or --overwrite"
 
 Entries = Sequence[Mapping[str, Any]]
-
-
-def identity_of(manifest: Manifest) -> dict[str, Any]:
-    """Return the identity of the source that a dataset was made of, as a listing has it."""
-    return {name: value for name, value in manifest.source.items() if name not in ("splits", "origins")}
 
 
 def require_grown(former: Manifest, listing: SourceListing, config: SourceConfig, *, root: str) -> None:
@@ -40,7 +35,7 @@ def require_grown(former: Manifest, listing: SourceListing, config: SourceConfig
 
     Raises: FingerprintMismatchError; SourceError if an earlier revision cannot be listed any more.
     """
-    before, now = identity_of(former), listing.identity
+    before, now = source_record.identity_of(former), listing.identity
     if before == now:
         return
     if listed := fingerprint.differences(_but_content(before), _but_content(now)):
@@ -120,7 +115,7 @@ def rows_after(former: Manifest, split: str, source_split: str, asked: RowRanges
     Raises: FingerprintMismatchError if the rows of before are not the first ones, or of another split of the source.
     """
     before = rows_before(former, split)
-    origin = former.source.get("origins", {}).get(split, split)
+    origin = source_record.origin_of(former, split)
     if before and origin != source_split:
         raise _another(root, f"split {split!r} was made of split {origin!r} of the source, now of {source_split!r}")
     ranges = _rest(before, asked)

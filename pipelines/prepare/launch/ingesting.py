@@ -27,7 +27,7 @@ from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.sources.ingest import ingest, ingest_tasks, relay
+from pipelines.prepare.sources.ingest import ingest, relay
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
 from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.opening import OpenedSource
@@ -45,20 +45,37 @@ def resolve(request: OpenedRequest, *, progress: Progress | None = None) -> Reso
     config = request.config
     root = config.output.root
     keep = _kept_at(config)
-    location = _CopyLocation.of(request, home=keep or storage.join(root, WORK_FOLDER), inside=None if keep else root)
-    request = _with_copies(request, location)
-    progress = progress or Progress()
-    found = _finish(request, location, run=lambda tasks: _ingest(tasks, request, location, progress))
-    to_delete = location.folder if keep is None else None
-    return dataclasses.replace(found, job=dataclasses.replace(found.job, ingested=to_delete))
+    folder = request.found.copy_folder(keep or storage.join(root, WORK_FOLDER))
+    inside = None if keep else root
+    if not works_here(config.beam_args):
+        splits = request.needed_splits()
+        copied = copies_for_workers(request.found, splits, root=root, folder=folder, inside=inside)
+        request = dataclasses.replace(request, found=copied)
+
+    def run(tasks: Sequence[IngestTask]) -> None:
+        if inside is not None:  # there may not be room for two copies
+            reservation.remove_copies(inside, but=folder)
+        ingest_files(
+            tasks,
+            request.found,
+            root=root,
+            name=config.output.name,
+            workers=config.workers,
+            beam_args=config.beam_args,
+            progress=progress or Progress(),
+        )
+
+    found = _finish(request, folder=folder, inside=inside, run=run)
+    return dataclasses.replace(found, job=dataclasses.replace(found.job, ingested=None if keep else folder))
 
 
 @contextlib.contextmanager
 def resolve_for_estimate(request: OpenedRequest) -> Iterator[Resolved]:
     """Resolve a request without a build: an ingested copy is in a temporary folder while the context lasts."""
-    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
-        location = _CopyLocation.of(request, home=_kept_at(request.config) or folder)
-        yield _finish(request, location, run=lambda tasks: _ingest_here(tasks, request.found, request.config.workers))
+    found, workers = request.found, request.config.workers
+    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as home:
+        folder = found.copy_folder(_kept_at(request.config) or home)
+        yield _finish(request, folder=folder, inside=None, run=lambda tasks: _ingest_here(tasks, found, workers))
 
 
 def _kept_at(config: PrepareConfig) -> str | None:
@@ -79,27 +96,13 @@ def _kept_at(config: PrepareConfig) -> str | None:
     return folder
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _CopyLocation:
-    """Where the copy of a source goes: its own `folder`, `inside` another one that must exist when it is written."""
-
-    folder: str
-    inside: str | None
-
-    @classmethod
-    def of(cls, request: OpenedRequest, *, home: str, inside: str | None = None) -> _CopyLocation:
-        listing = request.found.listing
-        types = {name: request.found.types(name) for name in listing.splits}
-        return cls(folder=ingest_tasks.folder_of(home, listing, types), inside=inside)
-
-
-def _finish(request: OpenedRequest, location: _CopyLocation, *, run: opening.Ingest) -> Resolved:
+def _finish(request: OpenedRequest, *, folder: str, inside: str | None, run: opening.Ingest) -> Resolved:
     with _naming_keep_ingested(request.config):
         groups = opening.locate_rows(
             request.found,
             request.needed_splits(),
-            folder=location.folder,
-            inside=location.inside,
+            folder=folder,
+            inside=inside,
             columns=opened_request.columns_read(request.config),
             run=run,
             known=request.append.known_rows(request.config) if request.append else None,
@@ -116,20 +119,6 @@ def _naming_keep_ingested(config: PrepareConfig) -> Iterator[None]:
         if config.keep_ingested is None:
             raise
         raise OutputError(error.cause, remedy=error.remedy.replace("an --output", "a --keep-ingested")) from error
-
-
-def _with_copies(request: OpenedRequest, location: _CopyLocation) -> OpenedRequest:
-    """Return the request with copies of the files that workers cannot read, if there are any."""
-    if works_here(request.config.beam_args):
-        return request
-    found = copies_for_workers(
-        request.found,
-        request.needed_splits(),
-        root=request.config.output.root,
-        folder=location.folder,
-        inside=location.inside,
-    )
-    return dataclasses.replace(request, found=found)
 
 
 def copies_for_workers(
@@ -151,21 +140,6 @@ def copies_for_workers(
     )
     copies = relay.relay(files, folder=folder, addresses=found.addresses, inside=inside)
     return dataclasses.replace(found, copies=copies)
-
-
-def _ingest(tasks: Sequence[IngestTask], request: OpenedRequest, location: _CopyLocation, progress: Progress) -> None:
-    if location.inside is not None:  # there may not be room for two copies
-        reservation.remove_copies(location.inside, but=location.folder)
-    config = request.config
-    ingest_files(
-        tasks,
-        request.found,
-        root=config.output.root,
-        name=config.output.name,
-        workers=config.workers,
-        beam_args=config.beam_args,
-        progress=progress,
-    )
 
 
 def ingest_files(

@@ -25,7 +25,6 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import run_all
 from pipelines.prepare.sources.columns.column_planning import plan_columns, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
-from pipelines.prepare.sources.ingest import ingest_tasks
 from pipelines.prepare.sources.rows import function_calls, opening, selection
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.tokenize import tokenization
@@ -180,8 +179,7 @@ def _locate(request: TokenizerRequest, folder: str, progress: Progress) -> tuple
         plan_types(
             config, {name: found.columns[name] for name in asked}, kind=found.listing.identity["kind"], inputs=inputs
         )
-    types = {name: found.types(name) for name in found.listing.splits}
-    folder = ingest_tasks.folder_of(folder, found.listing, types)
+    folder = found.copy_folder(folder)
     if not ingesting.works_here(request.beam_args):
         found = ingesting.copies_for_workers(found, asked, root=request.output, folder=folder, inside=None)
     groups = opening.locate_rows(

@@ -102,7 +102,7 @@ DAMAGED = {
     "has other tasks or rows than": lambda root: edited(
         root, "manifest-0.json", lambda manifest: manifest["source"]["splits"].update(train=[[0, 59]])
     ),
-    "split 'train': shard ": lambda root: edited(
+    "names shard rows-train-": lambda root: edited(
         root, "manifest-0.json", lambda manifest: manifest["splits"]["train"]["shards"][1].update(sha256="0" * 64)
     ),
     "has another index_stride, tokenizer than": lambda root: edited(
