@@ -16,6 +16,7 @@ from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.audit.verify import verify_files
 from tests import building
 from tests.building import command, read_manifest
+from tests.prepare.append import appended
 from tests.prepare.append.appended import NEW, OLD, build, done, grown, json_lines, numbers
 from tfrecord_io import random_access
 
@@ -49,7 +50,7 @@ def test_every_record_leads_to_its_row(tmp_path: Path, changes: dict[str, object
         for index, shard in enumerate(found.splits[split].shards):
             for record, number in enumerate(building.read_shard(out, shard)["number"].tolist()):
                 (row,) = tracer.trace(split=split, shard=index, record=record).rows
-                assert (row.row, row.texts["text"]) == (number, f"film number {number} is fine")
+                assert (row.row, row.texts["text"]) == (number, appended.row(number)["text"])
                 assert (row.file or "").endswith("train-a.jsonl" if number in OLD else "train-b.jsonl")
                 assert row.file_row == (number if number in OLD else number - len(OLD))
                 seen.append(number)
