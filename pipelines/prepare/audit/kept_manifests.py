@@ -22,8 +22,8 @@ from tfrecord_io.manifest import Manifest, Shard, former_name
 __all__ = ["REMEDY", "problems"]
 
 REMEDY = (
-    "copy it again from where the dataset was made: no other file says all that it said. Only trainings that began "
-    "before rows were appended need it"
+    "copy it again from where the dataset was made, since no other file has all of its content; only trainings that "
+    "began before rows were appended need it"
 )
 
 
@@ -32,15 +32,16 @@ def problems(root: str, manifest: Manifest) -> Iterator[tuple[str, str]]:
     for number in range(len(manifest.generations) - 1):
         name = former_name(number)
         try:
-            former = own_files.read_manifest(root, name=name)
+            problem = _disagreement(own_files.read_manifest(root, name=name), manifest, number)
         except ManifestError as error:
-            yield name, error.cause.removeprefix(f"{storage.join(root, name)}: ")
-            continue
-        yield name, _disagreement(former, manifest, number) if former else f"not there, expected generation {number}"
+            problem = error.cause.removeprefix(f"{storage.join(root, name)}: ")
+        yield name, problem
 
 
-def _disagreement(former: Manifest, manifest: Manifest, number: int) -> str:
+def _disagreement(former: Manifest | None, manifest: Manifest, number: int) -> str:
     """Return how a kept manifest differs from what the current one says of generation `number`; empty if it agrees."""
+    if former is None:
+        return f"not there, expected the manifest of generation {number}"
     expected = manifest.generations[: number + 1]
     if former.fingerprint != expected[-1].fingerprint:
         return f"has fingerprint {former.fingerprint}, expected {expected[-1].fingerprint}, of generation {number}"
@@ -49,7 +50,8 @@ def _disagreement(former: Manifest, manifest: Manifest, number: int) -> str:
     tasks = Counter[str]()
     for generation in expected:
         tasks.update(generation.tasks)
-    for mine, present in itertools.zip_longest(_shards(former, tasks), _shards(manifest, tasks)):
+    named = [shard for _, split in sorted(former.splits.items()) for shard in split.shards]
+    for mine, present in itertools.zip_longest(named, _first_shards(manifest, tasks)):
         if mine != present:
             return f"names {_named(mine)}, expected {_named(present)} as in manifest.json"
     facts = ("schema", "layout", "label_names", "compression", "index_stride")
@@ -59,7 +61,7 @@ def _disagreement(former: Manifest, manifest: Manifest, number: int) -> str:
     return f"has another {', '.join(others)} than manifest.json, expected the same" if others else ""
 
 
-def _shards(manifest: Manifest, tasks: Mapping[str, int]) -> list[Shard]:
+def _first_shards(manifest: Manifest, tasks: Mapping[str, int]) -> list[Shard]:
     """Return the shards of the first tasks of each split, as many as `tasks` says."""
     return [
         shard

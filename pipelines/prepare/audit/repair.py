@@ -4,7 +4,7 @@
     the indexes of a sound shard           from the shard
     the tokenizer                          from the copy that the workers used, or the other way round
     the files for TFDS                     from the manifest
-    the manifest of an earlier generation  not at all: no other file says all that it said
+    the manifest of an earlier generation  not at all: no other file has all of its content
 
 The manifest is the standard and is never written: a file that is made again must have the digest that it names, or it
 does not appear at all.

@@ -97,7 +97,7 @@ def edited(root: Path, name: str, edit: Callable[[dict[str, Any]], object]) -> N
 
 
 DAMAGED = {
-    "not there, expected generation 0": lambda root: (root / "manifest-0.json").unlink(),
+    "not there, expected the manifest of generation 0": lambda root: (root / "manifest-0.json").unlink(),
     "not JSON": lambda root: (root / "manifest-0.json").write_text("{"),
     "has fingerprint ": lambda root: shutil.copy(root / "manifest.json", root / "manifest-0.json"),
     "has other tasks or rows than": lambda root: edited(
