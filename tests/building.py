@@ -24,8 +24,8 @@ import numpy as np
 
 from pipelines.cli import commands
 from pipelines.prepare import storage
-from pipelines.prepare.launch import ingesting, resolving
-from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.launch import ingesting, opened_request
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
@@ -139,7 +139,7 @@ def reviews(**changes: object) -> Path:
 def resolved(config: PrepareConfig) -> Resolved:
     """The job that a build of this request would do, with what has to be ingested in its output."""
     Path(config.output.root).mkdir(parents=True, exist_ok=True)
-    return ingesting.resolve(resolving.open_request(config))
+    return ingesting.resolve(opened_request.open_request(config))
 
 
 def opened(config: SourceConfig) -> Source:
@@ -151,13 +151,7 @@ def opened(config: SourceConfig) -> Source:
         ingest.ingest_all(tasks, threads=1, addresses=found.addresses)
 
     groups = opening.locate_rows(found, every, folder=str(new_folder()), inside=None, columns=None, run=run)
-    readers, columns = resolving.changed_readers(found, groups, (), requested=every)
-    return Source(
-        splits=selection.select_splits(config, groups, readers),
-        all_splits={name: resolving.whole_split(name, groups[name], reader) for name, reader in readers.items()},
-        columns=columns,
-        identity=found.listing.identity,
-    )
+    return selection.select(config, found, groups, ())
 
 
 def source(folder: Path, **splits: Sequence[Mapping[str, Any]]) -> Path:

@@ -32,11 +32,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from typing import Any, Literal, get_args
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar, get_args
 
 from tfrecord_io.errors import SchemaError
 
 __all__ = ["MOST_VALUES", "OF_TOKENS", "UNLABELLED", "DType", "Feature", "Role", "Schema"]
+
+Values = TypeVar("Values")
 
 DType = Literal["int64", "float32"]
 Role = Literal[
@@ -195,3 +198,8 @@ class Schema:
     def with_role(self, role: Role) -> Feature | None:
         """The first feature of that role, or None."""
         return next((feature for feature in self.features if feature.role == role), None)
+
+    def values(self, columns: Mapping[str, Values], role: Role) -> Values | None:
+        """What `columns` have under the name of the first feature of that role, or None if there is no such feature."""
+        feature = self.with_role(role)
+        return None if feature is None else columns[feature.name]

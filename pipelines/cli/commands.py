@@ -245,11 +245,13 @@ def _verified(dataset: str, manifest: Any) -> list[Any]:
 
 
 def _refuse(dataset: str, damaged: list[Any]) -> None:
+    from pipelines.prepare.audit import kept_manifests
     from tfrecord_io.errors import CorruptRecordError
 
+    remedy = f"run `prep-tfrecords verify {dataset} --repair`, which makes them again"
     raise CorruptRecordError(
         f"{dataset}: {len(damaged)} files are damaged or missing, the first is {damaged[0].file}",
-        remedy=f"run `prep-tfrecords verify {dataset} --repair`, which makes them again",
+        remedy=kept_manifests.REMEDY if all(each.part == "manifest" for each in damaged) else remedy,
     )
 
 

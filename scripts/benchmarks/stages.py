@@ -72,7 +72,7 @@ class _Clock:
 
 def _measure(options: argparse.Namespace, folder: Path) -> tuple[_Clock, int]:
     from pipelines.prepare.crosscheck import comparing
-    from pipelines.prepare.launch import ingesting, launcher, resolving
+    from pipelines.prepare.launch import ingesting, launcher, opened_request
     from pipelines.prepare.options import config as configs
     from pipelines.prepare.shards import shard_writer
     from pipelines.prepare.sources.columns.extraction import extract, text_bytes_of
@@ -85,7 +85,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> tuple[_Clock, int]:
         layout=configs.LayoutConfig(name=options.layout, max_length=options.max_length),
     )
     with clock.stage("open source and tokenizer", once=True):
-        resolved = ingesting.resolve(resolving.open_request(config))
+        resolved = ingesting.resolve(opened_request.open_request(config))
     with clock.stage("sample and plan", once=True):
         split = next(iter(resolved.job.splits))
         plan = launcher.plan_one(resolved, split, config).plan

@@ -14,7 +14,7 @@ import apache_beam as beam
 
 from pipelines.prepare.beam import pipeline, transforms
 from pipelines.prepare.beam.run import Run
-from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.plan.planning import ShardTask
 from scripts.rehearsing import small_job
 

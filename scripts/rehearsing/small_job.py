@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 from pipelines.prepare import storage
-from pipelines.prepare.launch import ingesting, resolving
-from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.launch import ingesting, opened_request
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 
 __all__ = ["config", "resolved"]
@@ -40,4 +40,4 @@ def config(folder: pathlib.Path, *, rows: int, shard_bytes: int = 100_000_000) -
 def resolved(config: PrepareConfig) -> Resolved:
     """The job of a request, with its rows located."""
     storage.make_folder(config.output.root)
-    return ingesting.resolve(resolving.open_request(config))
+    return ingesting.resolve(opened_request.open_request(config))

@@ -11,8 +11,8 @@ import pytest
 
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import commit, plan_files, receipts
-from pipelines.prepare.launch import ingesting, launcher, resolving
-from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.launch import ingesting, launcher, opened_request
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask, SplitPlan
 from pipelines.prepare.shards import shard_files, shard_writer
@@ -116,7 +116,7 @@ def job(gcs: Gcs, bucket: str, config: PrepareConfig) -> Resolved:
     for name, content in building.files(building.reviews()).items():
         if name != manifest.FILE_NAME:
             gcs.write(bucket, f"out/{name}", content)
-    return ingesting.resolve(resolving.open_request(config))
+    return ingesting.resolve(opened_request.open_request(config))
 
 
 def newer_manifest() -> bytes:

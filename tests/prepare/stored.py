@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare import layouts
-from pipelines.prepare.dataset.job import Job
-from pipelines.prepare.launch import resolving
+from pipelines.prepare.dataset.job import Job, JobSplit
 from pipelines.prepare.layouts import BatchEncoder, length_groups
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
 from pipelines.prepare.plan import blocks, sampling
@@ -98,7 +97,7 @@ def work(
     deciding = {name: options.pop(name, default) for name, default in deciding.items()}
     job = Job(
         root=root,
-        splits={split.name: resolving.job_split(split) for split in splits},
+        splits={split.name: JobSplit.of(split) for split in splits},
         **{"name": "x", "fingerprint": "f", **options},
         spec=ShardSpec(
             columns=columns,

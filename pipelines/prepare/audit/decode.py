@@ -18,7 +18,7 @@ from pipelines.prepare.audit import (
     token_marks,
     verify,
 )
-from pipelines.prepare.audit.text_pieces import TextPiece
+from pipelines.prepare.audit.text_pieces import TextPiece, decoded
 from pipelines.prepare.tokenize import tokenization
 from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, ReaderError
@@ -112,14 +112,10 @@ def _decode(
     if "label" in features and manifest.label_names is not None:
         label = features["label"]
         features["label"] = None if label == UNLABELLED else manifest.label_names[label]
-    text = _text(ids, tokenizer)
+    text = decoded(ids, tokenizer)
     return DecodedRow(
         split=split, shard=shard, record=record, num_tokens=len(ids), text=text, features=features, pieces=pieces
     )
-
-
-def _text(ids: np.ndarray, tokenizer: Any) -> str:
-    return str(tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
 
 def _target(row: dict[str, np.ndarray], tokenizer: Any, schema: Schema) -> dict[str, str]:
@@ -130,7 +126,7 @@ def _target(row: dict[str, np.ndarray], tokenizer: Any, schema: Schema) -> dict[
     for feature in schema.features:
         if feature.role in ("target_ids", "target_mask"):
             del row[feature.name]
-    return {"target text": _text(found, tokenizer)}
+    return {"target text": decoded(found, tokenizer)}
 
 
 def _learned(row: dict[str, np.ndarray], ids: np.ndarray, tokenizer: Any, schema: Schema) -> dict[str, list[str]]:
@@ -138,7 +134,7 @@ def _learned(row: dict[str, np.ndarray], ids: np.ndarray, tokenizer: Any, schema
     if (feature := schema.with_role("loss_mask")) is None:
         return {}
     edges = np.flatnonzero(np.diff(row.pop(feature.name), prepend=0, append=0))
-    return {"learned": [_text(ids[start:stop], tokenizer) for start, stop in edges.reshape(-1, 2)]}
+    return {"learned": [decoded(ids[start:stop], tokenizer) for start, stop in edges.reshape(-1, 2)]}
 
 
 def _without_padding(ids: np.ndarray, row: dict[str, np.ndarray], schema: Schema) -> tuple[np.ndarray, dict[str, Any]]:

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from tfrecord_io.schema import Role, Schema
+from tfrecord_io.schema import Schema
 
 __all__ = ["invariants", "lengths"]
 
 
 def invariants(columns: Mapping[str, np.ndarray], schema: Schema) -> Iterator[tuple[np.ndarray, str]]:
     """Yield where each invariant holds, bool [N, L], and what a record has that breaks it; nothing without segments."""
-    segments = _of_role(columns, schema, "segment_ids")
+    segments = schema.values(columns, "segment_ids")
     if segments is None:
         return
     begins = np.diff(segments, axis=1, prepend=0)
@@ -27,7 +27,7 @@ def invariants(columns: Mapping[str, np.ndarray], schema: Schema) -> Iterator[tu
         np.where(tokens, after_tokens & ((begins == 0) | (begins == 1)), segments == 0) & tokens[:, :1],
         "segment_ids that do not ascend by one from 1 before padding",
     )
-    if (positions := _of_role(columns, schema, "positions")) is not None:
+    if (positions := schema.values(columns, "positions")) is not None:
         counted = np.where(begins == 1, positions == 0, np.diff(positions, axis=1, prepend=0) == 1)
         yield np.where(tokens, counted, positions == 0), "positions that do not count each segment from 0"
 
@@ -35,8 +35,3 @@ def invariants(columns: Mapping[str, np.ndarray], schema: Schema) -> Iterator[tu
 def lengths(segment_ids: np.ndarray) -> np.ndarray:
     """Return the number of tokens in each segment of one row, int64 [S]."""
     return np.unique(segment_ids[segment_ids > 0], return_counts=True)[1]
-
-
-def _of_role(columns: Mapping[str, np.ndarray], schema: Schema, role: Role) -> np.ndarray | None:
-    feature = schema.with_role(role)
-    return None if feature is None else columns[feature.name]

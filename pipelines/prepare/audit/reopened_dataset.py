@@ -21,22 +21,21 @@ from pipelines.prepare import storage
 from pipelines.prepare.audit.consent import NONE, Consent, source_to_open, steps_to_run
 from pipelines.prepare.dataset import fingerprint, generations, plan_files, source_record
 from pipelines.prepare.dataset.job import Job, JobSplit
-from pipelines.prepare.launch import appending, resolving
 from pipelines.prepare.layouts import BatchEncoder, layout_of
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_OPTIONS
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.plan.spec import ShardSpec
-from pipelines.prepare.sources.columns.column_planning import plan_types
+from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.formats.features import Columns
 from pipelines.prepare.sources.formats.groups import Groups, Pieces
-from pipelines.prepare.sources.rows import opening, user_functions
+from pipelines.prepare.sources.rows import hold_out, opening, selection, user_functions
 from pipelines.prepare.sources.rows.function_check import examine_functions
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.on_demand import RowsOnDemand
 from pipelines.prepare.sources.rows.opening import OpenedSource
-from pipelines.prepare.sources.rows.reading import RowReader, SplitSource, describe_rows
+from pipelines.prepare.sources.rows.reading import RowReader, describe_rows
 from pipelines.prepare.sources.rows.selection import SelectedSplit
 from pipelines.prepare.sources.rows.user_functions import UserFunction
 from pipelines.prepare.tokenize import engines
@@ -211,8 +210,7 @@ def _engine(manifest: Manifest) -> EngineName:
 
 
 def _require_same(identity: Mapping[str, Any], manifest: Manifest, *, root: str) -> None:
-    before = {name: value for name, value in manifest.source.items() if name not in ("splits", "origins")}
-    if listed := fingerprint.differences(before, dict(identity)):
+    if listed := fingerprint.differences(source_record.identity_of(manifest), dict(identity)):
         raise FingerprintMismatchError(
             f"{root}: the source has changed since the dataset was made ({listed}); nothing was changed here",
             remedy="give the path of the unchanged source with --source, or build anew with --overwrite",
@@ -278,9 +276,7 @@ def _job(
     columns: Mapping[str, Columns],
 ) -> Job:
     inputs = layout_of(options.layout).inputs(source)
-    plan = appending.with_manifest_facts(
-        plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest
-    )
+    plan = complete_from_manifest(plan_types(source, columns, kind=manifest.source["kind"], inputs=inputs), manifest)
     label = (plan.label.feature,) if plan.label else ()
     tokens = tuple(each for each in manifest.schema.features if each.role not in ("label", "column"))
     job = Job(
@@ -313,26 +309,18 @@ def _job(
 def _splits(options: _BuildOptions, readers: Mapping[str, RowReader], plan: ColumnPlan) -> dict[str, JobSplit]:
     """Return the splits of the output. The location of their rows is not needed here."""
     held = {each.name for each in options.hold_out}
-    nowhere = Groups.joined([])
-    chosen = {
-        name: SplitSource(
-            name=name,
-            source_split=each.source_split,
-            groups=nowhere,
-            ranges=each.ranges,
-            reader=readers[each.source_split],
-        )
-        for name, each in options.splits.items()
-        if name not in held
-    }
-    divided = resolving.divided(chosen, options.hold_out, plan, seed=options.seed)
-    return {name: resolving.job_split(split) for name, split in divided.items()}
+    whole = [each for name, each in options.splits.items() if name not in held]
+    sources = selection.split_sources(whole, dict.fromkeys(readers, Groups.joined([])), readers)
+    divided = hold_out.divide(
+        sources, options.hold_out, columns=plan.content, optional=plan.optional, seed=options.seed
+    )
+    return {name: JobSplit.of(split) for name, split in divided.items()}
 
 
 def _selected(manifest: Manifest, name: str) -> SelectedSplit:
     """Return the rows of a split. Raises: KeyError or ValueError if the manifest does not say which."""
     spans = tuple((count(start), count(stop)) for start, stop in map(items, items(manifest.source["splits"][name])))
-    return SelectedSplit(name=name, source_split=manifest.source.get("origins", {}).get(name, name), ranges=spans)
+    return SelectedSplit(name=name, source_split=source_record.origin_of(manifest, name), ranges=spans)
 
 
 def _require_plans(root: str, manifest: Manifest, options: _BuildOptions) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from pipelines.prepare.audit.token_marks import TokenMarks
 
-__all__ = ["TextPiece", "pieces_of"]
+__all__ = ["TextPiece", "decoded", "pieces_of"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,12 +52,13 @@ def _texts(ids: np.ndarray, edges: list[int], tokenizer: Any) -> list[str]:
     Decoded by itself, a piece would lose the space before its first word: so each is what its tokens add to the text
     of all tokens before it. Only where later tokens change earlier text (half a character, say) is it decoded alone.
     """
-    whole = _decoded(ids, tokenizer)
-    ends = [_decoded(ids[:edge], tokenizer) for edge in edges]
+    whole = decoded(ids, tokenizer)
+    ends = [decoded(ids[:edge], tokenizer) for edge in edges]
     if all(whole.startswith(text) for text in ends):
         return [whole[len(before) : len(text)] for before, text in itertools.pairwise(ends)]
-    return [_decoded(ids[start:stop], tokenizer) for start, stop in itertools.pairwise(edges)]
+    return [decoded(ids[start:stop], tokenizer) for start, stop in itertools.pairwise(edges)]
 
 
-def _decoded(ids: np.ndarray, tokenizer: Any) -> str:
+def decoded(ids: np.ndarray, tokenizer: Any) -> str:
+    """Return the text of tokens, special ones included."""
     return str(tokenizer.decode(ids.tolist(), skip_special_tokens=False, clean_up_tokenization_spaces=False))

@@ -29,18 +29,18 @@ def invariants(
     `padded` is bool [N, L].
     """
     schema = manifest.schema
-    labels, mask = _column(columns, schema, "token_labels"), _column(columns, schema, "token_label_mask")
+    labels, mask = schema.values(columns, "token_labels"), schema.values(columns, "token_label_mask")
     if labels is not None and mask is not None:
         yield (mask == 0) | ((mask == 1) & ~padded), "a tag_mask of other values than 0 and 1, or 1 on padding"
         yield (labels == 0) | (mask == 1), "a tag on a token that tag_mask says has none"
         if manifest.label_names is not None:
             names = len(manifest.label_names)
             yield (labels >= 0) & (labels < names), f"a tag outside 0 to {names - 1}"
-    starts, ends = _column(columns, schema, "char_starts"), _column(columns, schema, "char_ends")
+    starts, ends = schema.values(columns, "char_starts"), schema.values(columns, "char_ends")
     if starts is not None and ends is not None:
         yield (starts >= 0) & (starts <= ends), "a char_starts that is negative or behind char_ends"
         yield (ends == 0) | ~padded, "characters in the padding"
-    first, last = _column(columns, schema, "start_position"), _column(columns, schema, "end_position")
+    first, last = schema.values(columns, "start_position"), schema.values(columns, "end_position")
     if first is not None and last is not None:
         length = manifest.row_length
         inside = (first >= 0) & (first <= last) & (last < length)
@@ -48,7 +48,7 @@ def invariants(
         rows, answered = np.arange(len(first)), inside & (last > 0)
         at = np.where(answered, first, 0), np.where(answered, last, 0)
         yield ~answered | ~(padded[rows, at[0]] | padded[rows, at[1]]), "an answer that reaches into the padding"
-    if (row := _column(columns, schema, "source_row")) is not None:
+    if (row := schema.values(columns, "source_row")) is not None:
         yield row >= 0, "a source_row below 0"
 
 
@@ -74,11 +74,6 @@ def describe(row: dict[str, np.ndarray], ids: np.ndarray, manifest: Manifest, to
         span = ids[int(first) : int(last) + 1].tolist() if last > 0 else []
         found["answer"] = tokenizer.decode(span, clean_up_tokenization_spaces=False).strip()
     return found
-
-
-def _column(columns: dict[str, np.ndarray], schema: Schema, role: Role) -> np.ndarray | None:
-    feature = schema.with_role(role)
-    return None if feature is None else columns[feature.name]
 
 
 def _taken(row: dict[str, np.ndarray], schema: Schema, role: Role) -> np.ndarray | None:

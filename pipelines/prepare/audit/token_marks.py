@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import Role, Schema
+from tfrecord_io.schema import Schema
 
 __all__ = ["TokenMarks", "input_marks", "target_marks"]
 
@@ -44,18 +44,18 @@ class TokenMarks:
 def input_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks:
     """Return the marks of the inputs of a record; `row` has one array for each feature."""
     schema = manifest.schema
-    ids = _values(row, schema, "token_ids")
+    ids = schema.values(row, "token_ids")
     assert ids is not None, "a manifest has them"
-    segments, mask = _values(row, schema, "segment_ids"), _values(row, schema, "attention_mask")
-    num_tokens = _values(row, schema, "num_tokens")
+    segments, mask = schema.values(row, "segment_ids"), schema.values(row, "attention_mask")
+    num_tokens = schema.values(row, "num_tokens")
     if segments is not None:
         padding = segments == 0
     elif mask is not None:
         padding = mask == 0
     else:
         padding = np.arange(len(ids)) >= (len(ids) if num_tokens is None else int(num_tokens))
-    learned, tags = _values(row, schema, "loss_mask"), _values(row, schema, "token_labels")
-    tagged = _values(row, schema, "token_label_mask")
+    learned, tags = schema.values(row, "loss_mask"), schema.values(row, "token_labels")
+    tagged = schema.values(row, "token_label_mask")
     return TokenMarks(
         ids=ids,
         padding=padding,
@@ -69,7 +69,7 @@ def input_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks
 
 def target_marks(row: Mapping[str, np.ndarray], manifest: Manifest) -> TokenMarks | None:
     """Return the marks of the target of a record, None without targets."""
-    ids, mask = _values(row, manifest.schema, "target_ids"), _values(row, manifest.schema, "target_mask")
+    ids, mask = manifest.schema.values(row, "target_ids"), manifest.schema.values(row, "target_mask")
     if ids is None or mask is None:
         return None
     padding = mask == 0
@@ -81,14 +81,9 @@ def _special(ids: np.ndarray, manifest: Manifest) -> np.ndarray:
 
 
 def _answer(row: Mapping[str, np.ndarray], schema: Schema, *, length: int) -> np.ndarray | None:
-    first, last = _values(row, schema, "start_position"), _values(row, schema, "end_position")
+    first, last = schema.values(row, "start_position"), schema.values(row, "end_position")
     if first is None or last is None:
         return None
     at = np.arange(length)
     # Both are 0 where there is no answer in the row.
     return np.asarray((at >= int(first)) & (at <= int(last)) & (int(last) > 0))
-
-
-def _values(row: Mapping[str, np.ndarray], schema: Schema, role: Role) -> np.ndarray | None:
-    feature = schema.with_role(role)
-    return None if feature is None else row[feature.name]

@@ -104,11 +104,9 @@ class Tracer:
         made_by = self._dataset.manifest.splits[split]
         task = made_by.task_of(shard)
         rejecting = made_by.by_task()[task][0].ledger
-        return self._shard_rows(self._dataset.task(split, task), ledger=rejecting, length=made_by.shards[shard].length)
-
-    def _shard_rows(self, task: ShardTask, *, ledger: Ledger, length: int | None) -> _ShardRows:
-        if self._rows is None or self._rows[0] != (task, length):
-            self._rows = (task, length), _shard_rows(self._dataset, task, ledger=ledger, length=length)
+        shard_task, length = self._dataset.task(split, task), made_by.shards[shard].length
+        if self._rows is None or self._rows[0] != (shard_task, length):
+            self._rows = (shard_task, length), _shard_rows(self._dataset, shard_task, ledger=rejecting, length=length)
         return self._rows[1]
 
 

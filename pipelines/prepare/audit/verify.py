@@ -3,7 +3,7 @@
 Every shard: size, digest, record framing and both crcs, number of examples and of tokens, the exact features, shapes
 and dtypes, ids within the vocabulary, masks that are 1 on tokens and 0 on padding (of targets too), segments and
 positions that count correctly, labels that have a name. Besides the shards: their indexes, the lists of rejected rows,
-the tokenizer, and the files for TFDS.
+the tokenizer, the files for TFDS, and the manifests of earlier generations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import BinaryIO, Literal, cast
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.audit import decoder_targets, packed_segments, token_annotations
+from pipelines.prepare.audit import decoder_targets, kept_manifests, packed_segments, token_annotations
 from pipelines.prepare.dataset import rejected_rows, tfds
 from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.layouts.token_counts import count_tokens
@@ -28,13 +28,13 @@ from tfrecord_io.format import dali_index
 from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.format.shard_indexes import ShardIndexes
 from tfrecord_io.manifest import Manifest, Shard
-from tfrecord_io.schema import UNLABELLED, Role, Schema
+from tfrecord_io.schema import UNLABELLED, Schema
 
 __all__ = ["CheckedFile", "Part", "check_columns", "verify_files", "verify_shard"]
 
 REMEDY = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
 
-Part = Literal["shard", "index", "rejected", "tokenizer", "tfds"]
+Part = Literal["shard", "index", "rejected", "tokenizer", "tfds", "manifest"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -67,6 +67,8 @@ def verify_files(root: str, manifest: Manifest) -> Iterator[CheckedFile]:
     for name, content in tfds.files(manifest).items():
         problem = _problem(storage.join(root, name), content, otherwise="not what the manifest gives")
         yield CheckedFile(part="tfds", file=name, problem=problem)
+    for name, problem in kept_manifests.problems(root, manifest):
+        yield CheckedFile(part="manifest", file=name, problem=problem)
 
 
 class _ShardChecks:
@@ -179,7 +181,7 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, path: s
         if feature.constant is not None:
             expect(columns[feature.name] == feature.constant, f"a {feature.name} other than {feature.constant}")
     facts, length = manifest.tokenizer, manifest.row_length
-    ids = _of_role(columns, manifest.schema, "token_ids")
+    ids = manifest.schema.values(columns, "token_ids")
     assert ids is not None, "a manifest has them"
     expect((ids >= 0) & (ids < facts.vocab_size), f"a token id outside 0 to {facts.vocab_size - 1}")
     for valid, what in (
@@ -188,12 +190,12 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, path: s
     ):
         expect(valid, what)
     padded = _padding(columns, manifest.schema, length=length, left=facts.padding_side == "left")
-    if (mask := _of_role(columns, manifest.schema, "attention_mask")) is not None:
+    if (mask := manifest.schema.values(columns, "attention_mask")) is not None:
         expect((mask == 0) | (mask == 1), "an attention mask with other values than 0 and 1")
         expect(
             mask == ~padded, f"an attention mask that is not one run of 1 before padding on the {facts.padding_side}"
         )
-    elif (num_tokens := _of_role(columns, manifest.schema, "num_tokens")) is not None:
+    elif (num_tokens := manifest.schema.values(columns, "num_tokens")) is not None:
         expect((num_tokens >= 1) & (num_tokens <= length), f"num_tokens outside 1 to {length}")
     expect((ids == facts.pad_id) | ~padded, f"something else than the pad id {facts.pad_id} in the padding")
     if (learned := manifest.schema.with_role("loss_mask")) is not None:
@@ -214,17 +216,12 @@ def _padding(columns: dict[str, np.ndarray], schema: Schema, *, length: int, lef
     if (segment_ids := schema.with_role("segment_ids")) is not None:
         return np.asarray(columns[segment_ids.name] == 0)
     position = np.arange(length)
-    if (num_tokens := _of_role(columns, schema, "num_tokens")) is not None:
+    if (num_tokens := schema.values(columns, "num_tokens")) is not None:
         return np.asarray(position >= num_tokens[:, None])
-    if (mask := _of_role(columns, schema, "attention_mask")) is None:
+    if (mask := schema.values(columns, "attention_mask")) is None:
         raise ManifestError("no feature says which tokens are padding", remedy=REMAKE)
     count = mask.sum(axis=1)[:, None]
     return np.asarray(position < length - count if left else position >= count)
-
-
-def _of_role(columns: dict[str, np.ndarray], schema: Schema, role: Role) -> np.ndarray | None:
-    feature = schema.with_role(role)
-    return None if feature is None else columns[feature.name]
 
 
 def _read(stream: _Digesting, path: str, manifest: Manifest, indexes: ShardIndexes, *, most: int) -> tuple[int, int]:

@@ -9,11 +9,10 @@ generation, and so are the rows of the source, of which the new ones are the las
 
 from __future__ import annotations
 
+from pipelines.prepare.plan.planning import RowRanges
 from tfrecord_io.manifest import Generation, Manifest
 
 __all__ = ["generations_of", "joined_ranges", "task_in"]
-
-RowRanges = tuple[tuple[int, int], ...]
 
 
 def generations_of(manifest: Manifest) -> tuple[Generation, ...]:

@@ -17,7 +17,7 @@ from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.plan.planning import RowRanges, ShardTask
 from pipelines.prepare.plan.spec import ShardSpec
-from pipelines.prepare.sources.rows.reading import RowReader
+from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tfrecord_io import manifest
@@ -42,6 +42,11 @@ class JobSplit:
     reader: RowReader
     tasks_before: int = 0
     ranges_before: RowRanges = ()
+
+    @classmethod
+    def of(cls, split: SplitSource) -> JobSplit:
+        """Return the part of a split that travels to workers."""
+        return cls(source_split=split.source_split, ranges=split.ranges, reader=split.reader)
 
     @property
     def num_rows(self) -> int:

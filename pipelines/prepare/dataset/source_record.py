@@ -1,4 +1,4 @@
-"""The location of a dataset's source, for `verify --repair` and `trace`: OUT/.prep/FINGERPRINT/source.json."""
+"""The source of a dataset: what the manifest says of it, and where it is, by OUT/.prep/FINGERPRINT/source.json."""
 
 from __future__ import annotations
 
@@ -10,10 +10,21 @@ from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import WRONG, items, mapping, optional, text
+from tfrecord_io.manifest import Manifest
 
-__all__ = ["read", "source_path"]
+__all__ = ["identity_of", "origin_of", "read", "source_path"]
 
 _FILE = "source.json"
+
+
+def identity_of(manifest: Manifest) -> dict[str, Any]:
+    """Return the identity of the source that a dataset was made of, as a listing has it."""
+    return {name: value for name, value in manifest.source.items() if name not in ("splits", "origins")}
+
+
+def origin_of(manifest: Manifest, split: str) -> str:
+    """Return the split of the source that a split of a dataset was made of."""
+    return str(manifest.source.get("origins", {}).get(split, split))
 
 
 def source_path(root: str, fingerprint: str) -> str:

@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare.crosscheck.comparing import engine_of
-from pipelines.prepare.launch import ingesting, resolving
-from pipelines.prepare.launch.launcher import PlannedSplit, plan_one, warn_of_padding
+from pipelines.prepare.launch import ingesting, opened_request
+from pipelines.prepare.launch.launcher import PlannedSplit, plan_splits
 from pipelines.prepare.launch.layout_comparison import Cost, compare
-from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.layouts import layout_of
-from pipelines.prepare.options.config import LayoutConfig, PrepareConfig
+from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengths
 from pipelines.prepare.plan.sampling import Sample
 from tfrecord_io.format.ledger import FILTERED, HELD_OUT, LEFT_OUT, NOT_HELD_OUT
 
-__all__ = ["Estimate", "cuts_rows", "estimate", "of_split"]
+__all__ = ["Estimate", "estimate", "of_split"]
 
 _PERCENTILES = (5, 25, 50, 75, 95, 99, 100)
 _LONGEST = 8192
@@ -59,15 +59,14 @@ class Estimate:
 
 def estimate(config: PrepareConfig) -> list[Estimate]:
     """Estimate every split that `build` would make. Nothing is written."""
-    with ingesting.resolve_for_estimate(resolving.open_request(config)) as resolved:
-        splits = resolved.job.splits
-        planned = {split: plan_one(resolved, split, config) for split in splits}
-        warn_of_padding(planned.values(), resolved, config)
-        return [of_split(planned[split], resolved, config) for split in splits]
+    with ingesting.resolve_for_estimate(opened_request.open_request(config)) as resolved:
+        planned = plan_splits(resolved, resolved.job.splits, config)
+        return [of_split(each, resolved, config) for each in planned.values()]
 
 
 def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -> Estimate:
     """Estimate a split that is planned."""
+    layout = resolved.job.spec.layout
     sample, rows = planned.sample, resolved.job.splits[planned.plan.split].num_rows
     share = planned.text_bytes / max(sample.text_bytes, 1)
     left_out = {reason: round(rows * float((sample.read.reasons == reason).mean())) for reason in LEFT_OUT}
@@ -90,16 +89,11 @@ def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -
         engine=engine_of(resolved.encoder),
         histogram=count_lengths(
             sample.row_tokens,
-            row_lengths=resolved.job.spec.layout.buckets or (resolved.job.spec.length,),
+            row_lengths=layout.buckets or (resolved.job.spec.length,),
             bins=_BINS,
-            cuts=cuts_rows(resolved.job.spec.layout),
+            cuts=not layout_of(layout).joins_rows and layout.stride is None,
         ),
     )
-
-
-def cuts_rows(layout: LayoutConfig) -> bool:
-    """Whether the layout cuts what does not fit into a row, rather than dividing it into several."""
-    return not layout_of(layout).joins_rows and layout.stride is None
 
 
 def _compared(sample: Sample, resolved: Resolved, *, shard_bytes: int, rows: int) -> tuple[Cost, ...]:

@@ -8,8 +8,8 @@ from typing import Any
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import engine_mismatch, fingerprint, own_files, source_record, tfds
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.launch import resolving
-from pipelines.prepare.launch.resolving import OpenedRequest
+from pipelines.prepare.launch import request_identity
+from pipelines.prepare.launch.opened_request import OpenedRequest
 from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import FormatError
@@ -74,7 +74,7 @@ def _rows(request: OpenedRequest, manifest: Manifest) -> dict[str, int] | None:
     None if they are unknown, or if the source has moved since: then the new location must be written down for `verify
     --repair` and `trace`.
     """
-    here = resolving.source_location(request.config.source, request.found, request.functions)
+    here = request_identity.source_location(request.config.source, request.found, request.functions)
     try:
         place = dict(source_record.read(request.config.output.root, manifest.fingerprint))
         rows = {name: count(rows) for name, rows in mapping(place.pop("rows")).items()}
@@ -85,7 +85,6 @@ def _rows(request: OpenedRequest, manifest: Manifest) -> dict[str, int] | None:
 
 def _is_same(manifest: Manifest, selected: selection.SelectedSplit) -> bool:
     """Whether the dataset has exactly the requested rows under this name."""
-    source = manifest.source
-    source_split = source.get("origins", {}).get(selected.name, selected.name)
     ranges = [list(span) for span in selected.ranges]
-    return bool(source_split == selected.source_split and source["splits"].get(selected.name) == ranges)
+    is_from = source_record.origin_of(manifest, selected.name) == selected.source_split
+    return bool(is_from and manifest.source["splits"].get(selected.name) == ranges)

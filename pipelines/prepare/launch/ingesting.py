@@ -21,43 +21,61 @@ from collections.abc import Collection, Iterator, Sequence
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import reservation
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.launch import appending, resolving
-from pipelines.prepare.launch.resolving import OpenedRequest, Resolved
+from pipelines.prepare.launch import opened_request, resolved_job
+from pipelines.prepare.launch.opened_request import OpenedRequest
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.sources.ingest import ingest, ingest_tasks, relay
+from pipelines.prepare.sources.ingest import ingest, relay
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
 from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError, OutputError
 
-__all__ = ["copies_for_workers", "resolve", "resolve_for_estimate"]
+__all__ = ["copies_for_workers", "ingest_files", "resolve", "resolve_for_estimate", "works_here"]
 
 
 def resolve(request: OpenedRequest, *, progress: Progress | None = None) -> Resolved:
     """Resolve a request for a build, with the copy of its source where workers can read it. `progress` takes notes.
 
-    Raises: as `resolving.resolve`; SourceError if rows cannot be read; OutputError if the copy cannot be written.
+    Raises: as `resolved_job.resolve`; SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
     config = request.config
     root = config.output.root
     keep = _kept_at(config)
-    location = _CopyLocation.of(request, home=keep or storage.join(root, WORK_FOLDER), inside=None if keep else root)
-    request = _with_copies(request, location)
-    progress = progress or Progress()
-    found = _finish(request, location, run=lambda tasks: _ingest(tasks, request, location, progress))
-    to_delete = location.folder if keep is None else None
-    return dataclasses.replace(found, job=dataclasses.replace(found.job, ingested=to_delete))
+    folder = request.found.copy_folder(keep or storage.join(root, WORK_FOLDER))
+    inside = None if keep else root
+    if not works_here(config.beam_args):
+        splits = request.needed_splits()
+        copied = copies_for_workers(request.found, splits, root=root, folder=folder, inside=inside)
+        request = dataclasses.replace(request, found=copied)
+
+    def run(tasks: Sequence[IngestTask]) -> None:
+        if inside is not None:  # there may not be room for two copies
+            reservation.remove_copies(inside, but=folder)
+        ingest_files(
+            tasks,
+            request.found,
+            root=root,
+            name=config.output.name,
+            workers=config.workers,
+            beam_args=config.beam_args,
+            progress=progress or Progress(),
+        )
+
+    found = _finish(request, folder=folder, inside=inside, run=run)
+    return dataclasses.replace(found, job=dataclasses.replace(found.job, ingested=None if keep else folder))
 
 
 @contextlib.contextmanager
 def resolve_for_estimate(request: OpenedRequest) -> Iterator[Resolved]:
     """Resolve a request without a build: an ingested copy is in a temporary folder while the context lasts."""
-    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
-        location = _CopyLocation.of(request, home=_kept_at(request.config) or folder)
-        yield _finish(request, location, run=lambda tasks: _ingest_here(tasks, request))
+    found, workers = request.found, request.config.workers
+    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as home:
+        folder = found.copy_folder(_kept_at(request.config) or home)
+        yield _finish(request, folder=folder, inside=None, run=lambda tasks: _ingest_here(tasks, found, workers))
 
 
 def _kept_at(config: PrepareConfig) -> str | None:
@@ -78,32 +96,18 @@ def _kept_at(config: PrepareConfig) -> str | None:
     return folder
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _CopyLocation:
-    """Where the copy of a source goes: its own `folder`, `inside` another one that must exist when it is written."""
-
-    folder: str
-    inside: str | None
-
-    @classmethod
-    def of(cls, request: OpenedRequest, *, home: str, inside: str | None = None) -> _CopyLocation:
-        listing = request.found.listing
-        types = {name: request.found.types(name) for name in listing.splits}
-        return cls(folder=ingest_tasks.folder_of(home, listing, types), inside=inside)
-
-
-def _finish(request: OpenedRequest, location: _CopyLocation, *, run: opening.Ingest) -> Resolved:
+def _finish(request: OpenedRequest, *, folder: str, inside: str | None, run: opening.Ingest) -> Resolved:
     with _naming_keep_ingested(request.config):
         groups = opening.locate_rows(
             request.found,
-            resolving.needed_splits(request),
-            folder=location.folder,
-            inside=location.inside,
-            columns=resolving.columns_read(request.config),
+            request.needed_splits(),
+            folder=folder,
+            inside=inside,
+            columns=opened_request.columns_read(request.config),
             run=run,
-            known=None if request.former is None else appending.known_rows(request.former, request.config),
+            known=request.append.known_rows(request.config) if request.append else None,
         )
-    return resolving.resolve(request, groups)
+    return resolved_job.resolve(request, groups)
 
 
 @contextlib.contextmanager
@@ -115,15 +119,6 @@ def _naming_keep_ingested(config: PrepareConfig) -> Iterator[None]:
         if config.keep_ingested is None:
             raise
         raise OutputError(error.cause, remedy=error.remedy.replace("an --output", "a --keep-ingested")) from error
-
-
-def _with_copies(request: OpenedRequest, location: _CopyLocation) -> OpenedRequest:
-    """Return the request with copies of the files that workers cannot read, if there are any."""
-    if _works_here(request):
-        return request
-    root, splits = request.config.output.root, resolving.needed_splits(request)
-    found = copies_for_workers(request.found, splits, root=root, folder=location.folder, inside=location.inside)
-    return dataclasses.replace(request, found=found)
 
 
 def copies_for_workers(
@@ -147,29 +142,40 @@ def copies_for_workers(
     return dataclasses.replace(found, copies=copies)
 
 
-def _ingest(tasks: Sequence[IngestTask], request: OpenedRequest, location: _CopyLocation, progress: Progress) -> None:
-    if location.inside is not None:  # there may not be room for two copies
-        reservation.remove_copies(location.inside, but=location.folder)
-    if _works_here(request):
-        _ingest_here(tasks, request)
+def ingest_files(
+    tasks: Sequence[IngestTask],
+    found: OpenedSource,
+    *,
+    root: str,
+    name: str,
+    workers: int | None,
+    beam_args: Sequence[str],
+    progress: Progress,
+) -> None:
+    """Ingest files of a source: on `workers` threads of this process, or as a Beam job `name` of the output `root`.
+
+    Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
+    """
+    if works_here(beam_args):
+        _ingest_here(tasks, found, workers)
         return
     from pipelines.prepare.beam import pipeline
 
     _report(tasks)
     pipeline.run_ingest(
         tasks,
-        folder=location.folder,
-        root=request.config.output.root,
-        name=request.config.output.name,
-        workers=request.config.workers,
-        beam_args=request.config.beam_args,
+        folder=tasks[0].folder,
+        root=root,
+        name=name,
+        workers=workers,
+        beam_args=beam_args,
         progress=progress,
     )
 
 
-def _ingest_here(tasks: Sequence[IngestTask], request: OpenedRequest) -> None:
+def _ingest_here(tasks: Sequence[IngestTask], found: OpenedSource, workers: int | None) -> None:
     _report(tasks)
-    ingest.ingest_all(tasks, threads=request.config.workers or _cores(), addresses=request.found.addresses)
+    ingest.ingest_all(tasks, threads=workers or len(os.sched_getaffinity(0)), addresses=found.addresses)
     # The readers' memory is no longer needed, and shards will need it.
     memory.release_freed()
 
@@ -179,14 +185,10 @@ def _report(tasks: Sequence[IngestTask]) -> None:
     stages.begin(f"ingesting {len(whole):,} files of {sum(whole.values()) / 1e6:,.1f} MB")
 
 
-def _works_here(request: OpenedRequest) -> bool:
+def works_here(beam_args: Sequence[str]) -> bool:
     """Whether threads of this process do all work."""
-    if not request.config.beam_args:
+    if not beam_args:
         return True
     from pipelines.prepare.beam import options
 
-    return options.is_embedded(options.parse(request.config.beam_args))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
+    return options.is_embedded(options.parse(beam_args))

@@ -15,9 +15,9 @@ from typing import Any
 from pipelines.prepare.dataset import engine_mismatch, made_shards, own_files, plan_files, reservation, tfds
 from pipelines.prepare.dataset.commit import commit
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
-from pipelines.prepare.launch import appending, finished, ingesting, resolving, unusable_rows
+from pipelines.prepare.launch import finished, ingesting, opened_request, unusable_rows
 from pipelines.prepare.launch.appending import NothingNewError
-from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.launch.unusable_rows import UnusableRows
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.plan import padding_warning, sample_rows
@@ -33,7 +33,7 @@ from tfrecord_io.errors import ConfigError, FingerprintMismatchError, PrepError,
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["BuildResult", "PlannedSplit", "build", "plan_one", "warn_of_padding"]
+__all__ = ["BuildResult", "PlannedSplit", "build", "plan_one", "plan_splits"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,10 +79,10 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
     elif config.append or not os.path.exists(os.path.join(config.output.root, manifest.FILE_NAME)):
         _import_soon()
     try:
-        request = resolving.open_request(config)
+        request = opened_request.open_request(config)
     except NothingNewError as error:
         return _nothing_new(error, config, seconds=time.perf_counter() - began)
-    root, items = config.output.root, request.items()
+    root, items = config.output.root, request.early_items()
     reservation.check(root, items=items, overwrite=config.overwrite, former=request.former)
     with locking.held(root, work_folder=WORK_FOLDER):
         reservation.check(root, items=items, overwrite=config.overwrite, former=request.former)
@@ -122,7 +122,7 @@ def _kept(result: Manifest, splits: Sequence[str], *, seconds: float) -> BuildRe
 def _nothing_new(error: NothingNewError, config: PrepareConfig, *, seconds: float) -> BuildResult:
     """Say that there is nothing to append, and return the dataset as it is."""
     _log.warning("%s", error.cause)
-    found = appending.to_append_to(config.output.root)
+    found = own_files.require_manifest(config.output.root)
     return _kept(found, list(found.splits), seconds=seconds)
 
 
@@ -190,11 +190,12 @@ def plan_one(resolved: Resolved, split: str, config: PrepareConfig) -> PlannedSp
     return PlannedSplit(plan=plan, sample=sample, text_bytes=expected.text_bytes, unusable=unusable)
 
 
-def warn_of_padding(planned: Iterable[PlannedSplit], resolved: Resolved, config: PrepareConfig) -> None:
-    """Warn if the splits planned now would be nearly all padding."""
-    splits = resolved.job.splits
-    samples = [(each.sample, splits[each.plan.split].num_rows) for each in planned]
+def plan_splits(resolved: Resolved, splits: Iterable[str], config: PrepareConfig) -> dict[str, PlannedSplit]:
+    """Sample and plan some splits, and warn if they would be nearly all padding. Raises: as `plan_one`."""
+    planned = {split: plan_one(resolved, split, config) for split in splits}
+    samples = [(each.sample, resolved.job.splits[split].num_rows) for split, each in planned.items()]
     padding_warning.warn(samples, config, length=resolved.job.spec.length)
+    return planned
 
 
 def _plan_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
@@ -208,8 +209,7 @@ def _plan_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
     for header in known.values():
         if header is not None:
             plan_files.require_whole(job, header)
-    fresh = {split: plan_one(resolved, split, config) for split, header in known.items() if header is None}
-    warn_of_padding(fresh.values(), resolved, config)
+    fresh = plan_splits(resolved, [split for split, header in known.items() if header is None], config)
     rows = {split: job.splits[split].num_rows for split in job.splits}
     unusable_rows.check({split: each.unusable for split, each in fresh.items()}, rows=rows, limit=config.max_error_rate)
     resolved.reserve(overwrite=config.overwrite)

@@ -22,7 +22,7 @@ from pipelines.prepare.options.bucket_lengths import bucket_of, choose
 __all__ = ["Cost", "compare", "least"]
 
 # How many lengths the line with several lengths has.
-BUCKETS = 4
+_BUCKETS = 4
 _LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096, 8192)
 # Bytes of a record's frame, and of a feature's name with the sizes around it.
 _RECORD_BYTES, _FEATURE_BYTES = 20, 23
@@ -103,7 +103,7 @@ class _Sampled:
 
     def buckets(self, length: int, *, types: bool) -> Cost:
         """Return the cost of one record a row, padded to one of a few lengths chosen for the least waste."""
-        lengths = choose(self._tokens, count=BUCKETS, longest=length, fixed=False)
+        lengths = choose(self._tokens, count=_BUCKETS, longest=length, fixed=False)
         return self._padded(f"pad to {','.join(map(str, lengths))}", lengths, types=types)
 
     def _padded(self, name: str, lengths: tuple[int, ...], *, types: bool) -> Cost:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.launch import ingesting, resolving
+from pipelines.prepare.launch import ingesting
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.prepare.process import memory
@@ -25,11 +25,8 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import run_all
 from pipelines.prepare.sources.columns.column_planning import plan_columns, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
-from pipelines.prepare.sources.ingest import ingest, ingest_tasks
-from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
 from pipelines.prepare.sources.rows import function_calls, opening, selection
-from pipelines.prepare.sources.rows.opening import OpenedSource
-from pipelines.prepare.sources.rows.reading import Source, SplitSource
+from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.chat import rendering
 from pipelines.prepare.tokenizer_training import counting, evaluation, tokenizer_folder, training, word_counts
@@ -156,7 +153,7 @@ def train_tokenizer(
 @contextlib.contextmanager
 def _work_folder(request: TokenizerRequest) -> Iterator[str]:
     """Yield a folder that all workers can reach, for files that are needed until the words are counted."""
-    if _works_here(request):
+    if ingesting.works_here(request.beam_args):
         with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
             yield folder
         return
@@ -179,10 +176,11 @@ def _locate(request: TokenizerRequest, folder: str, progress: Progress) -> tuple
     found = opening.open_source(config, columns=columns)
     asked = selection.needed_source_splits(config, list(found.listing.splits))
     if not functions:
-        plan_types(config, {name: found.columns[name] for name in asked}, kind=_kind(found), inputs=inputs)
-    types = {name: found.types(name) for name in found.listing.splits}
-    folder = ingest_tasks.folder_of(folder, found.listing, types)
-    if not _works_here(request):
+        plan_types(
+            config, {name: found.columns[name] for name in asked}, kind=found.listing.identity["kind"], inputs=inputs
+        )
+    folder = found.copy_folder(folder)
+    if not ingesting.works_here(request.beam_args):
         found = ingesting.copies_for_workers(found, asked, root=request.output, folder=folder, inside=None)
     groups = opening.locate_rows(
         found,
@@ -190,36 +188,18 @@ def _locate(request: TokenizerRequest, folder: str, progress: Progress) -> tuple
         folder=folder,
         inside=None,
         columns=columns,
-        run=lambda tasks: _ingest(tasks, found, request, progress),
+        run=lambda tasks: ingesting.ingest_files(
+            tasks,
+            found,
+            root=request.output,
+            name="tokenizer",
+            workers=request.workers,
+            beam_args=request.beam_args,
+            progress=progress,
+        ),
     )
-    readers, changed = resolving.changed_readers(found, groups, functions, requested=asked)
-    chosen = selection.select_splits(config, groups, readers)
-    every = {name: resolving.whole_split(name, groups[name], reader) for name, reader in readers.items()}
-    source = Source(splits=chosen, all_splits=every, columns=changed, identity=found.listing.identity)
-    return list(chosen.values()), plan_columns(config, source, inputs=inputs)
-
-
-def _kind(found: OpenedSource) -> str:
-    return str(found.listing.identity["kind"])
-
-
-def _ingest(tasks: Sequence[IngestTask], found: OpenedSource, request: TokenizerRequest, progress: Progress) -> None:
-    stages.begin(f"ingesting {len({task.file.path for task in tasks}):,} files")
-    if _works_here(request):
-        ingest.ingest_all(tasks, threads=_threads(request), addresses=found.addresses)
-        memory.release_freed()
-        return
-    from pipelines.prepare.beam import pipeline
-
-    pipeline.run_ingest(
-        tasks,
-        folder=tasks[0].folder,
-        root=request.output,
-        name="tokenizer",
-        workers=request.workers,
-        beam_args=request.beam_args,
-        progress=progress,
-    )
+    source = selection.select(config, found, groups, functions)
+    return list(source.splits.values()), plan_columns(config, source, inputs=inputs)
 
 
 def _evaluated(splits: Sequence[SplitSource], rows: int) -> tuple[list[np.ndarray], bool]:
@@ -271,7 +251,7 @@ def _tasks(
 
 
 def _count(tasks: Sequence[CountTask], request: TokenizerRequest, progress: Progress) -> None:
-    if _works_here(request):
+    if ingesting.works_here(request.beam_args):
         run_all(lambda task, stop: counting.run(task, progress=progress, stop=stop), tasks, threads=_threads(request))
         return
     from pipelines.prepare.beam import pipeline
@@ -288,15 +268,6 @@ def _count(tasks: Sequence[CountTask], request: TokenizerRequest, progress: Prog
         beam_args=request.beam_args,
         progress=progress,
     )
-
-
-def _works_here(request: TokenizerRequest) -> bool:
-    """Whether threads of this process do all work."""
-    if not request.beam_args:
-        return True
-    from pipelines.prepare.beam import options
-
-    return options.is_embedded(options.parse(request.beam_args))
 
 
 def _threads(request: TokenizerRequest) -> int:

@@ -53,7 +53,7 @@ def check(found: Mapping[str, UnusableRows], *, rows: Mapping[str, int], limit: 
     Raises: RowsRejectedError if there are more.
     """
     check_error_rate(
-        {split: (dict(unusable.by_reason), unusable.first) for split, unusable in found.items()},
+        {split: (unusable.by_reason, unusable.first) for split, unusable in found.items()},
         rows=rows,
         limit=limit,
         exact=all(unusable.exact for unusable in found.values()),
@@ -69,19 +69,17 @@ def find(columns: ColumnPlan, split: SplitSource, read: ReadRows) -> UnusableRow
     counted = collections.Counter(read.reasons[read.reasons != ""].tolist())
     counted.update(row.reason for row in read.refused)
     known = _earliest(_first(read.numbers, read.reasons), read.refused)
-    if read.whole:
-        return UnusableRows(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=not read.refused)
-    for reason in LEFT_OUT:
-        del counted[reason]
-    if not null_counts.count_says(split):
-        return UnusableRows(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=False)
-    found = cover(split.groups.ends, split.ranges)
-    unread = _unread(found, split, read)
-    for reason, rows in _count_null_rows(columns, split, found, unread).items():
-        counted[reason] += rows
-    if len(known) < NAMED_ROWS:
-        known = _with_null_rows(columns, split, found, unread, known)
-    return UnusableRows(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=False)
+    if not read.whole:
+        for reason in LEFT_OUT:
+            del counted[reason]
+        if null_counts.count_says(split):
+            found = cover(split.groups.ends, split.ranges)
+            unread = _unread(found, split, read)
+            counted.update(_count_null_rows(columns, split, found, unread))
+            if len(known) < NAMED_ROWS:
+                known = _with_null_rows(columns, split, found, unread, known)
+    exact = read.whole and not read.refused
+    return UnusableRows(by_reason=dict(sorted(counted.items())), first=tuple(known), exact=exact)
 
 
 def _unread(found: Cover, split: SplitSource, read: ReadRows) -> np.ndarray:

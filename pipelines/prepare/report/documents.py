@@ -15,9 +15,9 @@ import numpy as np
 
 from pipelines.prepare.report.sampled_records import SampledRecords
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import Role, Schema
+from tfrecord_io.schema import Role
 
-__all__ = ["Documents", "documents_of", "token_positions", "values_of"]
+__all__ = ["Documents", "documents_of", "token_positions"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,20 +31,14 @@ class Documents:
     last: np.ndarray
 
 
-def values_of(columns: Mapping[str, np.ndarray], schema: Schema, role: Role) -> np.ndarray | None:
-    """Return the values of the feature with that role, None if there is none."""
-    feature = schema.with_role(role)
-    return None if feature is None else columns[feature.name]
-
-
 def token_positions(columns: Mapping[str, np.ndarray], manifest: Manifest) -> np.ndarray:
     """Return which positions of the inputs hold tokens rather than padding, bool [N, L]."""
     schema = manifest.schema
     marked: tuple[Role, ...] = ("segment_ids", "attention_mask")
     for role in marked:
-        if (values := values_of(columns, schema, role)) is not None:
+        if (values := schema.values(columns, role)) is not None:
             return np.asarray(values > 0)
-    num_tokens = values_of(columns, schema, "num_tokens")
+    num_tokens = schema.values(columns, "num_tokens")
     assert num_tokens is not None, "a manifest says which tokens are padding"
     return np.asarray(np.arange(manifest.row_length) < num_tokens[:, None])
 
@@ -58,10 +52,10 @@ def documents_of(parts: Sequence[SampledRecords]) -> Documents:
 
 
 def _documents(columns: Mapping[str, np.ndarray], manifest: Manifest) -> Documents:
-    ids = values_of(columns, manifest.schema, "token_ids")
+    ids = manifest.schema.values(columns, "token_ids")
     assert ids is not None, "a manifest has them"
     tokens = token_positions(columns, manifest)
-    if (segments := values_of(columns, manifest.schema, "segment_ids")) is not None:
+    if (segments := manifest.schema.values(columns, "segment_ids")) is not None:
         begins = tokens & (np.diff(segments, axis=1, prepend=0) != 0)
         ends = tokens & (np.diff(segments, axis=1, append=0) != 0)
     elif manifest.schema.with_role("attention_mask") is None:

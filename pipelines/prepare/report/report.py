@@ -16,8 +16,8 @@ from pipelines.prepare.audit.decode import load_tokenizer
 from pipelines.prepare.dataset import own_files, rejected_rows, source_record
 from pipelines.prepare.dataset.job import rejected_path
 from pipelines.prepare.dataset.rejected_rows import RejectedContent
-from pipelines.prepare.launch import estimate, ingesting, launcher, resolving
-from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.launch import estimate, ingesting, launcher, opened_request
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.report import command_line, sampled_records
 from pipelines.prepare.report.elements import Page
@@ -72,9 +72,8 @@ def of_source(config: PrepareConfig) -> bytes:
 
     Raises: as `estimate.estimate`.
     """
-    with ingesting.resolve_for_estimate(resolving.open_request(config)) as resolved:
-        planned = {name: launcher.plan_one(resolved, name, config) for name in resolved.job.splits}
-        launcher.warn_of_padding(planned.values(), resolved, config)
+    with ingesting.resolve_for_estimate(opened_request.open_request(config)) as resolved:
+        planned = launcher.plan_splits(resolved, resolved.job.splits, config)
         manifest = _described(resolved)
         subjects = [_planned(each, resolved, config, manifest) for each in list(planned.values())[:_SPLITS]]
         subject = Subject(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from pipelines.prepare.report import svg
-from pipelines.prepare.report.documents import values_of
 from pipelines.prepare.report.elements import Chart, Group, Section, Table
 from pipelines.prepare.report.sampled_records import SampledRecords
 from pipelines.prepare.report.subject import SplitSubject, Subject, count, share, size, some
@@ -179,9 +178,9 @@ def _uppermost(names: list[str], counts: list[int], total: int) -> str:
 def _labels(part: SampledRecords, role: Role) -> np.ndarray:
     """Return the labels of rows, or of the tokens that have one, float64."""
     columns, schema = part.columns, part.manifest.schema
-    values = values_of(columns, schema, role)
+    values = schema.values(columns, role)
     assert values is not None, "the schema has them"
-    mask = values_of(columns, schema, "token_label_mask") if role == "token_labels" else None
+    mask = schema.values(columns, "token_label_mask") if role == "token_labels" else None
     return np.asarray(values.ravel() if mask is None else values[mask > 0], np.float64)
 
 

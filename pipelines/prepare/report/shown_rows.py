@@ -9,7 +9,6 @@ import numpy as np
 
 from pipelines.prepare.audit.text_pieces import pieces_of
 from pipelines.prepare.audit.token_marks import TokenMarks, input_marks, target_marks
-from pipelines.prepare.report.documents import values_of
 from pipelines.prepare.report.elements import Group, Section, ShownRow, ShownToken
 from pipelines.prepare.report.sampled_records import SampledRecords
 from pipelines.prepare.report.subject import SplitSubject, Subject
@@ -72,7 +71,7 @@ def _chosen_rows(split: SplitSubject) -> list[tuple[SampledRecords, int]]:
 def _chosen(part: SampledRecords, *, count: int) -> list[int]:
     """Return the indices of a few records from all along the sample, with an answer where there are any."""
     among = np.arange(part.num_records)
-    last = values_of(part.columns, part.manifest.schema, "end_position")
+    last = part.manifest.schema.values(part.columns, "end_position")
     if last is not None and (last > 0).any():
         among = np.flatnonzero(last > 0)
     return sorted({int(among[int(at)]) for at in np.linspace(0, len(among) - 1, min(count, len(among)))})

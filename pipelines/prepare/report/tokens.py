@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipelines.prepare.report import svg
-from pipelines.prepare.report.documents import documents_of, token_positions, values_of
+from pipelines.prepare.report.documents import documents_of, token_positions
 from pipelines.prepare.report.elements import Chart, Group, Section, Table
 from pipelines.prepare.report.subject import SplitSubject, Subject, count, share
 from tfrecord_io.manifest import TokenizerFacts
@@ -66,11 +66,11 @@ def _counts(split: SplitSubject, subject: Subject) -> np.ndarray:
     """Return how often each id occurs in sampled inputs and targets, int64 [V]."""
     counts = np.zeros(subject.manifest.tokenizer.vocab_size, np.int64)
     for part in split.parts:
-        ids = values_of(part.columns, part.manifest.schema, "token_ids")
+        ids = part.manifest.schema.values(part.columns, "token_ids")
         assert ids is not None, "a manifest has them"
         counts += np.bincount(ids[token_positions(part.columns, part.manifest)], minlength=len(counts))
-        targets = values_of(part.columns, part.manifest.schema, "target_ids")
-        mask = values_of(part.columns, part.manifest.schema, "target_mask")
+        targets = part.manifest.schema.values(part.columns, "target_ids")
+        mask = part.manifest.schema.values(part.columns, "target_mask")
         if targets is not None and mask is not None:
             counts += np.bincount(targets[mask > 0], minlength=len(counts))
     return counts

@@ -25,8 +25,8 @@ from apache_beam.runners.dataflow import dataflow_runner
 from pipelines.prepare.beam import dataflow, packaging, pipeline, transforms, waiting
 from pipelines.prepare.beam.failures import AGAIN, Reported
 from pipelines.prepare.beam.run import Run
-from pipelines.prepare.launch import ingesting, launcher, resolving
-from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.launch import ingesting, launcher, opened_request
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Counts, Progress
@@ -341,7 +341,7 @@ def test_without_googles_libraries_the_error_says_what_to_install(
 @pytest.fixture(scope="module")
 def resolved() -> Iterator[Resolved]:
     """The reviews: what travels does not depend on where the rows are."""
-    request = resolving.open_request(
+    request = opened_request.open_request(
         PrepareConfig(
             source=SourceConfig(dataset=str(REVIEWS), label_column="label"),
             tokenizer=TokenizerConfig(name=str(building.tokenizer())),

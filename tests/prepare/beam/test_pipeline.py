@@ -29,7 +29,7 @@ from pipelines.prepare.beam.failures import Failures, Reported
 from pipelines.prepare.dataset import commit, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
-from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer

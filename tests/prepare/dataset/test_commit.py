@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.dataset import commit, made_shards, receipts, tfds
-from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import LayoutConfig, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan import sample_choice
 from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow

@@ -17,7 +17,7 @@ import pytest
 from pipelines.prepare import storage
 from pipelines.prepare.dataset import fingerprint, own_files, reservation
 from pipelines.prepare.dataset.job import tokenizer_files
-from pipelines.prepare.launch.resolving import source_location
+from pipelines.prepare.launch.request_identity import source_location
 from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import memory

@@ -156,6 +156,27 @@ def test_the_row_length_is_that_of_the_token_ids() -> None:
         _ = make(schema=schema).row_length
 
 
+def test_columns_may_have_any_shape_and_labels_may_be_numbers() -> None:
+    ids, types, label = make().schema.features
+    kept = (
+        Feature(name="vector", dtype="float32", shape=(3,), role="column"),
+        Feature(name="number", dtype="int64", shape=(), role="column"),
+    )
+    schema = Schema((ids, types, dataclasses.replace(label, dtype="float32"), *kept))
+    found = make(schema=schema, label_names=None)
+    assert manifest.parse(manifest.dump(found)) == found
+
+
+def test_the_mask_of_a_target_is_as_long_as_the_target() -> None:
+    ids, *_ = make().schema.features
+    target = Feature(name="labels", dtype="int64", shape=(4,), role="target_ids")
+    mask = Feature(name="target_mask", dtype="int64", shape=(4,), role="target_mask")
+    assert parsed(json.loads(manifest.dump(make(schema=Schema((ids, target, mask)), label_names=None))))
+    longer = Schema((ids, target, dataclasses.replace(mask, shape=(5,))))
+    with pytest.raises(ManifestError, match=r"'target_mask' is int64 \[5\], expected int64 \[4\]"):
+        manifest.parse(manifest.dump(make(schema=longer, label_names=None)))
+
+
 @pytest.mark.parametrize(
     ("compression", "name"),
     [("none", "imdb-train-00003-of-00012.tfrecord"), ("gzip", "imdb-train-00003-of-00012.tfrecord.gz")],

@@ -26,6 +26,7 @@ from tests.tfrecord_io.conftest import (
 from tests.tfrecord_io.input_pipeline.test_start_step import digests
 from tfrecord_io import mixture, objectives, reader, readiness
 from tfrecord_io.errors import ReaderError
+from tfrecord_io.mixing import common_manifest
 from tfrecord_io.mixture import Mixture
 from tfrecord_io.reader import Data, Shuffle
 from tfrecord_io.schema import Schema
@@ -323,6 +324,15 @@ class TestRefusals:
         assert learned(context()).element_spec
         with pytest.raises(ReaderError, match=r"same names in the same order: label 0 would mean both"):
             Mixture(pair).input_fn("train", global_batch_size=4, objective=objectives.classification())(context())
+
+    def test_other_tag_names_with_an_objective_that_learns_tags_alone(self, data: Data) -> None:
+        tagged = with_feature(with_feature(data, "label", role="column"), "token_type_ids", role="token_labels")
+        tagged = with_feature(tagged, "row", role="token_label_mask", shape=(LENGTH,))
+        named = {name: changed(tagged, label_names=(name,)).manifest for name in ("PER", "LOC")}
+        merged = common_manifest.merge(named, rates={})
+        common_manifest.bind(objectives.masked_lm(0.15), merged, manifests=named)
+        with pytest.raises(ReaderError, match=r"\['LOC'\], those of 'PER' are \['PER'\]"):
+            common_manifest.bind(objectives.token_classification(), merged, manifests=named)
 
     def test_another_layout(self, data: Data, write_dataset: WriteDataset) -> None:
         concat = reader.open(write_dataset({}, schema=CONCAT_SCHEMA))

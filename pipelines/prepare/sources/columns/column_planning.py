@@ -25,9 +25,10 @@ from pipelines.prepare.sources.formats.features import Columns
 from pipelines.prepare.sources.rows.left_out import kept_rows
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tfrecord_io.errors import ColumnError
+from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import Feature
 
-__all__ = ["plan_columns", "plan_types"]
+__all__ = ["complete_from_manifest", "plan_columns", "plan_types"]
 
 Plan = TypeVar("Plan")
 
@@ -79,6 +80,17 @@ def plan_columns(config: SourceConfig, source: Source, *, inputs: Inputs | None 
         tags=plan.tags and with_names(plan.tags, source=source),
         kept=tuple(_with_length(feature, source=source) for feature in plan.kept),
     )
+
+
+def complete_from_manifest(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
+    """Complete a plan from types with the names of string labels and vector lengths of a finished dataset."""
+
+    def named(label: LabelPlan | None) -> LabelPlan | None:
+        return dataclasses.replace(label, names=manifest.label_names) if label and label.kind == "string" else label
+
+    known = {feature.name: feature.shape for feature in manifest.schema.features}
+    kept = tuple(dataclasses.replace(each, shape=known.get(each.name, each.shape)) for each in plan.kept)
+    return dataclasses.replace(plan, label=named(plan.label), tags=named(plan.tags), kept=kept)
 
 
 def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, inputs: Inputs) -> None:

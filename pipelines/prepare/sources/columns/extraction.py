@@ -109,6 +109,11 @@ class ColumnPlan:
         """The names of columns that become tokens."""
         return (*self.texts, *self.nested.values())
 
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """The names of those that may be null: a conversation may have no tools."""
+        return tuple(name for purpose, name in self.nested.items() if purpose == "tools")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rows:
@@ -157,9 +162,8 @@ def validate(batch: pa.RecordBatch, plan: ColumnPlan) -> np.ndarray:
     if plan.tags is not None:
         reject_tags(reasons, batch.column(plan.nested["words"]), batch.column(plan.tags.column), plan.tags)
     for purpose, name in plan.nested.items():
-        if purpose == "tools":
-            continue  # a conversation may have none
-        reasons[null_mask(batch.column(name))] = f"{purpose}_null"
+        if name not in plan.optional:
+            reasons[null_mask(batch.column(name))] = f"{purpose}_null"
     for name in plan.texts:
         reasons[null_mask(batch.column(name))] = "text_null"
     if (codes := left_out.codes_of(batch)) is not None:

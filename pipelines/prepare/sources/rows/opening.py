@@ -54,6 +54,10 @@ class OpenedSource:
         """Whether the file's rows are read from the file itself, without ingest."""
         return file.path in self.footers and footers.is_in_place(self.footers[file.path])
 
+    def copy_folder(self, home: str) -> str:
+        """Return the folder in `home` for the ingested rows."""
+        return ingest_tasks.folder_of(home, self.listing, {name: self.types(name) for name in self.listing.splits})
+
 
 def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> OpenedSource:
     """List the dataset's files and find its columns; `columns` are those that will be read, None for all.

@@ -20,10 +20,13 @@ from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.split_options import SplitOption
 from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.formats.groups import Groups
-from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
+from pipelines.prepare.sources.rows.function_check import apply_functions
+from pipelines.prepare.sources.rows.opening import OpenedSource
+from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource
+from pipelines.prepare.sources.rows.user_functions import UserFunction
 from tfrecord_io.errors import SourceError, SplitNotFoundError
 
-__all__ = ["SelectedSplit", "needed_source_splits", "select_ranges", "select_splits", "split_sources"]
+__all__ = ["SelectedSplit", "needed_source_splits", "select", "select_ranges", "select_splits", "split_sources"]
 
 Range = tuple[int, int]
 
@@ -47,6 +50,32 @@ def needed_source_splits(config: SourceConfig, names: Sequence[str]) -> tuple[st
     if not config.splits:
         return tuple(names)
     return tuple(dict.fromkeys(_source_split(option.spec, names) for option in map(SplitOption.parse, config.splits)))
+
+
+def select(
+    config: SourceConfig, found: OpenedSource, groups: Mapping[str, Groups], functions: Sequence[UserFunction]
+) -> Source:
+    """Return the source with its rows as the user functions change them, and the splits of the output.
+
+    `groups` are the located rows of the splits that the options name, and perhaps of others.
+
+    Raises: as `select_splits` and `apply_functions`.
+    """
+    asked = needed_source_splits(config, list(found.listing.splits))
+    stored = {name: RowReader(split=name, types=found.types(name), addresses=found.addresses) for name in groups}
+    described = {name: found.columns[name] for name in groups}
+    readers, columns = apply_functions(stored, groups, described, functions, requested=asked)
+    return Source(
+        splits=select_splits(config, {name: groups[name] for name in asked}, readers),
+        all_splits={name: _whole(name, groups[name], reader) for name, reader in readers.items()},
+        columns=columns,
+        identity=found.listing.identity,
+    )
+
+
+def _whole(name: str, groups: Groups, reader: RowReader) -> SplitSource:
+    ranges = ((0, groups.total_rows),) if groups.total_rows else ()
+    return SplitSource(name=name, source_split=name, groups=groups, ranges=ranges, reader=reader)
 
 
 def select_splits(

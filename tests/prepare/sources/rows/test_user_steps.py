@@ -21,7 +21,7 @@ from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.consent import Consent
 from pipelines.prepare.audit.trace import Tracer
 from pipelines.prepare.beam import pipeline
-from pipelines.prepare.launch.resolving import Resolved
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import FunctionOption, OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.rows.left_out import kept_rows
