@@ -34,14 +34,14 @@ def opened(zoo: Zoo, folder: Path, template: str, *, kind: str = "byte_bpe") -> 
 
 
 def encoder(tokenizer: Any, *, length: int = 10**6, side: Side = "right") -> ChatEncoder:
+    return ChatEncoder(*parts(tokenizer), length=length, side=side)
+
+
+def parts(tokenizer: Any) -> tuple[Any, Any, Aligner]:
+    """What encoders of any length can share: the template, the engine, and what aligns them."""
     reference = open_reference(tokenizer, dtype=DTYPE)
-    return ChatEncoder(
-        open_template(tokenizer),
-        choose(tokenizer, reference, dtype=DTYPE),
-        Aligner(tokenizer, dtype=DTYPE),
-        length=length,
-        side=side,
-    )
+    engine = choose(tokenizer, reference, dtype=DTYPE)
+    return open_template(tokenizer), engine, Aligner(tokenizer, dtype=DTYPE)
 
 
 def encoded(made: ChatEncoder, rows: list[list[Message]]) -> EncodedChats:
@@ -147,9 +147,11 @@ def test_a_long_conversation_keeps_as_many_whole_turns_as_fit(zoo: Zoo, tmp_path
         turns += [{"role": "user", "content": f"question {number}"}, {"role": "assistant", "content": "yes " * number}]
     kept = [[turns[0], *turns[-2 * count :]] if side == "left" else turns[: 2 * count + 1] for count in range(1, 7)]
     sizes = [len(tokenizer.apply_chat_template(some)["input_ids"]) for some in kept]
+    shared = parts(tokenizer)
     for count, size in enumerate(sizes[:-1]):
         for length in (size, sizes[count + 1] - 1):
-            chats = encoded(encoder(tokenizer, length=length, side=side), [turns])
+            chats = encoded(ChatEncoder(*shared, length=length, side=side), [turns])
             assert row(chats, 0)[0] == tokenizer.apply_chat_template(kept[count])["input_ids"]
             assert chats.tokens_cut == sizes[-1] - size
-    assert encoded(encoder(tokenizer, length=sizes[0] - 1, side=side), [turns]).reasons.tolist() == ["too_long"]
+    too_short = ChatEncoder(*shared, length=sizes[0] - 1, side=side)
+    assert encoded(too_short, [turns]).reasons.tolist() == ["too_long"]
