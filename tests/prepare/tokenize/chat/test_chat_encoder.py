@@ -17,7 +17,8 @@ from pipelines.prepare.tokenize.chat.conversation import Message
 from pipelines.prepare.tokenize.chat.encoder import ChatEncoder, EncodedChats
 from pipelines.prepare.tokenize.chat.messages import Conversations
 from pipelines.prepare.tokenize.chat.opening import open_template
-from pipelines.prepare.tokenize.engines import choose, open_reference
+from pipelines.prepare.tokenize.chat.renderer_pool import RendererPool
+from pipelines.prepare.tokenize.engines import Engine, choose, open_reference
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
 
@@ -37,11 +38,21 @@ def encoder(tokenizer: Any, *, length: int = 10**6, side: Side = "right") -> Cha
     return ChatEncoder(*parts(tokenizer), length=length, side=side)
 
 
-def parts(tokenizer: Any) -> tuple[Any, Any, Aligner]:
-    """What encoders of any length can share: the template, the engine, and what aligns them."""
-    reference = open_reference(tokenizer, dtype=DTYPE)
-    engine = choose(tokenizer, reference, dtype=DTYPE)
-    return open_template(tokenizer), engine, Aligner(tokenizer, dtype=DTYPE)
+def parts(tokenizer: Any) -> tuple[RendererPool, Engine, Aligner]:
+    """What encoders of any length can share."""
+    return open_template(tokenizer), *engine_of(tokenizer)
+
+
+_engines: dict[str, tuple[Engine, Aligner]] = {}
+
+
+def engine_of(tokenizer: Any) -> tuple[Engine, Aligner]:
+    """The same for all tokenizers that differ in their templates alone."""
+    content = tokenizer.backend_tokenizer.to_str()
+    if content not in _engines:
+        engine = choose(tokenizer, open_reference(tokenizer, dtype=DTYPE), dtype=DTYPE)
+        _engines[content] = engine, Aligner(tokenizer, dtype=DTYPE)
+    return _engines[content]
 
 
 def encoded(made: ChatEncoder, rows: list[list[Message]]) -> EncodedChats:
