@@ -255,6 +255,7 @@ def test_threads_that_share_an_engine_get_what_one_thread_gets(zoo: Zoo) -> None
             assert_same(runs, reference.encode(batch), batch.to_pylist())
 
 
+@pytest.mark.slow
 def test_more_words_than_can_be_remembered_change_nothing(zoo: Zoo) -> None:
     words = [np.base_repr(number, 36) for number in range(MEMORY_WORDS // 4)]
     texts_of_words = [" ".join(words[start::50]) for start in range(50)]
