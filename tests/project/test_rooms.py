@@ -138,7 +138,7 @@ def test_large_libraries_are_imported_only_by_the_rooms_that_are_about_them(libr
 def test_no_modules_import_each_other_in_a_circle() -> None:
     graph = {name: _imports(name) & _modules().keys() for name in _modules()}
     # `import tfrecord_io` gives its modules lazily, for type checkers alone it names them.
-    graph["tfrecord_io"] = set()
+    graph["tfrecord_io"] = frozenset()
     graphlib.TopologicalSorter(graph).prepare()
 
 
