@@ -60,11 +60,12 @@ def _names(node: ast.AST) -> Iterator[str]:
             yield inner if inner in _modules() else str(node.module)
 
 
-def _imports(module: str, *, at_import: bool = False) -> set[str]:
+@functools.cache
+def _imports(module: str, *, at_import: bool = False) -> frozenset[str]:
     """What a module imports; with `at_import`, only what is imported as soon as the module is."""
     tree = _modules()[module]
     nodes = list(tree.body) if at_import else list(ast.walk(tree))
-    return {name for node in nodes for name in _names(node)} - {module}
+    return frozenset(name for node in nodes for name in _names(node)) - {module}
 
 
 def _is_in(module: str, room: str) -> bool:
@@ -137,7 +138,7 @@ def test_large_libraries_are_imported_only_by_the_rooms_that_are_about_them(libr
 def test_no_modules_import_each_other_in_a_circle() -> None:
     graph = {name: _imports(name) & _modules().keys() for name in _modules()}
     # `import tfrecord_io` gives its modules lazily, for type checkers alone it names them.
-    graph["tfrecord_io"] = set()
+    graph["tfrecord_io"] = frozenset()
     graphlib.TopologicalSorter(graph).prepare()
 
 

@@ -17,12 +17,15 @@ from pipelines.prepare.sources.splits import resolve
 from tests import building
 from tests.building import read_manifest
 from tests.prepare.append.appended import NEW, OLD, build, done, grown, json_lines, numbers, parquet
+from tests.support.speed import slow_but
 from tfrecord_io import manifest, random_access, reader
 
 Write = Callable[[Path, Iterable[int]], Path]
 
 
-@pytest.mark.parametrize("changes", [{}, {"compression": "gzip"}, {"label_column": "label"}, {"index": "dali"}])
+@pytest.mark.parametrize(
+    "changes", slow_but([{}, {"compression": "gzip"}, {"label_column": "label"}, {"index": "dali"}], {})
+)
 def test_old_files_keep_their_bytes_and_new_shards_come_behind_them(tmp_path: Path, changes: dict[str, object]) -> None:
     data, out = grown(tmp_path, **changes)
     before = building.files(out)
@@ -42,7 +45,7 @@ def test_old_files_keep_their_bytes_and_new_shards_come_behind_them(tmp_path: Pa
     assert b"tensorflow_datasets" not in after["README.md"]
 
 
-@pytest.mark.parametrize("write", [json_lines, parquet])
+@pytest.mark.parametrize("write", slow_but([json_lines, parquet], parquet))
 def test_in_the_order_of_the_source_the_rows_are_those_of_one_build(tmp_path: Path, write: Write) -> None:
     data, kind = tmp_path / "data", "jsonl" if write is json_lines else "parquet"
     write(data / f"train-a.{kind}", OLD)
@@ -57,7 +60,7 @@ def test_in_the_order_of_the_source_the_rows_are_those_of_one_build(tmp_path: Pa
     assert ledgers[0] == ledgers[1]
 
 
-@pytest.mark.parametrize("layout", ["concat", "pack"])
+@pytest.mark.parametrize("layout", slow_but(["concat", "pack"], "concat"))
 def test_rows_are_joined_with_those_of_their_generation_alone(tmp_path: Path, layout: str) -> None:
     options: dict[str, object] = {"layout": layout, "keep_column": None, "no_shuffle": True, "shard_size": "1MB"}
     data, out = grown(tmp_path, **options)
@@ -182,6 +185,7 @@ def test_plan_shows_the_new_rows_alone(tmp_path: Path) -> None:
     assert building.files(out) == before
 
 
+@pytest.mark.slow
 def test_readers_of_the_former_manifest_go_on_and_may_open_it_again(tmp_path: Path) -> None:
     data, out = grown(tmp_path)
     opened, graph = random_access.open(out)["train"], reader.open(out)

@@ -10,6 +10,7 @@ import pytest
 
 from tests import building
 from tests.prepare.append.appended import NEW, OLD, build, done, grown, json_lines, row
+from tests.support.speed import slow_but
 
 
 def grow(data: Path) -> None:
@@ -34,7 +35,13 @@ SOURCES: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("source", sorted(SOURCES))
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A source and its dataset for tests that leave both as they are."""
+    return grown(tmp_path_factory.mktemp("refused"))
+
+
+@pytest.mark.parametrize("source", slow_but(sorted(SOURCES), "a new class", "other content"))
 def test_a_source_that_is_not_the_same_with_more_rows(tmp_path: Path, source: str) -> None:
     data, out = grown(tmp_path, label_column="label")
     before = building.files(out)
@@ -59,8 +66,8 @@ def test_a_source_that_is_not_the_same_with_more_rows(tmp_path: Path, source: st
     ],
     ids=lambda value: "" if isinstance(value, dict) else str(value)[:12],
 )
-def test_another_option(tmp_path: Path, changes: dict[str, object], named: str) -> None:
-    data, out = grown(tmp_path)
+def test_another_option(shared: tuple[Path, Path], changes: dict[str, object], named: str) -> None:
+    data, out = shared
     before = building.files(out)
     if "tokenizer" in changes:
         changes = {"tokenizer": building.tokenizer("chats")}

@@ -13,6 +13,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.shards import shard_writer
 from tests import building
 from tests.prepare.append.appended import build, done, grown, json_lines, numbers
+from tests.support.speed import slow_but
 from tfrecord_io.errors import OutputError
 
 Stop = Callable[[pytest.MonkeyPatch], None]
@@ -58,7 +59,7 @@ STOPS: dict[str, Stop] = {
 }
 
 
-@pytest.mark.parametrize("stop", sorted(STOPS))
+@pytest.mark.parametrize("stop", slow_but(sorted(STOPS), "manifest"))
 def test_the_dataset_is_as_it_was_and_the_same_command_goes_on(tmp_path: Path, stop: str) -> None:
     data, out = grown(tmp_path)
     before = building.shard_bytes(out), (out / "manifest.json").read_bytes()
@@ -75,6 +76,7 @@ def test_the_dataset_is_as_it_was_and_the_same_command_goes_on(tmp_path: Path, s
     assert building.files(out) == building.files(whole)
 
 
+@pytest.mark.slow
 def test_an_append_of_other_rows_is_refused_until_the_first_is_given_up(tmp_path: Path) -> None:
     data, out = grown(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
@@ -99,6 +101,7 @@ def test_an_append_of_other_rows_is_refused_until_the_first_is_given_up(tmp_path
     assert building.shard_bytes(out) == building.shard_bytes(whole)
 
 
+@pytest.mark.slow
 def test_overwrite_without_append_clears_every_generation(tmp_path: Path) -> None:
     data, out = grown(tmp_path)
     done(build(data, out, "--append"))

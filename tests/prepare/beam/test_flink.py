@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests import building
@@ -38,11 +40,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 @contextlib.contextmanager
-def build_that_starts_flink(output: Path) -> Iterator[subprocess.Popen[str]]:
+def build_that_starts_flink(dataset: Path, output: Path) -> Iterator[subprocess.Popen[str]]:
     """A build at work, as a user would type it: one task at a time, in a thread of the launcher."""
     args = ["--runner=FlinkRunner", "--flink_master=[local]", f"--flink_job_server_jar={flink.jar()}"]
     args += ["--parallelism=1", *(f"--job_server_jvm_properties={option}" for option in flink.JVM)]
-    command = building.program("build", REVIEWS, "--json", *building.options(output, **CHANGES), "--", *args)
+    command = building.program("build", dataset, "--json", *building.options(output, **CHANGES), "--", *args)
     # Whatever started these tests may have them ignore interrupts, which processes inherit.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     with subprocess.Popen(
@@ -82,7 +84,7 @@ def test_flink_with_workers_elsewhere_changes_no_byte(tmp_path: Path, cluster: C
 
 @pytest.mark.slow
 def test_a_flink_that_beam_starts_changes_no_byte_and_ends_with_the_job(tmp_path: Path) -> None:
-    with build_that_starts_flink(tmp_path / "out") as process:
+    with build_that_starts_flink(REVIEWS, tmp_path / "out") as process:
         started = flink_of(process, tmp_path / "out")
         outcome = end_of(process)
     assert outcome.status == 0, outcome.err
@@ -95,7 +97,10 @@ def test_a_flink_that_beam_starts_changes_no_byte_and_ends_with_the_job(tmp_path
 
 @pytest.mark.slow
 def test_an_interrupt_ends_the_flink_that_beam_started_too(tmp_path: Path) -> None:
-    with build_that_starts_flink(tmp_path / "out") as process:
+    # Read in place, so that no job comes before the one that makes shards.
+    rows = [json.loads(line) for line in (REVIEWS / "train.jsonl").read_text().splitlines()]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "train.parquet")
+    with build_that_starts_flink(tmp_path / "train.parquet", tmp_path / "out") as process:
         started = flink_of(process, tmp_path / "out")
         process.send_signal(signal.SIGINT)
         outcome = end_of(process)

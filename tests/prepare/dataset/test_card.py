@@ -15,6 +15,7 @@ from huggingface_hub import DatasetCard
 from pipelines.prepare.dataset import card
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, reviews
+from tests.support.speed import slow_but
 from tfrecord_io import random_access
 
 OWN = "# My own words\n"
@@ -43,7 +44,9 @@ def test_the_hubs_library_reads_it() -> None:
     ]
 
 
-@pytest.mark.parametrize("options", [{}, {"compression": "gzip"}, {"bucket_lengths": "16,32", "max_length": None}])
+@pytest.mark.parametrize(
+    "options", slow_but([{}, {"compression": "gzip"}, {"bucket_lengths": "16,32", "max_length": None}], {})
+)
 def test_its_patterns_find_the_shards_of_each_split_and_no_others(options: dict[str, Any]) -> None:
     split = ("train=train[:50]", "train-2=train[50:]")
     root = built(REVIEWS, label_column="label", split=split, shard_size="5kB", **options)

@@ -137,6 +137,7 @@ def test_two_builds_at_once_make_what_each_makes_alone(tmp_path: Path, lines: Pa
     assert [without_tokens(each) for each in counts] == [counted(each) for each in alone]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_sample")
 def test_an_error_in_one_build_is_none_in_the_other(tmp_path: Path) -> None:
     data, _ = only_shards_find(tmp_path)

@@ -14,6 +14,7 @@ import pytest
 
 from tests import building
 from tests.building import REVIEWS, built, reviews
+from tests.support.speed import slow_but
 from tfrecord_io import manifest
 
 CHATS = building.REPOSITORY / "examples" / "chats"
@@ -123,13 +124,16 @@ def test_every_layout_has_its_marks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"layout": "concat", "special_tokens": "none"},
-        {"compression": "gzip", "label_column": "label"},
-        {"bucket_lengths": "16,32,64", "max_length": None},
+    slow_but(
+        [
+            {"layout": "concat", "special_tokens": "none"},
+            {"compression": "gzip", "label_column": "label"},
+            {"bucket_lengths": "16,32,64", "max_length": None},
+            {"stride": 4},
+            {"hold_out": "test=train:10%", "split": "train"},
+        ],
         {"stride": 4},
-        {"hold_out": "test=train:10%", "split": "train"},
-    ],
+    ),
 )
 def test_other_datasets_are_shown_too(tmp_path: Path, options: dict[str, object]) -> None:
     root = built(REVIEWS, **options)

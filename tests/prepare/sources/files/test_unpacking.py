@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pipelines.prepare.sources.files.byte_ranges import DecompressedStream, compression_suffix
 from tests.prepare.sources.ingest.ingesting import PACKERS
+from tests.support.speed import slow_but
 from tfrecord_io.errors import SourceError
 
 PACKED = [suffix for suffix in PACKERS if suffix]
@@ -25,7 +26,7 @@ def unpacked(packed: bytes, suffix: str) -> bytes:
         return stream.read()
 
 
-@pytest.mark.parametrize("suffix", PACKED)
+@pytest.mark.parametrize("suffix", slow_but(PACKED, ".gz"))
 @given(parts=st.lists(st.binary(max_size=40), max_size=4))
 def test_streams_one_after_another_are_one(suffix: str, parts: list[bytes]) -> None:
     assert unpacked(b"".join(map(PACKERS[suffix], parts)), suffix) == b"".join(parts)

@@ -50,6 +50,7 @@ def test_lines_of_text(
     assert_parts_are_the_whole(written(folder / "a.txt", content, "text"), cuts, folder)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(st.text(max_size=20), min_size=1, max_size=8), data=st.data())
 def test_lines_of_json(texts: list[str], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:

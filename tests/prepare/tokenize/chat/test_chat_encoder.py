@@ -17,7 +17,8 @@ from pipelines.prepare.tokenize.chat.conversation import Message
 from pipelines.prepare.tokenize.chat.encoder import ChatEncoder, EncodedChats
 from pipelines.prepare.tokenize.chat.messages import Conversations
 from pipelines.prepare.tokenize.chat.opening import open_template
-from pipelines.prepare.tokenize.engines import choose, open_reference
+from pipelines.prepare.tokenize.chat.renderer_pool import RendererPool
+from pipelines.prepare.tokenize.engines import Engine, choose, open_reference
 from tests.prepare.tokenize.chat.chat_templates import TEMPLATES, chat_tokenizer
 from tests.support.tokenizers_zoo import Zoo
 
@@ -34,14 +35,24 @@ def opened(zoo: Zoo, folder: Path, template: str, *, kind: str = "byte_bpe") -> 
 
 
 def encoder(tokenizer: Any, *, length: int = 10**6, side: Side = "right") -> ChatEncoder:
-    reference = open_reference(tokenizer, dtype=DTYPE)
-    return ChatEncoder(
-        open_template(tokenizer),
-        choose(tokenizer, reference, dtype=DTYPE),
-        Aligner(tokenizer, dtype=DTYPE),
-        length=length,
-        side=side,
-    )
+    return ChatEncoder(*parts(tokenizer), length=length, side=side)
+
+
+def parts(tokenizer: Any) -> tuple[RendererPool, Engine, Aligner]:
+    """What encoders of any length can share."""
+    return open_template(tokenizer), *engine_of(tokenizer)
+
+
+_engines: dict[str, tuple[Engine, Aligner]] = {}
+
+
+def engine_of(tokenizer: Any) -> tuple[Engine, Aligner]:
+    """The same for all tokenizers that differ in their templates alone."""
+    content = tokenizer.backend_tokenizer.to_str()
+    if content not in _engines:
+        engine = choose(tokenizer, open_reference(tokenizer, dtype=DTYPE), dtype=DTYPE)
+        _engines[content] = engine, Aligner(tokenizer, dtype=DTYPE)
+    return _engines[content]
 
 
 def encoded(made: ChatEncoder, rows: list[list[Message]]) -> EncodedChats:
@@ -147,9 +158,11 @@ def test_a_long_conversation_keeps_as_many_whole_turns_as_fit(zoo: Zoo, tmp_path
         turns += [{"role": "user", "content": f"question {number}"}, {"role": "assistant", "content": "yes " * number}]
     kept = [[turns[0], *turns[-2 * count :]] if side == "left" else turns[: 2 * count + 1] for count in range(1, 7)]
     sizes = [len(tokenizer.apply_chat_template(some)["input_ids"]) for some in kept]
+    shared = parts(tokenizer)
     for count, size in enumerate(sizes[:-1]):
         for length in (size, sizes[count + 1] - 1):
-            chats = encoded(encoder(tokenizer, length=length, side=side), [turns])
+            chats = encoded(ChatEncoder(*shared, length=length, side=side), [turns])
             assert row(chats, 0)[0] == tokenizer.apply_chat_template(kept[count])["input_ids"]
             assert chats.tokens_cut == sizes[-1] - size
-    assert encoded(encoder(tokenizer, length=sizes[0] - 1, side=side), [turns]).reasons.tolist() == ["too_long"]
+    too_short = ChatEncoder(*shared, length=sizes[0] - 1, side=side)
+    assert encoded(too_short, [turns]).reasons.tolist() == ["too_long"]

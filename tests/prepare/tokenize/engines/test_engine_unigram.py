@@ -22,6 +22,7 @@ from scripts.qualifying.unigram_kinds import ADDED, NORMALIZERS, metaspace, whit
 from tests.prepare.tokenize.engines.unigram_engines import INT32, altered_kind, assert_same, check, opened, state_of
 from tests.support import texts
 from tests.support.charsmaps import charsmap
+from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 
 TEXTS = [*texts.HOSTILE, *texts.sentences(20, seed=3)]
@@ -92,7 +93,7 @@ def test_ids_are_those_of_the_tokenizer_called_through_python(zoo: Zoo, kind: st
     assert_same(opened(tokenizer).encode(column), SlowEngine(tokenizer, dtype=INT32).encode(column), given_texts)
 
 
-@pytest.mark.parametrize("kind", NORMALIZERS)
+@pytest.mark.parametrize("kind", slow_but(NORMALIZERS, *ONE_OF_EACH))
 def test_every_kind_of_normalizer_and_words(zoo: Zoo, kind: str) -> None:
     rng = random.Random(kind)
     mixed = ["".join(rng.choice((*SPACES, *LETTERS, *SPACES[:2])) for _ in range(8)) for _ in range(400)]
@@ -255,6 +256,7 @@ def test_threads_that_share_an_engine_get_what_one_thread_gets(zoo: Zoo) -> None
             assert_same(runs, reference.encode(batch), batch.to_pylist())
 
 
+@pytest.mark.slow
 def test_more_words_than_can_be_remembered_change_nothing(zoo: Zoo) -> None:
     words = [np.base_repr(number, 36) for number in range(MEMORY_WORDS // 4)]
     texts_of_words = [" ".join(words[start::50]) for start in range(50)]

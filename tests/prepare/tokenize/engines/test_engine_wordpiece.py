@@ -20,6 +20,7 @@ from pipelines.prepare.tokenize.engines.wordpiece.encoder import WordPieceEngine
 from pipelines.prepare.tokenize.engines.wordpiece.kernels import MEMORY_WORDS
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from tests.support import texts
+from tests.support.speed import slow_but
 from tests.support.tokenizers_zoo import Zoo
 
 INT32 = np.dtype(np.int32)
@@ -81,7 +82,7 @@ def test_ids_are_those_of_the_tokenizer_called_through_python(zoo: Zoo, kind: st
     _assert_same(_opened(tokenizer).encode(column), SlowEngine(tokenizer, dtype=INT32).encode(column), given_texts)
 
 
-@pytest.mark.parametrize("flags", FLAGS, ids=lambda flags: "-".join(map(str, flags.values())))
+@pytest.mark.parametrize("flags", slow_but(FLAGS, *FLAGS[::5]), ids=lambda flags: "-".join(map(str, flags.values())))
 def test_every_setting_of_the_normalizer_is_followed(zoo: Zoo, flags: dict[str, Any]) -> None:
     _check(_with(zoo, {"normalizer": flags}), [*TEXTS, *(f"a{mark}{other}b" for mark in MARKS for other in MARKS)])
 
