@@ -21,6 +21,19 @@ def steady(manifest: Manifest) -> keras.Model:
     return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=2, dropout=0.0)
 
 
+def any_length(manifest: Manifest) -> keras.Model:
+    """As `bag`, for rows of any length."""
+    num_outputs = len(manifest.label_names or ())
+    return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=num_outputs, any_length=True)
+
+
+def spans(manifest: Manifest) -> keras.Model:
+    """Says of each token how likely an answer begins and ends there, from the token alone."""
+    inputs = {"input_ids": keras.Input((manifest.row_length,), dtype="int32", name="input_ids")}
+    tokens_BLD = keras.layers.Embedding(manifest.tokenizer.vocab_size, 16)(inputs["input_ids"])
+    return keras.Model(inputs, keras.layers.Dense(2)(tokens_BLD))
+
+
 def score(manifest: Manifest) -> keras.Model:
     """As `bag`, to a number."""
     return _bag(manifest, vocab_size=manifest.tokenizer.vocab_size, num_outputs=1, dropout=0.0)
@@ -86,8 +99,10 @@ def _tokens(manifest: Manifest) -> keras.Model:
     return keras.Sequential([keras.layers.Embedding(vocab_size, 8), keras.layers.Dense(vocab_size)])
 
 
-def _bag(manifest: Manifest, *, vocab_size: int, num_outputs: int, dropout: float = 0.2) -> keras.Model:
-    length = manifest.row_length
+def _bag(
+    manifest: Manifest, *, vocab_size: int, num_outputs: int, dropout: float = 0.2, any_length: bool = False
+) -> keras.Model:
+    length = None if any_length else manifest.row_length
     inputs = {name: keras.Input((length,), dtype="int32", name=name) for name in ("input_ids", "attention_mask")}
     inputs["token_type_ids"] = keras.Input((length,), dtype="int32", name="token_type_ids")
     tokens_BLD = keras.layers.Embedding(vocab_size, 16)(inputs["input_ids"])

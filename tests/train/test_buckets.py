@@ -46,7 +46,7 @@ def test_each_length_is_traced_once(tmp_path: Path, data: Path, monkeypatch: pyt
 
 @pytest.mark.slow
 def test_a_resumed_training_goes_on_with_the_next_batch(tmp_path: Path, data: Path) -> None:
-    options = {"data": data, "model": "bert-tiny", "schedule": "constant"}
+    options = {"data": data, "model": "tests.train.small:any_length", "schedule": "constant"}
     whole = training.command(tmp_path / "whole", **options, steps=8)
     assert whole.status == 0, whole.err
     assert training.command(tmp_path / "parts", **options, steps=5).status == 0

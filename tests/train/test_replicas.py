@@ -42,7 +42,7 @@ def test_replicas_share_a_batch_without_changing_its_loss(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_rows_are_gathered_from_all_replicas(tmp_path: Path) -> None:
     options = {
-        "data": training.questions(), "task": "span", "model": "bert-tiny", "eval_split": "train", "dropout": 0,
+        "data": training.questions(), "task": "span", "model": "tests.train.small:spans", "eval_split": "train",
         "steps": 1, "learning_rate": 1e-9,
     }  # fmt: skip
     one = training.command(tmp_path / "1", **options)
