@@ -12,7 +12,7 @@ prep-tfrecords tokenizer "$here" --split train --text-column sentence --output "
 
 # 2. TFRecord shards of all splits; the test split has no labels (-1).
 prep-tfrecords build "$here" --output "$out/data" --tokenizer "$out/tokenizer" \
-  --text-column sentence --label-column label --max-length 16
+  --text-column sentence --label-column label --max-length 24
 
 # 3. Training from random weights; the checkpoint with the best Matthews correlation becomes the model.
 train-tpu --data "$out/data" --task classify --num-labels 2 --model bert-tiny --model-dir "$out/model" --tpu none \
