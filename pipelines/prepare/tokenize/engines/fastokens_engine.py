@@ -7,8 +7,7 @@ not to the reference: they are not qualified.
 Texts with a long s (ſ) are left to the reference: where a pattern takes 's for an ending whatever its case, the two do
 not always agree on what that is.
 
-It does not hold the GIL while it works. Batches come from as many threads as there are cores, so it is asked not to
-start threads of its own besides: a build takes 5 % less CPU time.
+It encodes a batch on threads of its own, on all cores, and does not hold the GIL while it works.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from __future__ import annotations
 import importlib
 import json
 import logging
-import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -48,8 +46,6 @@ __all__ = ["FastokensEngine", "make_fastokens", "open_fastokens"]
 _LONG_S = "\u017f"
 
 _TRIED = ((0, 3, 5), (0, 3, 5))
-
-_THREADS = "FASTOKENS_BPE_THREADS"  # which the package reads once, when it first encodes
 
 _BLOCK = 1 << 14  # bytes
 
@@ -151,7 +147,7 @@ def _expression(step: dict[str, Any]) -> str | None:
 
 
 class FastokensEngine:
-    """Threads may share it."""
+    """Threads may share it, but each batch is encoded on all cores anyway."""
 
     name = "fastokens"
     concurrent = True
@@ -172,7 +168,6 @@ class FastokensEngine:
         self.version = version
         self._asks_for = _left_to_reference(parts["added_tokens"], normalizes=parts["normalizer"] is not None)
         state = json.dumps(_in_two_passes(parts), ensure_ascii=False)
-        os.environ.setdefault(_THREADS, "1")
         self._backend = opened("fastokens", lambda: importlib.import_module("fastokens").Tokenizer.from_json_str(state))
         self._reference = reference
         self._dtype = dtype
