@@ -28,7 +28,7 @@ EFFORT = Effort(random_strings=300, code_point_step=300, rows=12, long_bytes=0)
 # One of each sort; scripts/qualify_engines.py tries all.
 SERVED = [
     *(("fastokens", kind) for kind in ("gpt2", "modernbert", "llama3", "qwen2", "added mixed")),
-    *(("gigatoken", kind) for kind in ("llama2", "llama2 first")),
+    *(("gigatoken", kind) for kind in ("llama2", "llama2 first", "llama2 no unknown")),
     *(("wordpiece", kind) for kind in ("zoo wordpiece_uncased",)),
     *(("unigram", kind) for kind in ("zoo unigram", "unigram t5 converted", "unigram albert")),
 ]
