@@ -15,7 +15,7 @@ from pipelines.prepare.tokenize.engines import HuggingFaceEngine
 from pipelines.prepare.tokenize.engines.choice import Choice
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from scripts import qualify_engines
-from scripts.qualifying import comparing, files, kinds
+from scripts.qualifying import comparing, figures, files, kinds
 from scripts.qualifying.comparing import INT32, Effort, Trial
 from tests.support.tokenizers_zoo import Zoo
 
@@ -129,7 +129,7 @@ def test_white_space_is_cut_where_the_references_memory_would_grow_with_its_squa
     assert trial.left_out.startswith(left_out)
     assert bool(trial.left_out) is bool(left_out)
     assert trial.differing == 0
-    assert (f"unigram, {kind}: without 1,000 of 3,000" in qualify_engines.figures.as_table([trial])) is bool(left_out)
+    assert (f"unigram, {kind}: without 1,000 of 3,000" in figures.as_table([trial])) is bool(left_out)
 
 
 def test_rows_that_cannot_be_compared_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

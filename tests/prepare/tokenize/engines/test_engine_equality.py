@@ -87,6 +87,13 @@ def test_an_engine_refuses_a_kind_for_which_it_is_not_qualified(name: str, kind:
     assert _opened(name, kind) is None
 
 
+def test_no_unknown_token_is_needed_where_each_byte_has_an_entry() -> None:
+    made = tokenizer("llama2 no unknown")
+    engine = _opened("gigatoken", "llama2 no unknown")
+    assert made.backend_tokenizer.model.unk_token is None
+    assert comparing.differing(engine, HuggingFaceEngine(made, dtype=INT32), strings.written()) == []
+
+
 @pytest.mark.parametrize("open_engine", [open_fastokens, open_gigatoken])
 def test_an_untried_version_is_not_used(open_engine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     versions = {"fastokens": "99.0.0", "gigatoken": "99.0.0", "tokenizers": "0.23.0"}
