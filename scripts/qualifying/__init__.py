@@ -2,6 +2,7 @@
 
     kinds          tokenizers of every kind in use, trained here on text of many scripts
     unigram_kinds  those of SentencePiece's Unigram
+    files          tokenizers from files
     strings        hostile, random and mutated texts, each generator from a seed
     comparing      an engine against the reference: texts, whole rows, and the shortest text that differs
     figures        the table

@@ -16,13 +16,14 @@ _PACKAGES = ("tokenizers", "transformers", "fastokens", "gigatoken")
 
 
 def as_table(trials: Sequence[Trial]) -> str:
-    """One line for each engine and kind, one for the sum of each engine, and what differs below."""
+    """One line for each engine and kind, one for the sum of each engine; below, what differs and what was left out."""
     by_engine = {engine: [trial for trial in trials if trial.engine == engine] for engine in _engines(trials)}
     rows = [_row(trial.engine, trial.kind, [trial]) for trial in trials]
     rows += [_row(engine, "all", those) for engine, those in by_engine.items()]
     lines = [table(["engine", "kind", "texts", "rows", "MB", "differ", "s"], rows)]
     for trial in trials:
         lines += [f"{trial.engine}, {trial.kind}: {text!a}" for text in sorted(trial.examples, key=len)[:3]]
+    lines += [f"{trial.engine}, {trial.kind}: without {trial.left_out}" for trial in trials if trial.left_out]
     return "\n".join(lines)
 
 

@@ -331,6 +331,7 @@ _SENTENCEPIECE: dict[str, Maker] = {
     "llama2 first normalized": _sentencepiece(None, _metaspace("first"), {"normalized": True}),
     "llama2 not fused": _sentencepiece(lambda: _marker(prepend=True), None, fuse_unk=False),
     "llama2 ignore_merges": _sentencepiece(lambda: _marker(prepend=True), None, ignore_merges=True),
+    "llama2 no unknown": _sentencepiece(None, _metaspace("always"), unk_token=None),
     "llama2 no bytes": _sentencepiece(lambda: _marker(prepend=True), None, byte_fallback=False),
 }
 _OTHERS: dict[str, Maker] = {

@@ -51,7 +51,7 @@ def sentencepiece_bpe(rng: random.Random) -> Step:
     vocabulary = _numbered(rng, pieces)
     # Without it, the entries of a merge may be gone.
     merges = [merge for merge in merges if {*merge, "".join(merge)} <= vocabulary.keys()]
-    unknown = "<unk>" if rng.random() < 0.95 else rng.choice((None, "a"))
+    unknown = "<unk>" if rng.random() < 0.8 else rng.choice((None, None, None, "a"))
     return _bpe(rng, vocabulary, merges, unk_token=unknown, byte_fallback=rng.random() < 0.95)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pipelines.prepare.tokenize.engines import BATTERY
 from tests.support import texts
 
-__all__ = ["GENERATORS", "every_code_point", "long_documents", "random_batches", "written"]
+__all__ = ["GENERATORS", "every_code_point", "long_documents", "random_batches", "white_document", "written"]
 
 _SURROGATES = range(0xD800, 0xE000)
 # CJK twice, Hangul, private use, Tangut, then planes 2 to 13, and 14 after the tags to 16.
@@ -202,7 +202,7 @@ def _counts(point: int) -> bool:
 
 
 def long_documents(num_bytes: int, *, seed: int, material: Sequence[str]) -> list[str]:
-    """One of real text, one of all generators, one of a single word, one of white space; about `num_bytes` each."""
+    """One of real text and one of all generators, about `num_bytes` each, and one of a single word, a 50th of it."""
     rng = random.Random(f"long {seed}")
     real, mixed, size = [], [], 0
     while size < num_bytes:
@@ -212,5 +212,9 @@ def long_documents(num_bytes: int, *, seed: int, material: Sequence[str]) -> lis
     while size < num_bytes:
         mixed.append(rng.choice(list(GENERATORS.values()))(rng, material))
         size += len(mixed[-1].encode())
-    word = texts.ONE_MB_WORD[: num_bytes // 50]
-    return ["\n".join(real), "".join(mixed), word, (" " * 999 + "\n") * (num_bytes // 20_000)]
+    return ["\n".join(real), "".join(mixed), texts.ONE_MB_WORD[: num_bytes // 50]]
+
+
+def white_document(num_bytes: int) -> str:
+    """Lines of 999 spaces."""
+    return (" " * 999 + "\n") * (num_bytes // 1_000)

@@ -77,8 +77,11 @@ def _require_model(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
     model = parts["model"]
     if model["ignore_merges"]:
         raise NotQualified("its BPE ignores merges")
-    if not model["vocab"].keys() >= {model["unk_token"], *_BYTES}:
-        raise NotQualified("its vocabulary has no entry for some bytes, or for what is unknown")
+    if not model["vocab"].keys() >= _BYTES:
+        raise NotQualified("its vocabulary has no entry for some bytes")
+    # Nothing is unknown where each byte has an entry, and `transformers` opens Llama 2 without an unknown token.
+    if model["unk_token"] is not None and model["unk_token"] not in model["vocab"]:
+        raise NotQualified("its vocabulary has no entry for what is unknown")
     if like_bytes := [entry for entry in model["vocab"] if _is_like_byte(entry) and entry not in _BYTES]:
         raise NotQualified(f"its entry {like_bytes[0]!r} would be taken for a byte")
     for left, right in model["merges"]:

@@ -28,7 +28,7 @@ EFFORT = Effort(random_strings=300, code_point_step=300, rows=12, long_bytes=0)
 # One of each sort; scripts/qualify_engines.py tries all.
 SERVED = [
     *(("fastokens", kind) for kind in ("gpt2", "modernbert", "llama3", "qwen2", "added mixed")),
-    *(("gigatoken", kind) for kind in ("llama2", "llama2 first")),
+    *(("gigatoken", kind) for kind in ("llama2", "llama2 first", "llama2 no unknown")),
     *(("wordpiece", kind) for kind in ("zoo wordpiece_uncased",)),
     *(("unigram", kind) for kind in ("zoo unigram", "unigram t5 converted", "unigram albert")),
 ]
@@ -85,6 +85,13 @@ def test_the_scanners_cut_as_the_expressions_do_whatever_class_stands_beside_whi
 @pytest.mark.parametrize(("name", "kind"), REFUSED)
 def test_an_engine_refuses_a_kind_for_which_it_is_not_qualified(name: str, kind: str) -> None:
     assert _opened(name, kind) is None
+
+
+def test_no_unknown_token_is_needed_where_each_byte_has_an_entry() -> None:
+    made = tokenizer("llama2 no unknown")
+    engine = _opened("gigatoken", "llama2 no unknown")
+    assert made.backend_tokenizer.model.unk_token is None
+    assert comparing.differing(engine, HuggingFaceEngine(made, dtype=INT32), strings.written()) == []
 
 
 @pytest.mark.parametrize("open_engine", [open_fastokens, open_gigatoken])
