@@ -35,7 +35,6 @@ DEV = [
     "ruff>=0.11",
     "scikit-learn>=1.5",
     "scipy>=1.13",
-    "sentencepiece>=0.2",
     "tensorflow-datasets>=4.9.9",
     "trustme>=1.1",
 ]
@@ -71,6 +70,8 @@ setup(
         "pyarrow>=18",
         "pyyaml>=6.0",
         "rich>=13.7",
+        # With it transformers reads SentencePiece's files. 0.2.3 is made for protobuf 7, which Beam does not take yet.
+        "sentencepiece>=0.2,<0.2.3",
         "tokenizers>=0.21",
         "transformers>=4.53",
         "xxhash>=3.4",

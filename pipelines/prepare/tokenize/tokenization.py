@@ -171,12 +171,16 @@ def _fetch(config: TokenizerConfig) -> Any:
             raise
         raise TokenizerError(
             f"tokenizer {config.name!r} cannot be loaded: {first_line(error)}",
-            remedy=(
-                "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
-                if local
-                else "check the spelling, the network and HF_HUB_OFFLINE; for a private or gated one set HF_TOKEN"
-            ),
+            remedy=_remedy(error, local=local),
         ) from error
+
+
+def _remedy(error: BaseException, *, local: bool) -> str:
+    if "tiktoken" in str(error):  # which transformers tries last, after it failed to import sentencepiece
+        return "pip install 'sentencepiece<0.2.3', if its .model file is SentencePiece's, or 'tiktoken' if it is that's"
+    if local:
+        return "check that the folder holds tokenizer.json or the vocabulary files, and tokenizer_config.json"
+    return "check the spelling, the network and HF_HUB_OFFLINE; for a private or gated one set HF_TOKEN"
 
 
 def _set_sides(tokenizer: Any, config: TokenizerConfig) -> None:

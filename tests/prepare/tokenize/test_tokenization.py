@@ -6,10 +6,12 @@ import json
 import logging
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+import sentencepiece
 
 from pipelines.prepare.options.config import LayoutConfig, Side, TokenizerConfig
 from pipelines.prepare.tokenize import tokenization
@@ -267,6 +269,49 @@ def test_code_that_comes_with_a_tokenizer_is_not_run(zoo: Zoo, tmp_path: Path) -
     with pytest.raises(TokenizerError, match="cannot be loaded"):
         _resolve(folder)
     assert not (tmp_path / "ran").exists()
+
+
+# --- SentencePiece's own files --------------------------------------------------------------------------------------
+
+_SENTENCES = ["the old house by the river", "a cat sat on the mat", "five dozen jugs of liquor, quickly boxed"]
+
+
+def _sentence_piece(
+    folder: Path, *, kind: str, name: str, tokenizer_class: str
+) -> sentencepiece.SentencePieceProcessor:
+    folder.mkdir()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(_SENTENCES * 20),
+        model_prefix=str(folder / Path(name).stem),
+        model_type=kind,
+        vocab_size=300 if kind == "bpe" else 32,
+        byte_fallback=kind == "bpe",
+        minloglevel=2,
+    )
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": tokenizer_class, "eos_token": "</s>"}))
+    return sentencepiece.SentencePieceProcessor(model_file=str(folder / name))
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "tokenizer_class"),
+    [("unigram", "spiece.model", "T5Tokenizer"), ("bpe", "tokenizer.model", "LlamaTokenizer")],
+)
+def test_a_folder_with_nothing_but_sentence_pieces_file_is_opened(
+    tmp_path: Path, kind: str, name: str, tokenizer_class: str
+) -> None:
+    theirs = _sentence_piece(tmp_path / "spm", kind=kind, name=name, tokenizer_class=tokenizer_class)
+    tokenizer, _ = _resolve(tmp_path / "spm")
+    for text in _SENTENCES:
+        assert tokenizer(text, add_special_tokens=False)["input_ids"] == theirs.encode(text)
+
+
+def test_without_the_library_for_it_the_remedy_is_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _sentence_piece(tmp_path / "spm", kind="bpe", name="tokenizer.model", tokenizer_class="LlamaTokenizer")
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(TokenizerError, match=r"cannot be loaded: .*pip install 'sentencepiece<0\.2\.3'"):
+        _resolve(tmp_path / "spm")
 
 
 # --- facts ----------------------------------------------------------------------------------------------------------
