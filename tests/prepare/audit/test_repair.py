@@ -143,7 +143,7 @@ def test_rejected_rows_come_back(tmp_path: Path) -> None:
     for content in (None, b"", b"{", b"[]\n", rejected.read_bytes().replace(b"text_null", b"label_null")):
         rejected.unlink() if content is None else rejected.write_bytes(content)
         cause, _ = building.command("verify", root).error
-        assert cause.endswith("1 files are damaged or missing, the first is rejected/train-00000.jsonl")
+        assert cause.endswith("1 file is damaged or missing, the first is rejected/train-00000.jsonl")
         assert repair(root).status == 0
         assert building.files(root) == before
 
