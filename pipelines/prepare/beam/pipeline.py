@@ -37,7 +37,7 @@ from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
 from pipelines.prepare.tokenizer_training.counting import CountTask
 from tfrecord_io.errors import OutputError, PrepError
 
-__all__ = ["default_threads", "run", "run_counting", "run_ingest"]
+__all__ = ["run", "run_counting", "run_ingest"]
 
 # The temporary file by which the first worker says that it has started; the next run sweeps it away if it is left.
 _STARTED_FILE = f"{storage.PARTIAL}first-sign"
@@ -58,7 +58,7 @@ def run(
 
     Raises: the PrepError of a worker as it was; PrepError for whatever else ends a Beam job of other processes.
     """
-    options = parse(beam_args, workers=workers or default_threads(job.root))
+    options = parse(beam_args, workers=workers or _default_threads(job.root))
     if is_embedded(options):
         threads: int | None = take_threads(options)
         run = Run(encoder=encoder, progress=progress, num_tasks=len(tasks))
@@ -200,7 +200,7 @@ def _add_shards(
     _ = receipts | "Commit" >> beam.ParDo(Commit(job, arguments, run=run))
 
 
-def default_threads(root: str) -> int:
+def _default_threads(root: str) -> int:
     """Return how many threads make shards if the user does not say.
 
     A core whose shard is being uploaded makes another one meanwhile: only as many gather rows as there are cores.

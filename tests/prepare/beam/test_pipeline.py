@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import traceback
+import types
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -175,12 +176,25 @@ def test_as_many_shards_are_made_at_a_time_as_is_asked_for(
     assert options.view_as(DirectOptions).direct_num_workers == 1
 
 
-@pytest.mark.parametrize(("root", "most"), [("/data/out", 2), ("gs://bucket/out", 4)])
+@pytest.mark.parametrize(
+    ("root", "workers", "threads"), [("/data/out", None, 2), ("gs://bucket/out", None, 4), ("gs://bucket/out", 3, 3)]
+)
 def test_a_core_whose_shard_is_uploaded_makes_another_one_meanwhile(
-    root: str, most: int, monkeypatch: pytest.MonkeyPatch
+    root: str, workers: int | None, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class Asked(Exception):
+        pass
+
+    def parse(beam_args: list[str], *, workers: int | None) -> None:
+        raise Asked(workers)
+
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    assert pipeline.default_threads(root) == most
+    monkeypatch.setattr(pipeline, "parse", parse)
+    nothing: Any = None
+    job: Any = types.SimpleNamespace(root=root)
+    with pytest.raises(Asked) as asked:
+        pipeline.run(job, [], nothing, encoder=nothing, workers=workers, beam_args=[], progress=nothing)
+    assert asked.value.args == (threads,)
 
 
 @pytest.mark.slow
