@@ -102,8 +102,8 @@ class WithBeam(WithFunctions):
         words: list[str] = []
         by_key = {key: each for each in self.params for key in _keys(each)}
         for key, value in content.items():
-            if key == "beam":
-                continue
+            if key == "beam" or (value is None and (key in by_key or key == "functions")):
+                continue  # nothing behind the name: the default
             if key == "functions":
                 if not given & set(_FUNCTIONS):
                     words += [f"--{kind}={spec}" for entry in _listed(value) for kind, spec in entry.items()]
@@ -154,18 +154,22 @@ def _keys(parameter: click.Parameter) -> list[str]:
 
 
 def _words_of(parameter: click.Parameter, value: Any, *, path: str) -> list[str]:
+    for each in _listed(value):
+        if each is None or isinstance(each, list | dict):
+            key = _keys(parameter)[0]
+            raise click.UsageError(f"{path}: {key} is {each!r}, expected a text, a number, or a list of these")
     if isinstance(parameter, click.Argument):
         return [str(each) for each in _listed(value)]
     flag = parameter.opts[0]
     if isinstance(parameter, click.Option) and parameter.is_flag:
-        if not isinstance(value, bool) or (not value and not parameter.secondary_opts):
+        if not isinstance(value, bool):
             raise click.UsageError(f"{path}: {flag.removeprefix('--')} is {value!r}, expected true or false")
-        return [flag if value else parameter.secondary_opts[0]]
+        return [flag] if value else parameter.secondary_opts[:1]
     return [f"{flag}={each}" for each in _listed(value)]
 
 
 def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _without_access(value: Any) -> Any:

@@ -68,12 +68,21 @@ def test_functions_of_the_command_line_replace_those_of_the_file(tmp_path: Path)
     assert parameters("--options", file, "--filter=m:g")["functions"] == (("filter", "m:g"),)
 
 
+def test_nothing_behind_a_name_in_a_file_means_the_default(tmp_path: Path) -> None:
+    file = tmp_path / "options.yaml"
+    file.write_text(
+        "dataset: a\ntokenizer: t\noutput: out\nname: ~\nlimit:\nsplit:\npack-rows: false\nmap:\nfunctions:\nbeam:\n"
+    )
+    assert parameters("--options", file) == parameters("a", "--tokenizer=t", "-o", "out")
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ("tokeniser: t", "no option 'tokeniser'"),
         ("shuffle: maybe", "shuffle is 'maybe', expected true or false"),
-        ("pack-rows: false", "pack-rows is False, expected true or false"),
+        ("split: [train, ~]", "split is None, expected a text"),
+        ("name: {a: b}", "name is {'a': 'b'}, expected a text"),
         ("- a", "expected lines such as"),
         ("a: [", "cannot be read"),
         (None, "cannot be read"),

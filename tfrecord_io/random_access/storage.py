@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from tfrecord_io.errors import ReaderError
+from tfrecord_io.local_paths import local_path
 from tfrecord_io.shown import without_access
 
 __all__ = ["Bounded", "LocalStorage", "PerProcess", "ReadSpans", "RemoteStorage", "Storage", "at"]
@@ -126,10 +127,8 @@ class Storage(abc.ABC):
 
 def at(root: str | os.PathLike[str]) -> Storage:
     """The storage of a folder: a path, or the address of one."""
-    folder = os.fspath(root)
-    if folder.startswith("file://"):
-        folder = folder.removeprefix("file://")
-    return RemoteStorage(folder) if "://" in folder else LocalStorage(os.path.abspath(folder))
+    folder = local_path(os.fspath(root))
+    return RemoteStorage(os.fspath(root)) if folder is None else LocalStorage(folder)
 
 
 class _OpenFile:

@@ -101,7 +101,7 @@ def _lock_check(probe: str) -> Check:
 
 def _files(dataset: str) -> list[ListedFile]:
     """List the files that a path, an address or a glob names, or all files of a folder."""
-    path = addresses.local_path(dataset)
+    path = storage.local_path(dataset)
     if path is not None and os.path.isdir(path):
         return list(folder_listing.list_local(path).files.values())
     listing = addresses.list_folder(dataset) if path is None else None

@@ -26,6 +26,7 @@ from pipelines.prepare.storage.local_storage import PARTIAL
 from pipelines.prepare.storage.persistence import retry_transient
 from pipelines.prepare.storage.storage_errors import as_output_error
 from tfrecord_io.errors import FormatError, OutputError, PrepError, SourceError
+from tfrecord_io.local_paths import local_path
 
 __all__ = [
     "MOST_BYTES",
@@ -57,22 +58,11 @@ __all__ = [
 MOST_BYTES = 256 << 20
 # Small objects cost round trips; services answer many requests at once.
 _READERS = 32
-_LOCAL_SCHEMES = ("file://", "local://")
 
 
 def join(root: str, *parts: str) -> str:
     """Join a root and parts with one slash between them, for local paths and URLs alike."""
     return posixpath.join(root.rstrip("/") or "/", *parts)
-
-
-def local_path(path: str) -> str | None:
-    """Return the absolute path for the operating system, or None if `path` is not local."""
-    for scheme in _LOCAL_SCHEMES:
-        path = path.removeprefix(scheme)
-    if "://" in path:
-        return None
-    path = "" if path == "." else os.path.expanduser(path).removeprefix("./")
-    return os.path.join(os.getcwd(), path).rstrip("/") or "/"
 
 
 def file_system(path: str) -> tuple[Any, str]:

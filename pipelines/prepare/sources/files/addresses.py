@@ -20,16 +20,7 @@ from pipelines.prepare.storage.persistence import retry_transient
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import is_web, without_access
 
-__all__ = ["list_files", "list_folder", "local_path"]
-
-_FILE = "file://"
-
-
-def local_path(dataset: str) -> str | None:
-    """Return the local path that DATASET names, or None for a remote address."""
-    if dataset.startswith(_FILE):
-        return storage.local_path(dataset)
-    return None if "://" in dataset else os.path.expanduser(dataset)
+__all__ = ["list_files", "list_folder"]
 
 
 def list_folder(address: str) -> FolderListing | None:
@@ -45,7 +36,7 @@ def list_folder(address: str) -> FolderListing | None:
 
 def list_files(dataset: str) -> list[ListedFile]:
     """List the files that a path, an address or a glob names. Raises: SourceError if there is none."""
-    path = local_path(dataset)
+    path = storage.local_path(dataset)
     return _remote(dataset) if path is None else _local(path)
 
 

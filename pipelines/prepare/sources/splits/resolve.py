@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from fsspec.utils import glob_translate
 
+from pipelines.prepare import storage
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.files import addresses, folder_listing, identity
@@ -64,7 +65,7 @@ def resolve(config: SourceConfig) -> SourceListing:
 
 def _folder(dataset: str) -> FolderListing | None:
     """List what is below a local or remote folder; None if it is not a folder."""
-    path = addresses.local_path(dataset)
+    path = storage.local_path(dataset)
     if path is None:
         return addresses.list_folder(dataset)
     return folder_listing.list_local(path) if os.path.isdir(path) else None
