@@ -47,7 +47,7 @@ _TEXTS = [
         "text_columns",
         multiple=True,
         metavar="NAME",
-        help="Column of texts; two for pairs. Default: text.",
+        help="Column of texts, or a field such as translation.en; two for pairs. Default: text.",
     ),
 ]
 _ROWS = [

@@ -46,6 +46,7 @@ def plan_types(
     Raises: ColumnError if a column is missing in a split, or has a type that cannot be used.
     """
     inputs = inputs or Inputs(texts=config.text_columns)
+    columns = {split: known.with_fields() for split, known in columns.items()}
     for split, known in columns.items():
         _require(config, known.arrow_schema, split=split, kind=kind, inputs=inputs)
     return ColumnPlan(

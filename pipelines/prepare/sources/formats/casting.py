@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from pipelines.prepare.sources.formats import nested
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import first_line
 
@@ -49,14 +50,14 @@ def require_castable(schema: pa.Schema, types: pa.Schema, *, where: str) -> None
     """Raise SourceError, which names the file `where`, if columns of `schema` cannot be read as `types`."""
     for field in types:
         count = len(schema.get_all_field_indices(field.name))
-        if count != 1:
+        column = nested.field_of(schema, field.name)
+        if column is None:
             raise SourceError(
                 f"{where}: {'several columns' if count else 'no column'} {field.name!r}, expected one, as {_ELSEWHERE}",
                 remedy="give all files the same columns, or name only some of them by a glob",
             )
-        held = schema.field(field.name).type
-        if not _keeps_values(held, field.type):
-            raise _type_error(held, field, where=where)
+        if not _keeps_values(column.type, field.type):
+            raise _type_error(column.type, field, where=where)
 
 
 def cast(batch: pa.RecordBatch, types: pa.Schema, *, where: str) -> pa.RecordBatch:

@@ -27,13 +27,15 @@ __all__ = ["Column", "Columns", "columns_of"]
 class Column:
     """A column: its Arrow type `kind`, and the feature of `datasets` as `text` for messages.
 
-    `names` are the class names of a ClassLabel, `item_names` those of a list of ClassLabel.
+    `names` are the class names of a ClassLabel, `item_names` those of a list of ClassLabel, and `fields` the columns
+    inside a struct.
     """
 
     kind: pa.DataType
     text: str
     names: tuple[str, ...] | None = None
     item_names: tuple[str, ...] | None = None
+    fields: Mapping[str, Column] = dataclasses.field(default_factory=dict, compare=False)
 
 
 class Columns(dict[str, Column]):
@@ -43,6 +45,15 @@ class Columns(dict[str, Column]):
     def arrow_schema(self) -> pa.Schema:
         """The names and types as an Arrow schema."""
         return pa.schema([(name, column.kind) for name, column in self.items()])
+
+    def with_fields(self) -> Columns:
+        """Return the columns, and behind them the fields of structs, such as `translation.en` (see `nested`)."""
+        within = {
+            f"{name}.{inner}": column
+            for name, outer in self.items()
+            for inner, column in Columns(outer.fields).with_fields().items()
+        }
+        return Columns({**self, **{name: column for name, column in within.items() if name not in self}})
 
 
 def columns_of(schema: pa.Schema, features: Any = None) -> Columns:
@@ -79,15 +90,20 @@ def _of_field(field: pa.Field, feature: Any) -> Column:
     column = _of_feature(feature)
     if column is not None and column.kind == field.type and field.nullable:
         return column
-    kind = _as_read(field.type)
-    return Column(kind=kind, text=_shown(kind))
+    return _of_type(_as_read(field.type))
 
 
 def _of_card(feature: Any, field: pa.Field) -> Column:
     if (column := _of_feature(feature)) is not None:
         return column
     name = feature.get("_type") if isinstance(feature, Mapping) else None
-    return Column(kind=_as_read(field.type), text=f"{name}()" if name else _shown(field.type))
+    column = _of_type(_as_read(field.type))
+    return dataclasses.replace(column, text=f"{name}()") if name else column
+
+
+def _of_type(kind: pa.DataType) -> Column:
+    fields = {field.name: _of_type(field.type) for field in kind} if pa.types.is_struct(kind) else {}
+    return Column(kind=kind, text=_shown(kind), fields=fields)
 
 
 def _of_feature(feature: Any) -> Column | None:
@@ -97,7 +113,10 @@ def _of_feature(feature: Any) -> Column | None:
     except (KeyError, TypeError, ValueError, AttributeError, StopIteration):
         return None
     items = feature[0] if isinstance(feature, list) else feature.get("feature") if is_list(kind) else None
-    return Column(kind=kind, text=text, names=_class_names(feature), item_names=_class_names(items))
+    inside = _of_type(kind).fields
+    if inside and isinstance(feature, Mapping) and not isinstance(feature.get("_type"), str):
+        inside = {name: _of_feature(feature[name]) or column for name, column in inside.items()}
+    return Column(kind=kind, text=text, names=_class_names(feature), item_names=_class_names(items), fields=inside)
 
 
 def _class_names(feature: Any) -> tuple[str, ...] | None:

@@ -56,7 +56,8 @@ class Footer:
     """A parsed footer of G row groups. `schema` includes metadata; all arrays are int64 [G].
 
     `num_bytes` are uncompressed bytes of the requested columns, `stored_bytes` their compressed bytes, and `all_bytes`
-    uncompressed bytes of all columns. `nulls` counts nulls of the columns that are not nested, where that is known.
+    uncompressed bytes of all columns. `nulls` counts nulls of the columns and of fields of structs, but not in
+    lists, where that is known.
     """
 
     schema: pa.Schema
@@ -173,7 +174,7 @@ def _read(handle: pa.NativeFile, start: int, stop: int) -> bytes:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _ColumnLeaves:
     """The indices of the Parquet `leaves` of the requested columns; `flat` is the position in `leaves` of each column
-    that is not nested.
+    or field of a struct outside of lists.
     """
 
     schema: pa.Schema
@@ -203,8 +204,9 @@ class _ColumnLeavesCache:
         flat: dict[str, int] = {}
         for index, column in enumerate(schema):
             if self._columns is None or any(prefix in self._columns for prefix in _prefixes(column.path)):
-                if column.path == column.name:
-                    flat[column.name] = len(leaves)
+                is_field = column.max_repetition_level == 0 and column.path not in flat
+                if is_field or column.path == column.name:  # a column's own name comes first
+                    flat[column.path] = len(leaves)
                 leaves.append(index)
         return tuple(leaves), flat
 

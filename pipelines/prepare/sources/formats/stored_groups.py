@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.prepare.sources.files.access import FileVersion
-from pipelines.prepare.sources.formats import footers
+from pipelines.prepare.sources.formats import footers, nested
 from pipelines.prepare.sources.formats.casting import is_list, require_castable
 from tfrecord_io.shown import without_access
 
@@ -89,7 +89,7 @@ _schemas: FileCache[bytes] = FileCache(_MOST_SCHEMAS_BYTES)
 def read_group(
     file: FileVersion, handle: pa.NativeFile, index: int, types: pa.Schema, *, remote: bool
 ) -> pa.RecordBatch:
-    """Read the columns of `types` of a row group, in their stored types.
+    """Read the columns of `types` of a row group, and of a struct only its fields among them, in their stored types.
 
     Raises: SourceError if the file lacks such columns; ValueError or pyarrow's errors if they are damaged.
     """
@@ -98,8 +98,8 @@ def read_group(
         raise ValueError(f"the file has {metadata.num_row_groups} row groups")
     reader = pq.ParquetFile(handle, metadata=metadata, pre_buffer=remote, page_checksum_verification=True)
     require_castable(reader.schema_arrow, types, where=without_access(file.path))
-    table = reader.read_row_group(index, columns=types.names, use_threads=False).select(types.names)
-    return _one_batch(table)
+    table = reader.read_row_group(index, columns=types.names, use_threads=False)
+    return _one_batch(nested.select(table, types.names))
 
 
 def _metadata(file: FileVersion, handle: pa.NativeFile) -> pq.FileMetaData:
@@ -128,7 +128,9 @@ def read_batches(
     """
     head = _schema_of(file, handle)
     schema = pa.ipc.read_schema(pa.py_buffer(head))
-    options = pa.ipc.IpcReadOptions(included_fields=sorted(_index(schema, name) for name in columns), use_threads=False)
+    options = pa.ipc.IpcReadOptions(
+        included_fields=sorted({_index(schema, name) for name in columns}), use_threads=False
+    )
     begin, end = messages[0][0], sum(messages[-1])
     content = memoryview(handle.read_at(end - begin, begin))
     for offset, length in messages:
@@ -136,9 +138,9 @@ def read_batches(
         if len(message) != length:
             raise EOFError(f"the file ends before byte {offset + length:,}")
         stream = pa.ipc.open_stream(pa.py_buffer(b"".join((head, message))), options=options)
-        batch = stream.read_next_batch().select(list(columns))
+        batch = stream.read_next_batch()
         _require_valid_offsets(batch)
-        yield batch
+        yield nested.select(batch, columns)
 
 
 def _require_valid_offsets(batch: pa.RecordBatch) -> None:
@@ -167,9 +169,9 @@ _BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.str
 
 
 def _index(schema: pa.Schema, name: str) -> int:
-    if (index := schema.get_field_index(name)) < 0:
+    if (path := nested.path_of(schema, name)) is None:
         raise KeyError(f"no column {name!r}")
-    return int(index)
+    return int(schema.get_field_index(path[0]))
 
 
 def _schema_of(file: FileVersion, handle: pa.NativeFile) -> bytes:

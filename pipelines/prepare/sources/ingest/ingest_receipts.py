@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,11 @@ def groups_of(receipts: Sequence[IngestReceipt], columns: Sequence[str]) -> Grou
         length=_joined([each.batches.length for each in receipts]),
         num_bytes=_joined([_num_bytes(each.batches, columns) for each in receipts]),
         stored_bytes=_joined([_stored_bytes(each.batches, columns) for each in receipts]),
-        nulls={name: _joined([each.batches.nulls[name] for each in receipts]) for name in columns},
+        nulls={
+            name: _joined([each.batches.nulls[name] for each in receipts])
+            for name in columns
+            if all(name in each.batches.nulls for each in receipts)  # not the fields of structs
+        },
     )
 
 
@@ -124,7 +128,15 @@ def _joined(arrays: Sequence[np.ndarray]) -> np.ndarray:
 
 def _num_bytes(batches: Batches, columns: Sequence[str]) -> np.ndarray:
     """Bytes of the columns' values in memory, int64 [N]."""
-    return sum((batches.num_bytes[name] for name in columns), np.zeros(len(batches.num_rows), np.int64))
+    stored = {_column_of(name, batches.num_bytes) for name in columns}
+    return sum((batches.num_bytes[name] for name in stored), np.zeros(len(batches.num_rows), np.int64))
+
+
+def _column_of(name: str, stored: Collection[str]) -> str:
+    """Return the stored column that has the field `name` of a struct."""
+    while name not in stored and "." in name:
+        name = name.rpartition(".")[0]
+    return name
 
 
 def _stored_bytes(batches: Batches, columns: Sequence[str]) -> np.ndarray:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.sources.files.data_files import DataFile, SourceListing
-from pipelines.prepare.sources.formats import features, footers, plain_tables, type_inference
+from pipelines.prepare.sources.formats import features, footers, nested, plain_tables, type_inference
 from pipelines.prepare.sources.formats.features import Columns
 from pipelines.prepare.sources.formats.footers import Footer
 from pipelines.prepare.sources.formats.groups import Groups
@@ -181,7 +181,8 @@ def _require_columns(source: OpenedSource, splits: Collection[str], columns: Col
     """Check the columns in every footer on the launcher, before workers read rows. Raises: SourceError."""
     for name in splits:
         files = source.listing.splits[name]
-        types = pa.schema([field for field in source.types(name) if columns is None or field.name in columns])
+        types = source.types(name)
+        types = types if columns is None else nested.schema_of(types, list(columns))
         footers.require_columns(files, [source.footers[file.path] for file in files], types)
 
 

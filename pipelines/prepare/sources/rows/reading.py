@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from pipelines.prepare.sources.formats import nested
 from pipelines.prepare.sources.formats.features import Columns
 from pipelines.prepare.sources.formats.groups import Groups, Pieces
 from pipelines.prepare.sources.rows import function_calls, stored_rows
@@ -47,7 +48,7 @@ class RowChanges:
         Raises: SourceError if a function fails, or returns a column of another type than `schema` has.
         """
         table, kept = function_calls.run(self.functions, pa.Table.from_batches([batch]), where=where)
-        wanted = pa.schema([self.schema.field(name) for name in columns])
+        wanted = nested.schema_of(self.schema, columns)
         filtered = np.ones(batch.num_rows, bool)
         filtered[kept] = False
         if not filtered.any():
@@ -68,12 +69,12 @@ def conform(table: pa.Table, schema: pa.Schema, *, where: str) -> pa.RecordBatch
     """
     arrays = []
     for field in schema:
-        if field.name not in table.column_names:
+        column = nested.column_of(table, field.name)
+        if column is None:
             raise SourceError(
                 f"the user's functions return no column {field.name!r} for {where}, but did for other rows",
                 remedy="return the same columns for all rows",
             )
-        column = table.column(field.name)
         if column.type != field.type:
             column = _cast(column, field, where=where)
         arrays.append(_one_chunk(column))
@@ -200,5 +201,5 @@ class Source:
         return str(self.identity["kind"])
 
     def columns_of(self, split: SplitSource) -> Columns:
-        """The columns of one of the output's splits."""
-        return self.columns[split.source_split]
+        """The columns of one of the output's splits, and the fields of structs."""
+        return self.columns[split.source_split].with_fields()

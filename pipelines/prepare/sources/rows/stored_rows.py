@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from pipelines.prepare.process.threads import ordered_map
 from pipelines.prepare.sources.files import access
-from pipelines.prepare.sources.formats import stored_groups
+from pipelines.prepare.sources.formats import nested, stored_groups
 from pipelines.prepare.sources.formats.casting import cast
 from pipelines.prepare.sources.formats.groups import Pieces, StoredFile
 from tfrecord_io.errors import SourceError
@@ -54,7 +54,7 @@ def read(
     Raises: SourceError if a file is gone, has changed since the plan, cannot be decoded, or has a column of a type
     that cannot be cast to that of the split.
     """
-    wanted = pa.schema([types.field(name) for name in columns])
+    wanted = nested.schema_of(types, columns)
 
     remote = any(access.is_remote(addresses.get(file.path, file.path)) for file in pieces.files)
 
