@@ -43,6 +43,12 @@ def check(manifest: Manifest, *, place: str) -> None:
     labels = manifest.schema.with_role("label") or manifest.schema.with_role("token_labels")
     if manifest.label_names is not None and labels is None:
         raise ManifestError(f"{place}: label names without a feature of role 'label' or 'token_labels'", remedy=REMAKE)
+    if manifest.label_names is not None and manifest.multi_hot_size not in (0, len(manifest.label_names)):
+        raise ManifestError(
+            f"{place}: {len(manifest.label_names)} label names, expected {manifest.multi_hot_size}, one for each value "
+            "of a label",
+            remedy=REMAKE,
+        )
 
 
 def _check_ids(facts: TokenizerFacts, *, place: str) -> None:
@@ -67,6 +73,8 @@ def _check_roles(manifest: Manifest, *, place: str) -> None:
             expected = (manifest.row_length,)
         else:
             expected = (target.num_values,) if target and feature.role in ("target_ids", "target_mask") else ()
+            if feature.role == "label" and feature.dtype == "int64" and len(feature.shape) == 1:
+                expected = feature.shape  # of several classes
         first = feature is schema.with_role(feature.role)
         if not first or feature.shape != expected or (feature.dtype != "int64" and feature.role != "label"):
             raise ManifestError(

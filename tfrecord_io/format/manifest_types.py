@@ -130,6 +130,12 @@ class Manifest:
         )
 
     @property
+    def multi_hot_size(self) -> int:
+        """C, where labels are vectors of 0 and 1 for the C classes of which a row may have several; 0 elsewhere."""
+        label = self.schema.with_role("label")
+        return label.num_values if label is not None and label.shape else 0
+
+    @property
     def row_length(self) -> int:
         """L, the tokens in one row; in the longest, if there are several lengths."""
         feature = self.schema.with_role("token_ids")

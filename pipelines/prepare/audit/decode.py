@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -110,8 +111,11 @@ def _decode(
     described.update(learned, **annotated)
     features: dict[str, Any] = {**described, **{name: values.tolist() for name, values in row.items()}}
     if "label" in features and manifest.label_names is not None:
-        label = features["label"]
-        features["label"] = None if label == UNLABELLED else manifest.label_names[label]
+        label, names = features["label"], manifest.label_names
+        if manifest.multi_hot_size:
+            features["label"] = list(itertools.compress(names, label))
+        else:
+            features["label"] = None if label == UNLABELLED else names[label]
     text = decoded(ids, tokenizer)
     return DecodedRow(
         split=split, shard=shard, record=record, num_tokens=len(ids), text=text, features=features, pieces=pieces

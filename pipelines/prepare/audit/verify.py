@@ -204,7 +204,9 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, path: s
     for valid, what in token_annotations.invariants(columns, manifest, padded):
         expect(valid, what)
     label = manifest.schema.with_role("label")
-    if label is not None and manifest.label_names is not None:
+    if label is not None and manifest.multi_hot_size:
+        expect((columns[label.name] >> 1 == 0).all(axis=1), f"a {label.name} of other values than 0 and 1")
+    elif label is not None and manifest.label_names is not None:
         names = len(manifest.label_names)
         unlabelled = any(split.num_unlabelled for split in manifest.splits.values())
         known = (columns[label.name] >= (UNLABELLED if unlabelled else 0)) & (columns[label.name] < names)

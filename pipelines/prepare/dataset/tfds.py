@@ -28,7 +28,8 @@ def files(manifest: Manifest) -> dict[str, bytes]:
     if manifest.compression != "none" or manifest.bucket_lengths or manifest.generations:
         return {}
     found = {"dataset_info.json": _dump(_info(manifest)), "features.json": _dump(_features(manifest))}
-    if manifest.label_names is not None and manifest.schema.with_role("label") is not None:
+    label = manifest.schema.with_role("label")
+    if manifest.label_names is not None and label is not None and not label.shape:
         found["label.labels.txt"] = "".join(f"{_one_line(name)}\n" for name in manifest.label_names).encode()
     return found
 
@@ -61,7 +62,7 @@ def _features(manifest: Manifest) -> dict[str, Any]:
 
 
 def _feature(feature: Feature, manifest: Manifest) -> dict[str, Any]:
-    if feature.role == "label" and manifest.label_names is not None:
+    if feature.role == "label" and manifest.label_names is not None and not feature.shape:
         return {
             "pythonClassName": f"{_FEATURES}.class_label_feature.ClassLabel",
             "classLabel": {"numClasses": str(len(manifest.label_names))},

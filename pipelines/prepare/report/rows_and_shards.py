@@ -176,10 +176,12 @@ def _uppermost(names: list[str], counts: list[int], total: int) -> str:
 
 
 def _labels(part: SampledRecords, role: Role) -> np.ndarray:
-    """Return the labels of rows, or of the tokens that have one, float64."""
+    """Return the labels of rows, each of several classes a row, or those of the tokens that have one, float64."""
     columns, schema = part.columns, part.manifest.schema
     values = schema.values(columns, role)
     assert values is not None, "the schema has them"
+    if part.manifest.multi_hot_size:
+        return np.nonzero(values)[1].astype(np.float64)
     mask = schema.values(columns, "token_label_mask") if role == "token_labels" else None
     return np.asarray(values.ravel() if mask is None else values[mask > 0], np.float64)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping
 
@@ -105,7 +106,7 @@ def _features(row: Mapping[str, np.ndarray], part: SampledRecords, subject: Subj
         value = row[feature.name].tolist()
         names = part.manifest.label_names
         if feature.role == "label" and names is not None and feature.dtype == "int64":
-            value = names[value]
+            value = [*itertools.compress(names, value)] if feature.shape else names[value]
         found.append((feature.name, _shortened(value if isinstance(value, str) else json.dumps(value))))
     return tuple(found)
 

@@ -111,7 +111,8 @@ def config_of(backbone: Any, trained: TrainedModel) -> dict[str, Any]:
         config["id2label"] = {str(number): name for number, name in enumerate(names)}
         config["label2id"] = {name: number for number, name in enumerate(names)}
     if trained.task == "classify":
-        config["problem_type"] = "regression" if trained.regression else "single_label_classification"
+        several = "multi" if trained.manifest.multi_hot_size else "single"
+        config["problem_type"] = "regression" if trained.regression else f"{several}_label_classification"
     return config
 
 

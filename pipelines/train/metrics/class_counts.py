@@ -16,7 +16,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-__all__ = ["accuracy", "count", "f1", "macro_f1", "matthews"]
+__all__ = ["accuracy", "count", "f1", "macro_f1", "matthews", "micro_f1"]
 
 
 def count(predicted: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, *, num_classes: int) -> tf.Tensor:
@@ -41,6 +41,11 @@ def f1(counts: np.ndarray, *, positive: int = 1) -> float:
     """F1 of one class, 0 where it is neither predicted nor actual: scikit-learn's `f1_score(average="binary")`."""
     right, predicted, actual = counts[:, positive].tolist()
     return float(2 * right / (predicted + actual)) if predicted + actual else 0.0
+
+
+def micro_f1(counts: np.ndarray) -> float:
+    """F1 of all classes together, 0 where none is predicted or actual: `f1_score(average="micro")`."""
+    return f1(counts.sum(axis=1, keepdims=True), positive=0)
 
 
 def macro_f1(counts: np.ndarray) -> float:

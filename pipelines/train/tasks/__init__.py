@@ -2,6 +2,7 @@
 
     task        logits           labels          loss                            metrics beside the loss
     classify    [B, classes]     int32 [B]       cross-entropy                   accuracy, f1 (of 2), macro_f1, matthews
+                [B, classes]     int32 [B, C]    sigmoid (several a row)         micro_f1, macro_f1
                 [B, 1]           float32 [B]     squared error (float labels)    mae, pearson, spearman
     tokens      [B, L, classes]  int32 [B, L]    cross-entropy where weight > 0  accuracy, macro_f1
     span        [B, L, 2]        int32 [B, 2]    mean of two cross-entropies     exact_match, token_f1
@@ -14,8 +15,8 @@ of a span are the positions of the row that have text, and the first, which stan
 Everything is a sum over weighted values, never a mean: the mean is taken once, over the whole global batch or the
 whole evaluation, so that neither replicas with fewer weights nor fill rows tilt it.
 
-    base   classes, of rows, tokens or the vocabulary     numbers   float labels     span   answers
-    binding  from options and manifest to one of these
+    base   classes, of rows, tokens or the vocabulary     several_classes   of a row     numbers   float labels
+    span   answers     binding  from options and manifest to one of these
 """
 
 from __future__ import annotations

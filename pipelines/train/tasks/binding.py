@@ -9,6 +9,7 @@ from typing import get_args
 from pipelines.train.config import Task, TrainConfig
 from pipelines.train.tasks.base import BoundTask
 from pipelines.train.tasks.numbers import NumberTask
+from pipelines.train.tasks.several_classes import SeveralClassesTask
 from pipelines.train.tasks.span import SpanObjective, SpanTask
 from tfrecord_io import objectives
 from tfrecord_io.errors import ConfigError, ReaderError
@@ -53,7 +54,8 @@ def bind(config: TrainConfig, manifest: Manifest) -> BoundTask:
     regression, num_outputs = False, kind.num_outputs or manifest.tokenizer.vocab_size
     if kind.labels is not None:
         regression, num_outputs = _label_kind(config, manifest, role=kind.labels)
-    task = (NumberTask if regression else kind.bound)(
+    several = kind.labels == "label" and manifest.multi_hot_size
+    task = (NumberTask if regression else SeveralClassesTask if several else kind.bound)(
         name=config.task,
         num_outputs=num_outputs,
         per_token=kind.per_token,
@@ -114,16 +116,19 @@ def _label_kind(config: TrainConfig, manifest: Manifest, *, role: Role) -> tuple
     label, names = manifest.schema.with_role(role), manifest.label_names
     if label is not None and label.dtype == "float32":
         return True, 1
-    if names is None:
+    known = manifest.multi_hot_size if role == "label" else 0
+    known = known or len(names or ())
+    if not known:
         if config.num_labels is None and label is not None:
             raise ConfigError(
                 f"dataset {manifest.name!r}: its labels have no names, so how many there are is not known",
                 remedy="give --num-labels N: labels are 0 to N - 1",
             )
         return False, config.num_labels or 1
-    if config.num_labels not in (None, len(names)):
+    if config.num_labels not in (None, known):
         raise ConfigError(
-            f"--num-labels {config.num_labels}, but dataset {manifest.name!r} has {len(names)} labels: {list(names)}",
+            f"--num-labels {config.num_labels}, but dataset {manifest.name!r} has {known} labels"
+            f"{f': {list(names)}' if names else ''}",
             remedy="leave out --num-labels",
         )
-    return False, len(names)
+    return False, known

@@ -323,7 +323,11 @@ LEDGER = ("splits", "train", "ledger")
         ),
         (_change("features", 1, "role", value="token_ids"), "'types' of role 'token_ids'.*one feature of that role"),
         (_change("features", 0, "dtype", value="float32"), "'input_ids' of role 'token_ids' is float32"),
-        (_change("features", 2, "shape", value=[2]), r"'label' of role 'label' is int64 \[2\], expected int64 \[\]"),
+        (_change("features", 2, "shape", value=[2]), "3 label names, expected 2"),
+        (
+            _change("features", 2, "shape", value=[3, 1]),
+            r"'label' of role 'label' is int64 \[3, 1\], expected int64 \[\]",
+        ),
         (_change("features", 2, "role", value="column"), "label names without a feature"),
         (_change("label_names", value=["no", 1]), "string is expected"),
         (_change("tokenizer", "vocab_size", value=99), "special id 99, but a vocabulary of 99"),
