@@ -123,8 +123,11 @@ def test_without_a_terminal_progress_is_plain_lines(capsys: pytest.CaptureFixtur
     progress = Progress()
     with report.watch(TASKS, progress):
         progress.add(rows=25, tokens=1000, num_bytes=2_000, shards=1)
-        time.sleep(0.1)
-    text = capsys.readouterr().err
+        text = ""
+        while "\n 25%" not in text:
+            time.sleep(0.01)
+            text += capsys.readouterr().err
+    text += capsys.readouterr().err
     assert text.startswith("making 2 shards from 100 rows\n")
     assert re.search(r"^ 25%  [\d,]+ rows/s  [\d,]+ tokens/s  1 shard, 2\.0 kB$", text, re.M)
     assert "\x1b" not in text

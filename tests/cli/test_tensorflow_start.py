@@ -39,7 +39,7 @@ def started(
 ) -> subprocess.CompletedProcess[str]:
     """A fresh process that loads the package which stands for TensorFlow."""
     (folder / "tensorflow.py").write_text(stand_in)
-    environment = {"TF_CPP_MIN_LOG_LEVEL": "2", **building.environment(), **environment}
+    environment = {**building.environment(), "TF_CPP_MIN_LOG_LEVEL": "2", **environment}
     environment["PYTHONPATH"] = f"{folder}:{building.REPOSITORY}"
     program = START.format(before=before, verbose=verbose)
     return subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)

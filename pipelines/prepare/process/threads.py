@@ -79,6 +79,6 @@ def run_all(
             for finished in concurrent.futures.as_completed(results):
                 finished.result()
         finally:
+            pool.shutdown(wait=False, cancel_futures=True)  # first, or calls that end now make room for others
             stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
     return [result.result() for result in results]

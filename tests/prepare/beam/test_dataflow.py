@@ -275,7 +275,8 @@ class TestOtherEnds:
         def watch(request: Any) -> End:
             for rows in (100, 250):
                 service.counters = {"rows": rows, "tokens": 9 * rows, "bytes": 70 * rows, "shards": rows // 100}
-                time.sleep(0.5)
+                while progress.read().rows != rows:
+                    time.sleep(0.01)
                 seen.append(progress.read())
             return End(state="JOB_STATE_CANCELLED")
 

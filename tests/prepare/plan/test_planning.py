@@ -5,7 +5,6 @@ seed, the split's name and the blocks.
 from __future__ import annotations
 
 import itertools
-import time
 import zlib
 from collections.abc import Sequence
 from typing import Any
@@ -172,13 +171,11 @@ def test_tasks_number_the_shards_and_count_their_rows() -> None:
     assert sum(task.num_rows for task in tasks) == 100
 
 
-def test_a_hundred_thousand_blocks_are_planned_in_a_second() -> None:
+def test_all_rows_of_a_hundred_thousand_blocks_are_planned() -> None:
     count = 100_000
     starts = np.arange(count, dtype=np.int64) * 1000
     weights = np.random.default_rng(0).lognormal(0, 0.5, count) * 1e6
-    began = time.perf_counter()
     plan = _plan(Blocks(starts, starts + 1000, weights), ranges=((0, count * 1000),), shard_bytes=10**8)
-    assert time.perf_counter() - began < 5  # 0.1 s when nothing else runs
     assert plan.shard_rows.sum() == count * 1000
     assert plan.num_shards == round(weights.sum() / 1e8)
 

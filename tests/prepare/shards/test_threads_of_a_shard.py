@@ -105,12 +105,12 @@ def test_the_last_shard_has_all_cores_once_the_others_are_gathered() -> None:
 @pytest.mark.usefixtures("four_cores")
 @pytest.mark.parametrize(("concurrent", "most"), [(True, 4), (False, 1)])
 def test_an_encoder_in_python_gathers_one_shard_at_a_time(concurrent: bool, most: int) -> None:
-    run, meter = Run(num_tasks=8), Meter()
+    run, meter, together = Run(num_tasks=8), Meter(), threading.Barrier(most, timeout=120)
     encoder: Any = Encoder(concurrent=concurrent)
 
     def gather(_: int) -> None:
         with run.gathering(encoder), meter:
-            pass
+            together.wait()
 
     with futures.ThreadPoolExecutor(8) as pool:
         list(pool.map(gather, range(8)))

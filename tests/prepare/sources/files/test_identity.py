@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,16 +104,14 @@ def test_a_service_that_does_not_answer_is_an_error(remote: MemoryFileSystem, mo
     over = threading.Event()
 
     def info(self: Any, path: str, **options: Any) -> dict[str, Any]:
-        over.wait(30)
+        over.wait()
         return {"name": path, "size": 1, "etag": "x"}
 
     monkeypatch.setattr(MemoryFileSystem, "info", info)
     monkeypatch.setattr(identity, "_ANSWER_SECONDS", 0.1)
-    began = time.monotonic()
     with pytest.raises(SourceError, match="memory://digests/0: no answer within 0 s"):
         known(FILES)
     over.set()
-    assert time.monotonic() - began < 10
 
 
 def test_a_local_file_that_may_not_be_read_is_an_error(tmp_path: Path) -> None:

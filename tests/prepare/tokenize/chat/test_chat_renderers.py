@@ -247,8 +247,8 @@ def renderers_of(parent: int) -> list[int]:
 
 
 def wait_for(what: Any) -> bool:
-    """Whether it comes true within ten seconds."""
-    until = time.monotonic() + 10
+    """Whether it comes true within a minute."""
+    until = time.monotonic() + 60
     while time.monotonic() < until:
         if what():
             return True
