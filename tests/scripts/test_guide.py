@@ -40,9 +40,7 @@ def environment() -> dict[str, str]:
 
 def shell(command: str, *, folder: Path) -> str:
     """What a command writes on stdout and stderr. Fails if it fails."""
-    ended = subprocess.run(
-        ["bash", "-e", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True
-    )
+    ended = subprocess.run(["bash", "-e", "-c", command], cwd=folder, env=environment(), capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
     return ended.stdout + ended.stderr
 

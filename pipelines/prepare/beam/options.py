@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import threading
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from apache_beam.runners.portability.job_server import ExternalJobServer
 
 from pipelines.prepare.beam import dataflow
 from pipelines.prepare.process import stderr
+from pipelines.prepare.process.cores import cores
 from tfrecord_io.errors import ConfigError, PrepError
 
 __all__ = ["PORTABLE", "check", "is_embedded", "open_pipeline", "parse", "runner_name", "take_threads"]
@@ -61,10 +61,6 @@ def is_embedded(options: PipelineOptions) -> bool:
     return runner_name(options) in _EMBEDDED
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))
-
-
 def open_pipeline(options: PipelineOptions) -> beam.Pipeline:
     """Return an empty pipeline. Raises: ConfigError for options that its runner does not take."""
     # Beam's own DirectRunner would look for a Go binary to download.
@@ -83,7 +79,7 @@ def runner_name(options: PipelineOptions) -> str | None:
 def parse(beam_args: Sequence[str], *, workers: int | None = None) -> PipelineOptions:
     """Parse the options for Beam. Raises: ConfigError for unknown options, or values that Beam does not take."""
     given = {arg.partition("=")[0] for arg in beam_args}
-    defaults = {"--direct_num_workers": str(workers or _cores())}
+    defaults = {"--direct_num_workers": str(workers or cores())}
     if given & {"--runner", "--job_endpoint"} and "--job-server-timeout" not in given:
         defaults["--job_server_timeout"] = str(_JOB_SECONDS)
     added = [f"{name}={value}" for name, value in defaults.items() if name not in given]
@@ -122,7 +118,7 @@ def _require_no_port(options: PipelineOptions) -> None:
 def take_threads(options: PipelineOptions) -> int:
     """Return how many threads make shards here, and set Beam itself to one worker, which runs them."""
     direct = options.view_as(DirectOptions)
-    threads = direct.direct_num_workers or _cores()  # 0 is Beam's word for every core
+    threads = direct.direct_num_workers or cores()  # 0 is Beam's word for every core
     direct.direct_num_workers = 1
     return int(threads)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +30,7 @@ from pipelines.prepare.dataset import own_files, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.plan.planning import ShardTask
+from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest_tasks
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
@@ -205,8 +205,7 @@ def _default_threads(root: str) -> int:
 
     A core whose shard is being uploaded makes another one meanwhile: only as many gather rows as there are cores.
     """
-    cores = len(os.sched_getaffinity(0))
-    return cores if storage.local_path(root) is not None else 2 * cores
+    return cores() if storage.local_path(root) is not None else 2 * cores()
 
 
 @contextlib.contextmanager

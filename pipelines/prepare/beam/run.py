@@ -8,7 +8,6 @@ elsewhere     a new run, which all DoFns with that id share; nobody reads its co
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import uuid
 import weakref
@@ -18,6 +17,7 @@ from typing import Any
 from pipelines.prepare.beam.failures import Failures
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.layouts import BatchEncoder
+from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 
 __all__ = ["Run"]
@@ -47,7 +47,7 @@ class Run:
         """
         self.failures = Failures()
         self.progress = progress or Progress()
-        self._cores = len(os.sched_getaffinity(0))
+        self._cores = cores()
         self._slots = threading.BoundedSemaphore(self._cores)
         self._alone = threading.Lock()
         self._counting = threading.Lock()

@@ -26,6 +26,7 @@ from pipelines.prepare.launch.opened_request import OpenedRequest
 from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
+from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest, relay
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
@@ -175,7 +176,7 @@ def ingest_files(
 
 def _ingest_here(tasks: Sequence[IngestTask], found: OpenedSource, workers: int | None) -> None:
     _report(tasks)
-    ingest.ingest_all(tasks, threads=workers or len(os.sched_getaffinity(0)), addresses=found.addresses)
+    ingest.ingest_all(tasks, threads=workers or cores(), addresses=found.addresses)
     # The readers' memory is no longer needed, and shards will need it.
     memory.release_freed()
 

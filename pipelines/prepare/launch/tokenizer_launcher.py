@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,7 @@ from pipelines.prepare.launch import ingesting
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.prepare.process import memory
+from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.threads import run_all
 from pipelines.prepare.sources.columns.column_planning import plan_columns, plan_types
@@ -271,4 +271,4 @@ def _count(tasks: Sequence[CountTask], request: TokenizerRequest, progress: Prog
 
 
 def _threads(request: TokenizerRequest) -> int:
-    return request.workers or len(os.sched_getaffinity(0))
+    return request.workers or cores()

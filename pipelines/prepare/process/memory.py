@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import os
 
 import pyarrow as pa
+
+from pipelines.prepare.process.cores import cores
 
 __all__ = ["keep_less", "release_freed"]
 
@@ -25,7 +26,7 @@ def keep_less() -> None:
     """
     pa.set_memory_pool(pa.system_memory_pool())
     with contextlib.suppress(OSError, AttributeError, TypeError):  # only glibc has M_ARENA_MAX
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, len(os.sched_getaffinity(0)))
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, cores())
 
 
 def release_freed() -> None:

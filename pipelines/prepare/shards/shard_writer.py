@@ -11,7 +11,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import itertools
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 
@@ -28,6 +27,7 @@ from pipelines.prepare.dataset.rejected_rows import RejectedRows
 from pipelines.prepare.layouts import BatchEncoder, Builder, Encoded, LengthGroup, length_groups
 from pipelines.prepare.plan.planning import ShardTask, split_seed
 from pipelines.prepare.process import memory
+from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.process.stopwatch import Stopwatch
 from pipelines.prepare.process.threads import ordered_map
@@ -71,7 +71,7 @@ def write(
     generations = storage.generations(_paths(task, job))
     reservation.require_own(job)
     clock, progress = clock or Stopwatch(), progress or Progress()
-    with gathering or contextlib.nullcontext(len(os.sched_getaffinity(0))) as threads:
+    with gathering or contextlib.nullcontext(cores()) as threads:
         encoder = _trusted(encoder, job)
         try:
             gathered = _gather(task, job, encoder, threads=threads, clock=clock, progress=progress)

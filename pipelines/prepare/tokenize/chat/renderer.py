@@ -51,6 +51,8 @@ def main() -> None:
 def _limit_process(*, memory_bytes: int) -> None:
     signal.signal(signal.SIGPROF, signal.SIG_DFL)  # ends the process
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
+    if sys.platform != "linux":  # macOS has the limit's name, but refuses to set it or does not keep it
+        return
     _, most = resource.getrlimit(resource.RLIMIT_AS)
     limit = memory_bytes if most == resource.RLIM_INFINITY else min(memory_bytes, most)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))

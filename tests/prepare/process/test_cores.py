@@ -1,0 +1,50 @@
+"""The cores that a process may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pipelines.prepare.process import cores
+
+
+@pytest.fixture
+def cgroups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty tree of cgroups, in which this process is in /a/b and has eight cores by its affinity."""
+    (tmp_path / "own").write_text("2:cpu:/elsewhere\n0::/a/b\n")
+    monkeypatch.setattr(cores, "_OWN", tmp_path / "own")
+    monkeypatch.setattr(cores, "_CGROUPS", tmp_path)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    return tmp_path
+
+
+def test_a_system_without_affinity_has_all_cores_of_the_machine(monkeypatch: pytest.MonkeyPatch, cgroups: Path) -> None:
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on macOS
+    (cgroups / "own").unlink()
+    monkeypatch.setattr(os, "cpu_count", lambda: 6)
+    assert cores.cores() == 6
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert cores.cores() == 1
+
+
+@pytest.mark.parametrize(
+    ("quotas", "expected"),
+    [
+        ({}, 8),
+        ({"a/b": "max 100000"}, 8),
+        ({"a/b": "200000 100000"}, 2),
+        ({"a/b": "150000 100000"}, 2),
+        ({"a/b": "10000 100000"}, 1),
+        ({"a/b": "1600000 100000"}, 8),
+        ({"a/b": "max 100000", "a": "300000 100000"}, 3),
+        ({".": "400000 100000"}, 4),
+        ({"a/b": "of another kind"}, 8),
+    ],
+)
+def test_a_quota_of_the_cgroup_or_of_one_around_it_holds(cgroups: Path, quotas: dict[str, str], expected: int) -> None:
+    for folder, quota in quotas.items():
+        (cgroups / folder / "cpu.max").write_text(f"{quota}\n")
+    assert cores.cores() == expected
