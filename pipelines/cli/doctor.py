@@ -13,6 +13,7 @@ import cloup
 from pipelines.cli.finished import folder
 from pipelines.terminal import tensorflow_start
 from pipelines.terminal.console import common, errors, quiet, say
+from tfrecord_io.local_paths import local_path
 
 __all__ = ["examine"]
 
@@ -45,7 +46,9 @@ def examine(
     verbose: bool,
     **sizes: int,
 ) -> None:
-    """Check whether a build can write to OUT, or whether a finished DATASET can be read by a TPU (--tpu, default node).
+    """Check whether a build can write to OUT, or whether a finished DATASET can be read by a TPU.
+
+    --tpu is by default node for a dataset on gs://, and vm for a local one.
 
     In OUT, each operation of a build is tried on a small object: write, read, list, delete. Shows the credentials used.
     """
@@ -57,18 +60,25 @@ def examine(
                 "doctor checks either an output or a finished dataset",
                 remedy="give --output OUT, or the folder of a finished dataset (with --tpu node or vm)",
             )
-        if dataset is not None and (tpu is not None or _is_finished(dataset)):
-            # A TPU Node needs all that a TPU VM does, and more.
-            _examine_dataset(dataset, tpu=tpu or "node", as_json=as_json, verbose=verbose, **sizes)
-        else:
+        if dataset is not None:
+            _require_finished(dataset)
+            # A TPU Node needs all that a TPU VM does, and more; but it reads no local files.
+            kind = tpu or ("node" if local_path(dataset) is None else "vm")
+            _examine_dataset(dataset, tpu=kind, as_json=as_json, verbose=verbose, **sizes)
+        elif output is not None:
             with quiet(verbose=verbose):
-                _examine_place(output or dataset or "", region=region, source=source, as_json=as_json)
+                _examine_place(output, region=region, source=source, as_json=as_json)
 
 
-def _is_finished(dataset: str) -> bool:
+def _require_finished(dataset: str) -> None:
     from pipelines.prepare.dataset import own_files
+    from tfrecord_io.errors import ManifestError
 
-    return own_files.read_manifest(dataset) is not None
+    if own_files.read_manifest(dataset) is None:
+        raise ManifestError(
+            f"{dataset}: no finished dataset is here, and names on the hub are not looked up",
+            remedy=f"to check where a build is to write, give --output {dataset}, and --source FILES for what it reads",
+        )
 
 
 def _examine_place(output: str, *, region: str | None, source: str | None, as_json: bool) -> None:

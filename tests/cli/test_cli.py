@@ -189,13 +189,20 @@ def test_a_dataset_may_be_named_by_its_manifest(command: str, monkeypatch: pytes
     assert building.command(command, "manifest.json").err == by_folder.err
 
 
-def test_doctor_looks_at_a_dataset_or_at_a_place_whichever_it_is(tmp_path: Path) -> None:
-    place = building.command("doctor", tmp_path / "new")
-    assert place.status == 0
-    assert "ok   write" in place.err
-    finished = building.command("doctor", reviews())
-    assert "write" not in finished.err
-    assert finished.err == building.command("doctor", reviews(), "--tpu", "node").err
+@pytest.mark.parametrize("name", ["stanfordnlp/imdb", "new", "."])
+def test_doctor_takes_nothing_but_a_finished_dataset_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    cause, remedy = building.command("doctor", name).error
+    assert cause == f"{name}: no finished dataset is here, and names on the hub are not looked up"
+    assert f"give --output {name}, and --source FILES" in remedy
+
+
+def test_doctor_looks_at_a_local_dataset_as_a_tpu_vm_would() -> None:
+    found = building.command("doctor", reviews(), "--global-batch-size", 32)
+    assert found.status == 0, found.err
+    assert found.err == building.command("doctor", reviews(), "--global-batch-size", 32, "--tpu", "vm").err
 
 
 @pytest.mark.parametrize(("shard", "record", "remedy"), [(0, 10**6, "choose 0 to "), (7, 0, "choose 0 to 2")])

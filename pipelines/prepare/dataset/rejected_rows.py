@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tempfile
+import weakref
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -39,18 +41,18 @@ class RejectedContent(RejectedRow):
 
 
 class RejectedRows:
-    """The rejected rows of one task, which reads `row_ranges`."""
+    """The rejected rows of one task, which reads `row_ranges`.
+
+    Their lines wait in a temporary file, since there may be as many as the task has rows.
+    """
 
     def __init__(self, row_ranges: RowRanges) -> None:
         self.by_reason: dict[str, int] = {}
         self.first: list[RejectedRow] = []
         self._row_ranges = row_ranges
-        self._lines: list[bytes] = []
-
-    @property
-    def count(self) -> int:
-        """Number of rejected rows that are listed."""
-        return len(self._lines)
+        self._lines = tempfile.SpooledTemporaryFile(_MOST_LINE_BYTES)  # noqa: SIM115 - it lives as long as this
+        weakref.finalize(self, self._lines.close)
+        self.count = 0  # of rows that are listed
 
     def add(
         self,
@@ -74,7 +76,8 @@ class RejectedRows:
                 self.first.append(RejectedRow(row=number, reason=reason))
             content = _content(without_codes(batch.slice(index, 1)))
             detail = None if details is None else details.get(index)
-            self._lines.append(_line(content, row=number, block=self._block_of(number), reason=reason, detail=detail))
+            self._lines.write(_line(content, row=number, block=self._block_of(number), reason=reason, detail=detail))
+            self.count += 1
 
     def _block_of(self, row: int) -> list[int]:
         return next([start, stop] for start, stop in self._row_ranges if start <= row < stop)
@@ -84,8 +87,10 @@ class RejectedRows:
 
         `inside`, `replacing`: as in `storage`.
         """
-        if self._lines:
-            storage.write_bytes(path, b"".join(self._lines), inside=inside, replacing=replacing)
+        if self.count:
+            self._lines.seek(0)
+            chunks = iter(lambda: self._lines.read(_MOST_LINE_BYTES), b"")
+            storage.write_atomic(path, chunks, inside=inside, replacing=replacing)
         elif replacing != 0:  # 0: there was no file when this worker began, so one that is there now is not ours
             storage.delete(path, inside=inside)
 

@@ -344,6 +344,17 @@ def test_an_error_is_read_back_from_a_runners_text(kind: type[errors.PrepError])
     assert (found.cause, found.remedy) == (error.cause, error.remedy)
 
 
+class OfNoTree(errors.PrepError):
+    """An error whose class the launcher does not find among ours."""
+
+
+@pytest.mark.parametrize("name", ["OfNoTree", "without_secrets", "__doc__"])
+def test_an_error_of_an_unknown_class_keeps_its_cause_and_remedy(name: str) -> None:
+    text = str(Reported.of(OfNoTree("cause", remedy="remedy"))).replace("OfNoTree", name)
+    found = failures.from_text(text)
+    assert (type(found), found.cause, found.remedy) == (errors.PrepError, "cause", "remedy")
+
+
 def raising(error: Exception) -> Callable[[], None]:
     """What raises an error when it is called."""
 
