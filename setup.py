@@ -19,9 +19,12 @@ TRAIN = ["keras>=3.12", "keras-hub>=0.25.1", "safetensors>=0.4.5", "tensorflow>=
 DATAFLOW = ["apache-beam[gcp]>=2.65", "setuptools>=78.1.1"]
 # JAX compiles for TPUs without one; it pins the compiler (libtpu, 480 MB) that it was made with.
 PREFLIGHT = ["jax[tpu]>=0.6.2"]
+# Files for `tfds.data_source`, Grain and MaxText; their shards can be read at random without an index.
+ARRAYRECORD = ["array-record>=0.8"]
 # What `mkdocs build` of the documentation needs; it reads nothing from the network.
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-click>=0.9", "mkdocs-material>=9.6", "mkdocstrings[python]>=1.0"]
 DEV = [
+    *ARRAYRECORD,
     "flax>=0.11; python_version >= '3.11'",
     "gcp-storage-emulator>=2026.7",
     "grain>=0.2.18",
@@ -82,6 +85,7 @@ setup(
         "dataflow": DATAFLOW,
         "train": TRAIN,
         "preflight": [*TRAIN, *PREFLIGHT],
+        "arrayrecord": ARRAYRECORD,
         "docs": DOCS,
         "dev": [*FAST, *DATAFLOW, *TRAIN, *PREFLIGHT, *DOCS, *DEV],
     },

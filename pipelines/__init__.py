@@ -1,7 +1,7 @@
 """The programs on both sides of the format: `prepare` writes datasets, `train` trains models on them.
 
-`build`, `plan`, `inspect` and `verify` are the commands as functions (see `python_api`), imported when they are first
-used:
+`build`, `plan`, `inspect`, `verify` and `export` are the commands as functions (see `python_api`), imported when they
+are first used:
 
     from pipelines import build
 """
@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipelines.python_api import build as build
+    from pipelines.python_api import export as export
     from pipelines.python_api import inspect as inspect
     from pipelines.python_api import plan as plan
     from pipelines.python_api import verify as verify
 
-_FUNCTIONS = frozenset(("build", "inspect", "plan", "verify"))
+_FUNCTIONS = frozenset(("build", "export", "inspect", "plan", "verify"))
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """The commands as Python functions, for notebooks and scripts.
 
-    from pipelines import build, inspect, plan, verify
+    from pipelines import build, export, inspect, plan, verify
 
     built = build("imdb", output="out", tokenizer="bert-base-uncased", label_column="label", max_length=256)
     inspect("out", rows=3)
@@ -15,16 +15,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pipelines.prepare.audit.decode import DecodedRow
     from pipelines.prepare.audit.verify import CheckedFile
+    from pipelines.prepare.export.export_record import ExportedShard
+    from pipelines.prepare.export.export_settings import ExportFormat
     from pipelines.prepare.launch.estimate import Estimate
     from tfrecord_io.manifest import Manifest
 
-__all__ = ["Built", "Inspected", "Planned", "Verified", "build", "inspect", "plan", "verify"]
+__all__ = ["Built", "Exported", "Inspected", "Planned", "Verified", "build", "export", "inspect", "plan", "verify"]
 
 Text = str | os.PathLike[str]
 
@@ -90,6 +92,25 @@ class Verified:
         return _html((f"{self.root}: {len(rows):,} damaged files", ("file", "problem"), rows))
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A finished export in `root`: the shards with their files, and how many of them this call made and kept."""
+
+    root: str
+    shards: tuple[ExportedShard, ...] = dataclasses.field(repr=False)
+    shards_made: int
+    shards_kept: int
+    seconds: float
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (each.split, file.name, f"{each.num_examples:,}", f"{each.num_tokens:,}", f"{file.num_bytes:,}")
+            for each in self.shards
+            for file in each.files
+        ]
+        return _html((self.root, ("split", "file", "rows", "tokens", "bytes"), rows))
+
+
 def build(*datasets: Text, output: Text, tokenizer: Text, beam_args: Sequence[str] = (), **options: Any) -> Built:
     """Make a dataset, or what is missing of it, as `prep-tfrecords build` does.
 
@@ -148,6 +169,46 @@ def verify(dataset: Text) -> Verified:
 
     root = os.fspath(dataset)
     return Verified(root=root, files=tuple(verifying.verify_files(root, own_files.require_manifest(root))))
+
+
+def export(
+    dataset: Text,
+    *,
+    to: ExportFormat,
+    output: Text,
+    split: str | Iterable[str] = (),
+    rename: Mapping[str, str] | None = None,
+    drop: Sequence[str] = (),
+    add: Sequence[str] = (),
+    workers: int | None = None,
+    beam_args: Sequence[str] = (),
+) -> Exported:
+    """Write a finished dataset in a format of other trainers, as `prep-tfrecords export` does.
+
+    rename: new names by the present ones. The other arguments are the options of the same names.
+
+    Raises: ManifestError if there is no finished dataset; CorruptRecordError for a damaged shard; every PrepError of an
+        export.
+    """
+    from pipelines.prepare.export import exporting
+    from pipelines.prepare.export.export_settings import ExportSettings
+
+    settings = ExportSettings(to=to, renamed=tuple((rename or {}).items()), dropped=tuple(drop), extra=tuple(add))
+    made = exporting.export(
+        os.fspath(dataset),
+        settings,
+        output=os.fspath(output),
+        splits=(split,) if isinstance(split, str) else tuple(split),
+        workers=workers,
+        beam_args=beam_args,
+    )
+    return Exported(
+        root=made.output,
+        shards=made.record.shards,
+        shards_made=made.shards_made,
+        shards_kept=made.shards_kept,
+        seconds=made.seconds,
+    )
 
 
 _Table = tuple[str, tuple[str, ...], Sequence[tuple[str, ...]]]

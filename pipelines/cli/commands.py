@@ -15,7 +15,7 @@ import click
 import cloup
 
 import tfrecord_io
-from pipelines.cli import doctor, own_process, tokenizer, trace
+from pipelines.cli import doctor, export, own_process, tokenizer, trace
 from pipelines.cli.finished import folder, open_manifest, takes_dataset
 from pipelines.cli.parsing import WithBeam, WithFunctions, takes_options_file
 from pipelines.cli.request import (
@@ -92,7 +92,7 @@ def build(
     main.leaves_at_once = not request.get("beam_args")
 
 
-for _command in (tokenizer.train_tokenizer, trace.trace_record, doctor.examine):
+for _command in (tokenizer.train_tokenizer, trace.trace_record, doctor.examine, export.export_dataset):
     main.add_command(_command)
 
 
@@ -206,9 +206,12 @@ def verify(
 ) -> None:
     """Read all of a finished DATASET folder, and check crcs, digests, counts, shapes and id ranges.
 
-    The exit status is 1 if it is damaged. --source, --map, --filter and --run-stored-steps are for --repair.
+    The exit status is 1 if it is damaged. --source, --map, --filter and --run-stored-steps are for --repair. A folder
+    that `export` made is checked against its export.json.
     """
     with errors(verbose=verbose):
+        if export.verify_export(dataset, repair=repair, as_json=as_json):
+            return
         from pipelines.prepare.audit import repair as repairing
         from pipelines.prepare.audit.consent import Consent
         from pipelines.prepare.storage import locking

@@ -12,7 +12,7 @@ import cloup
 
 from tfrecord_io.shown import without_access, without_secrets
 
-__all__ = ["WithBeam", "WithFunctions", "long_name", "takes_options_file"]
+__all__ = ["BeamArguments", "WithBeam", "WithFunctions", "long_name", "takes_options_file"]
 
 # Options that are kept in their order, whichever of them it is.
 _FUNCTIONS = ("map", "filter")
@@ -60,6 +60,16 @@ class WithFunctions(cloup.Command):
         names = [str(parameter.name) for parameter in order if parameter.name in values]
         ctx.params["functions"] = tuple((name, value) for name in names for value in itertools.islice(values[name], 1))
         return rest
+
+
+class BeamArguments(cloup.Command):
+    """A command that gets the arguments after `--`, which are for Beam, as its parameter `beam_args`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Set the arguments for Beam apart, and parse the others."""
+        at = args.index("--") if "--" in args else len(args)
+        ctx.params["beam_args"] = tuple(args[at + 1 :])
+        return super().parse_args(ctx, args[:at])
 
 
 class WithBeam(WithFunctions):

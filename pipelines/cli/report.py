@@ -91,6 +91,15 @@ def watch_rows(total: int, progress: Progress) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def watch_exported(total: int, progress: Progress) -> Iterator[None]:
+    """Show what `progress` counts of `total` rows during the context, as `watch`."""
+    out = console()
+    out.print(f"exporting {_some(total, 'row')}")
+    with _shown(out, progress, total):
+        yield
+
+
 def _shown(out: Console, progress: Progress, total: int) -> contextlib.AbstractContextManager[None]:
     if not shows_progress():
         return _polling(lambda text, rows: None, progress, out=console(always=True), seconds=_LINE_SECONDS)

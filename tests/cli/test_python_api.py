@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import pipelines
-from pipelines import build, inspect, plan, verify
+from pipelines import build, export, inspect, plan, verify
 from tests import building
 from tests.building import REVIEWS, reviews
 from tfrecord_io.errors import ConfigError, ManifestError
@@ -55,6 +55,12 @@ def test_rows_are_decoded(tmp_path: Path) -> None:
     assert seen.manifest == building.read_manifest(reviews())
     assert "[CLS]" in seen._repr_html_()
     assert len(inspect(reviews()).rows) == 4
+
+
+def test_an_export_lists_its_files(tmp_path: Path) -> None:
+    made = export(reviews(), to="tfrecord", output=tmp_path / "out", split="train", rename={"label": "y"})
+    assert (made.shards_made, made.shards_kept) == (len(made.shards), 0)
+    assert f"<td>{made.shards[0].files[0].name}</td>" in made._repr_html_()
 
 
 def test_damage_is_in_the_result(tmp_path: Path) -> None:

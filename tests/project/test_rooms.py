@@ -16,7 +16,7 @@ from tests import building
 
 PREPARE_ROOMS = [
     *("options", "process", "storage", "sources", "tokenize", "tokenizer_training", "layouts", "crosscheck"),
-    *("plan", "dataset", "shards", "beam", "launch", "audit", "report", "doctor"),
+    *("plan", "dataset", "shards", "beam", "launch", "audit", "report", "export", "doctor"),
 ]
 SOURCES_ROOMS = ["files", "splits", "formats", "ingest", "rows", "columns"]
 # Large libraries, and the only rooms that may import them.

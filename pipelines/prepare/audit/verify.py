@@ -24,13 +24,14 @@ from pipelines.prepare.layouts.token_counts import count_tokens
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tfrecord_io import examples, records
 from tfrecord_io.errors import CorruptRecordError, FormatError, ManifestError, OutputError, PrepError
+from tfrecord_io.examples import Payloads
 from tfrecord_io.format import dali_index
 from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.format.shard_indexes import ShardIndexes
 from tfrecord_io.manifest import Manifest, Shard
 from tfrecord_io.schema import UNLABELLED, Schema
 
-__all__ = ["CheckedFile", "Part", "check_columns", "verify_files", "verify_shard"]
+__all__ = ["CheckedFile", "Part", "check_columns", "padding", "read_shard", "verify_files", "verify_shard"]
 
 REMEDY = "run `prep-tfrecords verify --repair` on the dataset, which makes again what is damaged"
 
@@ -142,17 +143,47 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes
     Raises: CorruptRecordError that names the shard and, where it can, the record.
     """
     path = storage.join(root, shard.name)
+    indexes = ShardIndexes(
+        shard.name, indexed=manifest.index_stride is not None, dali=dali_index.asked_for(manifest.options)
+    )
+    num_examples, num_tokens = 0, 0
+    for payloads in read_shard(root, shard, manifest):
+        columns = examples.decode(payloads, manifest.schema, place=path)
+        check_columns(columns, manifest, path=path, first=num_examples)
+        indexes.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
+        num_examples += len(payloads)
+        num_tokens += int(count_tokens(columns, manifest.schema).sum())
+    if num_tokens != shard.num_tokens:
+        raise CorruptRecordError(
+            f"{path}: {num_examples} examples with {num_tokens} tokens, expected {shard.num_tokens}", remedy=REMEDY
+        )
+    return indexes.files()
+
+
+def read_shard(root: str, shard: Shard, manifest: Manifest) -> Iterator[Payloads]:
+    """Yield the messages of a shard in batches of about 8 MB, and check its size, digest and number of examples.
+
+    Raises: CorruptRecordError that names the shard: for a wrong digest after the last batch.
+    """
+    path = storage.join(root, shard.name)
     stored = storage.size(path)
     if stored is None:
         raise CorruptRecordError(f"{path}: no such file", remedy=REMEDY)
     if stored != shard.num_bytes:
         raise CorruptRecordError(f"{path}: {stored} bytes, expected {shard.num_bytes}", remedy=REMEDY)
-    indexes = ShardIndexes(
-        shard.name, indexed=manifest.index_stride is not None, dali=dali_index.asked_for(manifest.options)
-    )
+    num_examples = 0
     with storage.read_stream(path) as stream:
         counting = _Digesting(stream)
-        num_examples, num_tokens = _read(counting, path, manifest, indexes, most=shard.num_examples)
+        for payloads in records.read_payloads(
+            cast(BinaryIO, counting),
+            compression=manifest.compression,
+            place=path,
+            most_record_bytes=manifest.schema.most_record_bytes,
+        ):
+            num_examples += len(payloads)
+            if num_examples > shard.num_examples:  # a small file can unpack to any number of records
+                raise CorruptRecordError(f"{path}: more than the expected {shard.num_examples} examples", remedy=REMEDY)
+            yield payloads
         while counting.read(1 << 20):
             pass
     if counting.hexdigest() != shard.sha256:
@@ -160,13 +191,8 @@ def verify_shard(root: str, shard: Shard, manifest: Manifest) -> dict[str, bytes
             f"{path}: sha256 {counting.hexdigest()}, expected {shard.sha256}: whole records were changed or exchanged",
             remedy=REMEDY,
         )
-    if (num_examples, num_tokens) != (shard.num_examples, shard.num_tokens):
-        raise CorruptRecordError(
-            f"{path}: {num_examples} examples with {num_tokens} tokens, "
-            f"expected {shard.num_examples} with {shard.num_tokens}",
-            remedy=REMEDY,
-        )
-    return indexes.files()
+    if num_examples != shard.num_examples:
+        raise CorruptRecordError(f"{path}: {num_examples} examples, expected {shard.num_examples}", remedy=REMEDY)
 
 
 def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, path: str, first: int) -> None:
@@ -189,7 +215,7 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, path: s
         *decoder_targets.invariants(columns, manifest),
     ):
         expect(valid, what)
-    padded = _padding(columns, manifest.schema, length=length, left=facts.padding_side == "left")
+    padded = padding(columns, manifest.schema, length=length, left=facts.padding_side == "left")
     if (mask := manifest.schema.values(columns, "attention_mask")) is not None:
         expect((mask == 0) | (mask == 1), "an attention mask with other values than 0 and 1")
         expect(
@@ -213,7 +239,7 @@ def check_columns(columns: dict[str, np.ndarray], manifest: Manifest, *, path: s
         expect(known, f"a label outside 0 to {names - 1}{f', and not {UNLABELLED} for none' if unlabelled else ''}")
 
 
-def _padding(columns: dict[str, np.ndarray], schema: Schema, *, length: int, left: bool) -> np.ndarray:
+def padding(columns: dict[str, np.ndarray], schema: Schema, *, length: int, left: bool) -> np.ndarray:
     """Return which positions should be padding, bool [N, L], from segments, token counts or the attention mask."""
     if (segment_ids := schema.with_role("segment_ids")) is not None:
         return np.asarray(columns[segment_ids.name] == 0)
@@ -224,25 +250,6 @@ def _padding(columns: dict[str, np.ndarray], schema: Schema, *, length: int, lef
         raise ManifestError("no feature says which tokens are padding", remedy=REMAKE)
     count = mask.sum(axis=1)[:, None]
     return np.asarray(position < length - count if left else position >= count)
-
-
-def _read(stream: _Digesting, path: str, manifest: Manifest, indexes: ShardIndexes, *, most: int) -> tuple[int, int]:
-    num_examples, num_tokens = 0, 0
-    payloads_of = records.read_payloads(
-        cast(BinaryIO, stream),
-        compression=manifest.compression,
-        place=path,
-        most_record_bytes=manifest.schema.most_record_bytes,
-    )
-    for payloads in payloads_of:
-        if num_examples + len(payloads) > most:  # a small file can unpack to any number of records
-            raise CorruptRecordError(f"{path}: more than the expected {most} examples", remedy=REMEDY)
-        columns = examples.decode(payloads, manifest.schema, place=path)
-        check_columns(columns, manifest, path=path, first=num_examples)
-        indexes.add(np.diff(payloads.offsets) + records.FRAME_BYTES)
-        num_examples += len(payloads)
-        num_tokens += int(count_tokens(columns, manifest.schema).sum())
-    return num_examples, num_tokens
 
 
 class _Digesting:

@@ -3,7 +3,7 @@
     embedded        Create([all keys]) | WriteShards                    | Commit
     other runners   Create(keys)       | Reshuffle | WriteShard | ToList | Commit
     before that     Create(lists)      | ReadTasks | Reshuffle   | Ingest              if the source must be ingested
-    `tokenizer`     Create(tasks)      | Reshuffle | Count                             sums are made of its files
+    other tasks     Create(tasks)      | Reshuffle | Call                              `tokenizer` and `export`
 
 A key names a task, whose rows the worker looks up in the plan. The embedded default is Beam's in-memory mode, which
 opens no port: its one element holds every key, and our own threads make the shards. Threads suffice since the work
@@ -17,6 +17,7 @@ import dataclasses
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
@@ -25,7 +26,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.beam import dataflow, failures, job_servers, packaging, waiting
 from pipelines.prepare.beam.options import PORTABLE, is_embedded, open_pipeline, parse, runner_name, take_threads
 from pipelines.prepare.beam.run import Run
-from pipelines.prepare.beam.transforms import Commit, CommitArguments, Count, Ingest, WriteShard, WriteShards
+from pipelines.prepare.beam.transforms import Call, Commit, CommitArguments, Ingest, WriteShard, WriteShards
 from pipelines.prepare.dataset import own_files, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.layouts import BatchEncoder
@@ -34,10 +35,9 @@ from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.sources.ingest import ingest_tasks
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
-from pipelines.prepare.tokenizer_training.counting import CountTask
 from tfrecord_io.errors import OutputError, PrepError
 
-__all__ = ["run", "run_counting", "run_ingest"]
+__all__ = ["run", "run_ingest", "run_tasks"]
 
 # The temporary file by which the first worker says that it has started; the next run sweeps it away if it is left.
 _STARTED_FILE = f"{storage.PARTIAL}first-sign"
@@ -109,22 +109,30 @@ def run_ingest(
     _run(parse(beam_args, workers=workers), add_steps, work=work, run=run)
 
 
-def run_counting(
-    tasks: Sequence[CountTask], *, root: str, workers: int | None, beam_args: Sequence[str], progress: Progress
+def run_tasks(
+    function: Callable[[Any], int],
+    tasks: Sequence[Any],
+    *,
+    folder: str,
+    root: str,
+    name: str,
+    workers: int | None,
+    beam_args: Sequence[str],
+    progress: Progress,
 ) -> None:
-    """Count the words of `tasks` on the runner's workers. Raises: as `run`."""
+    """Call `function`, which a module has, for each task on the runner's workers. Raises: as `run`."""
     run = Run(progress=progress)
 
     def add_steps(pipeline: beam.Pipeline, started_file: str | None) -> None:
-        count = Count(root=root, run=run, versions=packaging.versions(), started_file=started_file)
+        call = Call(function, root=root, run=run, versions=packaging.versions(), started_file=started_file)
         _ = (
             pipeline
             | "Tasks" >> beam.Create(tasks, reshuffle=False)
             | "Reshuffle" >> beam.Reshuffle()
-            | "Count" >> beam.ParDo(count)
+            | "Call" >> beam.ParDo(call)
         )
 
-    work = _Work(root=root, folder=tasks[0].folder, name="tokenizer-words", completes=False)
+    work = _Work(root=root, folder=folder, name=name, completes=False)
     _run(parse(beam_args, workers=workers), add_steps, work=work, run=run)
 
 

@@ -6,7 +6,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import apache_beam as beam
@@ -24,11 +24,9 @@ from pipelines.prepare.process.stopwatch import Stopwatch
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.ingest import ingest
 from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
-from pipelines.prepare.tokenizer_training import counting
-from pipelines.prepare.tokenizer_training.counting import CountTask
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["Commit", "CommitArguments", "Count", "Ingest", "WriteShard", "WriteShards"]
+__all__ = ["Call", "Commit", "CommitArguments", "Ingest", "WriteShard", "WriteShards"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -164,15 +162,19 @@ class Ingest(_OnWorkers):
             yield receipt.num_rows
 
 
-class Count(_OnWorkers):
-    """Counts the words of some rows, for the training of a tokenizer."""
+class Call(_OnWorkers):
+    """Calls a function of a module for each task; it returns the number of rows that are done."""
 
-    def process(self, task: CountTask) -> Iterator[int]:
+    def __init__(self, function: Callable[[Any], int], **worker: Any) -> None:
+        super().__init__(**worker)
+        self._function = function
+
+    def process(self, task: Any) -> Iterator[int]:
         """Take a task, yield the number of its rows."""
-        rows = self._run.failures.attempt(lambda: counting.run(task))
+        rows = self._run.failures.attempt(lambda: self._function(task))
         if rows is not None:
-            Metrics.counter(dataflow.NAMESPACE, "rows").inc(rows.counted)
-            yield rows.counted
+            Metrics.counter(dataflow.NAMESPACE, "rows").inc(rows)
+            yield rows
 
 
 class Commit(beam.DoFn):

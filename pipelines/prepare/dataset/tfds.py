@@ -16,29 +16,32 @@ from typing import Any
 from tfrecord_io.manifest import Manifest, Split
 from tfrecord_io.schema import Feature
 
-__all__ = ["NAMES", "files"]
+__all__ = ["FILE_FORMATS", "NAMES", "files"]
+
+# TFDS' names of file formats (`core/file_adapters.py`), which are also the suffixes of their files.
+FILE_FORMATS = {"tfrecord": "tfrecord", "arrayrecord": "array_record"}
 
 NAMES = ("dataset_info.json", "features.json", "label.labels.txt")
 
 _FEATURES = "tensorflow_datasets.core.features"
 
 
-def files(manifest: Manifest) -> dict[str, bytes]:
+def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, bytes]:
     """Return names and contents of the files; none for a dataset that TFDS cannot read."""
     if manifest.compression != "none" or manifest.bucket_lengths or manifest.generations:
         return {}
-    found = {"dataset_info.json": _dump(_info(manifest)), "features.json": _dump(_features(manifest))}
+    found = {"dataset_info.json": _dump(_info(manifest, file_format)), "features.json": _dump(_features(manifest))}
     label = manifest.schema.with_role("label")
     if manifest.label_names is not None and label is not None and not label.shape:
-        found["label.labels.txt"] = "".join(f"{_one_line(name)}\n" for name in manifest.label_names).encode()
+        found[f"{label.name}.labels.txt"] = "".join(f"{_one_line(name)}\n" for name in manifest.label_names).encode()
     return found
 
 
-def _info(manifest: Manifest) -> dict[str, Any]:
+def _info(manifest: Manifest, file_format: str) -> dict[str, Any]:
     return {
         "name": manifest.name,
         "version": "1.0.0",
-        "fileFormat": "tfrecord",
+        "fileFormat": file_format,
         "description": f"{manifest.layout.get('name')} rows of {manifest.row_length} tokens, made by prep-tfrecords",
         "splits": [_split(name, split) for name, split in sorted(manifest.splits.items())],
     }

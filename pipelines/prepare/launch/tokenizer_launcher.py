@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 
 from pipelines.prepare import storage
-from pipelines.prepare.launch import ingesting
+from pipelines.prepare.launch import ingesting, task_runs
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.process.threads import run_all
 from pipelines.prepare.sources.columns.column_planning import plan_columns, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
 from pipelines.prepare.sources.rows import function_calls, opening, selection
@@ -251,19 +250,18 @@ def _tasks(
 
 
 def _count(tasks: Sequence[CountTask], request: TokenizerRequest, progress: Progress) -> None:
-    if ingesting.works_here(request.beam_args):
-        run_all(lambda task, stop: counting.run(task, progress=progress, stop=stop), tasks, threads=_threads(request))
-        return
-    from pipelines.prepare.beam import pipeline
-
-    # Addresses with credentials stay in this process; the files behind them were copied.
-    sent = [
-        counting.put_away(dataclasses.replace(task, reader=dataclasses.replace(task.reader, addresses={})))
-        for task in tasks
-    ]
-    pipeline.run_counting(
-        sent,
+    if not ingesting.works_here(request.beam_args):
+        # Addresses with credentials stay in this process; the files behind them were copied.
+        tasks = [
+            counting.put_away(dataclasses.replace(task, reader=dataclasses.replace(task.reader, addresses={})))
+            for task in tasks
+        ]
+    task_runs.run(
+        counting.run_counted,
+        tasks,
+        folder=tasks[0].folder,
         root=request.output,
+        name="tokenizer-words",
         workers=request.workers,
         beam_args=request.beam_args,
         progress=progress,

@@ -30,7 +30,7 @@ from pipelines.prepare.tokenizer_training.styles import StyleOptions, template_o
 from pipelines.prepare.tokenizer_training.word_counts import WordCounter, write_divided
 from tfrecord_io.errors import OutputError
 
-__all__ = ["CountTask", "RowCounts", "put_away", "read_row_counts", "read_texts", "run", "tasks_of"]
+__all__ = ["CountTask", "RowCounts", "put_away", "read_row_counts", "read_texts", "run", "run_counted", "tasks_of"]
 
 # Text of a task: enough that most of its words have occurred before, little enough for many workers.
 _TASK_BYTES = 1 << 27
@@ -192,6 +192,11 @@ def run(task: CountTask, *, progress: Progress | None = None, stop: threading.Ev
     storage.write_bytes(task.path("texts.arrow"), _dumped(texts), inside=task.inside)
     storage.write_bytes(task.path("count.json"), json.dumps(dataclasses.asdict(rows)).encode(), inside=task.inside)
     return rows
+
+
+def run_counted(task: CountTask, *, progress: Progress | None = None, stop: threading.Event | None = None) -> int:
+    """Do a task as `run` does; return the number of its rows that were counted."""
+    return run(task, progress=progress, stop=stop).counted
 
 
 def _count(task: CountTask, counter: WordCounter, kept: list[pa.Array], first: int, batch: pa.RecordBatch) -> RowCounts:

@@ -61,7 +61,9 @@ def tasks(folder: Path) -> list[CountTask]:
 def test_tasks_and_the_step_that_runs_them_travel(tmp_path: Path) -> None:
     task = pickle.loads(pickle.dumps(counting.put_away(tasks(tmp_path)[0])))
     assert len(task.pieces) == len(task.pieces.files) == 0
-    step = pickler.loads(pickler.dumps(transforms.Count(root=str(tmp_path), run=Run(), versions={})))
+    step = pickler.loads(
+        pickler.dumps(transforms.Call(counting.run_counted, root=str(tmp_path), run=Run(), versions={}))
+    )
     (rows,) = step.process(task)
     assert rows == counting.read_row_counts([task]).counted > 0
     assert len(counting.read_texts([task], most_bytes=10**6)) == 1

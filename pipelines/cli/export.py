@@ -1,0 +1,115 @@
+"""The command `prep-tfrecords export`, and `verify` of what it made."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from pipelines.cli import own_process
+from pipelines.cli.finished import takes_dataset
+from pipelines.cli.parsing import BeamArguments
+from pipelines.terminal.console import common, errors, is_quiet, quiet, say
+
+__all__ = ["export_dataset", "verify_export"]
+
+_INTERRUPTED = ("interrupted before the export was complete", "run the same command again; finished files are kept")
+
+
+@click.command("export", cls=BeamArguments)
+@takes_dataset
+@click.option(
+    "--to", required=True, type=click.Choice(["parquet", "arrayrecord", "megatron", "tfrecord"]), help="Format."
+)
+@click.option("--output", "-o", required=True, metavar="DIR", help="New folder, local or at a gs:// address.")
+@click.option("--split", "splits", multiple=True, help="Split to export; repeatable. Default: all.")
+@click.option("--rename", "renamed", multiple=True, metavar="OLD=NEW", help="Another name for a column. Repeatable.")
+@click.option("--drop", "dropped", multiple=True, metavar="NAME", help="Column to leave out. Repeatable.")
+@click.option(
+    "--add",
+    "extra",
+    multiple=True,
+    type=click.Choice(["attention_mask", "labels"]),
+    help="Column to write even where it says nothing new, for axolotl. Parquet only; repeatable.",
+)
+@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Threads; never changes a byte.")
+@common
+def export_dataset(
+    dataset: str,
+    *,
+    output: str,
+    splits: tuple[str, ...],
+    workers: int | None,
+    beam_args: tuple[str, ...],
+    as_json: bool,
+    verbose: bool,
+    **settings: Any,
+) -> None:
+    """Write a finished DATASET folder in a format of other trainers, a file for each shard.
+
+    Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
+    """
+    with errors(verbose=verbose, interrupted=_INTERRUPTED):
+        wanted = _settings(**settings)
+        with quiet(verbose=verbose):
+            from pipelines.cli import report
+            from pipelines.prepare.export import exporting
+
+            own_process.configure()
+            made = exporting.export(
+                dataset,
+                wanted,
+                output=output,
+                splits=splits,
+                workers=workers,
+                beam_args=beam_args,
+                watch=report.watch_exported,
+            )
+        rows, tokens = (
+            sum(getattr(each, name) for each in made.record.shards) for name in ("num_examples", "num_tokens")
+        )
+        if not is_quiet():
+            say(
+                f"{wanted.to} of {rows:,} rows with {tokens:,} tokens in {output}: {made.shards_made} shards exported, "
+                f"{made.shards_kept} kept, in {made.seconds:.1f} s"
+            )
+        if as_json:
+            counts = {"shards_made": made.shards_made, "shards_kept": made.shards_kept}
+            click.echo(json.dumps({**counts, "rows": rows, "tokens": tokens, "seconds": round(made.seconds, 3)}))
+
+
+def _settings(*, renamed: tuple[str, ...], **others: Any) -> Any:
+    """Return the settings of the options. Raises: ConfigError for --rename without a new name."""
+    from pipelines.prepare.export.export_settings import ExportSettings
+    from tfrecord_io.errors import ConfigError
+
+    pairs = [each.partition("=") for each in renamed]
+    if wrong := [old for old, _, new in pairs if not new or not old]:
+        raise ConfigError(f"--rename {wrong[0]}: expected OLD=NEW", remedy="write for example --rename label=labels")
+    return ExportSettings(renamed=tuple((old, new) for old, _, new in pairs), **others)
+
+
+def verify_export(root: str, *, repair: bool, as_json: bool) -> bool:
+    """Check the files of an export, and print those that are damaged; return False if `root` holds no export.
+
+    Raises: CorruptRecordError if a file is damaged or missing; ConfigError with `repair`.
+    """
+    from pipelines.prepare.export import export_record, verifying
+    from tfrecord_io.errors import ConfigError, CorruptRecordError
+
+    if export_record.read(root) is None:
+        return False
+    again = "delete it and run the same export again, which makes what is missing"
+    if repair:
+        raise ConfigError(f"--repair of {root}: an export is not repaired", remedy=again)
+    checked = list(verifying.verify_files(root))
+    damaged = [(name, problem) for name, problem in checked if problem]
+    for name, problem in damaged:
+        say(f"BAD  {name}: {problem}")
+    if as_json:
+        click.echo(json.dumps([{"file": name, "problem": problem} for name, problem in damaged]))
+    if damaged:
+        raise CorruptRecordError(f"{root}: {damaged[0][0]} is damaged or missing", remedy=again)
+    say(f"{len(checked)} files are as export.json says")
+    return True

@@ -1,0 +1,131 @@
+"""export.json, the commit record of an export, and the receipts that it is made of.
+
+A receipt says which files a shard became. The record says what the export was made from and lists all receipts and the
+files beside them, each with size and digest; it is written last. It holds no path, time or host, so that equal exports
+are equal files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pipelines.prepare import storage
+from tfrecord_io.errors import FormatError
+from tfrecord_io.format import json_fields
+from tfrecord_io.format.json_fields import FINGERPRINT, NAME, SHA256, WRONG, count, items, mapping, text
+
+__all__ = ["FILE_NAME", "ExportRecord", "ExportedFile", "ExportedShard", "dump_receipt", "parse_receipt", "read"]
+
+FILE_NAME = "export.json"
+_FORMAT, _VERSION = "prep-tfrecords-export", "1.0"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportedFile:
+    """A file of an export: its name (`inner/name` for one in a folder), size and digest."""
+
+    name: str
+    num_bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, name: str, content: Any) -> ExportedFile:
+        """Describe a file with this content, any buffer."""
+        view = memoryview(content)
+        return cls(name=name, num_bytes=view.nbytes, sha256=hashlib.sha256(view).hexdigest())
+
+    @classmethod
+    def from_json(cls, value: Any) -> ExportedFile:
+        """Raises: ValueError or KeyError if it is none."""
+        fields = mapping(value)
+        for part in text(fields["name"]).split("/"):
+            text(part, NAME)
+        return cls(name=fields["name"], num_bytes=count(fields["num_bytes"]), sha256=text(fields["sha256"], SHA256))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportedShard:
+    """A shard of the dataset, by name and digest: its rows and tokens, and the files that they are in."""
+
+    split: str
+    shard: str
+    shard_sha256: str
+    num_examples: int
+    num_tokens: int
+    files: tuple[ExportedFile, ...]
+
+    @classmethod
+    def from_json(cls, value: Any) -> ExportedShard:
+        """Raises: ValueError or KeyError if it is none."""
+        fields = mapping(value)
+        return cls(
+            split=text(fields["split"], NAME),
+            shard=text(fields["shard"], NAME),
+            shard_sha256=text(fields["shard_sha256"], SHA256),
+            num_examples=count(fields["num_examples"]),
+            num_tokens=count(fields["num_tokens"]),
+            files=tuple(map(ExportedFile.from_json, items(fields["files"]))),
+        )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportRecord:
+    """A finished export. `items` is everything that decides its bytes, and `key` their digest."""
+
+    key: str
+    items: Mapping[str, Any]
+    shards: tuple[ExportedShard, ...]
+    files: tuple[ExportedFile, ...]
+
+    def dump(self) -> bytes:
+        """Return the canonical text, with a digest of all the rest."""
+        document = {"format": _FORMAT, "format_version": _VERSION, **dataclasses.asdict(self)}
+        return _dump({**document, "sha256": _seal(document)})
+
+
+def read(root: str) -> ExportRecord | None:
+    """Return the record of the export in `root`, or None if there is none. Raises: FormatError if it is damaged."""
+    path = storage.join(root, FILE_NAME)
+    try:
+        content = storage.read_bytes(path)
+    except FileNotFoundError:
+        return None
+    try:
+        document = mapping(json_fields.load(content))
+        if document.pop("sha256") != _seal(document) or document["format"] != _FORMAT:
+            raise ValueError("another sha256 than that of the other fields")
+        return ExportRecord(
+            key=text(document["key"], FINGERPRINT),
+            items=mapping(document["items"]),
+            shards=tuple(map(ExportedShard.from_json, items(document["shards"]))),
+            files=tuple(map(ExportedFile.from_json, items(document["files"]))),
+        )
+    except WRONG as error:
+        raise FormatError(
+            f"{path}: not the record of an export ({error!r:.200})", remedy="delete the folder, and export again"
+        ) from error
+
+
+def dump_receipt(shard: ExportedShard) -> bytes:
+    """Return the text of a receipt."""
+    return _dump(dataclasses.asdict(shard))
+
+
+def parse_receipt(content: bytes) -> ExportedShard | None:
+    """Return the receipt in `content`, or None if it is none, so that its files are made again."""
+    try:
+        return ExportedShard.from_json(json_fields.load(content))
+    except WRONG:
+        return None
+
+
+def _seal(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_dump(document)).hexdigest()
+
+
+def _dump(document: Mapping[str, Any]) -> bytes:
+    return (json.dumps(document, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()

@@ -1,0 +1,75 @@
+"""What an export should be: its format, and the names that its columns get."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, get_args
+
+from tfrecord_io.errors import ConfigError
+
+__all__ = ["EXTRA_COLUMNS", "FORMATS", "ExportFormat", "ExportSettings"]
+
+ExportFormat = Literal["parquet", "arrayrecord", "megatron", "tfrecord"]
+FORMATS: tuple[ExportFormat, ...] = get_args(ExportFormat)
+# Columns that say nothing new in some layouts, and are left out unless a trainer insists on them.
+EXTRA_COLUMNS = ("attention_mask", "labels")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportSettings:
+    """Everything of a request that decides the bytes.
+
+    renamed   pairs of a column's name and its new one      extra   of EXTRA_COLUMNS, written in any case (parquet)
+    dropped   names of columns to leave out
+    """
+
+    to: ExportFormat
+    renamed: tuple[tuple[str, str], ...] = ()
+    dropped: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.to not in FORMATS:
+            raise ConfigError(f"--to {self.to!r}, expected one of {', '.join(FORMATS)}")
+        if self.extra and self.to != "parquet":
+            raise ConfigError(
+                f"--add {self.extra[0]} with --to {self.to}, expected --to parquet", remedy="leave it out"
+            )
+        if unknown := sorted(set(self.extra) - set(EXTRA_COLUMNS)):
+            raise ConfigError(f"--add {unknown[0]}, expected one of {', '.join(EXTRA_COLUMNS)}")
+        if self.renamed and self.to == "megatron":
+            raise ConfigError(
+                "--rename with --to megatron, expected none: its files have no names", remedy="leave it out"
+            )
+        olds = [old for old, _ in self.renamed]
+        if twice := sorted({name for name in olds if olds.count(name) > 1 or name in self.dropped}):
+            raise ConfigError(f"--rename {twice[0]}=…: it is renamed or dropped once more", remedy="keep one of them")
+
+    def chosen(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the new name of each column that stays, by its present one, in order.
+
+        Raises: ConfigError for a name that no column has, or that two would have.
+        """
+        names = tuple(names)
+        new = dict(self.renamed)
+        if unknown := [name for name in (*new, *self.dropped) if name not in names]:
+            raise ConfigError(
+                f"--rename or --drop {unknown[0]}: there is no such column, expected one of {', '.join(names)}",
+                remedy="correct the name",
+            )
+        found = {name: new.get(name, name) for name in names if name not in self.dropped}
+        if clash := sorted({name for name in found.values() if list(found.values()).count(name) > 1}):
+            raise ConfigError(f"two columns would be named {clash[0]!r}", remedy="give one another name with --rename")
+        if not found:
+            raise ConfigError("--drop leaves no column, expected at least one", remedy="keep one")
+        return found
+
+    def to_json(self) -> Mapping[str, Any]:
+        """Return the settings as they stand in export.json."""
+        return {
+            "to": self.to,
+            "rename": dict(self.renamed),
+            "drop": sorted(self.dropped),
+            "add": sorted(self.extra),
+        }

@@ -1,0 +1,106 @@
+"""A task: one shard of a dataset read, checked, and written in another format, with a receipt.
+
+    shard ──► crcs, digest ──► records ──► NAME.parquet, or NAME.bin and NAME.idx, … ──► .prep/KEY/SHARD.json
+
+Nothing is written before the whole shard was read and its digest is that of the manifest.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pipelines.prepare import storage
+from pipelines.prepare.audit import verify
+from pipelines.prepare.dataset.own_files import WORK_FOLDER
+from pipelines.prepare.export import example_files, export_record, megatron, parquet
+from pipelines.prepare.export.export_record import ExportedFile, ExportedShard
+from pipelines.prepare.export.export_settings import ExportSettings
+from pipelines.prepare.process.progress import Progress
+from tfrecord_io import examples
+from tfrecord_io.examples import Payloads
+from tfrecord_io.manifest import Manifest, Shard
+
+__all__ = ["ExportTask", "check", "receipt_path", "run"]
+
+_WRITERS: dict[str, Any] = {
+    "parquet": parquet.files,
+    "megatron": megatron.files,
+    "tfrecord": example_files.tfrecord_files,
+    "arrayrecord": example_files.array_record_files,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportTask:
+    """A shard to export. `manifest` is that of the dataset in `root` without its splits; its rows have the shard's
+    length. The files go to the folder `output`, named `stem` and a suffix, and the receipt to the work folder of `key`.
+    """
+
+    root: str
+    manifest: Manifest
+    split: str
+    shard: Shard
+    settings: ExportSettings
+    output: str
+    stem: str
+    key: str
+
+
+def check(manifest: Manifest, settings: ExportSettings) -> None:
+    """Raise ConfigError if a dataset cannot be exported like this."""
+    if settings.to == "megatron":
+        megatron.check(manifest, settings)
+    elif settings.to == "parquet":
+        settings.chosen(parquet.names(manifest, settings))
+    else:
+        example_files.schema_of(manifest, settings)
+    if settings.to == "arrayrecord":
+        example_files.require_library()
+
+
+def receipt_path(output: str, key: str, shard: str) -> str:
+    """Return the path of a shard's receipt."""
+    return storage.join(output, WORK_FOLDER, key, f"{shard}.json")
+
+
+def run(task: ExportTask, *, progress: Progress | None = None, stop: threading.Event | None = None) -> int:
+    """Export one shard; return the number of its rows.
+
+    Raises: CorruptRecordError if the shard is not that of the manifest; OutputError; RuntimeError once `stop` is set.
+    """
+    contents = _WRITERS[task.settings.to](_batches(task, stop), task.manifest, task.settings)
+    files = []
+    for suffix, content in contents.items():
+        name = f"{task.stem}{suffix}"
+        storage.write_bytes(storage.join(task.output, name), content, inside=task.output)
+        files.append(ExportedFile.of(name, content))
+    receipt = ExportedShard(
+        split=task.split,
+        shard=task.shard.name,
+        shard_sha256=task.shard.sha256,
+        num_examples=task.shard.num_examples,
+        num_tokens=task.shard.num_tokens,
+        files=tuple(files),
+    )
+    path = receipt_path(task.output, task.key, task.shard.name)
+    storage.write_bytes(path, export_record.dump_receipt(receipt), inside=task.output)
+    if progress is not None:
+        num_bytes = sum(file.num_bytes for file in files)
+        progress.add(rows=receipt.num_examples, tokens=receipt.num_tokens, num_bytes=num_bytes, shards=1)
+    return receipt.num_examples
+
+
+def _batches(task: ExportTask, stop: threading.Event | None) -> Iterator[Payloads | dict[str, np.ndarray]]:
+    """Yield the records of the shard: as messages where they are copied, else as arrays."""
+    for payloads in verify.read_shard(task.root, task.shard, task.manifest):
+        if stop is not None and stop.is_set():
+            raise RuntimeError("another task failed, or the job was interrupted")
+        if task.settings.to == "arrayrecord":
+            yield payloads
+        else:
+            yield examples.decode(payloads, task.manifest.schema, place=storage.join(task.root, task.shard.name))

@@ -1,0 +1,99 @@
+"""Records without padding: values per token as ragged columns, and labels as Hugging Face's trainers take them.
+
+    input_ids        5 6 7 0          input_ids  [5, 6, 7]
+    attention_mask   1 1 1 0    ──►                            a mask of 1 alone says nothing
+    loss_mask        0 0 1 0          labels     [-100, -100, 7]
+
+-100 is the label that cross-entropy in PyTorch and `transformers` leaves out. A causal model shifts labels itself.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+
+from pipelines.prepare.audit import verify
+from tfrecord_io.manifest import Manifest
+from tfrecord_io.schema import OF_TOKENS, Schema
+
+__all__ = ["IGNORED", "Column", "dense_or_ragged", "is_token", "segment_lengths", "unpadded"]
+
+IGNORED = -100
+
+# In other columns already, or true of every token once padding is gone.
+_IMPLIED = ("attention_mask", "num_tokens", "segment_ids", "loss_mask", "target_mask", "token_label_mask")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Column:
+    """Values of N rows: `counts` None for one array [N, ...], else int64 [N] values of each row, in one flat array."""
+
+    values: np.ndarray
+    counts: np.ndarray | None = None
+
+
+def is_token(columns: Mapping[str, np.ndarray], manifest: Manifest) -> np.ndarray:
+    """Return which positions hold a token and no padding, bool [N, L]."""
+    left = manifest.tokenizer.padding_side == "left"
+    return ~verify.padding(dict(columns), manifest.schema, length=manifest.row_length, left=left)
+
+
+def dense_or_ragged(values: np.ndarray, chosen: np.ndarray, dtype: type[np.integer] = np.int32) -> Column:
+    """Return the `chosen` values, bool [N, L], of each row. Without padding anywhere nothing is searched for."""
+    flat = values.reshape(-1) if chosen.all() else values[chosen]
+    return Column(flat.astype(dtype), np.count_nonzero(chosen, axis=1))
+
+
+def segment_lengths(segment_ids: np.ndarray) -> Column:
+    """Return the tokens of each document of a packed row."""
+    tokens = segment_ids > 0
+    begins = (np.diff(segment_ids, axis=1, prepend=0) != 0) & tokens
+    edges = np.flatnonzero(begins.reshape(-1)[tokens.reshape(-1)])
+    return Column(np.diff(edges, append=np.count_nonzero(tokens)).astype(np.int32), np.count_nonzero(begins, axis=1))
+
+
+def unpadded(columns: Mapping[str, np.ndarray], manifest: Manifest, *, extra: tuple[str, ...]) -> dict[str, Column]:
+    """Return the columns of records without padding; `extra` are those of `EXTRA_COLUMNS` that are wanted anyhow.
+
+    input_ids; labels where not every token is to be learned, or where there is a target; position_ids and seq_lengths
+    of packed rows (as TRL has them); everything else under its own name. Constant features are left out.
+    """
+    schema = manifest.schema
+    tokens = is_token(columns, manifest)
+    ids = schema.values(columns, "token_ids")
+    assert ids is not None, "a manifest has them"
+    found = {"input_ids": dense_or_ragged(ids, tokens)}
+    if "attention_mask" in extra:
+        found["attention_mask"] = Column(np.ones(len(found["input_ids"].values), np.int8), found["input_ids"].counts)
+    if (labels := _labels(columns, schema, ids, tokens)) is not None:
+        found["labels"] = labels
+    elif "labels" in extra:
+        found["labels"] = found["input_ids"]
+    if (segments := schema.values(columns, "segment_ids")) is not None:
+        found["seq_lengths"] = segment_lengths(segments)
+    for feature in schema.features:
+        if feature.role in (*_IMPLIED, "token_ids", "target_ids", "token_labels") or feature.constant is not None:
+            continue
+        values = columns[feature.name]
+        if feature.role in ("start_position", "end_position") and manifest.tokenizer.padding_side == "left":
+            values = np.where(values > 0, values - np.argmax(tokens, axis=1), 0)
+        name = "position_ids" if feature.role == "positions" else feature.name
+        if name in found:
+            name = f"{name}_"
+        found[name] = dense_or_ragged(values, tokens) if feature.role in OF_TOKENS else Column(values)
+    return found
+
+
+def _labels(columns: Mapping[str, np.ndarray], schema: Schema, ids: np.ndarray, tokens: np.ndarray) -> Column | None:
+    targets, target_mask = schema.values(columns, "target_ids"), schema.values(columns, "target_mask")
+    if targets is not None and target_mask is not None:
+        return dense_or_ragged(targets, target_mask == 1)
+    learned, values = schema.values(columns, "loss_mask"), ids
+    if learned is None:
+        tags, learned = schema.values(columns, "token_labels"), schema.values(columns, "token_label_mask")
+        if tags is None or learned is None:
+            return None
+        values = tags
+    return dense_or_ragged(np.where(learned == 1, values, IGNORED), tokens, np.int64)

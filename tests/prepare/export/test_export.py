@@ -1,0 +1,159 @@
+"""An export as a job: what is made, kept, refused and verified; the same bytes from any number of workers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipelines.prepare.export import export_tasks
+from pipelines.prepare.export.export_settings import FORMATS
+from tests import building
+from tests.building import Outcome, reviews
+from tests.support import servers
+from tests.support.servers import Cluster
+from tfrecord_io import examples, records
+from tfrecord_io.errors import OutputError
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with servers.cluster(tmp_path_factory.mktemp("cluster") / "servers") as started:
+        yield started
+
+
+def export(output: Path, *arguments: object, to: str = "parquet", root: Path | None = None) -> Outcome:
+    return building.command("export", root or reviews(), "--to", to, "--output", output, *arguments)
+
+
+def options_of(to: str) -> list[str]:
+    return ["--drop", "label"] if to == "megatron" else []
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_workers_change_no_byte_and_leave_nothing_behind(tmp_path: Path, to: str) -> None:
+    for workers in (1, 2):
+        outcome = export(tmp_path / str(workers), *options_of(to), "--workers", workers, to=to)
+        assert outcome.status == 0, outcome.err
+    found = building.files(tmp_path / "1")
+    assert found == building.files(tmp_path / "2")
+    assert not [name for name in found if name.startswith(".")]
+    assert building.command("verify", tmp_path / "1").status == 0
+
+
+@pytest.mark.slow
+def test_workers_elsewhere_change_no_byte(tmp_path: Path, cluster: Cluster) -> None:
+    outcome = export(tmp_path / "there", "--", *cluster.beam_args)
+    assert outcome.status == 0, outcome.err
+    assert export(tmp_path / "here").status == 0
+    assert building.files(tmp_path / "there") == building.files(tmp_path / "here")
+
+
+def test_what_is_there_is_kept_and_what_is_missing_is_made_again(tmp_path: Path) -> None:
+    export(tmp_path / "out")
+    before = building.files(tmp_path / "out")
+    again = json.loads(export(tmp_path / "out", "--json").out)
+    assert (again["shards_made"], again["shards_kept"]) == (0, 4)
+    next((tmp_path / "out").glob("*-train-*.parquet")).unlink()
+    again = json.loads(export(tmp_path / "out", "--json").out)
+    assert (again["shards_made"], again["shards_kept"]) == (1, 3)
+    assert building.files(tmp_path / "out") == before
+
+
+def test_an_export_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, real = [], export_tasks.run
+
+    def stop_at_third(task: export_tasks.ExportTask, **others: object) -> int:
+        made.append(task.shard.name)
+        if len(made) == 3:
+            raise OutputError("stopped", remedy="go on")
+        return real(task, **others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(export_tasks, "run", stop_at_third)
+    assert export(tmp_path / "out", "--workers", 1).error[0] == "stopped"
+    assert not (tmp_path / "out" / "export.json").exists()
+    monkeypatch.undo()
+    again = json.loads(export(tmp_path / "out", "--json").out)
+    assert (again["shards_made"], again["shards_kept"]) == (2, 2)
+    export(tmp_path / "whole")
+    assert building.files(tmp_path / "out") == building.files(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("to", FORMATS)
+def test_a_flipped_byte_in_a_shard_is_refused_by_name(tmp_path: Path, to: str) -> None:
+    root = Path(shutil.copytree(reviews(), tmp_path / "data"))
+    shard = sorted(root.glob("*-train-*.tfrecord"))[1]
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    outcome = export(tmp_path / "out", *options_of(to), to=to, root=root)
+    assert str(shard) in outcome.error[0]
+    assert not list((tmp_path / "out").glob(f"{shard.stem}*"))
+    assert not (tmp_path / "out" / "export.json").exists()
+
+
+def test_records_that_changed_places_are_refused(tmp_path: Path) -> None:
+    root = Path(shutil.copytree(reviews(), tmp_path / "data"))
+    shard, schema = sorted(root.glob("*-train-*.tfrecord"))[0], building.read_manifest(root).schema
+    columns = examples.decode(records.scan(shard.read_bytes(), place=""), schema, place="")
+    turned = {name: np.ascontiguousarray(values[::-1]) for name, values in columns.items()}
+    shard.write_bytes(records.encode_framed(turned, schema).data.tobytes())
+    assert f"{shard}: sha256 " in export(tmp_path / "out", to="arrayrecord", root=root).error[0]
+
+
+def test_a_flipped_byte_in_an_export_is_found(tmp_path: Path) -> None:
+    export(tmp_path / "out")
+    damaged = sorted((tmp_path / "out").glob("*.parquet"))[0]
+    content = bytearray(damaged.read_bytes())
+    content[40] ^= 1
+    damaged.write_bytes(content)
+    outcome = building.command("verify", tmp_path / "out", "--json")
+    assert outcome.error[0] == f"{tmp_path / 'out'}: {damaged.name} is damaged or missing"
+    assert [each["file"] for each in json.loads(outcome.out)] == [damaged.name]
+
+
+def test_an_edited_record_is_refused(tmp_path: Path) -> None:
+    export(tmp_path / "out")
+    record = tmp_path / "out" / "export.json"
+    record.write_text(record.read_text().replace('"num_tokens": ', '"num_tokens": 1'))
+    assert "not the record of an export" in building.command("verify", tmp_path / "out").error[0]
+
+
+def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    assert "holds notes.txt" in export(tmp_path).error[0]
+    assert building.files(tmp_path) == {"notes.txt": b"mine"}
+    export(tmp_path / "out")
+    assert "holds another export" in export(tmp_path / "out", "--drop", "label").error[0]
+    assert "holds" in export(reviews()).error[0]
+
+
+@pytest.mark.parametrize(
+    ("to", "arguments", "cause"),
+    [
+        ("megatron", [], "hold token ids alone, and label would be lost"),
+        ("megatron", ["--drop", "label", "--rename", "a=b"], "--rename with --to megatron"),
+        ("parquet", ["--drop", "nothing"], "there is no such column, expected one of input_ids, label"),
+        ("parquet", ["--rename", "label=input_ids"], "two columns would be named 'input_ids'"),
+        ("parquet", ["--rename", "label"], "--rename label: expected OLD=NEW"),
+        ("tfrecord", ["--rename", "label=not a name"], "feature name 'not a name'"),
+        ("tfrecord", ["--add", "labels"], "--add labels with --to tfrecord"),
+        ("parquet", ["--split", "test"], "no split 'test'"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_written(
+    tmp_path: Path, to: str, arguments: list[str], cause: str
+) -> None:
+    assert cause in export(tmp_path / "out", *arguments, to=to).error[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_split_alone_is_exported(tmp_path: Path) -> None:
+    export(tmp_path / "out", "--split", "validation")
+    names = [name for name in building.files(tmp_path / "out") if name.endswith(".parquet")]
+    assert names
+    assert all("-validation-" in name for name in names)

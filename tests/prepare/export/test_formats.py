@@ -1,0 +1,149 @@
+"""Each format as others read it: every value of every record, and what stands beside the files."""
+
+from __future__ import annotations
+
+import dataclasses
+import struct
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+
+from tests import building
+from tests.building import REVIEWS, built, read_manifest, read_rows, reviews
+from tfrecord_io import examples, records
+from tfrecord_io.schema import Schema
+
+
+def exported(root: Path, to: str, output: Path, *arguments: object) -> Path:
+    outcome = building.command("export", root, "--to", to, "--output", output, *arguments)
+    assert outcome.status == 0, outcome.err
+    return output
+
+
+def documents(root: Path, split: str) -> list[list[int]]:
+    """The tokens of each record without padding."""
+    rows = read_rows(root, split)
+    if "num_tokens" in rows:
+        return [ids[:n].tolist() for ids, n in zip(rows["input_ids"], rows["num_tokens"], strict=True)]
+    mask = rows.get("attention_mask", rows.get("segment_ids"))
+    assert mask is not None
+    return [ids[chosen > 0].tolist() for ids, chosen in zip(rows["input_ids"], mask, strict=True)]
+
+
+def load(folder: Path, cache: Path) -> datasets.DatasetDict:
+    return datasets.load_dataset(str(folder), cache_dir=str(cache))
+
+
+class TestParquet:
+    @pytest.mark.parametrize("layout", ["concat", "pack"])
+    def test_load_dataset_gives_every_token(self, tmp_path: Path, layout: str) -> None:
+        root = built(REVIEWS, layout=layout)
+        data = load(exported(root, "parquet", tmp_path / "out"), tmp_path / "cache")
+        for split in read_manifest(root).splits:
+            assert list(data[split]["input_ids"]) == documents(root, split)
+
+    def test_packed_rows_are_those_of_trl(self, tmp_path: Path) -> None:
+        root = built(REVIEWS, layout="pack")
+        row = load(exported(root, "parquet", tmp_path / "out"), tmp_path / "cache")["train"][0]
+        assert sum(row["seq_lengths"]) == len(row["input_ids"])
+        assert row["position_ids"] == [at for length in row["seq_lengths"] for at in range(length)]
+
+    def test_labels_have_their_names(self, tmp_path: Path) -> None:
+        data = load(exported(reviews(), "parquet", tmp_path / "out"), tmp_path / "cache")
+        assert data["train"].features["label"].names == ["negative", "positive"]
+        assert list(data["train"]["label"]) == read_rows(reviews(), "train")["label"].tolist()
+        assert list(data["train"]["input_ids"]) == documents(reviews(), "train")
+        assert data["train"].column_names == ["input_ids", "label"]
+
+    def test_columns_that_axolotl_insists_on_are_written_when_asked_for(self, tmp_path: Path) -> None:
+        asked = ("--add", "attention_mask", "--add", "labels", "--drop", "label", "--split", "train")
+        row = load(exported(reviews(), "parquet", tmp_path / "out", *asked), tmp_path / "cache")["train"][0]
+        assert row["labels"] == row["input_ids"]
+        assert row["attention_mask"] == [1] * len(row["input_ids"])
+
+
+class TestArrayRecord:
+    @pytest.mark.slow
+    def test_tfds_opens_it_as_a_source_with_class_names(self, tmp_path: Path) -> None:
+        tfds = pytest.importorskip("tensorflow_datasets")
+        builder = tfds.builder_from_directory(str(exported(reviews(), "arrayrecord", tmp_path / "out")))
+        source, rows = builder.as_data_source("train"), read_rows(reviews(), "train")
+        assert builder.info.features["label"].names == ["negative", "positive"]
+        assert len(source) == len(rows["label"])
+        for name, values in rows.items():
+            np.testing.assert_array_equal(np.stack([row[name] for row in source]), values)
+
+    def test_its_records_are_those_of_the_shards(self, tmp_path: Path) -> None:
+        reader = pytest.importorskip("array_record.python.array_record_module").ArrayRecordReader
+        out = exported(reviews(), "arrayrecord", tmp_path / "out")
+        for shard in reviews().glob("*.tfrecord"):
+            opened = reader(str(out / f"{shard.stem}.array_record"))
+            payloads = records.scan(shard.read_bytes(), place="")
+            assert opened.read(0, len(payloads)) == list(payloads)
+            assert "group_size:1," in opened.writer_options_string()
+
+
+class TestMegatron:
+    def read(self, stem: Path) -> list[list[int]]:
+        """The documents of a .bin and .idx, read as `indexed_dataset.py` reads them."""
+        index, data = stem.with_suffix(".idx").read_bytes(), stem.with_suffix(".bin").read_bytes()
+        magic, version, code, sequences, ends = struct.unpack_from("<9sQBQQ", index)
+        assert (magic, version, ends) == (b"MMIDIDX\0\0", 1, sequences + 1)
+        dtype = np.dtype({4: np.int32, 8: np.uint16}[code])
+        lengths = np.frombuffer(index, np.int32, sequences, offset=34)
+        begins = np.frombuffer(index, np.int64, sequences, offset=34 + 4 * sequences)
+        documents = np.frombuffer(index, np.int64, ends, offset=34 + 12 * sequences)
+        assert len(index) == 34 + 12 * sequences + 8 * ends
+        assert documents.tolist() == list(range(ends))
+        return [
+            np.frombuffer(data, dtype, length, offset=begin).tolist()
+            for length, begin in zip(lengths, begins, strict=True)
+        ]
+
+    def all(self, root: Path, out: Path, split: str) -> list[list[int]]:
+        shards = read_manifest(root).splits[split].shards
+        return [each for shard in shards for each in self.read(out / shard.name.removesuffix(".tfrecord"))]
+
+    def test_rows_are_documents(self, tmp_path: Path) -> None:
+        out = exported(reviews(), "megatron", tmp_path / "out", "--drop", "label")
+        assert self.all(reviews(), out, "train") == documents(reviews(), "train")
+
+    def test_joined_documents_are_cut_behind_their_eos(self, tmp_path: Path) -> None:
+        root = built(REVIEWS, layout="concat")
+        out = exported(root, "megatron", tmp_path / "out")
+        facts, packed = read_manifest(root), built(REVIEWS, layout="pack", max_length=256)
+        end = facts.tokenizer.sep_id if facts.tokenizer.eos_id is None else facts.tokenizer.eos_id
+        assert end is not None
+        found = self.all(root, out, "train")
+        assert all(document.count(end) == 1 and document[-1] == end for document in found)
+        whole = self.all(packed, exported(packed, "megatron", tmp_path / "packed"), "train")
+        assert sorted(found) == sorted(whole), "the same documents as segments of rows that cut none"
+
+
+class TestTFRecord:
+    def test_names_and_features_are_those_asked_for(self, tmp_path: Path) -> None:
+        renamed = ("--rename", "attention_mask=input_mask", "--rename", "label=label_ids", "--drop", "token_type_ids")
+        out = exported(reviews(), "tfrecord", tmp_path / "out", *renamed)
+        chosen = {"input_ids": "input_ids", "attention_mask": "input_mask", "label": "label_ids"}
+        schema, rows = read_manifest(reviews()).schema, read_rows(reviews(), "validation")
+        new = Schema(tuple(dataclasses.replace(schema[old], name=chosen[old]) for old in schema.names if old in chosen))
+        contents = [path.read_bytes() for path in sorted(out.glob("*-validation-*.tfrecord"))]
+        parts = [examples.decode(records.scan(content, place=""), new, place="") for content in contents]
+        for old, name in chosen.items():
+            np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), rows[old])
+        assert (out / "label_ids.labels.txt").read_text() == "negative\npositive\n"
+
+    def test_a_gzip_dataset_is_one_that_tfds_opens(self, tmp_path: Path) -> None:
+        root = built(REVIEWS, label_column="label", compression="gzip")
+        out = exported(root, "tfrecord", tmp_path / "out")
+        assert (out / "dataset_info.json").exists()
+        assert all(path.suffix == ".tfrecord" for path in out.glob("*-train-*"))
+
+
+def test_rows_of_several_lengths_and_appended_ones_are_exported(tmp_path: Path) -> None:
+    root = built(REVIEWS, label_column="label", bucket_lengths="16,32")
+    data = load(exported(root, "parquet", tmp_path / "out"), tmp_path / "cache")
+    assert len(data["train"]) == read_manifest(root).splits["train"].num_examples
+    assert max(map(len, data["train"]["input_ids"])) > 16
