@@ -209,12 +209,6 @@ def quiet(*, verbose: bool) -> Iterator[None]:
     logging.getLogger("pipelines").addHandler(handler)
     # Without a handler at the root, Python prints warnings, and a runner's threads outlive this context.
     logging.getLogger().addHandler(logging.NullHandler())
-    # transformers warns at import that PyTorch is missing, which nothing here needs.
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    if "datasets" in sys.modules:
-        sys.modules["datasets"].disable_progress_bars()
-    else:  # for a later import, here or in a process that opens the source
-        os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
     ours = logging.getLogger("pipelines")
     level = ours.level
     if sys.stderr.isatty() and shows_progress():

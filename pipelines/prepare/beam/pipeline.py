@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -161,7 +162,8 @@ def _run(
         if on_dataflow:
             dataflow.prepare(options, name=work.name, work=f"{work.root} {work.folder}", folder=folder)
         pipeline = open_pipeline(options)
-        add_steps(pipeline, started_file)
+        with _without_ipython():
+            add_steps(pipeline, started_file)
         monitor = dataflow.Monitor(options, completes=work.completes, progress=run.progress) if on_dataflow else None
         try:
             with (
@@ -184,6 +186,21 @@ def _run(
                 monitor.close()
             if started_file:
                 storage.delete(started_file, inside=work.root)
+
+
+@contextlib.contextmanager
+def _without_ipython() -> Iterator[None]:
+    """Make imports of IPython fail while a graph is built, so that Beam does not take this process for a notebook.
+
+    In one, it imports its interactive mode to number the steps by cell. That fails beside pandas 3, and elsewhere has
+    the browser load jQuery. No option turns it off, and IPython counts as running in every thread.
+    """
+    hidden = {name: sys.modules[name] for name in ("IPython",) if name in sys.modules}
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]  # None is how Python marks what is not there
+    try:
+        yield
+    finally:
+        sys.modules.update(hidden)
 
 
 def _add_shards(

@@ -17,7 +17,7 @@ from typing import Any
 
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import LayoutConfig, TokenizerConfig
-from pipelines.prepare.process import imports
+from pipelines.prepare.process import hub_libraries, imports
 from pipelines.prepare.tokenize import library_failures
 from pipelines.prepare.tokenize.deterministic_tokenizers import require_deterministic
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
@@ -162,9 +162,10 @@ def _sentinel_ids(vocabulary: Mapping[str, int]) -> tuple[int, ...]:
 def _fetch(config: TokenizerConfig) -> Any:
     name = os.path.expanduser(config.name)
     local = os.path.isdir(name)
+    cached = local or not hub_libraries.hub_answers()
     try:
         return class_for(name).from_pretrained(
-            name, revision=config.revision or "main", trust_remote_code=False, local_files_only=local
+            name, revision=config.revision or "main", trust_remote_code=False, local_files_only=cached
         )
     except BaseException as error:  # transformers raises many kinds; each means that there is no usable tokenizer
         if not library_failures.is_of_library(error):

@@ -22,6 +22,7 @@ from huggingface_hub import constants
 from huggingface_hub import errors as hub_errors
 from huggingface_hub import utils as hub_utils
 
+from pipelines.prepare.process import hub_libraries
 from pipelines.prepare.sources.files import folder_listing
 from pipelines.prepare.sources.files.folder_listing import FolderListing, ListedFile
 from pipelines.prepare.storage import storage_errors
@@ -55,6 +56,12 @@ def repository(name: str, *, revision: str | None) -> Repository:
     if os.path.isabs(name) or name.startswith(".") or name.count("/") > 1:
         raise SourceError(
             f"{name}: no such file or folder", remedy="check the path; a hub dataset has the form USER/NAME or NAME"
+        )
+    if not constants.HF_HUB_OFFLINE and not hub_libraries.hub_answers():
+        raise SourceError(
+            f"{name}: no such local file or folder, and the hub cannot be reached (no answer in 10 seconds)",
+            remedy="check the spelling of a local path; for a hub dataset check the network, or set HF_HUB_OFFLINE=1 "
+            "to use the cache of the hub",
         )
     found = _cached(name, revision=revision) if constants.HF_HUB_OFFLINE else _online(name, revision)
     if f"{name.rpartition('/')[2]}.py" in found.listing.files:

@@ -1,0 +1,58 @@
+"""The Hugging Face libraries: settings made before they are imported, and whether the hub answers at all.
+
+Without these settings `transformers` notes that PyTorch is missing, `datasets` counts each load at a server, also loads
+of local files, and clients repeat each request for a minute where there is no network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import threading
+import warnings
+from typing import Any
+
+__all__ = ["configure", "hub_answers"]
+
+_SETTINGS = {
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_UPDATE_DOWNLOAD_COUNTS": "0",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+_SECONDS = 10
+_answered = threading.Event()
+
+
+def configure() -> None:
+    """Set the libraries' environment variables. They read them once, when they are imported."""
+    for name, value in _SETTINGS.items():
+        os.environ.setdefault(name, value)
+    if "IPython" in sys.modules:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="IProgress not found")  # without widgets it prints plain bars
+            importlib.import_module("tqdm.auto")
+
+
+def hub_answers() -> bool:
+    """Return whether the hub answers within 10 seconds, whatever it says; False while HF_HUB_OFFLINE is set.
+
+    A thread asks, since the look-up of a name knows no time limit. After the first answer nobody asks again.
+    """
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    get_session: Any = huggingface_hub.get_session
+
+    def ask() -> None:
+        with contextlib.suppress(Exception):  # clients of different releases use different libraries
+            get_session().head(constants.ENDPOINT, timeout=_SECONDS)
+            _answered.set()
+
+    if not constants.HF_HUB_OFFLINE and not _answered.is_set():
+        thread = threading.Thread(target=ask, name="hub", daemon=True)
+        thread.start()
+        thread.join(_SECONDS)
+    return _answered.is_set() and not constants.HF_HUB_OFFLINE

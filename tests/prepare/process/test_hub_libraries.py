@@ -1,0 +1,69 @@
+"""The hub's libraries make no requests of their own, and nobody waits long for a hub that does not answer."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipelines.prepare.process import hub_libraries
+from tests import building
+
+# Python runs a module of this name first in every process, the workers included.
+_SPY = """
+import os, sys
+def note(event, arguments):
+    if event == "socket.getaddrinfo" or event == "socket.connect" and isinstance(arguments[1], tuple):
+        os.write(2, f"request: {event} {arguments[-1]!r}\\n".encode())
+sys.addaudithook(note)
+"""
+
+
+def online_build(dataset: object, folder: Path, **changes: object) -> building.Outcome:
+    """A build in a process of its own that takes the hub to be at a port where nobody listens. Requests are noted."""
+    (folder / "sitecustomize.py").write_text(_SPY, encoding="utf-8")
+    left_out = ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY")
+    environment = {name: value for name, value in building.environment().items() if name not in left_out}
+    path = f"{folder}{os.pathsep}{environment['PYTHONPATH']}"
+    ended = subprocess.run(
+        building.program("build", dataset, *building.options(folder / "out", **changes)),
+        env={**environment, "PYTHONPATH": path, "HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(folder / "home")},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    return building.Outcome(status=ended.returncode, out=ended.stdout, err=ended.stderr)
+
+
+def test_a_build_of_local_files_makes_no_request(tmp_path: Path) -> None:
+    outcome = online_build(building.REVIEWS, tmp_path, workers=2)
+    assert outcome.status == 0, outcome.err
+    assert "request: " not in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("dataset", "changes"),
+    [("stanfordnlp/imdb", {}), (building.REVIEWS, {"tokenizer": "google-bert/bert-base-uncased"})],
+    ids=["dataset", "tokenizer"],
+)
+def test_a_hub_that_cannot_be_reached_is_asked_once(dataset: object, changes: dict[str, str], tmp_path: Path) -> None:
+    outcome = online_build(dataset, tmp_path, **changes)
+    asked = [line for line in outcome.err.splitlines() if line.startswith("request: socket.connect")]
+    assert asked == ["request: socket.connect ('127.0.0.1', 9)"]
+    said = [line for line in outcome.err.splitlines() if not line.startswith("request: ")]
+    assert [line.partition(": ")[0] for line in said] == ["error", "remedy"], outcome.err
+    assert "check the network" in said[1] or "the network and HF_HUB_OFFLINE" in said[1]
+
+
+def test_a_hub_that_takes_the_call_and_says_nothing_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import constants
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(hub_libraries, "_SECONDS", 0.1)
+        assert not hub_libraries.hub_answers()
