@@ -43,7 +43,7 @@ def open_template(
 
 
 def _try_out(pool: RendererPool) -> None:
-    rendered = pool.render(Conversations.of(pa.array([[QUESTION, ANSWER]])))
+    rendered = pool.probe(Conversations.of(pa.array([[QUESTION, ANSWER]])))
     reason, detail = rendered.reasons[0], rendered.details.get(0, "")
     if reason == "template_prefix":
         raise _no_telling(detail)

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 __all__ = [
     "DATE_UNKNOWN",
+    "DIFFERS",
     "INVALID",
     "OUT_OF_MEMORY",
     "OVER_LIMIT",
@@ -29,7 +30,8 @@ __all__ = [
 ]
 
 # Reasons: a row over a limit; and why a template serves no row at all.
-OVER_LIMIT, INVALID, DATE_UNKNOWN = "template_limit", "template_invalid", "template_date"
+OVER_LIMIT, INVALID = "template_limit", "template_invalid"
+DATE_UNKNOWN, DIFFERS = "template_date", "template_differs"
 # What became of each row: the text in UTF-8, the bytes [start, stop, start, stop, …] of it that are to be learned, in
 # order and apart from each other; and why the row cannot be used, empty where it can.
 RENDERED = pa.schema(

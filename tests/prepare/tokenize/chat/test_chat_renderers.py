@@ -283,6 +283,28 @@ def test_a_pool_that_nobody_has_takes_its_processes_along() -> None:
     assert set(renderers_of(os.getpid())) <= before
 
 
+def test_two_processes_render_the_probe_and_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    before, rows = set(renderers_of(os.getpid())), iter("aab")
+    pool = RendererPool(settings("{{ messages[0].content }}" + MARKER))
+    render = pool.render
+    monkeypatch.setattr(pool, "render", lambda _: render(conversations(next(rows))))
+    pool.probe(conversations("x"))
+    assert len(set(renderers_of(os.getpid())) - before) == 2
+    rows = iter("ab")  # as of a template whose text depends on the process
+    with pytest.raises(TokenizerError, match="gives the same conversation another text each time"):
+        pool.probe(conversations("x"))
+    pool.close()
+    assert set(renderers_of(os.getpid())) <= before
+
+
+def test_a_template_that_writes_an_address_is_refused_at_once() -> None:
+    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()))
+    tokenizer.chat_template = "{{ raise_exception }}{{ messages[0].content }}" + MARKER
+    with pytest.raises(TokenizerError, match="another text each time: it writes a function") as caught:
+        open_template(tokenizer)
+    assert "mend the template" in caught.value.remedy
+
+
 def test_renderers_see_nothing_of_the_environment(
     trapped: RendererPool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
