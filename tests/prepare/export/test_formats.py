@@ -66,6 +66,7 @@ class TestParquet:
 
 class TestArrayRecord:
     @pytest.mark.slow
+    @pytest.mark.filterwarnings("ignore:label\\(\\) is deprecated:DeprecationWarning")  # TFDS asks protobuf for it
     def test_tfds_opens_it_as_a_source_with_class_names(self, tmp_path: Path) -> None:
         tfds = pytest.importorskip("tensorflow_datasets")
         builder = tfds.builder_from_directory(str(exported(reviews(), "arrayrecord", tmp_path / "out")))
