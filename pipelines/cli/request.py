@@ -76,7 +76,12 @@ _HELD_OUT = [
     ),
 ]
 _OTHER_COLUMNS = [
-    click.option("--label-column", metavar="NAME", help="Column of class labels, strings, integers, or floats."),
+    click.option(
+        "--label-column",
+        metavar="NAME",
+        help="Column of class labels, strings, integers, or floats, or of lists of classes.",
+    ),
+    click.option("--label-classes", is_flag=True, help="Make each distinct number of --label-column a class."),
     click.option(
         "--keep-column",
         "keep_columns",
@@ -319,6 +324,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
         source=dataclasses.replace(
             source_of(request),
             label_column=request["label_column"],
+            label_classes=request["label_classes"],
             keep_columns=request["keep_columns"],
             hold_out=request["hold_out"],
             **{name: request[name] for name in LAYOUT_COLUMNS},

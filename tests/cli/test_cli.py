@@ -48,6 +48,7 @@ REQUEST = [
     "--keep-column",
     "--keep-ingested",
     "--label-all-tokens",
+    "--label-classes",
     "--label-column",
     "--layout",
     "--limit",
@@ -264,6 +265,7 @@ class TestOptions:
         assert {name: value for name, value in found.items() if value not in (None, (), ("x",), "t", "o")} == {
             "input_prefix": "",
             "label_all_tokens": False,
+            "label_classes": False,
             "long_documents": "split",
             "pack_rows": False,
             "as_json": False,

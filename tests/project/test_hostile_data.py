@@ -238,7 +238,7 @@ CASES: dict[str, Kept | Rejected | Refused] = {
     "mixed-json-label": Refused(
         files=labelled(1, "x"),
         options=LABEL,
-        cause="label column 'label' holds JSON values of several types, expected class labels, strings, or numbers",
+        cause="label column 'label' holds JSON values of several types, expected class labels, strings or numbers",
         remedy="choose another --label-column",
     ),
     "integers-and-floats": Kept(

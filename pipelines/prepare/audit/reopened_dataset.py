@@ -186,7 +186,7 @@ def _build_options(root: str, manifest: Manifest) -> _BuildOptions:
         columns = {name: options[name] for name in ("text_columns", "label_column", "keep_columns")}
         found = items(options.get("steps", []))
         return _BuildOptions(
-            columns=object_of(SourceConfig, dict(options), (*columns, *LAYOUT_COLUMNS)),
+            columns=object_of(SourceConfig, dict(options), (*columns, "label_classes", *LAYOUT_COLUMNS)),
             layout=layout,
             steps=[{text(key): text(value) for key, value in mapping(each).items()} for each in found],
             splits={name: _selected(manifest, name) for name in manifest.splits},

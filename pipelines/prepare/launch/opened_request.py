@@ -58,10 +58,10 @@ class OpenedRequest:
         return self.append.former if self.append else None
 
     def needed_splits(self) -> Collection[str]:
-        """Return the source's splits to read: those asked for, or every split to collect the names of string labels."""
+        """Return the source's splits to read: those asked for, or every split to collect classes from rows."""
         every = list(self.found.listing.splits)
         columns = self.columns
-        needs_names = columns is None or any(plan and plan.kind == "string" for plan in (columns.label, columns.tags))
+        needs_names = columns is None or any(plan and plan.from_rows for plan in (columns.label, columns.tags))
         if needs_names and self.append is None:  # else the dataset has the names
             return every
         return selection.needed_source_splits(self.config.source, every)

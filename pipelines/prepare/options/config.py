@@ -173,6 +173,7 @@ class PrepareConfig:
             "compression": self.output.compression,
             "seed": self.seed,
             "shuffle": self.shuffle,
+            **({"label_classes": True} if self.source.label_classes else {}),
             **({"index": ["dali"]} if self.output.dali_index else {}),
             **self.layout.non_default_options(),
             **{name: value for name in LAYOUT_COLUMNS if (value := getattr(self.source, name)) is not None},

@@ -37,7 +37,8 @@ class SourceConfig:
     """Which rows to read.
 
     `dataset` is a hub id, a path, a glob or a folder; `more_paths` are further files of the same dataset. `splits` are
-    those to make, empty for all of them. `hold_out` defines new splits with rows of another, such as `validation=1%`
+    those to make, empty for all of them. `label_classes`: each distinct
+    number of the label column is a class. `hold_out` defines new splits with rows of another, such as `validation=1%`
     (see `split_options`); no row is in two of them. A column that only some layouts take is None for the layout's own
     default. `functions` are applied in this order.
     """
@@ -49,6 +50,7 @@ class SourceConfig:
     splits: tuple[str, ...] = ()
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None
+    label_classes: bool = False
     keep_columns: tuple[str, ...] = ()
     limit: int | None = None
     hold_out: str | tuple[str, ...] = ()
@@ -70,6 +72,8 @@ class SourceConfig:
             )
         if self.limit is not None and self.limit < 1:
             raise ConfigError(f"--limit {self.limit}, expected at least 1", remedy="leave --limit out to use every row")
+        if self.label_classes and self.label_column is None:
+            raise ConfigError("--label-classes without --label-column", remedy="name the column with --label-column")
         self._check_splits()
         single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
         # Layouts with these columns read no text column, so they may use the name that is its default.

@@ -65,6 +65,7 @@ def _of_bytes(options: Mapping[str, Any], *, default: str) -> list[str]:
     if texts != SourceConfig.text_columns:
         words += _repeated("text_column", texts)
     words += _options(label_column=options.get("label_column"))
+    words += ["--label-classes"] if options.get("label_classes") else []
     words += _repeated("keep_column", options.get("keep_columns") or ())
     words += _options(**{name: options.get(name) for name in LAYOUT_COLUMNS})
     words += _options(layout=options.get("layout"), max_length=options.get("max_length"))

@@ -39,7 +39,7 @@ _SEPARATED = ("csv", "tsv")
 def plan_types(
     config: SourceConfig, columns: Mapping[str, Columns], *, kind: str, inputs: Inputs | None = None
 ) -> ColumnPlan:
-    """Plan the columns of some splits from their types alone, without the names of string labels and vector lengths.
+    """Plan the columns of some splits from their types alone, without what only rows show: classes, vector lengths.
 
     `inputs` become tokens, by default the text columns; `kind` is the source's.
 
@@ -52,7 +52,7 @@ def plan_types(
     return ColumnPlan(
         texts=inputs.texts,
         nested=inputs.nested,
-        label=_labels(config.label_column, columns=columns),
+        label=_labels(config.label_column, columns=columns, classes=config.label_classes),
         tags=_labels(inputs.nested.get("tags"), columns=columns, lists=True),
         kept=tuple(
             _same(
@@ -66,14 +66,15 @@ def plan_types(
 
 
 def plan_columns(config: SourceConfig, source: Source, *, inputs: Inputs | None = None) -> ColumnPlan:
-    """Plan the columns as `plan_types`, with the names of string labels and vector lengths, which are read from rows.
+    """Plan the columns as `plan_types`, with classes and vector lengths that are read from rows.
 
     Raises: as `plan_types`; ColumnError if values cannot be used as planned.
     """
     columns = {name: source.columns_of(split) for name, split in source.splits.items()}
     plan = plan_types(config, columns, kind=source.kind, inputs=inputs)
     if source.kind in _SEPARATED:
-        for name in filter(None, (config.label_column, *config.keep_columns)):
+        labels = () if config.label_classes else (config.label_column,)
+        for name in filter(None, (*labels, *config.keep_columns)):
             _refuse_gaps(name, source=source)
     return dataclasses.replace(
         plan,
@@ -84,10 +85,14 @@ def plan_columns(config: SourceConfig, source: Source, *, inputs: Inputs | None 
 
 
 def complete_from_manifest(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
-    """Complete a plan from types with the names of string labels and vector lengths of a finished dataset."""
+    """Complete a plan from types with the classes and vector lengths of a finished dataset."""
 
     def named(label: LabelPlan | None) -> LabelPlan | None:
-        return dataclasses.replace(label, names=manifest.label_names) if label and label.kind == "string" else label
+        if label is None or not label.from_rows:
+            return label
+        if manifest.label_names is None:
+            return dataclasses.replace(label, kind="hot", size=manifest.multi_hot_size)
+        return dataclasses.replace(label, names=manifest.label_names)
 
     known = {feature.name: feature.shape for feature in manifest.schema.features}
     kept = tuple(dataclasses.replace(each, shape=known.get(each.name, each.shape)) for each in plan.kept)
@@ -178,10 +183,12 @@ def _same(plans: Mapping[str, Plan], *, column: str, columns: Mapping[str, Colum
     return plan
 
 
-def _labels(column: str | None, *, columns: Mapping[str, Columns], lists: bool = False) -> LabelPlan | None:
+def _labels(
+    column: str | None, *, columns: Mapping[str, Columns], lists: bool = False, classes: bool = False
+) -> LabelPlan | None:
     if column is None:
         return None
-    plans = {split: plan_label(column, known[column], lists=lists) for split, known in columns.items()}
+    plans = {split: plan_label(column, known[column], lists=lists, classes=classes) for split, known in columns.items()}
     return _same(plans, column=column, columns=columns)
 
 

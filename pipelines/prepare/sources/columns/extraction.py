@@ -13,7 +13,8 @@ A row without a reason is used. Reasons follow from the row's columns alone:
     tag_unknown         a string that was in no split when the names of tags were collected
     label_null          the label is null, or NaN
     label_out_of_range  a ClassLabel id outside its names, but for -1, which is "no label" in `datasets`
-    label_unknown       a string that was in no split when the label names were collected
+    label_unknown       a string or a number that was in no split when the classes were collected
+    label_length        a vector of 0 and 1 of another length than the others
     column_null         a kept column is null, or one of its values is
     column_length       a kept vector has another length than the first row's
     int_out_of_range    a label or kept integer does not fit int32, the integer type of the device

@@ -3,8 +3,13 @@
     column holds                the plan                              values
     ClassLabel(no, yes)         class, names from the feature         0 1
     "no", "yes"                 string, names sorted over all splits  0 1
-    3, 7, True                  int, no names                         3 7 1
+    False, True                 class, named so                       0 1
+    3, 7                        int, no names                         3 7
+    3, 7 with --label-classes   number, names "3", "7"                0 1
     0.5                         float, no names (rows only)           0.5
+    ["b"], ["a", "b"]           string, as above; several a row       [0 1] [1 1]
+    [7], [3, 7]                 number, as above; several a row       [0 1] [1 1]
+    [0, 1], [1, 1]              hot: vectors of one length            [0 1] [1 1]
 
 A class id of -1 stands for "no label" in `datasets`, as in test splits whose labels are kept secret: such a row is kept
 with the label -1, and training and evaluation count it as nothing.
@@ -18,15 +23,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.prepare.options.suggestions import to_utf8
+from pipelines.prepare.sources.formats.casting import is_list
 from pipelines.prepare.sources.formats.features import Column
-from pipelines.prepare.sources.rows.reading import Source, SplitSource
+from pipelines.prepare.sources.rows.reading import Source
 from tfrecord_io.errors import ColumnError, SourceError
 from tfrecord_io.schema import UNLABELLED, Feature
 
@@ -55,72 +61,142 @@ MAX_LABEL_NAMES = 10_000
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LabelPlan:
-    """How a column becomes labels of rows, or tags of words if it holds lists. `names` is None for plain numbers."""
+    """How a column becomes labels of rows, or tags of words if it holds lists. `names` is None for plain numbers.
+
+    `several`: each row has a list of classes, which becomes a vector of 0 and 1. With the kind `hot` the source has
+    such vectors already, of `size` values.
+    """
 
     column: str
-    kind: Literal["class", "string", "int", "float"]
+    kind: Literal["class", "string", "number", "int", "float", "hot"]
     names: tuple[str, ...] | None = None
+    several: bool = False
+    size: int = 0
+
+    @property
+    def from_rows(self) -> bool:
+        """Whether only rows say which classes there are."""
+        return self.kind in ("string", "number")
 
     @property
     def feature(self) -> Feature:
-        """The feature `label` of the schema: a class id, or a float32 target."""
+        """The feature `label` of the schema: a class id, 0 or 1 for each class, or a float32 target."""
         if self.kind == "float":
             return Feature(name="label", dtype="float32", shape=(), role="label", meaning="regression target")
+        if self.several:
+            shape = (self.size or len(self.names or ()),)
+            return Feature(name="label", dtype="int64", shape=shape, role="label", meaning="1 for classes of the row")
         return Feature(name="label", dtype="int64", shape=(), role="label", meaning="class id")
 
+    @property
+    def value_set(self) -> pa.Array:
+        """The values of the classes in the source, in the order of their ids, as `_comparable` returns them."""
+        names = self.names or ()
+        return pa.array(names, pa.string()) if self.kind == "string" else pa.array(map(int, names), pa.int64())
 
-def plan_label(column: str, found: Column, *, lists: bool = False) -> LabelPlan:
-    """Plan the labels of a column, or with `lists` of the items of its lists; `with_names` adds the names of strings.
+
+def plan_label(column: str, found: Column, *, lists: bool = False, classes: bool = False) -> LabelPlan:
+    """Plan the labels of a column, or with `lists` of the items of its lists; `with_names` completes the plan.
+
+    `classes`: each distinct number is a class of its own.
 
     Raises: ColumnError if the column cannot be a label.
     """
-    kind, names = (found.kind.value_type, found.item_names) if lists else (found.kind, found.names)
+    several = is_list(found.kind) and not lists
+    kind, names = (found.kind.value_type, found.item_names) if lists or several else (found.kind, found.names)
     if names is not None:
-        return LabelPlan(column=column, kind="class", names=names)
+        return LabelPlan(column=column, kind="class", names=names, several=several)
     if is_text(kind):
-        return LabelPlan(column=column, kind="string")
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        return LabelPlan(column=column, kind="int")
-    if pa.types.is_floating(kind):
-        return LabelPlan(column=column, kind="float")
+        return LabelPlan(column=column, kind="string", several=several)
+    if pa.types.is_boolean(kind) and not several:
+        return LabelPlan(column=column, kind="class", names=("False", "True"))
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        plain: Literal["int", "float"] = "float" if pa.types.is_floating(kind) else "int"
+        return LabelPlan(column=column, kind="number" if several or classes else plain, several=several)
     raise ColumnError(
-        f"label column {column!r} holds {type_name(kind)}, expected class labels, strings, or numbers",
+        f"label column {column!r} holds {type_name(kind)}, expected class labels, strings or numbers, or lists of them",
         remedy="choose another --label-column, or keep a vector with --keep-column",
     )
 
 
 def with_names(plan: LabelPlan, *, source: Source) -> LabelPlan:
-    """Return the plan with the names of string labels.
+    """Return the plan with the classes that the rows show: of strings, of numbers, or the length of vectors of 0 and 1.
 
     The names are those in every split of the source, sorted, so that ids do not depend on the splits asked for.
 
-    Raises: ColumnError if there are too many to be class names; SourceError if one is not UTF-8.
+    Raises: ColumnError if there are too many to be classes, or numbers that are none; SourceError if one is not UTF-8.
     """
-    if plan.kind != "string":
+    if not plan.from_rows:
         return plan
-    names: set[str] = set()
-    for split in source.all_splits.values():
-        for values in _texts_in(plan.column, split=split, schema=source.columns_of(split).arrow_schema):
-            names.update(decode_texts(pc.unique(values).drop_null(), plan.column))
-            if len(names) > MAX_LABEL_NAMES:
-                raise ColumnError(
-                    f"label column {plan.column!r} has more than {MAX_LABEL_NAMES} distinct strings, "
-                    "expected class names",
-                    remedy="choose another --label-column",
-                )
-    return dataclasses.replace(plan, names=tuple(sorted(names)))
+    distinct: set[Any] = set()
+    lengths: set[int] = set()
+    for column in _columns_in(plan, source):
+        values = column
+        if is_list(column.type):
+            lengths.update(pc.unique(pc.list_value_length(column)).drop_null().to_pylist())
+            values = column.flatten()
+        distinct.update(_distinct(values, plan))
+        if len(distinct) > MAX_LABEL_NAMES:
+            raise ColumnError(
+                f"label column {plan.column!r} has more than {MAX_LABEL_NAMES} distinct {plan.kind}s, expected classes",
+                remedy="choose another --label-column",
+            )
+    if plan.several and not distinct:
+        raise ColumnError(
+            f"label column {plan.column!r} has no class in any list", remedy="choose another --label-column"
+        )
+    # Lists of two classes repeat none, so longer ones of 0 and 1 are vectors.
+    if plan.several and distinct <= {0, 1} and (max(lengths) > 2 or lengths == {2}):
+        return _vectors(plan, lengths)
+    return dataclasses.replace(plan, names=tuple(map(str, sorted(distinct))))
+
+
+def _vectors(plan: LabelPlan, lengths: set[int]) -> LabelPlan:
+    """Plan vectors of 0 and 1. Raises: ColumnError if they differ in length, or have too many values."""
+    if len(lengths) > 1 or max(lengths) > MAX_LABEL_NAMES:
+        listed = ", ".join(map(str, sorted(lengths)[:5]))
+        raise ColumnError(
+            f"label column {plan.column!r} holds vectors of 0 and 1 of {listed} values, expected one length up to "
+            f"{MAX_LABEL_NAMES}",
+            remedy="make all vectors equally long, or write the numbers of the classes of each row instead",
+        )
+    return dataclasses.replace(plan, kind="hot", size=lengths.pop())
+
+
+def _distinct(values: pa.Array, plan: LabelPlan) -> list[Any]:
+    """Return the distinct values of classes. Raises: ColumnError if a number is none; SourceError if not UTF-8."""
+    found = pc.unique(values).drop_null()
+    if plan.kind == "string":
+        return decode_texts(found, plan.column)
+    numbers = found.to_numpy(zero_copy_only=False)
+    numbers = numbers[~np.isnan(numbers)] if numbers.dtype.kind == "f" else numbers
+    if len(odd := numbers[numbers != np.floor(numbers)] if numbers.dtype.kind == "f" else numbers[:0]):
+        raise ColumnError(
+            f"label column {plan.column!r} holds {odd[0]}, expected classes: whole numbers"
+            f"{', or vectors of 0 and 1' if plan.several else ''}",
+            remedy="keep it with --keep-column"
+            if plan.several
+            else "leave --label-classes out to train on the numbers",
+        )
+    return [int(number) for number in numbers.tolist()]
 
 
 def reject_labels(reasons: np.ndarray, column: pa.Array, label: LabelPlan) -> None:
     """Set the reason of rows whose label cannot be used. `reasons`: object [N], changed in place."""
-    if label.kind == "string":
-        reasons[_unknown(column, label)] = "label_unknown"
-    elif label.kind in ("class", "int") and not pa.types.is_boolean(column.type):
-        low, high = (UNLABELLED, len(label.names or ()) - 1) if label.kind == "class" else INT32
+    values, owners = (column.flatten(), _owners(column)) if label.several else (column, np.arange(len(column)))
+    if label.kind == "hot":
+        reasons[owners[outside_range(_comparable(values), 0, 1)]] = "label_out_of_range"
+        reasons[list_lengths(column) != label.size] = "label_length"
+    elif label.from_rows:
+        reasons[owners[_unknown(values, label)]] = "label_unknown"
+    elif label.kind in ("class", "int") and not pa.types.is_boolean(values.type):
+        least = 0 if label.several else UNLABELLED
+        low, high = (least, len(label.names or ()) - 1) if label.kind == "class" else INT32
         reason = "label_out_of_range" if label.kind == "class" else "int_out_of_range"
-        reasons[outside_range(column, low, high)] = reason
+        reasons[owners[outside_range(values, low, high)]] = reason
     elif label.kind == "float":
-        reasons[overflows_float32(column)] = "float_out_of_range"
+        reasons[overflows_float32(values)] = "float_out_of_range"
+    reasons[owners[null_mask(values)]] = "label_null"
     reasons[null_mask(column)] = "label_null"
 
 
@@ -138,11 +214,19 @@ def reject_tags(reasons: np.ndarray, words: pa.Array, tags: pa.Array, plan: Labe
 
 
 def label_values(column: pa.Array, label: LabelPlan) -> np.ndarray:
-    """Return the labels of usable rows: int64 [N], or float32 [N]."""
-    if label.kind == "string":
-        column = pc.index_in(column, value_set=pa.array(label.names or (), type=column.type))
+    """Return the labels of usable rows: int64 [N], float32 [N], or for several classes a row uint8 [N, C]."""
+    values = column.flatten() if label.several else column
+    if label.from_rows:
+        values = pc.index_in(_comparable(values), value_set=label.value_set)
     dtype = np.float32 if label.kind == "float" else np.int64
-    return np.asarray(column.to_numpy(zero_copy_only=False)).astype(dtype)
+    found = np.asarray(values.to_numpy(zero_copy_only=False)).astype(dtype)
+    if not label.several:
+        return found
+    if label.kind == "hot":
+        return found.astype(np.uint8).reshape(len(column), label.size)
+    has_class = np.zeros((len(column), *label.feature.shape), np.uint8)
+    has_class[_owners(column), found] = 1
+    return has_class
 
 
 def tag_values(column: pa.Array, plan: LabelPlan) -> np.ndarray:
@@ -190,17 +274,31 @@ def type_name(kind: pa.DataType) -> str:
     return "JSON values of several types" if str(kind) == "extension<arrow.json>" else str(kind)
 
 
-def _texts_in(column: str, *, split: SplitSource, schema: pa.Schema) -> Iterator[pa.Array]:
-    """Yield a column of texts, or the items of a column of lists of texts, batch by batch; nothing for other types."""
-    kind = schema.field(column).type if column in schema.names else pa.null()
-    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    if is_text(kind.value_type if lists else kind):
-        for _, batch in split.read(split.ranges, [column]):
-            yield batch.column(0).flatten() if lists else batch.column(0)
+def _columns_in(plan: LabelPlan, source: Source) -> Iterator[pa.Array]:
+    """Yield the label column, batch by batch, of each split in which it holds what the plan is about."""
+    for split in source.all_splits.values():
+        schema = source.columns_of(split).arrow_schema
+        kind = schema.field(plan.column).type if plan.column in schema.names else pa.null()
+        kind = kind.value_type if is_list(kind) else kind
+        if is_text(kind) if plan.kind == "string" else pa.types.is_primitive(kind) and not pa.types.is_null(kind):
+            for _, batch in split.read(split.ranges, [plan.column]):
+                yield batch.column(0)
+
+
+def _comparable(values: pa.Array) -> pa.Array:
+    """Return values in the one type in which those of all splits are compared: strings, or int64 for whole numbers."""
+    if is_text(values.type):
+        return values.cast(pa.string())
+    if not pa.types.is_floating(values.type):
+        return values.cast(pa.int64(), safe=False)
+    # What is no whole number is no class, and -2^63 stands for it.
+    numbers = values.fill_null(0.5).to_numpy(zero_copy_only=False)
+    whole = np.isfinite(numbers) & (numbers == np.floor(numbers)) & (np.abs(numbers) < 2**53)
+    return pa.array(np.where(whole, numbers, -(2.0**63)).astype(np.int64))
 
 
 def _unknown(column: pa.Array, plan: LabelPlan) -> np.ndarray:
-    known = pc.is_in(column, value_set=pa.array(plan.names or (), type=column.type))
+    known = pc.is_in(_comparable(column), value_set=plan.value_set)
     return np.asarray(~known.to_numpy(zero_copy_only=False))
 
 

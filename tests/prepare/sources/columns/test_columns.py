@@ -212,7 +212,7 @@ def test_string_labels_have_the_same_ids_whatever_part_is_asked_for(tmp_path: Pa
 
 def test_too_many_label_strings_are_taken_for_a_mistake(tmp_path: Path) -> None:
     made = _dataset(label=[f"text {index}" for index in range(MAX_LABEL_NAMES + 1)])
-    with pytest.raises(ColumnError, match=r"more than 10000 distinct strings, expected class names"):
+    with pytest.raises(ColumnError, match=r"more than 10000 distinct strings, expected classes"):
         _plan(tmp_path / "d", made, label_column="label")
 
 
@@ -259,7 +259,7 @@ def test_numbers_that_would_become_infinite_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("values", "kind"),
-    [([1, 2], "int"), ([True, False], "int"), ([0.5, 1.0], "float"), (["a", "b"], "string")],
+    [([1, 2], "int"), ([True, False], "class"), ([0.5, 1.0], "float"), (["a", "b"], "string")],
 )
 def test_a_label_is_what_its_column_holds(tmp_path: Path, values: Sequence[Any], kind: str) -> None:
     plan = _plan(tmp_path / "d", _dataset(label=values), label_column="label")
@@ -268,9 +268,9 @@ def test_a_label_is_what_its_column_holds(tmp_path: Path, values: Sequence[Any],
     assert plan.label.feature.dtype == ("float32" if kind == "float" else "int64")
 
 
-@pytest.mark.parametrize("values", [[[1], [2]], [None, None], [{"a": 1}, {"a": 2}]])
-def test_a_column_of_lists_nulls_or_structs_is_no_label(tmp_path: Path, values: Sequence[Any]) -> None:
-    with pytest.raises(ColumnError, match=r"label column 'label' holds .*expected class labels, strings, or numbers"):
+@pytest.mark.parametrize("values", [[[[1]], [[2]]], [None, None], [{"a": 1}, {"a": 2}]])
+def test_a_column_of_nested_lists_nulls_or_structs_is_no_label(tmp_path: Path, values: Sequence[Any]) -> None:
+    with pytest.raises(ColumnError, match=r"label column 'label' holds .*expected class labels, strings or numbers"):
         _plan(tmp_path / "d", _dataset(label=values), label_column="label")
 
 

@@ -1,0 +1,172 @@
+"""Labels whose classes only the rows show: numbers as classes, lists of classes, and vectors of 0 and 1."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pytest
+
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.columns.column_planning import plan_columns
+from pipelines.prepare.sources.columns.extraction import ColumnPlan, LabelPlan, extract
+from tests import building
+from tfrecord_io.errors import ColumnError, ConfigError
+
+NAMES = datasets.ClassLabel(names=["x", "y", "z"])
+BOOL, INT, FLOAT = (datasets.Value(name) for name in ("bool", "int64", "float32"))
+
+
+def plan(folder: Path, labels: Sequence[Any], feature: Any = None, **options: Any) -> LabelPlan:
+    """The plan of a source with these labels."""
+    features = datasets.Features({"text": datasets.Value("string"), "label": feature}) if feature else None
+    made = datasets.Dataset.from_dict({"text": [""] * len(labels), "label": labels}, features=features)
+    datasets.DatasetDict({"train": made}).save_to_disk(folder / "source")
+    config = SourceConfig(dataset=str(folder / "source"), label_column="label", **options)
+    found = plan_columns(config, building.opened(config)).label
+    assert found is not None
+    return found
+
+
+def extracted(label: LabelPlan, values: pa.Array) -> tuple[list[str], list[Any]]:
+    """The reasons of rows with these labels, and the labels of those that can be used."""
+    batch = pa.RecordBatch.from_pydict({"text": pa.array([""] * len(values)), "label": values})
+    rows, reasons = extract(batch, ColumnPlan(texts=("text",), label=label))
+    return reasons.tolist(), rows.arrays["label"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("labels", "feature", "names", "multi_hot"),
+    [
+        ([["b"], ["a", "b"], []], None, ("a", "b"), [[0, 1], [1, 1], [0, 0]]),
+        ([[70], [3, 70, 70]], None, ("3", "70"), [[0, 1], [1, 1]]),
+        ([[1], [0, 1]], None, ("0", "1"), [[0, 1], [1, 1]]),
+        ([[2.0], [5.0]], None, ("2", "5"), [[1, 0], [0, 1]]),
+        ([[2], []], datasets.List(NAMES), ("x", "y", "z"), [[0, 0, 1], [0, 0, 0]]),
+        ([[0, 1, 1], [1, 0, 0]], None, None, [[0, 1, 1], [1, 0, 0]]),
+        ([[0.0, 1.0]], datasets.List(FLOAT, length=2), None, [[0, 1]]),
+        ([[True, False, True]], datasets.List(BOOL), None, [[1, 0, 1]]),
+    ],
+)
+def test_lists_become_0_and_1_for_each_class(
+    tmp_path: Path, labels: list[Any], feature: Any, names: Any, multi_hot: list[list[int]]
+) -> None:
+    label = plan(tmp_path, labels, feature)
+    assert (label.names, label.feature.shape, label.feature.role) == (names, (len(multi_hot[0]),), "label")
+    kind = feature.pa_type if hasattr(feature, "pa_type") else None
+    assert extracted(label, pa.array(labels, kind)) == ([""] * len(labels), multi_hot)
+
+
+@pytest.mark.parametrize(
+    ("labels", "cause"),
+    [
+        ([[0, 1, 1], [1, 0]], "vectors of 0 and 1 of 2, 3 values, expected one length"),
+        ([[0.5, 1.0]], "holds 0.5, expected classes: whole numbers, or vectors of 0 and 1"),
+        ([[], []], "has no class in any list"),
+        ([[number] for number in range(10_001)], "more than 10000 distinct numbers"),
+    ],
+)
+def test_lists_that_are_no_classes_are_refused(tmp_path: Path, labels: list[Any], cause: str) -> None:
+    with pytest.raises(ColumnError, match=cause):
+        plan(tmp_path, labels, datasets.List(INT) if labels == [[], []] else None)
+
+
+@pytest.mark.parametrize(
+    ("label", "values", "reasons"),
+    [
+        (
+            LabelPlan(column="label", kind="string", names=("a",), several=True),
+            [["a"], ["b"], ["a", None], None],
+            ["", "label_unknown", "label_null", "label_null"],
+        ),
+        (
+            LabelPlan(column="label", kind="class", names=("a", "b"), several=True),
+            [[1], [2], [-1]],
+            ["", "label_out_of_range", "label_out_of_range"],
+        ),
+        (
+            LabelPlan(column="label", kind="hot", size=2, several=True),
+            [[0, 1], [1], [0, 2], [None, 1]],
+            ["", "label_length", "label_out_of_range", "label_null"],
+        ),
+        (LabelPlan(column="label", kind="hot", size=2, several=True), [[0.0, 0.5]], ["label_out_of_range"]),
+    ],
+)
+def test_rows_whose_lists_do_not_fit_get_a_reason(label: LabelPlan, values: list[Any], reasons: list[str]) -> None:
+    assert extracted(label, pa.array(values))[0] == reasons
+
+
+@pytest.mark.parametrize("kind", [pa.int8(), pa.uint16(), pa.int64(), pa.float32(), pa.float64()])
+def test_numbers_as_classes_are_numbered_in_their_order(tmp_path: Path, kind: pa.DataType) -> None:
+    feature = datasets.Value("int64" if pa.types.is_integer(kind) else "float64")
+    label = plan(tmp_path, [10, 5, 0, 5], feature, label_classes=True)
+    assert label.names == ("0", "5", "10")
+    assert extracted(label, pa.array([5, 0, 10, 7, None], kind)) == (
+        ["", "", "", "label_unknown", "label_null"],
+        [1, 0, 2],
+    )
+
+
+def test_minus_one_is_a_class_like_any_other_number(tmp_path: Path) -> None:
+    label = plan(tmp_path, [-1, 1], label_classes=True)
+    assert (label.names, extracted(label, pa.array([1, -1]))[1]) == (("-1", "1"), [1, 0])
+
+
+def test_numbers_that_are_not_whole_are_no_classes(tmp_path: Path) -> None:
+    with pytest.raises(ColumnError, match=r"holds 2.5, expected classes: whole numbers; leave --label-classes out"):
+        plan(tmp_path, [1.0, 2.5], label_classes=True)
+
+
+def test_booleans_have_two_classes(tmp_path: Path) -> None:
+    label = plan(tmp_path, [True, True])
+    assert (label.names, extracted(label, pa.array([True, False, None]))) == (
+        ("False", "True"),
+        (["", "", "label_null"], [1, 0]),
+    )
+
+
+def test_label_classes_need_a_label_column() -> None:
+    with pytest.raises(ConfigError, match="--label-classes without --label-column"):
+        SourceConfig(dataset="d", label_classes=True)
+
+
+def rows(count: int) -> list[dict[str, Any]]:
+    return [
+        {"text": f"good {row}", "tags": ["a", "b"][: row % 3], "hot": [row % 2, 1, 0], "stars": 1 + row % 5}
+        for row in range(count)
+    ]
+
+
+@pytest.mark.parametrize("column", ["tags", "hot", "stars"])
+def test_a_finished_dataset_knows_its_classes(tmp_path: Path, column: str) -> None:
+    source = building.source(tmp_path / "in", **{"train-0": rows(12), "test": rows(4)})
+    out = tmp_path / "out"
+    options = {"label_column": column, "label_classes": True, "no_shuffle": True, "shard_size": "2kB"}
+    assert building.command("build", source, *building.options(out, **options)).status == 0
+    label = building.read_rows(out, "test")["label"].tolist()
+    expected = {"tags": [[0, 0], [1, 0], [1, 1], [0, 0]], "hot": [[0, 1, 0], [1, 1, 0]] * 2, "stars": [0, 1, 2, 3]}
+    assert label == expected[column]
+    shown = building.command("inspect", out, "--rows", 1).err
+    assert {"tags": "label []", "hot": "label [0, 1, 0]", "stars": "label '1'"}[column] in shown
+    shard = building.read_manifest(out).splits["train"].shards[0]
+    (out / shard.name).unlink()
+    repaired = building.command("verify", out, "--repair")
+    assert repaired.status == 0, repaired.err
+    building.source(source, **{"train-1": rows(3)})
+    appended = building.command("build", source, *building.options(out, append=True, **options))
+    assert appended.status == 0, appended.err
+    assert building.read_manifest(out).splits["train"].num_examples == 15
+
+
+def test_tfds_gets_vectors_as_tensors(tmp_path: Path) -> None:
+    source = building.source(tmp_path / "in", train=rows(4))
+    out = building.built(source, label_column="tags")
+    features = json.loads((out / "features.json").read_text())["featuresDict"]["features"]
+    assert features["label"]["tensor"]["shape"] == {"dimensions": ["2"]}
+    assert not (out / "label.labels.txt").exists()
+    assert dataclasses.asdict(building.read_manifest(out))["label_names"] == ("a", "b")
