@@ -55,6 +55,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
     check_error_rate(rejected, rows={split: job.splits[split].num_rows for split in splits}, limit=max_error_rate)
     before = _manifest_before(job)
     if job.appends_to is not None and before is not None and before.fingerprint == job.fingerprint:
+        _delete_tfds(job)
         _remove_copy(job)
         return before  # committed already, by an attempt whose end nobody heard of
     mismatch = engine_mismatch.read(job)
@@ -269,7 +270,13 @@ def _write(job: Job, result: Manifest, generations: Mapping[str, int]) -> None:
     for name, content in files.items():
         if name == manifest.FILE_NAME:
             reservation.require_own(job)
-            for gone in tfds.NAMES if result.generations else ():  # they name the old shards alone
-                storage.delete(storage.join(job.root, gone), inside=job.root)
         path = storage.join(job.root, name)
         storage.write_bytes(path, content, inside=job.root, replacing=generations.get(path))
+    if result.generations:
+        _delete_tfds(job)
+
+
+def _delete_tfds(job: Job) -> None:
+    """Delete the files for TFDS of the dataset that was appended to: they name its shards alone."""
+    for name in tfds.NAMES:
+        storage.delete(storage.join(job.root, name), inside=job.root)

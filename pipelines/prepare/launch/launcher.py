@@ -222,7 +222,7 @@ def _plan_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
 
 
 def _missing(resolved: Resolved, tasks: list[ShardTask]) -> list[ShardTask]:
-    found = made_shards.find_receipts(resolved.job, tasks)
+    found = made_shards.find_unharmed(resolved.job, tasks)
     return [task for task, receipt in zip(tasks, found, strict=True) if receipt is None]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.prepare import storage
 from pipelines.prepare.audit import reopened_dataset
 from pipelines.prepare.audit.record_rows import record_rows
 from pipelines.prepare.audit.trace import Tracer
@@ -61,6 +62,26 @@ def test_every_record_leads_to_its_row(tmp_path: Path, changes: dict[str, object
 
 def test_rows_of_all_records_at_once(shared: Path) -> None:
     assert record_rows(str(shared), read_manifest(shared), "train").tolist() == numbers(shared)
+
+
+def test_an_append_that_is_killed_before_its_manifest_leaves_a_sound_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(path: str, *args: object, **kwargs: object) -> None:
+        if path.endswith("/manifest.json"):
+            raise KeyboardInterrupt
+        written(path, *args, **kwargs)
+
+    data, out = grown(tmp_path)
+    written: Any = storage.write_bytes
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write_bytes", killed)
+        assert build(data, out, "--append").status != 0
+    assert list(out.glob(".prep/*/*/receipt-*")), "the new shards are made"
+    assert command("verify", out).status == 0
+    done(build(data, out, "--append"))
+    assert command("verify", out).status == 0
+    assert not (out / "dataset_info.json").exists(), "it would name the old shards alone"
 
 
 def test_damaged_shards_of_each_generation_are_made_again(root: Path) -> None:

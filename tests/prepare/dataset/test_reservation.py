@@ -67,10 +67,20 @@ def receipts(root: Path) -> list[Path]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "damage",
-    ["shard gone", "receipt gone", "receipt damaged", "shard cut off", "wrong receipt", "another shard's receipt"],
+    [
+        "shard gone",
+        "receipt gone",
+        "receipt damaged",
+        "shard cut off",
+        "shard damaged before there is a manifest",
+        "wrong receipt",
+        "another shard's receipt",
+    ],
 )
 def test_only_what_is_missing_is_made_again_with_the_same_bytes(finished: Path, num_shards: int, damage: str) -> None:
-    if "receipt" in damage:  # which nobody needs any more once there is a manifest
+    if (
+        "receipt" in damage or "manifest" in damage
+    ):  # once there is one, receipts are not needed, and `verify` reads shards
         (finished / "manifest.json").unlink()
     shard, receipt = sorted(finished.glob("*-train-*.tfrecord"))[1], receipts(finished)[1]
     if damage == "shard gone":
@@ -81,6 +91,10 @@ def test_only_what_is_missing_is_made_again_with_the_same_bytes(finished: Path, 
         receipt.write_bytes(receipt.read_bytes()[:-20])
     elif damage == "shard cut off":
         os.truncate(shard, 100)
+    elif "manifest" in damage:
+        content = bytearray(shard.read_bytes())
+        content[len(content) // 2] ^= 1
+        shard.write_bytes(content)
     elif damage == "another shard's receipt":
         shutil.copy(receipts(finished)[0], receipt)
     else:
