@@ -65,13 +65,14 @@ __all__ = [
 ]
 
 FORMAT = "prep-tfrecords"
-FORMAT_VERSION = "1.1"
+FORMAT_VERSION = "1.2"
 FILE_NAME = "manifest.json"
 # 40 KB for each of 1,600 shards; one takes 500 bytes.
 MOST_BYTES = 64 << 20
 # Ids are int32 on the device.
 MOST_TOKENS = 2**31
 
+_UPGRADE = "install a release of prep-tfrecords that reads it"
 _VERSION = re.compile(r"([0-9]{1,9})\.[0-9]{1,9}\Z")
 
 
@@ -96,6 +97,12 @@ def parse(content: bytes | str, *, place: str = FILE_NAME) -> Manifest:
     try:
         manifest = _from_json(document)
     except SchemaError as error:
+        version = document["format_version"]
+        if _minor(version) > _minor(FORMAT_VERSION):  # with a dtype or a role that came later
+            raise ManifestError(
+                f"{place}: {error.cause}; it is of format {version}, this library knows {FORMAT_VERSION}",
+                remedy=_UPGRADE,
+            ) from error
         raise ManifestError(f"{place}: {error.cause}", remedy=REMAKE) from error
     except WRONG as error:
         raise ManifestError(
@@ -196,8 +203,12 @@ def _check_version(document: dict[str, Any], *, place: str) -> None:
     if int(match.group(1)) != ours:
         raise ManifestError(
             f"{place}: format version {version}, this library reads version {ours}.x",
-            remedy="install a release of prep-tfrecords that reads it",
+            remedy=_UPGRADE,
         )
+
+
+def _minor(version: str) -> int:
+    return int(version.partition(".")[2])
 
 
 def _from_json(document: Mapping[str, Any]) -> Manifest:

@@ -9,7 +9,8 @@ Evaluation gives every example exactly once, in order, and fills up the last bat
 hosts take equally many steps. Nothing in the graph runs Python, so it can be sent to a machine that sees only the
 bucket (see `input_graph`).
 
-An element without objective is a dict with fully static shapes: every feature as int32 or float32 [B, *shape];
+An element without objective is a dict with fully static shapes: every feature of numbers as int32 or float32
+[B, *shape]; text and bytes, string [B], only where `dataset(keep=...)` names them, since no TPU takes them;
 `attention_mask` int32 [B, L], made from the number of tokens where no mask is stored; `example_weight` float32 [B],
 0 on fill rows. With an objective it is what Keras takes, (inputs, labels, sample weights): see `objectives`.
 """

@@ -25,7 +25,10 @@ Glossary of roles (L is the row length in tokens):
     label            int64    []     class id, an index into the manifest's label names, or -1 where a row has no label;
                                      or int64 [C], 1 for each of C classes that the row has and 0 for the others;
                                      or float32 [] for regression
-    column           either   any    a column of the source, kept as it was
+    column           any      any    a column of the source, kept as it was
+
+Only a column can be of dtype `string` or `bytes`: a single value of UTF-8 text, or of any bytes. Arrays hold such
+values as objects, `str` and `bytes`. No device takes them: a reader gives them only to those who ask for them.
 """
 
 from __future__ import annotations
@@ -33,16 +36,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, TypeVar, get_args
 
 from tfrecord_io.errors import SchemaError
 
-__all__ = ["MOST_VALUES", "OF_TOKENS", "UNLABELLED", "DType", "Feature", "Role", "Schema"]
+__all__ = ["MOST_VALUES", "MOST_VALUE_BYTES", "OF_TOKENS", "UNLABELLED", "DType", "Feature", "Role", "Schema"]
 
 Values = TypeVar("Values")
 
-DType = Literal["int64", "float32"]
+DType = Literal["int64", "float32", "string", "bytes"]
 Role = Literal[
     "token_ids",
     "attention_mask",
@@ -83,8 +86,10 @@ OF_TOKENS: tuple[Role, ...] = (
 
 # Of a record in all its features: 160 MB at most. A row of a million tokens has 2 to 7 million.
 MOST_VALUES = 1 << 24
+# Of one string or bytes value.
+MOST_VALUE_BYTES = 1 << 20
 _MOST_DIMENSIONS = 8
-_MOST_VALUE_BYTES = {"int64": 10, "float32": 4}
+_MOST_BYTES = {"int64": 10, "float32": 4, "string": MOST_VALUE_BYTES, "bytes": MOST_VALUE_BYTES}
 # Of an entry of the map beside its name and values: tags and lengths, of 5 bytes at most.
 _MOST_FRAMING = 64
 
@@ -116,6 +121,11 @@ class Feature:
             )
         if self.dtype not in get_args(DType):
             raise SchemaError(f"feature {self.name!r}: dtype {self.dtype!r}, expected one of {get_args(DType)}")
+        if self.is_bytes and (self.shape != () or self.role != "column"):
+            raise SchemaError(
+                f"feature {self.name!r}: {self.dtype} of role {self.role!r} and shape {self.shape!r:.100}, expected a "
+                "column of single values"
+            )
         if self.role not in get_args(Role):
             raise SchemaError(f"feature {self.name!r}: role {self.role!r}, expected one of {get_args(Role)}")
         if not isinstance(self.shape, tuple) or not all(type(size) is int and size > 0 for size in self.shape):
@@ -129,6 +139,16 @@ class Feature:
             raise SchemaError(
                 f"feature {self.name!r}: constant {self.constant!r:.100}, expected an integer of an int64 feature"
             )
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether it is stored as a list of bytes, which no device takes: text or bytes."""
+        return self.dtype in ("string", "bytes")
+
+    @property
+    def array_dtype(self) -> str:
+        """The dtype of arrays that hold its values."""
+        return "object" if self.is_bytes else self.dtype
 
     @property
     def num_values(self) -> int:
@@ -174,12 +194,21 @@ class Schema:
     def most_record_bytes(self) -> int:
         """What an Example with these features can take: a varint of 10 bytes for each integer, and lengths and tags."""
         names = sum(len(name) + _MOST_FRAMING for name in self.names)
-        return names + sum(feature.num_values * _MOST_VALUE_BYTES[feature.dtype] for feature in self.features)
+        return names + sum(feature.num_values * _MOST_BYTES[feature.dtype] for feature in self.features)
 
     @property
     def names(self) -> tuple[str, ...]:
         """The features' names, in order."""
         return tuple(feature.name for feature in self.features)
+
+    @property
+    def of_bytes(self) -> tuple[str, ...]:
+        """The names of the features of text or bytes."""
+        return tuple(feature.name for feature in self.features if feature.is_bytes)
+
+    def without(self, names: Collection[str]) -> Schema:
+        """Return the other features."""
+        return Schema(tuple(feature for feature in self.features if feature.name not in names))
 
     def __getitem__(self, name: str) -> Feature:
         for feature in self.features:

@@ -87,7 +87,7 @@ _OTHER_COLUMNS = [
         "keep_columns",
         multiple=True,
         metavar="NAME",
-        help="Column of numbers or vectors to store with each row. Repeatable.",
+        help="Column of numbers, vectors, strings or bytes to store with each row. Repeatable.",
     ),
 ]
 _TOKENIZER = [

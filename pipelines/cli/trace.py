@@ -26,6 +26,10 @@ __all__ = ["trace_record"]
     click.option("--record", type=click.IntRange(min=0), metavar="J", help="Number of the record in it, from 0."),
 )
 @cloup.option_group(
+    "Or which value of a kept column",
+    click.option("--find", metavar="COLUMN=VALUE", help="Show which records have it; the source isn't needed."),
+)
+@cloup.option_group(
     "Or which step of a training",
     click.option("--step", type=click.IntRange(min=1), metavar="N", help="Number of the step, as the log counts."),
     click.option("--around", type=click.IntRange(min=0), default=0, metavar="K", help="Show the K steps before, too."),
@@ -43,6 +47,7 @@ def trace_record(
     split: str | None,
     shard: int | None,
     record: int | None,
+    find: str | None,
     step: int | None,
     source: str | None,
     functions: Any,
@@ -53,8 +58,14 @@ def trace_record(
 ) -> None:
     """Show the source rows from which a record of a finished DATASET folder was made.
 
-    The record is named by --split, --shard and --record; or --step shows all rows of a training's batch.
+    The record is named by --split, --shard and --record; or --step shows all rows of a training's batch. --find says
+    in which records a kept column, such as an id, has a value.
     """
+    if find is not None:
+        if (shard, record, step) != (None, None, None):
+            raise click.UsageError("--find together with --shard, --record or --step, expected one or the other.")
+        _find(dataset, find, split=split, as_json=as_json, verbose=verbose)
+        return
     _check_traced(split, shard, record, step=step, training=training)
     with errors(verbose=verbose):
         from pipelines.cli import report
@@ -79,6 +90,17 @@ def trace_record(
             content = dataclasses.asdict(found)
         if as_json:
             click.echo(json.dumps(content))
+
+
+def _find(dataset: str, wanted: str, *, split: str | None, as_json: bool, verbose: bool) -> None:
+    with errors(verbose=verbose):
+        from pipelines.cli import report
+        from pipelines.prepare.audit.find_records import find_records
+
+        found = find_records(dataset, open_manifest(dataset), wanted, split=split)
+        report.found_records(found)
+        if as_json:
+            click.echo(json.dumps([dataclasses.asdict(each) for each in found]))
 
 
 def _check_traced(

@@ -136,11 +136,12 @@ def splits(draw: st.DrawFn, *, name: str, compression: Any, layout: str) -> Spli
 
 @st.composite
 def features(draw: st.DrawFn) -> Feature:
-    dtype: Any = draw(st.sampled_from(["int64", "float32"]))
+    dtype: Any = draw(st.sampled_from(["int64", "float32", "string", "bytes"]))
+    is_number = dtype in ("int64", "float32")
     return Feature(
         name=draw(NAMES),
         dtype=dtype,
-        shape=tuple(draw(st.lists(st.integers(1, 2**7), max_size=3))),
+        shape=tuple(draw(st.lists(st.integers(1, 2**7), max_size=3 if is_number else 0))),
         role="column",
         meaning=draw(TEXT),
         constant=draw(st.none() | st.integers(-(2**63), 2**63 - 1)) if dtype == "int64" else None,
@@ -262,7 +263,7 @@ DAMAGE = [
     *at("fingerprint", to=(None, 5, "", "../..", "0123/..", "AB", "0" * 129, "01\n")),
     *at("features", to=([], None, 3, [5], [None])),
     *at("features", 0, "name", to=("", "1a", "a b", "é", "a\n", "x" * 129, None)),
-    *at("features", 0, "dtype", to=("int32", "", None, 1)),
+    *at("features", 0, "dtype", to=("int32", "", None, 1, "string", "bytes")),
     *at("features", 0, "role", to=("ids", None)),
     *at("features", 0, "shape", to=([0], [-1], [1.5], ["8"], [True], "8", None, 8, [2**24 + 1], [1] * 9)),
     *at("features", 0, "meaning", to=(5, None)),

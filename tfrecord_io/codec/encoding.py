@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tfrecord_io.codec import encoding_kernels, example_layout
+from tfrecord_io.codec import byte_values, encoding_kernels, example_layout
+from tfrecord_io.codec.byte_values import Pieces
 from tfrecord_io.codec.frame_kernels import put_frames
 from tfrecord_io.codec.kernels import frozen
 from tfrecord_io.errors import SchemaError
@@ -23,6 +24,7 @@ _Taken = dict[str, np.dtype]
 _INTS: _Taken = dict.fromkeys(("bool", "int8", "int16", "int32", "uint8", "uint16"), np.dtype(np.int32))
 _INTS |= dict.fromkeys(("int64", "uint32"), np.dtype(np.int64))
 _TAKEN: dict[str, _Taken] = {"int64": _INTS, "float32": {"float32": np.dtype(np.float32)}}
+_TAKEN |= {name: {"object": np.dtype(object)} for name in ("string", "bytes")}
 _NAMES = {np.dtype(name): name for taken in _TAKEN.values() for name in taken}  # NumPy takes microseconds to tell
 
 
@@ -60,7 +62,9 @@ def write(
     fitted = [_fit(columns[feature.name], feature, num_rows) for feature in features]
     payloads_FN, places_FN = np.empty((2, len(features), num_rows), np.int64)
     for values, payloads_N in zip(fitted, payloads_FN, strict=True):
-        if values.dtype == np.uint8:
+        if isinstance(values, Pieces):
+            payloads_N[:] = values.sizes_N
+        elif values.dtype == np.uint8:
             payloads_N[:] = values.shape[1]
         else:
             encoding_kernels.count_bytes(values, payloads_N)
@@ -70,7 +74,9 @@ def write(
     encoding_kernels.put_prefixes(out, offsets, places_FN[0], framed)
     for feature, key, values, payloads_N, places_N in zip(features, keys, fitted, payloads_FN, places_FN, strict=True):
         encoding_kernels.put_heads(out, places_N, payloads_N, key, example_layout.LIST_TAGS[feature.dtype])
-        if values.dtype == np.uint8:
+        if isinstance(values, Pieces):
+            encoding_kernels.put_pieces(out, places_N, payloads_N, values.data)
+        elif values.dtype == np.uint8:
             encoding_kernels.put_bytes(out, places_N, values)
         else:
             encoding_kernels.put_ints(out, places_N, payloads_N, values)
@@ -95,9 +101,9 @@ def _num_rows(columns: Mapping[str, np.ndarray], schema: Schema) -> int:
     return len(first) if first.ndim else 0
 
 
-def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray:
+def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray | Pieces:
     """A column as the kernels take it: int32 or int64 [N, L]; or uint8 if its bytes are the payloads already, as with
-    floats, and with values of one byte below 128, which are their own varints.
+    floats, and with values of one byte below 128, which are their own varints; or pieces of several sizes.
     """
     taken = _TAKEN[feature.dtype]
     name = _NAMES.get(column.dtype) or column.dtype.name
@@ -108,6 +114,8 @@ def _fit(column: np.ndarray, feature: Feature, num_rows: int) -> np.ndarray:
         )
     if column.shape != (num_rows, *feature.shape):
         raise SchemaError(f"column {feature.name!r}: shape {column.shape}, expected {(num_rows, *feature.shape)}")
+    if feature.is_bytes:
+        return byte_values.pieces(column, feature)
     shape = num_rows, feature.num_values
     if column.itemsize == 1:  # masks, mostly
         values = frozen(column).reshape(shape).view(np.uint8)

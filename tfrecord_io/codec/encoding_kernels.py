@@ -2,8 +2,9 @@
 
 One entry of an Example, per feature (sizes are varints, each counts the bytes to its right):
 
-    0a E  0a K name  12 V  1a|12 W  0a P  payload
-    │     └─ `key` ────┘   │        └ the packed values: varints (int64_list, 1a) or 4 bytes each (float_list, 12)
+    0a E  0a K name  12 V  1a|12|0a W  0a P  payload
+    │     └─ `key` ────┘   │           └ the packed values: varints (int64_list, 1a) or 4 bytes each (float_list, 12);
+    │                      │             or the one value of a bytes_list (0a)
     └ entry of the map     └ Feature: the kind of its list
 
 All sizes follow from the sizes of the payloads. So the payloads are counted first, which gives each entry and record
@@ -17,7 +18,8 @@ import numpy as np
 from tfrecord_io.codec.frame_kernels import FRAME_BYTES, HEAD_BYTES
 from tfrecord_io.codec.kernels import copy, jit, store_4
 
-__all__ = ["count_bytes", "place_records", "put_bytes", "put_heads", "put_ints", "put_prefixes", "varint_size"]
+__all__ = ["count_bytes", "place_records", "put_bytes", "put_heads", "put_ints", "put_pieces", "put_prefixes"]
+__all__ += ["varint_size"]
 
 _PAST_THREE_BYTES = np.uint64(1 << 21)
 
@@ -161,3 +163,12 @@ def put_bytes(out: np.ndarray, places_N: np.ndarray, bytes_NB: np.ndarray) -> No
     rows, size = bytes_NB.reshape(-1), bytes_NB.shape[1]
     for row in range(len(places_N)):
         copy(out, places_N[row], rows, row * size, size)
+
+
+@jit
+def put_pieces(out: np.ndarray, places_N: np.ndarray, payloads_N: np.ndarray, data: np.ndarray) -> None:
+    """Write payloads of several sizes, which `data` has one behind the other."""
+    start = 0
+    for row in range(len(places_N)):
+        copy(out, places_N[row], data, start, payloads_N[row])
+        start += payloads_N[row]

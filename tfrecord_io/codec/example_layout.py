@@ -7,7 +7,7 @@ from tfrecord_io.schema import Feature, Schema
 __all__ = ["LIST_TAGS", "in_order", "key"]
 
 # Tag of the list of values, by the dtype of a feature.
-LIST_TAGS = {"int64": 0x1A, "float32": 0x12}
+LIST_TAGS = {"int64": 0x1A, "float32": 0x12, "string": 0x0A, "bytes": 0x0A}
 
 
 def in_order(schema: Schema) -> list[Feature]:

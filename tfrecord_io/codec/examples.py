@@ -17,11 +17,11 @@ Records are written and read by feature: each pass puts one feature into all rec
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from tfrecord_io.codec import decoding_kernels, encoding, example_layout
+from tfrecord_io.codec import byte_values, decoding_kernels, encoding, example_layout
 from tfrecord_io.codec.encoding import Memory
 from tfrecord_io.codec.kernels import frozen
 from tfrecord_io.errors import CorruptRecordError
@@ -30,6 +30,10 @@ from tfrecord_io.schema import Feature, Schema
 __all__ = ["Memory", "Payloads", "decode", "encode"]
 
 _REMEDY = "run `prep-tfrecords verify DATASET --repair`, which makes the shard again, or copy it from where it was made"
+
+
+# Of one value; text may be empty.
+_LEAST_BYTES = {"int64": 1, "float32": 4}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -72,7 +76,8 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema, *, memory: Memory 
 
     Args:
         columns: one array [N, *shape] for each feature of the schema; integers or bool of up to 32 bits, or int64, for
-            an int64 feature; float32 for a float32 feature (its bits are kept, those of NaNs too).
+            an int64 feature; float32 for a float32 feature (its bits are kept, those of NaNs too); objects, `str` or
+            `bytes`, for a feature of text or bytes.
         schema: the features; their order has no influence on the bytes.
         memory: where to put the bytes; what was encoded there before is overwritten. New memory if not given.
 
@@ -82,7 +87,8 @@ def encode(columns: Mapping[str, np.ndarray], schema: Schema, *, memory: Memory 
 
 
 def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.ndarray]:
-    """The inverse of `encode`: int64[N, *shape] or float32[N, *shape] for each feature, in the schema's order.
+    """The inverse of `encode`: int64[N, *shape] or float32[N, *shape] for each feature, in the schema's order, and
+    objects [N] for text and bytes.
 
     Raises: CorruptRecordError, which names `place` and the first record that `encode` cannot have given.
     """
@@ -91,15 +97,13 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
     positions_N, faults_N, counts_N = np.zeros((3, len(payloads)), np.int64)
     faulty_feature_N = np.full(len(payloads), -1, np.int64)
     decoding_kernels.read_prefixes(data, offsets, positions_N, faults_N)
-    columns: dict[str, np.ndarray] = {}
+    read: dict[str, np.ndarray] = {}
     features = example_layout.in_order(schema)
     for index, feature in enumerate(features):
-        values = np.empty(len(payloads) * feature.num_values, feature.dtype)
-        columns[feature.name] = values.reshape(len(payloads), *feature.shape)
-        is_int = feature.dtype == "int64"
-        read = decoding_kernels.read_ints if is_int else decoding_kernels.read_floats
-        taken = values if is_int else values.view(np.uint8)
-        read(data, offsets, positions_N, faults_N, encoding.constant(feature), taken, counts_N)
+        reader, values = _reader(feature, len(payloads))
+        read[feature.name] = values
+        taken = values.view(np.uint8) if feature.dtype == "float32" else values
+        reader(data, offsets, positions_N, faults_N, encoding.constant(feature), taken, counts_N)
         faulty_feature_N[(faulty_feature_N < 0) & (faults_N != decoding_kernels.OK)] = index
     decoding_kernels.read_ends(offsets, positions_N, faults_N)
     if np.any(faults_N):
@@ -112,12 +116,27 @@ def decode(payloads: Payloads, schema: Schema, *, place: str) -> dict[str, np.nd
             count=int(counts_N[record]),
             place=f"{place}, record {record}",
         )
-    return {name: columns[name] for name in schema.names}
+    return {feature.name: _column(read[feature.name], data, feature) for feature in schema.features}
+
+
+def _reader(feature: Feature, num_rows: int) -> tuple[Callable[..., None], np.ndarray]:
+    """The kernel that reads a feature, and what it fills: the values, or where they begin and end, int64 [N, 2]."""
+    if feature.is_bytes:
+        return decoding_kernels.find_pieces, np.empty((num_rows, 2), np.int64)
+    is_int = feature.dtype == "int64"
+    values = np.empty(num_rows * feature.num_values, feature.dtype)
+    return decoding_kernels.read_ints if is_int else decoding_kernels.read_floats, values
+
+
+def _column(values: np.ndarray, data: np.ndarray, feature: Feature) -> np.ndarray:
+    if feature.is_bytes:
+        return byte_values.objects(data, values, feature)
+    return values.reshape(-1, *feature.shape)
 
 
 def _check_sizes(offsets: np.ndarray, schema: Schema, *, place: str) -> None:
     """Refuse records that are too small for all values, before memory is taken for these."""
-    least = sum(feature.num_values * (1 if feature.dtype == "int64" else 4) for feature in schema.features)
+    least = sum(feature.num_values * _LEAST_BYTES.get(feature.dtype, 0) for feature in schema.features)
     sizes_N = np.diff(offsets)
     if np.any(sizes_N < least):
         record = int(np.flatnonzero(sizes_N < least)[0])

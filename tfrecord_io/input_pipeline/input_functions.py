@@ -7,7 +7,8 @@ What they give differs only in the host that it is for. A dataset (`reader.Data`
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import SupportsIndex
 
 import tensorflow as tf
@@ -120,9 +121,15 @@ class InputFunctions(abc.ABC):
         deterministic: bool = True,
         order: Order = "hosts",
         start_step: SupportsIndex = 0,
+        keep: Sequence[str] = (),
     ) -> tf.data.Dataset:
         """Return the dataset for Keras `fit` and `evaluate` in one process: an element is a global batch. Arguments as
         in `input_fn`.
+
+        `keep` names columns of text or bytes, which elements without objective then have as string [B], empty on fill
+        rows. No TPU takes them, so that `input_fn` never gives them.
+
+        Raises: as `input_fn`; ReaderError if there is no such column of text or bytes, or an objective is given too.
         """
         request = self._request(
             split,
@@ -135,7 +142,22 @@ class InputFunctions(abc.ABC):
             order=order,
             start_step=start_step,
         )
-        return input_graph.build(request, Host())
+        return input_graph.build(dataclasses.replace(request, keep=self._kept(keep, objective=objective)), Host())
+
+    def _kept(self, keep: Sequence[str], *, objective: Objective | None) -> tuple[str, ...]:
+        names = (keep,) if isinstance(keep, str) else tuple(keep)
+        known = self.manifest.schema.of_bytes
+        if unknown := [name for name in names if name not in known]:
+            raise ReaderError(
+                f"{self.root}: keep={unknown}, expected columns of text or bytes, which are {list(known)}",
+                remedy="build the dataset with --keep-column; numbers are in every element without being named",
+            )
+        if names and objective is not None:
+            raise ReaderError(
+                f"{self.root}: keep={list(names)} with an objective, whose elements are inputs, labels and weights",
+                remedy="leave out the objective: elements are then dicts, with these columns in them",
+            )
+        return names
 
     def _split(self, split: str) -> Split:
         if split not in self.splits:

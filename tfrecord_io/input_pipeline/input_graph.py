@@ -12,7 +12,7 @@ same batches, what a batch holds depends on nothing that was read before its epo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -43,7 +43,7 @@ def build(request: Request, host: Host) -> tf.data.Dataset:
         batches, finish = _of_host(request, batch_rows, host=host, first=first)
 
     def element(index: tf.Tensor, serialized_B: tf.Tensor) -> Any:
-        features = _parse(serialized_B, request.manifest)
+        features = _parse(serialized_B, request.manifest, keep=request.keep)
         features[input_plan.WEIGHT] = finish.weights(index)
         return features if request.objective is None else request.objective(features, seed=finish.seed(index))
 
@@ -158,11 +158,14 @@ def _evaluation_batches(
     return records.concatenate(fill).batch(batch_rows, drop_remainder=True)
 
 
-def _parse(serialized_B: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
-    """Every feature as int32 or float32 [B, *shape], and a mask of the tokens if none is stored."""
-    schema = manifest.schema
+def _parse(serialized_B: tf.Tensor, manifest: Manifest, *, keep: Collection[str]) -> dict[str, tf.Tensor]:
+    """Every feature as int32 or float32 [B, *shape], and a mask of the tokens if none is stored.
+
+    Those of text and bytes are left out, unless they are among `keep`: string [B].
+    """
+    schema = manifest.schema.without(set(manifest.schema.of_bytes) - set(keep))
     spec = {
-        feature.name: tf.io.FixedLenFeature(feature.shape, tf.as_dtype(feature.dtype))
+        feature.name: tf.io.FixedLenFeature(feature.shape, tf.string if feature.is_bytes else feature.dtype)
         for feature in schema.features
         if feature.constant is None
     }
@@ -181,7 +184,7 @@ def _parse(serialized_B: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
 
 
 def _on_device(values: tf.Tensor, feature: Feature) -> tf.Tensor:
-    if feature.dtype == "float32":
+    if feature.dtype != "int64":
         return values
     narrow = tf.cast(values, tf.int32)
     if feature.role != "column":

@@ -228,7 +228,7 @@ def _without_first(batches: tf.data.Dataset, num_rows: int) -> tf.data.Dataset:
 
 
 def filler(manifest: Manifest) -> bytes:
-    """Return the record of a row of weight 0: padding as token ids, 0 in everything else, masks and lengths included.
+    """Return the record of a row of weight 0: padding as token ids, 0 in all other numbers, empty text.
 
     TensorFlow makes it, since our own encoder needs Numba, which a training host may not have.
     """
@@ -236,10 +236,11 @@ def filler(manifest: Manifest) -> bytes:
     for feature in manifest.schema.features:
         value = manifest.tokenizer.pad_id if feature.role in ("token_ids", "target_ids") else 0
         values = [value] * feature.num_values
-        features[feature.name] = (
-            tf.train.Feature(int64_list=tf.train.Int64List(value=values))
-            if feature.dtype == "int64"
-            else tf.train.Feature(float_list=tf.train.FloatList(value=values))
-        )
+        if feature.is_bytes:
+            features[feature.name] = tf.train.Feature(bytes_list=tf.train.BytesList(value=[b""]))
+        elif feature.dtype == "int64":
+            features[feature.name] = tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+        else:
+            features[feature.name] = tf.train.Feature(float_list=tf.train.FloatList(value=values))
     example: bytes = tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
     return example

@@ -26,7 +26,8 @@ class Part:
 class Request:
     """What is to be read, already checked, the same on every host: a split of one dataset, or of several mixed.
 
-    `manifest` says what is in the records of all parts. An evaluation has one part.
+    `manifest` says what is in the records of all parts, and `keep` which of their features of text and bytes are in
+    elements. An evaluation has one part.
     """
 
     manifest: Manifest
@@ -40,3 +41,4 @@ class Request:
     deterministic: bool
     order: Order
     start_step: int
+    keep: tuple[str, ...] = ()

@@ -102,7 +102,7 @@ class MixedRows:
         numbers_N = row_numbers(indices, count=len(self), of="the mixture")
         dataset_N, row_N = self._origins(numbers_N)
         columns: Row = {
-            feature.name: np.empty((len(numbers_N), *feature.shape), feature.dtype)
+            feature.name: np.empty((len(numbers_N), *feature.shape), feature.array_dtype)
             for feature in self.manifest.schema.features
         }
         for at, rows in enumerate(self.datasets.values()):

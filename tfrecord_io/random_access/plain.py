@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from tfrecord_io.codec import example_layout
+from tfrecord_io.codec import byte_values, example_layout
 from tfrecord_io.errors import CorruptRecordError
 from tfrecord_io.random_access import checksums
 from tfrecord_io.random_access.groups import Groups
@@ -38,7 +38,7 @@ class RowReader:
         self._schema = schema
 
     def read(self, groups: Groups, *, check: bool) -> tuple[int, dict[str, np.ndarray]]:
-        """The wanted records, int64 or float32 [N, *shape] for each feature.
+        """The wanted records, int64, float32 or objects [N, *shape] for each feature.
 
         Returns: how many of the first are sound, and the columns, if all are.
         """
@@ -176,9 +176,12 @@ def _tag_and_size(content: bytes, position: int, tag: bytes) -> tuple[int, int]:
 
 
 def _values(parts: list[np.ndarray], feature: Feature) -> np.ndarray:
-    """The numbers of one feature of all records, from their packed bytes."""
+    """The values of one feature of all records, from their packed bytes."""
     packed = np.concatenate(parts)
     sizes_N = np.array([len(part) for part in parts], np.int64)
+    if feature.is_bytes:
+        ends_N = np.cumsum(sizes_N)
+        return byte_values.objects(packed, np.stack([ends_N - sizes_N, ends_N], axis=1), feature)
     if feature.dtype == "float32":
         wrong_N = sizes_N != 4 * feature.num_values
         values = packed if wrong_N.any() else packed.view("<f4").astype(np.float32, copy=False)

@@ -12,7 +12,7 @@ from tfrecord_io.codec.kernels import copy, jit
 
 __all__ = ["read_rows", "read_spans"]
 
-_INT64_LIST = LIST_TAGS["int64"]
+_INT64_LIST, _BYTES_LIST = LIST_TAGS["int64"], LIST_TAGS["bytes"]
 
 
 # pread(2) of the C library where sizes and offsets have 64 bits: descriptor, address, size, offset.
@@ -48,13 +48,14 @@ def read_rows(
     entries_F4: np.ndarray,
     ints: np.ndarray,
     floats: np.ndarray,
+    spans_FN2: np.ndarray,
 ) -> int:
     """Read N records, record n being that `skips_N[n]` frames after byte `starts_N[n]` of the data.
 
     entries_F4: for each feature of a record, in their order: where its key begins and ends in `keys`, the tag of its
         list, and its number of values.
     ints: int64, the values of the features of integers, one feature behind the other, N rows of each. floats: uint8,
-        those of floats likewise, 4 bytes each.
+        those of floats likewise, 4 bytes each. spans_FN2: int64, where the values of features of bytes begin and end.
 
     Returns: the first n that is damaged, or N.
     """
@@ -66,7 +67,7 @@ def read_rows(
         map_size, position = take_varint(data, position + 1, end)
         if position < 0 or map_size != np.uint64(end - position):
             return n
-        int_base, float_base = np.int64(0), np.int64(0)
+        int_base, float_base, byte_features = np.int64(0), np.int64(0), 0
         for f in range(len(entries_F4)):
             kind, count = entries_F4[f, 2], entries_F4[f, 3]
             key = keys[entries_F4[f, 0] : entries_F4[f, 1]]
@@ -78,6 +79,9 @@ def read_rows(
                 if fault != OK:
                     return n
                 int_base += num_rows * count
+            elif kind == _BYTES_LIST:
+                spans_FN2[byte_features, n, 0], spans_FN2[byte_features, n, 1] = start, position
+                byte_features += 1
             else:
                 if position - start != 4 * count:
                     return n

@@ -27,7 +27,8 @@ Row = dict[str, np.ndarray]
 
 
 class Rows:
-    """The rows of one split in the order of its shards, each a dict of arrays, int64 or float32 as in the schema.
+    """The rows of one split in the order of its shards, each a dict of arrays, int64 or float32 as in the schema; text
+    and bytes are `str` and `bytes`, in arrays of objects for several rows.
 
         len(rows), rows[5], rows[-1]       one row: arrays [*shape]
         rows[10:20], rows.batch([7, 7, 3])  several: arrays [N, *shape]
@@ -69,7 +70,7 @@ class Rows:
         if not 0 <= row < count:
             raise IndexError(f"row {number} of split {self.split!r}, which has {count:,}")
         columns = self._read_one(*self._shards.locate(row))
-        return {name: values.reshape(values.shape[1:]) for name, values in columns.items()}
+        return unstacked(columns, 1)[0]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
         """The rows as a list, read together. Raises: as `rows[index]`."""
@@ -90,7 +91,9 @@ class Rows:
         """
         rows_N = row_numbers(indices, count=len(self), of=f"split {self.split!r}")
         if not len(rows_N):
-            return {feature.name: np.empty((0, *feature.shape), feature.dtype) for feature in self._schema.features}
+            return {
+                feature.name: np.empty((0, *feature.shape), feature.array_dtype) for feature in self._schema.features
+            }
         shards_N, records_N = self._shards.locate_all(rows_N)
         placed = groups.place(
             shards_N, records_N, stride=self._files.stride, edges=self._files.edges, gap=self._files.gap
@@ -133,8 +136,11 @@ class Rows:
 
 
 def unstacked(columns: Row, num_rows: int) -> list[Row]:
-    """Each of the stacked rows as arrays, of no dimension for a scalar."""
-    return [{name: values[at, ...] for name, values in columns.items()} for at in range(num_rows)]
+    """Each of the stacked rows: arrays, of no dimension for a scalar, and the text or bytes themselves."""
+    return [
+        {name: values[at] if values.dtype == object else values[at, ...] for name, values in columns.items()}
+        for at in range(num_rows)
+    ]
 
 
 def row_numbers(indices: Sequence[SupportsIndex] | np.ndarray, *, count: int, of: str) -> np.ndarray:

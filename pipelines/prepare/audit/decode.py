@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import dataclasses
 import itertools
@@ -26,7 +27,7 @@ from tfrecord_io.errors import CorruptRecordError, ReaderError
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.schema import UNLABELLED, Role, Schema
 
-__all__ = ["DecodedRow", "decoded_rows", "load_tokenizer"]
+__all__ = ["DecodedRow", "decoded_rows", "json_value", "load_tokenizer"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,6 +88,13 @@ def decoded_rows(root: str, manifest: Manifest, split: str, *, rows: int) -> Ite
                     record += 1
 
 
+def json_value(value: Any) -> Any:
+    """Return a value of a feature as JSON has it: bytes in base64."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value if isinstance(value, str) else value.tolist()
+
+
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[BinaryIO]:
     try:
@@ -109,7 +117,7 @@ def _decode(
     row.pop(_name(manifest.schema, "token_type_ids"), None)
     described.update(_target(row, tokenizer, manifest.schema))
     described.update(learned, **annotated)
-    features: dict[str, Any] = {**described, **{name: values.tolist() for name, values in row.items()}}
+    features: dict[str, Any] = {**described, **{name: json_value(values) for name, values in row.items()}}
     if "label" in features and manifest.label_names is not None:
         label, names = features["label"], manifest.label_names
         if manifest.multi_hot_size:

@@ -111,7 +111,8 @@ def _hub_name(manifest: Manifest) -> str:
 def _feature(feature: Feature) -> dict[str, Any]:
     if len(feature.shape) == 1:
         return {"name": feature.name, "sequence": feature.dtype}
-    return {"name": feature.name, "dtype": feature.dtype, **({"shape": list(feature.shape)} if feature.shape else {})}
+    dtype = "binary" if feature.dtype == "bytes" else feature.dtype
+    return {"name": feature.name, "dtype": dtype, **({"shape": list(feature.shape)} if feature.shape else {})}
 
 
 def _body(manifest: Manifest) -> str:

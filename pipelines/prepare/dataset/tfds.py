@@ -70,10 +70,12 @@ def _feature(feature: Feature, manifest: Manifest) -> dict[str, Any]:
             "pythonClassName": f"{_FEATURES}.class_label_feature.ClassLabel",
             "classLabel": {"numClasses": str(len(manifest.label_names))},
         }
+    if feature.dtype == "string":
+        return {"pythonClassName": f"{_FEATURES}.text_feature.Text", "text": {}}
     shape = {"dimensions": [str(size) for size in feature.shape]} if feature.shape else {}
     return {
         "pythonClassName": f"{_FEATURES}.tensor_feature.Tensor",
-        "tensor": {"shape": shape, "dtype": feature.dtype, "encoding": "none"},
+        "tensor": {"shape": shape, "dtype": "string" if feature.is_bytes else feature.dtype, "encoding": "none"},
     }
 
 

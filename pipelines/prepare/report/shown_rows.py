@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from pipelines.prepare.audit.decode import json_value
 from pipelines.prepare.audit.text_pieces import pieces_of
 from pipelines.prepare.audit.token_marks import TokenMarks, input_marks, target_marks
 from pipelines.prepare.report.elements import Group, Section, ShownRow, ShownToken
@@ -103,7 +104,7 @@ def _features(row: Mapping[str, np.ndarray], part: SampledRecords, subject: Subj
     for feature in part.manifest.schema.features:
         if feature.role in _SHOWN:
             continue
-        value = row[feature.name].tolist()
+        value = json_value(row[feature.name])
         names = part.manifest.label_names
         if feature.role == "label" and names is not None and feature.dtype == "int64":
             value = [*itertools.compress(names, value)] if feature.shape else names[value]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -62,4 +63,9 @@ def _put(local: str, path: str) -> None:
 def _write_lines(table: pa.Table, path: str) -> None:
     with open(path, "w", encoding="utf-8") as file:
         for batch in table.to_batches(max_chunksize=1024):
-            file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in batch.to_pylist())
+            rows = batch.to_pylist()
+            file.writelines(json.dumps(row, ensure_ascii=False, default=_base64) + "\n" for row in rows)
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode()

@@ -4,7 +4,8 @@
                                                                                                     │
     FILE ◄─ written whole ◄─ joined ◄─ sorted by source row ◄─ row, shard, record beside them ◄─────┘
 
-Every record is one row of the output; where a row was cut into windows, each window is, unless the task joins them.
+Every record is one row of the output, with its kept columns of text, such as an id; where a row was cut into windows,
+each window is, unless the task joins them.
 Rows of several lengths are predicted length by length, each with a compiled step of its own.
 The machine that runs this reads the data, also for a TPU that is elsewhere, so that the order is the files'. What is
 predicted stays in memory until it is written.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import keras
@@ -122,19 +123,34 @@ def _predicted(
     with strategy.scope():
         model = loading.load_model(config.model_dir, predictor.trained, build=config.build).model
     parts, places = [], Places.of(data.manifest)
+    kept = data.manifest.schema.of_bytes
     for part in _by_length(data, config.split):
-        batches = part.dataset(config.split, global_batch_size=config.batch_size, training=False)
+        batches = part.dataset(config.split, global_batch_size=config.batch_size, training=False, keep=kept)
         of_part = dataclasses.replace(predictor, manifest=part.manifest)
         run = _on_replicas(model, of_part, spec=batches.element_spec, strategy=strategy)
         for batch in batches.as_numpy_iterator():
             counts = batch[input_plan.WEIGHT] > 0  # the others only fill up the last batch
             outputs = {name: values[counts] for name, values in run(batch).items()}
             features = {name: each[counts] for name, each in batch.items()}
-            parts.append(pa.table(of_part.columns(outputs, features)))
+            columns = of_part.columns(outputs, features)
+            parts.append(pa.table(columns | _kept_columns(features, part.manifest, taken=columns)))
             places.add(features)
     # Records that say their row, those of windows, have one length: they are in this order already.
     order = source_order.in_file_order(data.manifest, config.split)
     return pa.concat_tables(parts).take(pa.array(order)), places
+
+
+def _kept_columns(
+    features: Mapping[str, np.ndarray], manifest: Manifest, *, taken: Collection[str]
+) -> dict[str, pa.Array]:
+    """The kept columns of text and bytes, such as ids, as `kept_NAME` where a prediction has that name."""
+    found = {}
+    for feature in (manifest.schema[name] for name in manifest.schema.of_bytes):
+        kind = pa.string() if feature.dtype == "string" else pa.binary()
+        is_taken = feature.name in (*taken, *source_order.COLUMNS)
+        name = f"kept_{feature.name}" if is_taken else feature.name
+        found[name] = pa.array(features[feature.name], pa.binary()).cast(kind)
+    return found
 
 
 def _by_length(data: Data, split: str) -> list[Data]:

@@ -19,7 +19,9 @@ from pipelines.train.predict import record_rows
 from tfrecord_io.manifest import Manifest
 from tfrecord_io.reader import Data
 
-__all__ = ["Places", "in_file_order", "in_source_order"]
+__all__ = ["COLUMNS", "Places", "in_file_order", "in_source_order"]
+
+COLUMNS = ("row", "window", "shard", "record")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

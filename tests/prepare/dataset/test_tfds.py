@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare.dataset import tfds
@@ -72,6 +74,16 @@ def test_kept_columns_have_their_shapes_and_dtypes(tmp_path: Path) -> None:
     got = tfds_rows(builder, "train")
     np.testing.assert_array_equal(got["score"], np.array([0, 1 / 3, 2 / 3], np.float32))
     np.testing.assert_array_equal(got["vector"], [[0, 1], [1, 2], [2, 3]])
+
+
+def test_kept_text_is_text_and_kept_bytes_are_a_string_tensor(tmp_path: Path) -> None:
+    blobs = [b"\xff\x00", b"", b"a"]
+    pq.write_table(pa.table({"text": ["x"] * 3, "uid": ["é", "", "c"], "blob": blobs}), tmp_path / "train.parquet")
+    builder = open_builder(built(tmp_path, keep_column=("uid", "blob"), no_shuffle=True))
+    assert type(builder.info.features["uid"]).__name__ == "Text"
+    got = tfds_rows(builder, "train")
+    assert [value.decode() for value in got["uid"]] == ["é", "", "c"]
+    assert got["blob"].tolist() == blobs
 
 
 @pytest.mark.parametrize("name", ["a-b", "wiki_2024", "x.y+z", "1st"])

@@ -404,7 +404,7 @@ class TestOpening:
 
     def test_a_manifest_of_a_newer_format(self, write_dataset: WriteDataset) -> None:
         path = write_dataset({"train": pad_shards(3)}) / manifests.FILE_NAME
-        path.write_text(path.read_text().replace('"format_version": "1.1"', '"format_version": "2.0"'))
+        path.write_text(path.read_text().replace('"format_version": "1.2"', '"format_version": "2.0"'))
         with pytest.raises(ManifestError, match=r"format version 2\.0"):
             random_access.open(path.parent)
 

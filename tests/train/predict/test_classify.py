@@ -66,6 +66,24 @@ def test_a_jsonl_file_holds_the_same(tmp_path: Path) -> None:
     assert json.loads(outcome.out) == {"path": str(tmp_path / "p.jsonl"), "rows": 80}
 
 
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+def test_kept_text_is_beside_its_predictions(kind: str, tmp_path: Path) -> None:
+    rows = [{"text": f"good {number}", "uid": f"é-{number}", "label": "x", "prediction": "mine"} for number in range(9)]
+    place = building.source(tmp_path / "d", test=[{**row, "row": "a"} for row in rows])
+    data = building.built(place, keep_column=("uid", "prediction", "row"), max_length=16)
+    output = tmp_path / f"p.{kind}"
+    given: dict[str, Any] = {"model": finished("classify", BAG), "data": data, "split": "test", "output": output}
+    outcome = command("predict", tpu="none", **given)
+    assert outcome.status == 0, outcome.err
+    found = (
+        pq.read_table(output).to_pylist() if kind == "parquet" else [*map(json.loads, output.read_text().splitlines())]
+    )
+    assert [row["uid"] for row in found] == [row["uid"] for row in rows]
+    assert [row["row"] for row in found] == list(range(9))
+    assert {row["prediction"] for row in found} <= {"negative", "positive"}
+    assert {(row["kept_prediction"], row["kept_row"]) for row in found} == {("mine", "a")}
+
+
 @pytest.mark.slow
 def test_predictions_agree_with_the_evaluation_of_the_training(tmp_path: Path) -> None:
     outcome = training.command(tmp_path / "model")

@@ -26,7 +26,7 @@ from pipelines.prepare.sources.rows.left_out import kept_rows
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tfrecord_io.errors import ColumnError
 from tfrecord_io.manifest import Manifest
-from tfrecord_io.schema import Feature
+from tfrecord_io.schema import DType, Feature
 
 __all__ = ["complete_from_manifest", "plan_columns", "plan_types"]
 
@@ -196,6 +196,9 @@ def _kept_type(name: str, schema: pa.Schema) -> Feature:
     """Return the feature of a kept column; if the type does not fix the length of its vectors, the shape is [1]."""
     kind = schema.field(name).type
     shape: tuple[int, ...] = ()
+    if is_text(kind) or _is_binary(kind):
+        dtype: DType = "string" if is_text(kind) else "bytes"
+        return Feature(name=name, dtype=dtype, shape=(), role="column", meaning="column of the source")
     if pa.types.is_fixed_size_list(kind):
         kind, shape = kind.value_type, (kind.list_size,)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -205,9 +208,9 @@ def _kept_type(name: str, schema: pa.Schema) -> Feature:
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return Feature(name=name, dtype="int64", shape=shape, role="column", meaning="column of the source")
     raise ColumnError(
-        f"column {name!r} holds {type_name(schema.field(name).type)}, expected numbers, or vectors of numbers of one "
-        "length",
-        remedy=f"leave --keep-column {name} out, or keep one of: {_listing(schema, _is_number)}",
+        f"column {name!r} holds {type_name(schema.field(name).type)}, expected numbers, strings, bytes, or "
+        "vectors of numbers of one length",
+        remedy=f"leave --keep-column {name} out, or keep one of: {_listing(schema, _can_be_kept)}",
     )
 
 
@@ -236,8 +239,13 @@ def _first_length(name: str, *, split: SplitSource) -> int:
     raise ColumnError(f"column {name!r} has no vector of at least one value", remedy=f"leave --keep-column {name} out")
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+def _can_be_kept(kind: pa.DataType) -> bool:
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    return bool(is_number or is_text(kind) or _is_binary(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
 
 
 def _is_list_of(fits: Callable[[pa.DataType], bool]) -> Callable[[pa.DataType], bool]:

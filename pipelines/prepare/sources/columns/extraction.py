@@ -17,6 +17,7 @@ A row without a reason is used. Reasons follow from the row's columns alone:
     label_length        a vector of 0 and 1 of another length than the others
     column_null         a kept column is null, or one of its values is
     column_length       a kept vector has another length than the first row's
+    column_too_long     a kept string, or bytes, of more than 1 MiB
     int_out_of_range    a label or kept integer does not fit int32, the integer type of the device
     float_out_of_range  a label or kept number is finite, but infinite as float32
 
@@ -48,7 +49,7 @@ from pipelines.prepare.sources.columns.labels import (
 )
 from pipelines.prepare.sources.rows import left_out
 from tfrecord_io.errors import SourceError
-from tfrecord_io.schema import Feature
+from tfrecord_io.schema import MOST_VALUE_BYTES, Feature
 
 __all__ = [
     "MAX_LABEL_NAMES",
@@ -182,7 +183,8 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, first: int = 0) -> tuple
     if plan.label is not None:
         arrays["label"] = label_values(batch.column(plan.label.column), plan.label)
     for feature in plan.kept:
-        arrays[feature.name] = _kept_values(batch.column(feature.name), feature)
+        column = batch.column(feature.name)
+        arrays[feature.name] = _kept_values(_utf8(column, feature.name) if feature.is_bytes else column, feature)
     rows = Rows(
         texts=tuple(_utf8(batch.column(name), name) for name in plan.texts),
         arrays=arrays,
@@ -232,6 +234,9 @@ def _utf8(column: pa.Array, name: str) -> pa.Array:
 
 def _reject_kept(reasons: np.ndarray, column: pa.Array, feature: Feature) -> None:
     values = column
+    if feature.is_bytes:
+        sizes = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        reasons[sizes > MOST_VALUE_BYTES] = "column_too_long"
     if feature.shape:
         lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         reasons[lengths != feature.shape[0]] = "column_length"
@@ -249,8 +254,11 @@ def _reject_kept(reasons: np.ndarray, column: pa.Array, feature: Feature) -> Non
 
 def _kept_values(column: pa.Array, feature: Feature) -> np.ndarray:
     values = column.flatten() if feature.shape else column
-    dtype = np.float32 if feature.dtype == "float32" else np.int64
-    return np.asarray(values.to_numpy(zero_copy_only=False)).astype(dtype).reshape(len(column), *feature.shape)
+    return (
+        np.asarray(values.to_numpy(zero_copy_only=False))
+        .astype(feature.array_dtype)
+        .reshape(len(column), *feature.shape)
+    )
 
 
 def is_json(kind: pa.DataType) -> bool:

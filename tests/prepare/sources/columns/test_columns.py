@@ -299,8 +299,8 @@ def test_a_list_of_fixed_length_keeps_that_length(tmp_path: Path) -> None:
     assert _plan(tmp_path / "d", made, keep_columns=("kept",)).kept[0].shape == (3,)
 
 
-@pytest.mark.parametrize("values", [["a"], [None], [[["nested"]]], [[[1]]], [{"a": 1}], [[]], [["a"]]])
-def test_what_is_no_number_or_vector_cannot_be_kept(tmp_path: Path, values: Sequence[Any]) -> None:
+@pytest.mark.parametrize("values", [[None], [[["nested"]]], [[[1]]], [{"a": 1}], [[]], [["a"]]])
+def test_what_is_neither_a_value_nor_a_vector_cannot_be_kept(tmp_path: Path, values: Sequence[Any]) -> None:
     with pytest.raises(ColumnError, match=r"column 'kept' (holds|has no vector)"):
         _plan(tmp_path / "d", _dataset(kept=values, number=[1]), keep_columns=("kept",))
 

@@ -1,0 +1,144 @@
+"""Kept strings and bytes: in the records of every layout with one row per example, and back from them in every way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tensorflow as tf
+
+from tests import building
+from tfrecord_io import random_access, reader
+from tfrecord_io.errors import ManifestError, ReaderError
+from tfrecord_io.manifest import parse
+
+COUNT = 60
+UIDS = ["", "é€😀", *(f"row-{number}" for number in range(2, COUNT))]
+BLOBS = [bytes([number, 0, 255]) for number in range(COUNT)]
+TEXT = "the film was good and the end was bad"
+CHAT = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello there"}]
+COLUMNS: dict[str, Any] = {
+    "uid": UIDS,
+    "blob": BLOBS,
+    "text": [f"{TEXT} {number}" for number in range(COUNT)],
+    "target": [f"film {number}" for number in range(COUNT)],
+    "messages": [CHAT] * COUNT,
+    "tokens": [["good", "film"]] * COUNT,
+    "tags": [["O", "B"]] * COUNT,
+    "question": ["what was good"] * COUNT,
+    "answers": [{"text": ["film"], "answer_start": [4]}] * COUNT,
+}
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "pad": {},
+    "buckets": {"bucket_lengths": "16,32"},
+    "windows": {"stride": 2, "max_length": 8},
+    "seq2seq": {"layout": "seq2seq", "target_column": "target", "target_length": 8},
+    "tokens": {"layout": "tokens", "max_length": 16},
+    "qa": {"layout": "qa", "text_column": ("question", "text")},
+    "chat": {"layout": "chat", "tokenizer": building.tokenizer, "example": "chats", "max_length": 64},
+}
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("kept")
+    pq.write_table(pa.table(COLUMNS), folder / "train.parquet", row_group_size=20)
+    return folder
+
+
+def build(source: Path, layout: str = "pad") -> Path:
+    options = {**LAYOUTS[layout]}
+    if example := options.pop("example", None):
+        options["tokenizer"] = building.tokenizer(example)
+    return building.built(source, keep_column=("uid", "blob"), name="d", **options)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_records_hold_the_values_of_their_rows(layout: str, source: Path) -> None:
+    root = build(source, layout)
+    schema = building.read_manifest(root).schema
+    assert [(schema[name].dtype, schema[name].shape) for name in ("uid", "blob")] == [("string", ()), ("bytes", ())]
+    pairs = set()
+    for shard in building.read_manifest(root).splits["train"].shards:
+        for record in tf.data.TFRecordDataset(str(root / shard.name)).as_numpy_iterator():
+            example = tf.train.Example.FromString(record)
+            assert example.SerializeToString(deterministic=True) == record
+            values = [example.features.feature[name].bytes_list.value for name in ("uid", "blob")]
+            assert [len(each) for each in values] == [1, 1]
+            pairs.add((values[0][0].decode(), values[1][0]))
+    assert pairs == set(zip(UIDS, BLOBS, strict=True))
+    assert building.command("verify", root).status == 0
+
+
+@pytest.mark.parametrize("layout", ["concat", "pack"])
+def test_a_layout_that_joins_rows_refuses_them(layout: str, source: Path, tmp_path: Path) -> None:
+    outcome = building.command("build", source, *building.options(tmp_path / "o", layout=layout, keep_column="uid"))
+    assert "a row holds parts of many rows" in outcome.error[0]
+
+
+@pytest.mark.parametrize("engine", ["numba", "numpy"])
+def test_random_access_gives_text_as_str(engine: Any, source: Path) -> None:
+    rows = random_access.open(build(source), engine=engine)["train"]
+    assert sorted(row["uid"] for row in rows) == sorted(UIDS)
+    several = rows.batch([3, 1, 3])
+    assert several["uid"].tolist() == [rows[at]["uid"] for at in (3, 1, 3)]
+    assert several["blob"].tolist() == [BLOBS[UIDS.index(uid)] for uid in several["uid"]]
+    assert rows.batch([])["uid"].shape == (0,)
+
+
+def test_tf_data_gives_text_only_to_those_who_ask(source: Path) -> None:
+    data = reader.open(build(source))
+    assert not {"uid", "blob"} & set(data.dataset("train", global_batch_size=8).element_spec)
+    batches = data.dataset("train", global_batch_size=32, training=False, keep=("uid", "blob"))
+    assert batches.element_spec["uid"] == tf.TensorSpec([32], tf.string)
+    found = [(each["uid"], each["blob"], each["example_weight"]) for each in batches.as_numpy_iterator()]
+    uids, blobs, weights = (np.concatenate(column) for column in zip(*found, strict=True))
+    assert uids[weights == 0].tolist() == [b""] * 4
+    expected = sorted((uid.encode(), blob) for uid, blob in zip(UIDS, BLOBS, strict=True))
+    assert sorted(zip(uids[weights == 1].tolist(), blobs[weights == 1].tolist(), strict=True)) == expected
+    with pytest.raises(ReaderError, match=r"keep=\['input_ids'\].*'uid', 'blob'"):
+        data.dataset("train", global_batch_size=8, keep=["input_ids"])
+
+
+@pytest.mark.parametrize(("layout", "compression"), [("pad", None), ("buckets", None), ("pad", "gzip")])
+def test_trace_finds_the_record_with_a_value(layout: str, compression: str | None, source: Path) -> None:
+    root = build(source, layout)
+    if compression:
+        root = building.built(source, keep_column=("uid",), compression=compression)
+    outcome = building.command("trace", root, "--find", "uid=é€😀", "--json")
+    (found,) = json.loads(outcome.out)
+    shard = building.read_manifest(root).splits["train"].shards[found["shard"]]
+    assert found["name"] == shard.name
+    assert building.read_shard(root, shard)["uid"][found["record"]] == "é€😀"
+    assert "no such record" in building.command("trace", root, "--find", "uid=row").error[0]
+    assert "uid" in building.command("trace", root, "--find", "text=a").error[1]
+
+
+def test_what_a_number_is_found_by_is_a_number(tmp_path: Path) -> None:
+    place = building.source(tmp_path / "d", train=[{"text": "a", "n": -7, "x": 0.5}, {"text": "b", "n": 7, "x": -1.0}])
+    root = building.built(place, keep_column=("n", "x"))
+    for wanted, expected in (("n=-7", -7), ("x=0.5", -7), ("x=-1", 7)):
+        (found,) = json.loads(building.command("trace", root, "--find", wanted, "--json").out)
+        assert building.read_rows(root, "train")["n"][found["record"]] == expected
+    assert "expected a number" in building.command("trace", root, "--find", "n=seven").error[0]
+
+
+def test_a_value_that_is_null_or_too_long_rejects_its_row(tmp_path: Path) -> None:
+    uids = ["a", None, "x" * (1 << 20), "x" * ((1 << 20) + 1)]
+    place = building.source(tmp_path / "d", train=[{"text": "good film", "uid": uid} for uid in uids])
+    root = building.built(place, keep_column="uid", max_error_rate=0.9, shard_size="10MB")
+    ledger = building.read_manifest(root).splits["train"].ledger
+    assert dict(ledger.unusable) == {"column_null": 1, "column_too_long": 1}
+    assert sorted(building.read_rows(root, "train")["uid"].tolist()) == ["a", uids[2]]
+
+
+def test_a_dtype_of_a_later_format_asks_for_a_newer_release(source: Path) -> None:
+    content = (build(source) / "manifest.json").read_text()
+    later = content.replace('"format_version": "1.2"', '"format_version": "1.9"').replace('"bytes"', '"image"')
+    with pytest.raises(ManifestError, match=r"dtype 'image'.*format 1\.9.*install a release"):
+        parse(later)
