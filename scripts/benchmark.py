@@ -14,7 +14,6 @@
     reader   examples per second of our reader against hand-written input functions
     random   rows per second of random access against ArrayRecord through Grain, where that is installed
     kernel   the encoder against a plain copy of what it writes
-    tokenizer  `prep-tfrecords tokenizer` against `train_from_iterator`, both with start-up
     startup  `--help`; CPU seconds of a build of 400 rows over those of its imports; that preparing needs no TensorFlow
 
 `python scripts/benchmark.py --runs 1` gives every figure in about an hour on two quiet cores, with 15 GB on disk.
@@ -48,12 +47,11 @@ from scripts.benchmarks import (
     random_reading,
     reading,
     startup,
-    tokenizer_race,
     tokenizer_training,
     words,
 )
 
-SECTIONS = ("corpus", *preparing.SECTIONS, "chat", "reader", "random", "kernel", "tokenizer", "startup")
+SECTIONS = ("corpus", *preparing.SECTIONS, "chat", "reader", "random", "kernel", "startup")
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
 
@@ -93,7 +91,6 @@ def _run(settings: preparing.Settings, sections: set[str]) -> tuple[list[figures
         ("reader", "Reader", reading),
         ("random", "Random access", random_reading),
         ("kernel", "Kernel", kernel),
-        ("tokenizer", "Training a tokenizer", tokenizer_race),
         ("startup", "Start-up", startup),
     ):
         if name in sections:

@@ -88,7 +88,7 @@ def watch(tasks: list[ShardTask], progress: Progress) -> Iterator[None]:
 def watch_rows(total: int, progress: Progress) -> Iterator[None]:
     """Show what `progress` counts of `total` rows during the context, as `watch`."""
     out = console()
-    out.print(f"counting the words of {_some(total, 'row')}")
+    out.print(f"learning from {_some(total, 'row')}")
     with _shown(out, progress, total):
         yield
 

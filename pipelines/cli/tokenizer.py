@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from pipelines.cli import own_process
-from pipelines.cli.parsing import WithBeam
+from pipelines.cli.parsing import WithFunctions
 from pipelines.cli.request import source_of, takes_source
 from pipelines.prepare.options.tokenizer_options import KINDS, STYLES
 from pipelines.terminal.console import common, errors, quiet
 
 __all__ = ["train_tokenizer"]
 
-_REPORT_SECONDS = 5.0
 
-
-@click.command("tokenizer", cls=WithBeam)
+@click.command("tokenizer", cls=WithFunctions)
 @takes_source
 @click.option("--output", "-o", required=True, metavar="DIR", help="Folder or gs:// address of the tokenizer.")
 @click.option("--kind", required=True, type=click.Choice(KINDS), help="How words are cut into tokens.")
@@ -51,8 +47,11 @@ _REPORT_SECONDS = 5.0
     help="Rows to keep out of the training for the figures of the summary, at most one in a hundred.",
 )
 @click.option(
-    "--workers", "--num-proc", type=int, metavar="N", help="Threads; never changes a byte. Default: every core."
+    "--sample",
+    metavar="ROWS|SIZE",
+    help="Learn from so many rows (1000000) or so much text (2GB), spread evenly, if all is beyond memory.",
 )
+@click.option("--workers", "--num-proc", type=int, metavar="N", help="Threads. Default: every core.")
 @click.option("--overwrite", is_flag=True, help="Replace a tokenizer that this command has made.")
 @common
 def train_tokenizer(
@@ -68,16 +67,14 @@ def train_tokenizer(
     chat_template: str | None,
     lowercase: bool | None,
     evaluation_rows: int,
+    sample: str | None,
     workers: int | None,
     overwrite: bool,
     as_json: bool,
     verbose: bool,
     **source: Any,
 ) -> None:
-    """Train a tokenizer on the texts of DATASET, named as for `build`, and write it as transformers reads it.
-
-    Everything after -- goes to Beam, for example: -- --runner=DataflowRunner --region=us-central1
-    """
+    """Train a tokenizer on the texts of DATASET, named as for `build`, and write it as transformers reads it."""
     with errors(verbose=verbose):
         from pipelines.prepare.options.tokenizer_options import TokenizerRequest
 
@@ -94,16 +91,16 @@ def train_tokenizer(
             chat_template=_read_template(chat_template),
             lowercase=lowercase,
             evaluation_rows=evaluation_rows,
+            **_sample(sample),
             overwrite=overwrite,
             workers=workers,
-            beam_args=source.get("beam_args", ()),
         )
         with quiet(verbose=verbose):
             from pipelines.cli import report
             from pipelines.prepare.launch import tokenizer_launcher
 
             own_process.configure()
-            trained = tokenizer_launcher.train_tokenizer(request, watch=report.watch_rows, report=_reporting())
+            trained = tokenizer_launcher.train_tokenizer(request, watch=report.watch_rows)
         _summary(trained)
         if as_json:
             click.echo(json.dumps(trained.to_json()))
@@ -124,25 +121,18 @@ def _read_template(path: str | None) -> str | None:
         ) from error
 
 
-def _reporting() -> Callable[[str], None]:
-    """Return a function that prints what has been learned, every few seconds."""
-    from pipelines.terminal.tables import console
+def _sample(text: str | None) -> dict[str, int]:
+    """Return the keywords of the request for --sample: rows, or bytes if there is a unit. Raises: ConfigError."""
+    from pipelines.prepare.options.output_config import parse_size
 
-    out = console()
-    due = time.monotonic() + _REPORT_SECONDS
-
-    def report(learned: str) -> None:
-        nonlocal due
-        if time.monotonic() >= due:
-            due = time.monotonic() + _REPORT_SECONDS
-            out.print(f"learning: {learned} so far")
-
-    return report
+    if text is None:
+        return {}
+    return {"sample_rows": int(text)} if text.isdecimal() else {"sample_bytes": parse_size(text, option="--sample")}
 
 
 def _summary(trained: Any) -> None:
     """Print the table at the end of a training."""
-    from pipelines.cli.report import count
+    from pipelines.cli.report import count, size
     from pipelines.terminal.tables import console, table
 
     out, found = console(), trained.evaluation
@@ -150,11 +140,10 @@ def _summary(trained: Any) -> None:
     for name, rows in trained.splits.items():
         made.add_row(name, count(rows))
     out.print(made)
-    figures = table("rows counted", "words", "distinct", "vocabulary", "tokens per word", "unknown", numbers=6)
+    figures = table("rows", "text", "vocabulary", "tokens per word", "unknown", numbers=5)
     figures.add_row(
-        count(trained.rows.counted),
-        count(trained.words),
-        count(trained.distinct_words),
+        count(trained.rows.trained),
+        size(trained.rows.text_bytes),
         count(trained.vocab_size),
         f"{found.tokens_per_word:.3f}",
         f"{found.unknown_share:.3%}",
@@ -167,8 +156,8 @@ def _summary(trained: Any) -> None:
     if trained.rows.left_out:
         reasons = ", ".join(f"{number:,} {reason}" for reason, number in trained.rows.left_out.items())
         out.print(f"rows left out: {reasons}")
-    if trained.words_left_out:
-        out.print(f"{trained.words_left_out:,} of the distinct words were too rare to be kept in memory")
+    if trained.sampled_rows < sum(trained.splits.values()):
+        out.print(f"a sample of {trained.sampled_rows:,} of {sum(trained.splits.values()):,} rows was read (--sample)")
     out.print(
         f"{trained.request.kind} tokenizer in the style of {trained.request.chosen_style} in {trained.request.output}, "
         f"served by the engine {found.engine}, in {trained.seconds:.1f} s"

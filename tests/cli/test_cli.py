@@ -107,7 +107,16 @@ OPTIONS = {
         [
             *("--chat-template", "--config", "--evaluation-rows", "--filter", "--kind", "--limit"),
             *("--limit-alphabet", "--lowercase", "--map", "--max-length", "--min-frequency", "--no-lowercase"),
-            *("--num-proc", "--output", "--overwrite", "--revision", "--special-token", "--split", "--style"),
+            *(
+                "--num-proc",
+                "--output",
+                "--overwrite",
+                "--revision",
+                "--sample",
+                "--special-token",
+                "--split",
+                "--style",
+            ),
             *("--text-column", "--vocab-size", "--workers", "-o"),
         ]
     ),

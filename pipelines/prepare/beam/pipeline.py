@@ -3,7 +3,7 @@
     embedded        Create([all keys]) | WriteShards                    | Commit
     other runners   Create(keys)       | Reshuffle | WriteShard | ToList | Commit
     before that     Create(lists)      | ReadTasks | Reshuffle   | Ingest              if the source must be ingested
-    other tasks     Create(tasks)      | Reshuffle | Call                              `tokenizer` and `export`
+    other tasks     Create(tasks)      | Reshuffle | Call                              `export`
 
 A key names a task, whose rows the worker looks up in the plan. The embedded default is Beam's in-memory mode, which
 opens no port: its one element holds every key, and our own threads make the shards. Threads suffice since the work

@@ -1,63 +1,46 @@
-"""The launcher of `prep-tfrecords tokenizer`: open the source, count words, train, evaluate, write.
-
-rows ──► counting tasks, on threads here or on a runner's workers ──► sums ──► training ──► DIR
-             their files: a temporary folder here, DIR/.prep with workers elsewhere
-"""
+"""The launcher of `prep-tfrecords tokenizer`: open the source, train on its texts, evaluate, write."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from pipelines.prepare import storage
-from pipelines.prepare.launch import ingesting, task_runs
+from pipelines.prepare.launch import ingesting
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
-from pipelines.prepare.process import memory
-from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.process.threads import in_background, wait_for
 from pipelines.prepare.sources.columns.column_planning import plan_columns, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs
 from pipelines.prepare.sources.rows import function_calls, opening, selection
 from pipelines.prepare.sources.rows.reading import SplitSource
 from pipelines.prepare.tokenize import tokenization
 from pipelines.prepare.tokenize.chat import rendering
-from pipelines.prepare.tokenizer_training import counting, evaluation, tokenizer_folder, training, word_counts
-from pipelines.prepare.tokenizer_training.counting import CountTask, RowCounts
+from pipelines.prepare.tokenizer_training import evaluation, texts, tokenizer_folder, training
 from pipelines.prepare.tokenizer_training.evaluation import Evaluation
+from pipelines.prepare.tokenizer_training.styles import Template
+from pipelines.prepare.tokenizer_training.texts import RowCounts, TrainingTexts
 from pipelines.terminal import stages
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["TrainedTokenizer", "Watch", "train_tokenizer"]
-
-# Text of the evaluation; the first of its rows are taken if it has more.
-_EVALUATION_BYTES = 10_000_000
-# At most this share of the rows is kept out of the training.
-_EVALUATION_SHARE = 100
 
 Watch = Callable[[int, Progress], contextlib.AbstractContextManager[None]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainedTokenizer:
-    """The result of a training.
-
-    `rows` by what became of them; `words` of the texts, `distinct_words` of them, of which `words_left_out` were too
-    rare to be kept.
-    """
+    """The result of a training: rows of each split, also those that a sample leaves out, and what became of `rows`."""
 
     request: TokenizerRequest
     splits: dict[str, int]
     rows: RowCounts
-    words: int
-    distinct_words: int
-    words_left_out: int
+    sampled_rows: int
     vocab_size: int
     evaluation: Evaluation
     seconds: float
@@ -78,13 +61,12 @@ class TrainedTokenizer:
                 "min_frequency": request.min_frequency,
                 "limit_alphabet": request.limit_alphabet,
                 "lowercase": request.lowercase,
+                "sample_rows": request.sample_rows,
+                "sample_bytes": request.sample_bytes,
                 "text_columns": list(request.source.text_columns),
             },
             "splits": self.splits,
             "rows": dataclasses.asdict(self.rows),
-            "words": self.words,
-            "distinct_words": self.distinct_words,
-            "words_left_out": self.words_left_out,
             "vocab_size": self.vocab_size,
             "evaluation": {
                 "texts": found.texts,
@@ -95,13 +77,10 @@ class TrainedTokenizer:
         }
 
 
-def train_tokenizer(
-    request: TokenizerRequest, *, watch: Watch | None = None, report: Callable[[str], None] | None = None
-) -> TrainedTokenizer:
+def train_tokenizer(request: TokenizerRequest, *, watch: Watch | None = None) -> TrainedTokenizer:
     """Train a tokenizer and write its folder.
 
-    `watch` is a context that is entered with the number of rows to count and the counters, and left when they are
-    counted; `report` is called with a line of text now and then while the vocabulary is learned.
+    `watch` is a context that is entered with the number of rows to read and the counters, and left after the training.
 
     Raises: a PrepError for everything that a user can cause. Unless this returns, no complete tokenizer is written.
     """
@@ -112,58 +91,63 @@ def train_tokenizer(
     tokenizer_folder.check(request.output, overwrite=request.overwrite)
     if wrong := rendering.syntax_error(request.chat_template or ""):
         raise ConfigError(f"--chat-template: {wrong}", remedy="correct the template, which is one in Jinja")
-    if request.beam_args:
-        from pipelines.prepare.beam import options
-
-        options.check(request.beam_args, root=request.output)
+    if request.workers:  # read when the first thread of `tokenizers` starts
+        os.environ.setdefault("RAYON_NUM_THREADS", str(request.workers))
     stages.begin(f"opening {request.source.dataset}")
-    progress = Progress()
-    with _work_folder(request) as folder:
-        splits, columns = _locate(request, folder, progress)
-        evaluated, held_out = _evaluated(splits, request.evaluation_rows)
-        tasks = _tasks(request, splits, columns, evaluated, held_out=held_out, folder=folder)
-        with watch(sum(split.num_rows for split in splits), progress) if watch else contextlib.nullcontext():
-            _count(tasks, request, progress)
-        rows = counting.read_row_counts(tasks)
-        texts = counting.read_texts(tasks, most_bytes=_EVALUATION_BYTES)
-        words = word_counts.read_sums([task.path("count.arrow") for task in tasks])
-    memory.release_freed()
-    stages.begin(f"learning {request.vocab_size:,} tokens from {len(words):,} distinct words")
-    tokenizer = training.train(words, template, request, threads=_threads(request), report=report)
+    with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
+        splits, columns = _locate(request, folder)
+        chosen = texts.sample(splits, rows=_sample_rows(request, splits))
+        source = TrainingTexts(chosen, columns, evaluation_rows=request.evaluation_rows)
+        tokenizer = _train(source, template, request, watch=watch)
     files = tokenizer_folder.files_of(
         tokenizer, template, max_length=request.max_length, chat_template=request.chat_template
     )
-    stages.begin(f"measuring the tokenizer on {len(texts):,} texts")
+    stages.begin(f"measuring the tokenizer on {len(source.evaluated):,} texts")
+    assert source.rows is not None, "the texts were read to their end"
     trained = TrainedTokenizer(
         request=request,
         splits={split.name: split.num_rows for split in splits},
-        rows=rows,
-        words=words.total,
-        distinct_words=len(words) + words.left_out,
-        words_left_out=words.left_out,
+        rows=source.rows,
+        sampled_rows=source.num_rows,
         vocab_size=tokenizer.get_vocab_size(),
-        evaluation=evaluation.evaluate(tokenization.load(files), texts, held_out=held_out),
+        evaluation=evaluation.evaluate(tokenization.load(files), source.evaluated, held_out=source.held_out),
         seconds=time.perf_counter() - began,
     )
     tokenizer_folder.write(request.output, files, trained.record(), overwrite=request.overwrite)
     return trained
 
 
-@contextlib.contextmanager
-def _work_folder(request: TokenizerRequest) -> Iterator[str]:
-    """Yield a folder that all workers can reach, for files that are needed until the words are counted."""
-    if ingesting.works_here(request.beam_args):
-        with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as folder:
-            yield folder
-        return
-    folder = storage.join(request.output, tokenizer_folder.WORK_FOLDER)
+def _train(source: TrainingTexts, template: Template, request: TokenizerRequest, *, watch: Watch | None) -> Any:
+    """Return the trained `tokenizers.Tokenizer`.
+
+    The training runs in the background, so that an interrupt ends it: the trainers look for none.
+    """
+    progress = Progress()
+    characters: list[str] = []
+    if training.needs_characters(request):
+        stages.begin(f"collecting the characters of {source.num_rows:,} rows")
+        characters = training.characters_of(source, template, limit=request.limit_alphabet)
     try:
-        yield folder
+        with watch(source.num_rows, progress) if watch else contextlib.nullcontext():
+            learned = in_background(
+                lambda: training.train(source.read(progress), template, request, characters=characters)
+            )
+            wait_for(learned)
     finally:
-        storage.delete(folder)
+        source.stop.set()
+    return learned.result()
 
 
-def _locate(request: TokenizerRequest, folder: str, progress: Progress) -> tuple[list[SplitSource], ColumnPlan]:
+def _sample_rows(request: TokenizerRequest, splits: list[SplitSource]) -> int:
+    """Return how many rows to read; of --sample with a size as many as have so many bytes in the source."""
+    total = sum(split.num_rows for split in splits)
+    if request.sample_bytes is None:
+        return request.sample_rows or total
+    each = [int(split.groups.num_bytes.sum()) * split.num_rows / max(1, split.groups.total_rows) for split in splits]
+    return max(1, int(total * min(1.0, request.sample_bytes / max(1.0, sum(each)))))
+
+
+def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], ColumnPlan]:
     """Open the source, ingest what cannot be read in place, and return the chosen splits.
 
     Raises: SourceError, ColumnError; OutputError if the ingested copy cannot be written.
@@ -178,13 +162,10 @@ def _locate(request: TokenizerRequest, folder: str, progress: Progress) -> tuple
         plan_types(
             config, {name: found.columns[name] for name in asked}, kind=found.listing.identity["kind"], inputs=inputs
         )
-    folder = found.copy_folder(folder)
-    if not ingesting.works_here(request.beam_args):
-        found = ingesting.copies_for_workers(found, asked, root=request.output, folder=folder, inside=None)
     groups = opening.locate_rows(
         found,
         asked,
-        folder=folder,
+        folder=found.copy_folder(folder),
         inside=None,
         columns=columns,
         run=lambda tasks: ingesting.ingest_files(
@@ -193,80 +174,9 @@ def _locate(request: TokenizerRequest, folder: str, progress: Progress) -> tuple
             root=request.output,
             name="tokenizer",
             workers=request.workers,
-            beam_args=request.beam_args,
-            progress=progress,
+            beam_args=(),
+            progress=Progress(),
         ),
     )
     source = selection.select(config, found, groups, functions)
     return list(source.splits.values()), plan_columns(config, source, inputs=inputs)
-
-
-def _evaluated(splits: Sequence[SplitSource], rows: int) -> tuple[list[np.ndarray], bool]:
-    """Return the row numbers to evaluate on, int64, sorted, for each split, and whether they are held out.
-
-    They stand evenly in all chosen rows: so many of them, at most one in a hundred. If that is none, or none are to be
-    held out, the same number of rows is evaluated on that are trained on.
-    """
-    total = sum(split.num_rows for split in splits)
-    held_out = min(rows, total // _EVALUATION_SHARE)
-    count = held_out or min(1000, total)
-    wanted = (2 * np.arange(count) + 1) * total // (2 * max(1, count))
-    found, before = [], 0
-    for split in splits:
-        numbers = [
-            np.arange(start, stop)[wanted[(wanted >= at) & (wanted < at + stop - start)] - at]
-            for (start, stop), at in zip(split.ranges, _starts(split, before), strict=True)
-        ]
-        found.append(np.unique(np.concatenate([np.zeros(0, np.int64), *numbers])))
-        before += split.num_rows
-    return found, held_out > 0
-
-
-def _starts(split: SplitSource, before: int) -> list[int]:
-    """Return the position of each range's first row among all chosen rows."""
-    sizes = [stop - start for start, stop in split.ranges]
-    return [before + sum(sizes[:index]) for index in range(len(sizes))]
-
-
-def _tasks(
-    request: TokenizerRequest,
-    splits: Sequence[SplitSource],
-    columns: ColumnPlan,
-    evaluated: Sequence[np.ndarray],
-    *,
-    held_out: bool,
-    folder: str,
-) -> list[CountTask]:
-    return counting.tasks_of(
-        splits,
-        columns,
-        evaluated,
-        counts_evaluated=not held_out,
-        kind=request.kind,
-        style=request.chosen_style,
-        options=training.options_of(request),
-        folder=folder,
-    )
-
-
-def _count(tasks: Sequence[CountTask], request: TokenizerRequest, progress: Progress) -> None:
-    if not ingesting.works_here(request.beam_args):
-        # Addresses with credentials stay in this process; the files behind them were copied.
-        tasks = [
-            counting.put_away(dataclasses.replace(task, reader=dataclasses.replace(task.reader, addresses={})))
-            for task in tasks
-        ]
-    task_runs.run(
-        counting.run_counted,
-        tasks,
-        folder=tasks[0].folder,
-        root=request.output,
-        name="tokenizer-words",
-        workers=request.workers,
-        beam_args=request.beam_args,
-        progress=progress,
-    )
-
-
-def _threads(request: TokenizerRequest) -> int:
-    return request.workers or cores()

@@ -57,7 +57,7 @@ class OutputConfig:
         )
 
 
-def parse_size(text: str) -> int:
+def parse_size(text: str, *, option: str = "--shard-size") -> int:
     """Return the bytes in a size such as `100MB` (10^8), `64MiB` (2^26) or `5000`.
 
     Raises: ConfigError if it is not a positive number with a known unit.
@@ -67,7 +67,7 @@ def parse_size(text: str) -> int:
     if match is None or unit is None or float(match.group(1)) <= 0:
         raise ConfigError(
             f"size {text!r}, expected a positive number with one of the units B, KB, MB, GB, KiB, MiB, GiB",
-            remedy="write for example --shard-size 100MB",
+            remedy=f"write for example {option} 100MB",
         )
     # Hundreds of digits overflow to infinity, which `round` cannot convert.
     return max(1, round(min(float(match.group(1)) * unit, 10.0**18)))

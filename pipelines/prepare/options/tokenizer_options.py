@@ -34,6 +34,7 @@ class TokenizerRequest:
     `style` None becomes the kind's own. `special_tokens`: further ones, besides the style's. `min_frequency`: how often
     a pair must occur to be merged. `limit_alphabet`: the most characters to have. `max_length`: the model's limit, in
     tokens. `chat_template`: its text. `evaluation_rows`: rows that are kept out of the training, and measured.
+    `sample_rows` or `sample_bytes`: learn from so many rows, or from rows with about so much text.
     """
 
     source: SourceConfig
@@ -48,9 +49,10 @@ class TokenizerRequest:
     chat_template: str | None = None
     lowercase: bool | None = None
     evaluation_rows: int = 1000
+    sample_rows: int | None = None
+    sample_bytes: int | None = None
     overwrite: bool = False
     workers: int | None = None
-    beam_args: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.output:
@@ -101,6 +103,7 @@ class TokenizerRequest:
             "--limit-alphabet": (self.limit_alphabet, 1),
             "--max-length": (self.max_length, 1),
             "--evaluation-rows": (self.evaluation_rows, 0),
+            "--sample": (self.sample_rows, 1),
             "--workers": (self.workers, 1),
         }
         for option, (value, smallest) in least.items():

@@ -1,1 +1,1 @@
-"""Training a tokenizer: counting words, learning a vocabulary from the counts, and the styles of known models."""
+"""Training a tokenizer: the texts, the trainers of `tokenizers`, and the styles of known models."""

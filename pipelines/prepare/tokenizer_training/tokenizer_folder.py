@@ -24,15 +24,11 @@ from pipelines.prepare import storage
 from pipelines.prepare.tokenizer_training.styles import Template
 from tfrecord_io.errors import OutputError
 
-__all__ = ["RECORD", "WORK_FOLDER", "check", "files_of", "write"]
+__all__ = ["RECORD", "check", "files_of", "write"]
 
 RECORD = "training.json"
 _MAKER = "prep-tfrecords tokenizer"
-# The folder where workers elsewhere leave what they count.
-WORK_FOLDER = ".prep"
-_OWN = frozenset(
-    {RECORD, WORK_FOLDER, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"}
-)
+_OWN = frozenset({RECORD, "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"})
 _FLAGS = ("content", "lstrip", "normalized", "rstrip", "single_word", "special")
 # What transformers itself writes for a tokenizer without a limit.
 _NO_LIMIT = int(1e30)
@@ -71,7 +67,7 @@ def check(folder: str, *, overwrite: bool) -> None:
     Raises: OutputError if it holds a tokenizer, unless with `overwrite`, or anything else.
     """
     names = storage.list_names(folder)
-    if not names or names == [WORK_FOLDER]:  # left by a run that was killed while it counted
+    if not names:
         return
     if not _is_own(folder, names):
         raise OutputError(
@@ -91,7 +87,7 @@ def write(folder: str, files: Mapping[str, bytes], record: Mapping[str, Any], *,
     # A folder that a killed run leaves is known by this, and a tokenizer that is replaced is no longer complete.
     storage.write_bytes(storage.join(folder, RECORD), _dump({"made_by": _MAKER, "complete": False}), inside=folder)
     for name in storage.list_names(folder):
-        if name not in (RECORD, WORK_FOLDER) and name not in files:
+        if name != RECORD and name not in files:
             storage.delete(storage.join(folder, name), inside=folder)
     for name, content in files.items():
         storage.write_bytes(storage.join(folder, name), content, inside=folder)

@@ -1,36 +1,38 @@
-"""From counted words to a tokenizer: the model that its kind learns, in the template of its style."""
+"""From texts to a tokenizer: the trainer of `tokenizers` for its kind, in the template of its style.
+
+The trainers of `tokenizers` number characters that continue a word (`##a`) in the order of a randomly seeded hash map,
+and decide between equally frequent merges by those numbers. WordPiece therefore reads the texts twice: its characters
+are collected first, and given to the trainer in the order of their code points.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable
+import sys
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, trainers
 
 from pipelines.prepare.options.tokenizer_options import TokenizerRequest
-from pipelines.prepare.tokenizer_training import bpe, unigram
-from pipelines.prepare.tokenizer_training.code_points import code_points
 from pipelines.prepare.tokenizer_training.styles import StyleOptions, Template, template_of
-from pipelines.prepare.tokenizer_training.word_counts import WordCounts
-from tfrecord_io.errors import ConfigError, SourceError
+from tfrecord_io.errors import ConfigError
 
-__all__ = ["options_of", "require_room", "template_for", "train"]
+__all__ = ["characters_of", "needs_characters", "require_room", "template_for", "train"]
 
 _PREFIX = "##"
+# Words that are remembered at once, about 100 bytes each.
+_MOST_SEEN = 1 << 19
 
 _log = logging.getLogger(__name__)
 
 
 def template_for(request: TokenizerRequest) -> Template:
     """Return the template of the requested style and kind."""
-    return template_of(request.chosen_style, request.kind, options_of(request))
-
-
-def options_of(request: TokenizerRequest) -> StyleOptions:
-    """Return what the request changes of its style."""
-    return StyleOptions(lowercase=request.lowercase, special_tokens=request.special_tokens)
+    options = StyleOptions(lowercase=request.lowercase, special_tokens=request.special_tokens)
+    return template_of(request.chosen_style, request.kind, options)
 
 
 def require_room(template: Template, *, vocab_size: int) -> None:
@@ -44,32 +46,69 @@ def require_room(template: Template, *, vocab_size: int) -> None:
         )
 
 
-def train(
-    words: WordCounts,
-    template: Template,
-    request: TokenizerRequest,
-    *,
-    threads: int = 1,
-    report: Callable[[str], None] | None = None,
-) -> Tokenizer:
-    """Return the tokenizer that the words give. Warns if its vocabulary is smaller than requested.
+def needs_characters(request: TokenizerRequest) -> bool:
+    """Return whether the characters of the texts are to be collected before the training."""
+    return request.kind == "wordpiece" or request.limit_alphabet is not None
 
-    `report` is called with a line of text now and then.
 
-    Raises: SourceError if there are no words; ConfigError if special tokens and characters exceed the vocabulary.
+def characters_of(texts: Iterable[list[str]], template: Template, *, limit: int | None) -> list[str]:
+    """Return the characters of the texts by code point, and, for WordPiece, `##` before each that continues a word.
+
+    `limit`: the most characters to have; of equally frequent ones those with small code points stay.
     """
-    if not len(words):
-        raise SourceError(
-            "the chosen rows hold no words: every text is empty, null, or left out",
-            remedy="check --text-column, and what a --filter leaves",
-        )
-    # The last digits of sums depend on the order, which must be that of nothing but the words.
-    words = words.in_order()
-    if template.kind == "unigram":
-        model = _unigram(words, template, request, threads=threads, report=report)
-    else:
-        model = _merged(words, template, request, report=report)
-    tokenizer = template.complete(model)
+    splitter, is_wordpiece = template.splitter(), template.kind == "wordpiece"
+    counts = np.zeros(sys.maxunicode + 1, np.int64)
+    # Into how many words the pre-tokenizer cuts each character between two letters; 0 before it was asked.
+    words = np.zeros(len(counts), np.int8)
+    continues = np.zeros(len(counts), bool)
+    seen: set[str] = set()
+    for batch in texts:
+        text = " ".join(batch)
+        if not is_wordpiece:
+            text = text.replace(" ", "▁")  # as Metaspace does
+        elif limit is None:  # counts are not needed, and to normalize each word once takes a quarter of the time
+            if len(seen) > _MOST_SEEN:
+                seen.clear()
+            new = set(text.split(" ")) - seen
+            seen |= new
+            text = " ".join(new)
+        if is_wordpiece:
+            text = splitter.normalizer.normalize_str(text)
+        points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+        counts += np.bincount(points, minlength=len(counts))
+        for point in np.unique(points[words[points] == 0]).tolist():
+            words[point] = len(splitter.pre_tokenizer.pre_tokenize_str(f"a{chr(point)}a"))
+        joins = words[points] == 1
+        continues[points[1:][joins[1:] & joins[:-1]]] = True
+    if is_wordpiece:
+        counts[words == 2] = 0  # white space is in no word
+    characters = np.flatnonzero(counts)
+    if limit is not None:
+        characters = np.sort(characters[np.argsort(-counts[characters], kind="stable")][:limit])
+    inner = characters[continues[characters]].tolist() if is_wordpiece else []
+    return [*map(chr, characters.tolist()), *(f"{_PREFIX}{chr(point)}" for point in inner)]
+
+
+def train(
+    texts: Iterable[list[str]], template: Template, request: TokenizerRequest, characters: list[str]
+) -> Tokenizer:
+    """Return the tokenizer that the texts give. Warns if its vocabulary is smaller than requested.
+
+    `characters` as from `characters_of`, empty if they were not needed.
+
+    Raises: ConfigError if special tokens and characters exceed the vocabulary; what the iteration raises.
+    """
+    learner = template.splitter()
+    learner.model, trainer = _model_and_trainer(template, request, characters)
+    try:
+        learner.train_from_iterator(texts, trainer)
+    except Exception as error:
+        if type(error) is Exception and "vocabulary is not large enough" in str(error):
+            raise _no_room(request) from None
+        raise
+    if learner.get_vocab_size(with_added_tokens=False) > request.vocab_size - len(template.last):
+        raise _no_room(request)
+    tokenizer = template.complete(_without_repeats(learner) if template.kind == "unigram" else learner.model)
     if (size := tokenizer.get_vocab_size()) < request.vocab_size:
         often = f"{request.min_frequency} times" if request.min_frequency > 1 else "more often"
         _log.warning(
@@ -81,63 +120,39 @@ def train(
     return tokenizer
 
 
-def _merged(
-    words: WordCounts, template: Template, request: TokenizerRequest, *, report: Callable[[str], None] | None
-) -> Any:
-    """Return the model of a kind that merges pairs."""
-    learned = bpe.learn(
-        words.words,
-        words.counts,
-        vocab_size=request.vocab_size - len(template.last),
-        special_tokens=template.given,
-        initial_alphabet=template.alphabet,
-        limit_alphabet=request.limit_alphabet,
-        min_frequency=request.min_frequency,
-        continuing_prefix=_PREFIX if template.kind == "wordpiece" else "",
-        report=(lambda size: report(f"{size:,} tokens")) if report else None,
-    )
-    _require_fit(learned.num_given + len(template.last), request)
-    vocabulary = {token: number for number, token in enumerate(learned.tokens)}
-    if template.kind == "wordpiece":
+def _model_and_trainer(template: Template, request: TokenizerRequest, characters: list[str]) -> tuple[Any, Any]:
+    options: dict[str, Any] = {"vocab_size": request.vocab_size - len(template.last), "show_progress": False}
+    given = list(template.given)
+    if template.kind == "unigram":
         unknown = template.roles["unk_token"]
-        return models.WordPiece(vocabulary, unk_token=unknown, continuing_subword_prefix=_PREFIX)
-    return models.BPE(vocabulary, list(learned.merges), **template.model)
-
-
-def _unigram(
-    words: WordCounts,
-    template: Template,
-    request: TokenizerRequest,
-    *,
-    threads: int,
-    report: Callable[[str], None] | None,
-) -> Any:
-    characters = np.count_nonzero(np.bincount(code_points(words.words)[0]))
-    _require_fit(len(template.special) + int(characters), request)
-    learned = words.first_of(unigram.MOST_CHARACTERS)
-    if len(learned) < len(words):
-        _log.warning(
-            "pieces are learned from the %s most frequent of %s distinct words, which memory has room for",
-            f"{len(learned):,}",
-            f"{len(words):,}",
-        )
-    room = request.vocab_size - len(template.last)
-    pieces = unigram.learn(
-        learned.words,
-        learned.counts,
-        num_pieces=room - len(template.given),
-        vocab_size=room,
-        threads=threads,
-        report=report,
+        return models.Unigram(), trainers.UnigramTrainer(unk_token=unknown, special_tokens=given, **options)
+    options["min_frequency"] = request.min_frequency
+    alphabet = [each for each in characters if len(each) == 1] or template.alphabet
+    if alphabet:
+        options.update(initial_alphabet=alphabet, limit_alphabet=len(alphabet))
+    if template.kind in ("bpe", "byte-bpe"):
+        return models.BPE(**template.model), trainers.BpeTrainer(special_tokens=given, **options)
+    trainer = trainers.WordPieceTrainer(
+        special_tokens=[*given, *characters], continuing_subword_prefix=_PREFIX, **options
     )
-    found = [(token, 0.0) for token in template.given] + [each for each in pieces if each[0] not in template.given]
-    return models.Unigram(found, template.given.index(template.roles["unk_token"]), False)
+    return models.WordPiece(unk_token=template.roles["unk_token"]), trainer
 
 
-def _require_fit(given: int, request: TokenizerRequest) -> None:
-    if given > request.vocab_size:
-        limit = "" if request.kind == "unigram" else ", or fewer characters with --limit-alphabet"
-        raise ConfigError(
-            f"--vocab-size {request.vocab_size}, but special tokens and the characters of the text are {given} already",
-            remedy=f"give a --vocab-size of more than {given}{limit}",
-        )
+def _without_repeats(learner: Tokenizer) -> Any:
+    """Return the Unigram model with each piece once: a special token that stands in the texts is learned again.
+
+    Scores have ten decimal places, since `tokenizers` does not read all digits that it writes.
+    """
+    model = json.loads(learner.to_str())["model"]
+    pieces: dict[str, float] = {}
+    for piece, score in model["vocab"]:
+        pieces.setdefault(piece, round(score, 10))
+    return models.Unigram(list(pieces.items()), model["unk_id"], False)
+
+
+def _no_room(request: TokenizerRequest) -> ConfigError:
+    limit = "" if request.kind in ("unigram", "byte-bpe") else ", or fewer characters with --limit-alphabet"
+    return ConfigError(
+        f"--vocab-size {request.vocab_size}, but special tokens and the characters of the text are more",
+        remedy=f"give a larger --vocab-size{limit}",
+    )

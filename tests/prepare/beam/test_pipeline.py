@@ -27,6 +27,7 @@ from apache_beam.runners.runner import PipelineResult
 from pipelines.prepare.beam import failures, pipeline, transforms, waiting
 from pipelines.prepare.beam import options as beam_options
 from pipelines.prepare.beam.failures import Failures, Reported
+from pipelines.prepare.beam.run import Run
 from pipelines.prepare.dataset import commit, plan_files
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.plan_files import TaskKey
@@ -146,6 +147,11 @@ def test_a_travelled_function_needs_nothing_of_the_process_that_sent_it(tmp_path
     subprocess.run(command, check=True, env=building.environment(), timeout=60)
     expected = {name: content for name, content in building.shard_bytes(reviews()).items() if "validation" in name}
     assert building.shard_bytes(tmp_path / "out") == expected
+
+
+def test_the_step_that_calls_a_function_travels(tmp_path: Path) -> None:
+    step = pickler.loads(pickler.dumps(transforms.Call(len, root=str(tmp_path), run=Run(), versions={})))
+    assert list(step.process(["a task", "of two rows"])) == [2]
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,17 +14,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tokenizers import Tokenizer, models, trainers
 from transformers import AutoTokenizer
 
 from pipelines.prepare import storage
 from pipelines.prepare.launch import tokenizer_launcher
 from pipelines.prepare.launch.tokenizer_launcher import TrainedTokenizer
 from pipelines.prepare.options.source_config import SourceConfig
-from pipelines.prepare.options.tokenizer_options import STYLES_OF, Kind, Style, TokenizerRequest
+from pipelines.prepare.options.tokenizer_options import STYLES_OF, TokenizerRequest
 from pipelines.prepare.tokenizer_training.styles import StyleOptions, template_of
 from tests import building
-from tests.prepare.tokenizer_training.texts import reviews
+from tests.prepare.tokenizer_training.test_training import reviews
 from tests.support.texts import MULTI_SCRIPT
 from tfrecord_io.errors import ColumnError, ConfigError, OutputError, SourceError
 
@@ -99,9 +100,19 @@ class TestEveryStyle:
             else:
                 assert back == (normalizer.normalize_str(text) if normalizer else text)
 
-    def test_neither_workers_nor_another_run_change_a_byte(self, kind: str, style: str, tmp_path: Path) -> None:
-        train(tmp_path / "again", kind, style, workers=1)
-        assert building.files(tmp_path / "again") == building.files(made(kind, style)[0])
+
+@pytest.mark.parametrize(("kind", "style"), [each for each in COMBINATIONS if each[0] != "unigram"])
+def test_neither_threads_nor_another_process_change_a_byte(kind: str, style: str, tmp_path: Path) -> None:
+    options = ["--kind", kind, "--style", style, "--vocab-size", "800", "--evaluation-rows", "0", "--workers", "1"]
+    command = [sys.executable, "-m", "pipelines.cli", "tokenizer", TRAIN, "--output", str(tmp_path / "out"), *options]
+    subprocess.run(command, check=True, env={**os.environ, "PYTHONHASHSEED": "7"})
+    assert building.files(tmp_path / "out") == building.files(made(kind, style)[0])
+
+
+def test_two_unigram_vocabularies_have_the_same_pieces(tmp_path: Path) -> None:
+    train(tmp_path / "again", "unigram")
+    pieces = [set(opened(each).get_vocab()) for each in (tmp_path / "again", made("unigram", "albert")[0])]
+    assert len(pieces[0] & pieces[1]) >= 0.98 * 800
 
 
 def test_a_row_has_the_special_tokens_of_its_style() -> None:
@@ -122,22 +133,6 @@ def test_a_row_has_the_special_tokens_of_its_style() -> None:
     assert rows["wordpiece", "bert"]("so", "so")["token_type_ids"][-1] == 1
     assert rows["unigram", "t5"].convert_tokens_to_ids("<extra_id_0>") == 799
     assert (rows["byte-bpe", "gpt2"].model_max_length, rows["wordpiece", "bert"].model_max_length) == (1024, 512)
-
-
-@pytest.mark.parametrize(("kind", "style"), [("byte-bpe", "gpt2"), ("byte-bpe", "llama"), ("bpe", "llama")])
-def test_merges_are_those_of_tokenizers_on_the_same_rows(kind: Kind, style: Style) -> None:
-    template = template_of(style, kind, StyleOptions())
-    theirs = template.splitter()
-    theirs.model = models.BPE(**template.model)
-    trainer = trainers.BpeTrainer(
-        vocab_size=800,
-        special_tokens=list(template.given),
-        initial_alphabet=template.alphabet,
-        show_progress=False,
-    )
-    theirs.train_from_iterator(reviews(), trainer)
-    ours = Tokenizer.from_file(str(made(kind, style)[0] / "tokenizer.json"))
-    assert json.loads(ours.to_str())["model"] == json.loads(theirs.to_str())["model"]
 
 
 def test_the_guides_recipe() -> None:
@@ -194,7 +189,7 @@ def test_rows_that_are_measured_are_not_trained_on(tmp_path: Path) -> None:
         texts[at] = "ж ж ж"
     rows = table(tmp_path, texts)
     trained = train(tmp_path / "out", "wordpiece", source={"dataset": rows}, vocab_size=300, evaluation_rows=1000)
-    assert (trained.rows.counted, trained.rows.evaluation, trained.evaluation.texts) == (396, 4, 4)
+    assert (trained.rows.trained, trained.rows.evaluation, trained.evaluation.texts) == (396, 4, 4)
     assert trained.evaluation.unknown_share == trained.evaluation.tokens_per_word == 1.0
     assert "ж" not in opened(tmp_path / "out").get_vocab()
     train(tmp_path / "all", "wordpiece", source={"dataset": rows}, vocab_size=300, evaluation_rows=0)
@@ -220,7 +215,7 @@ def test_rows_without_text_and_filtered_rows_are_counted(tmp_path: Path, monkeyp
     trained = train(tmp_path / "out", "byte-bpe", source=source, vocab_size=260)
     sys.modules.pop("steps_of_words", None)
     assert trained.rows.left_out == {"filtered": 10, "text_null": 10}
-    assert (trained.rows.counted, trained.words) == (30, 20)
+    assert (trained.rows.trained, trained.rows.text_bytes) == (30, 60)
     assert {"AB", "ABAB"} <= opened(tmp_path / "out").get_vocab().keys()
 
 
@@ -229,7 +224,7 @@ def test_two_columns_and_parts_of_splits_are_read(tmp_path: Path) -> None:
     source = {"dataset": rows, "text_columns": ("text", "other"), "splits": ("a=train[:25%]", "b=train[75%:]")}
     trained = train(tmp_path / "out", "wordpiece", source=source, vocab_size=40)
     assert trained.splits == {"a": 5, "b": 5}
-    assert trained.words == 20
+    assert trained.rows.text_bytes == 40
     assert {"aa", "bb", "cc", "dd"} <= opened(tmp_path / "out").get_vocab().keys()
 
 
@@ -279,8 +274,8 @@ class TestBadInput:
         [
             ("wordpiece", {"vocab_size": 5}, "special tokens of this style are 5 already", "more than 5"),
             ("byte-bpe", {"vocab_size": 200}, "special tokens and the bytes of this style are 257", "more than 257"),
-            ("wordpiece", {"vocab_size": 30}, "characters of the text are", "--limit-alphabet"),
-            ("unigram", {"vocab_size": 30}, "characters of the text are", "--vocab-size of more than"),
+            ("wordpiece", {"vocab_size": 30}, "characters of the text are more", "--limit-alphabet"),
+            ("unigram", {"vocab_size": 30}, "characters of the text are more", "larger --vocab-size"),
             ("unigram", {"style": "t5", "vocab_size": 100}, "are 103 already", "more than 103"),
         ],
     )
@@ -339,5 +334,15 @@ def test_evaluated_rows_stand_evenly_in_all_splits(tmp_path: Path) -> None:
     rows = table(tmp_path, ["a b"] * 1000)
     source = {"dataset": rows, "splits": ("a=train[:30%]", "b=train[50%:]")}
     trained = train(tmp_path / "out", "wordpiece", source=source, vocab_size=20, evaluation_rows=4)
-    assert (trained.rows.counted, trained.rows.evaluation) == (796, 4)
-    assert trained.words == 796 * 2
+    assert (trained.rows.trained, trained.rows.evaluation) == (796, 4)
+
+
+@pytest.mark.parametrize(("chosen", "rows"), [({"sample_rows": 2000}, 2000), ({"sample_bytes": 46_000}, 4000)])
+def test_a_sample_is_spread_over_all_rows(tmp_path: Path, chosen: dict[str, Any], rows: int) -> None:
+    texts = [f"{'abcdefgh'[number // 1000]} {number:05d}" for number in range(8000)]
+    source = {"dataset": table(tmp_path, texts), "splits": ("a=train[:50%]", "b=train[50%:]")}
+    trained = train(tmp_path / "out", "wordpiece", source=source, vocab_size=40, evaluation_rows=5, **chosen)
+    assert trained.splits == {"a": 4000, "b": 4000}
+    assert abs(trained.sampled_rows - rows) <= 0.15 * rows
+    assert trained.rows.trained + trained.rows.evaluation == trained.sampled_rows
+    assert {"a", "e"} < opened(tmp_path / "out").get_vocab().keys()

@@ -1,0 +1,147 @@
+"""The texts that a tokenizer is trained on, read from the source in batches, so that they may be larger than memory.
+
+chosen rows ──► --sample: runs of rows, evenly spaced ──► texts to train on, batch by batch
+                                                     └──► one row in a hundred at most: texts to measure on
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import threading
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipelines.prepare.process.progress import Progress
+from pipelines.prepare.sources.columns import extraction
+from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.rows.reading import SplitSource
+from tfrecord_io.errors import SourceError
+
+__all__ = ["RowCounts", "TrainingTexts", "sample"]
+
+# Rows read from one place of a sample: a row group must be decoded for any of its rows.
+_RUN = 1000
+# At most this share of the rows is kept out of the training.
+_EVALUATION_SHARE = 100
+# Text of the evaluation; the first of its rows are taken if it has more.
+_EVALUATION_BYTES = 10_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowCounts:
+    """Rows by what became of them: `trained` on, kept for the `evaluation` only, and left out, by reason.
+
+    `text_bytes`: UTF-8 bytes of the texts trained on.
+    """
+
+    trained: int
+    evaluation: int
+    left_out: dict[str, int]
+    text_bytes: int
+
+
+def sample(splits: Sequence[SplitSource], *, rows: int) -> list[SplitSource]:
+    """Return the splits with about `rows` of their rows in all, in runs that stand evenly in each split."""
+    total = sum(split.num_rows for split in splits)
+    if rows >= total:
+        return list(splits)
+    return [_sampled(split, rows=max(1, rows * split.num_rows // total)) for split in splits]
+
+
+def _sampled(split: SplitSource, *, rows: int) -> SplitSource:
+    runs = -(-rows // _RUN)
+    starts = np.arange(runs) * split.num_rows // runs
+    stops = starts + np.diff(np.arange(runs + 1) * rows // runs)
+    return dataclasses.replace(split, ranges=tuple(_inside(split.ranges, starts, stops)))
+
+
+def _inside(ranges: Sequence[tuple[int, int]], starts: np.ndarray, stops: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Yield the row ranges that the positions [start, stop) among all rows of `ranges` stand for."""
+    before = 0
+    for first, last in ranges:
+        for start, stop in zip((starts - before).tolist(), (stops - before).tolist(), strict=True):
+            if max(start, 0) < min(stop, last - first):
+                yield first + max(start, 0), first + min(stop, last - first)
+        before += last - first
+
+
+class TrainingTexts:
+    """The texts of some rows, read again at each iteration, in batches of lists.
+
+    Up to `evaluation_rows` rows, at most one in a hundred, are kept out of the training, and measured. If that is none,
+    as many rows are measured that are trained on.
+    """
+
+    def __init__(self, splits: Sequence[SplitSource], columns: ColumnPlan, *, evaluation_rows: int) -> None:
+        self.num_rows = sum(split.num_rows for split in splits)
+        # Set by another thread, to end an iteration.
+        self.stop = threading.Event()
+        held_out = min(evaluation_rows, self.num_rows // _EVALUATION_SHARE)
+        self.held_out = held_out > 0
+        self.rows: RowCounts | None = None
+        self.evaluated = pa.array([], pa.large_string())
+        self._columns = columns
+        self._splits = list(zip(splits, _evenly(splits, held_out or min(1000, self.num_rows)), strict=True))
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self.read()
+
+    def read(self, progress: Progress | None = None) -> Iterator[list[str]]:
+        """Yield lists of texts; then set `rows`, and `evaluated` to the texts to measure, large_string.
+
+        Raises: SourceError if rows cannot be read, or hold nothing but blanks; RuntimeError once `stop` is set.
+        """
+        trained = kept_rows = text_bytes = 0
+        left_out: collections.Counter[str] = collections.Counter()
+        evaluated: list[pa.Array] = [pa.array([], pa.large_string())]
+        is_blank = True
+        for split, measured in self._splits:
+            for first, batch in split.read(split.ranges, self._columns.texts):
+                if self.stop.is_set():
+                    raise RuntimeError("the training was interrupted")
+                rows, reasons = extraction.extract(batch, self._columns, first=first)
+                left_out.update(reasons[reasons != ""].tolist())
+                is_measured = np.isin(rows.numbers, measured)
+                is_trained = np.ones(len(rows), bool) if not self.held_out else ~is_measured
+                trained += int(is_trained.sum())
+                kept_rows += int((~is_trained).sum())
+                for column in rows.texts:
+                    texts = column.cast(pa.large_string())
+                    evaluated.append(texts.filter(pa.array(is_measured)))
+                    texts = texts.filter(pa.array(is_trained))
+                    text_bytes += pc.sum(pc.binary_length(texts)).as_py() or 0
+                    strings = texts.to_pylist()
+                    is_blank = is_blank and not any(map(str.strip, strings))
+                    yield strings
+                if progress is not None:
+                    progress.add(rows=batch.num_rows)
+        if is_blank:
+            raise SourceError(
+                "the chosen rows hold no words: every text is empty, null, or left out",
+                remedy="check --text-column, and what a --filter leaves",
+            )
+        self.rows = RowCounts(
+            trained=trained, evaluation=kept_rows, left_out=dict(sorted(left_out.items())), text_bytes=text_bytes
+        )
+        self.evaluated = _first_of(pa.concat_arrays(evaluated), num_bytes=_EVALUATION_BYTES)
+
+
+def _evenly(splits: Sequence[SplitSource], count: int) -> list[np.ndarray]:
+    """Return `count` row numbers that stand evenly in all rows, int64, sorted, an array for each split."""
+    total = sum(split.num_rows for split in splits)
+    wanted = (2 * np.arange(count) + 1) * total // (2 * max(1, count))
+    found, before = [], 0
+    for split in splits:
+        numbers = [first for first, _ in _inside(split.ranges, wanted - before, wanted - before + 1)]
+        found.append(np.unique(np.array(numbers, np.int64)))
+        before += split.num_rows
+    return found
+
+
+def _first_of(texts: pa.Array, *, num_bytes: int) -> pa.Array:
+    ends = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False))
+    return texts.slice(0, int(np.searchsorted(ends, num_bytes, "right")))

@@ -1,0 +1,55 @@
+"""The characters that are given to the trainers: all that these would find, so that they number none themselves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+from tokenizers import models, trainers
+
+from pipelines.prepare.tokenizer_training import training
+from pipelines.prepare.tokenizer_training.styles import StyleOptions, template_of
+from tests.building import REVIEWS
+from tests.support.texts import MULTI_SCRIPT
+
+# Spaces of all kinds, characters that normalizers remove or turn into others, marks, punctuation, and letters.
+STRANGE = " \t\n\u00a0\u3000\u200b\u2028\x1c\x00\u0301\ufeff▁'\"aZéİß漢ж1２.,!$^\ufb01\U0001d4b3"
+
+
+def reviews() -> list[str]:
+    """The texts of the example's training split."""
+    lines = (REVIEWS / "train.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["text"] for line in lines]
+
+
+def theirs(texts: list[str], template: Any) -> set[str]:
+    """The characters that the trainer itself finds: a vocabulary without room for a merge."""
+    learner = template.splitter()
+    trainer: Any = trainers.BpeTrainer(vocab_size=0, show_progress=False)
+    if template.kind == "wordpiece":
+        learner.model, trainer = models.WordPiece(), trainers.WordPieceTrainer(vocab_size=0, show_progress=False)
+    learner.train_from_iterator(texts, trainer)
+    return set(learner.get_vocab(with_added_tokens=False))
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@hypothesis.settings(deadline=None)
+@hypothesis.given(texts=st.lists(st.text(STRANGE, max_size=20), min_size=1, max_size=5))
+@hypothesis.example(texts=[*reviews(), *MULTI_SCRIPT])
+def test_characters_of_wordpiece_are_those_that_the_trainer_finds(texts: list[str], lowercase: bool) -> None:
+    template = template_of("bert", "wordpiece", StyleOptions(lowercase=lowercase))
+    found = training.characters_of([texts[:2], texts[2:]], template, limit=None)
+    assert set(found) == theirs(texts, template)
+    assert found == sorted(found, key=lambda each: (len(each), each))
+
+
+def test_of_a_limited_alphabet_the_most_frequent_characters_stay() -> None:
+    wordpiece = template_of("bert", "wordpiece", StyleOptions())
+    assert training.characters_of([["aab b,", "aac cd"]], wordpiece, limit=2) == ["a", "b", "##a", "##b"]
+    bpe = template_of("llama", "bpe", StyleOptions())
+    assert training.characters_of([["aab", "a d"]], bpe, limit=3) == ["a", "b", "▁"]
+    whole = [*reviews(), *MULTI_SCRIPT]
+    assert set(training.characters_of([whole], bpe, limit=10_000)) == theirs(whole, bpe)
