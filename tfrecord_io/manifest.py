@@ -31,7 +31,7 @@ from tfrecord_io.format.json_fields import (
     optional,
     text,
 )
-from tfrecord_io.format.ledger import Ledger, Shard, Split
+from tfrecord_io.format.ledger import LabelRange, Ledger, Shard, Split
 from tfrecord_io.format.manifest_checks import REMAKE
 from tfrecord_io.format.manifest_types import (
     Compression,
@@ -51,6 +51,7 @@ __all__ = [
     "MOST_BYTES",
     "Compression",
     "Generation",
+    "LabelRange",
     "Ledger",
     "Manifest",
     "Shard",
@@ -141,6 +142,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
             "num_bytes": split.num_bytes,
             "num_tokens": split.num_tokens,
             "ledger": dataclasses.asdict(split.ledger),
+            **({"labels": _labels_json(split.labels)} if split.labels else {}),
             "shards": [shard.to_json() for shard in split.shards],
         }
         for name, split in manifest.splits.items()
@@ -163,6 +165,10 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "splits": splits,
         **({"generations": [_generation_json(each) for each in manifest.generations]} if manifest.generations else {}),
     }
+
+
+def _labels_json(labels: LabelRange) -> dict[str, int]:
+    return {name: value for name, value in dataclasses.asdict(labels).items() if value is not None}
 
 
 def _generation_json(generation: Generation) -> dict[str, Any]:
@@ -261,7 +267,10 @@ def _tokenizer(value: Any) -> TokenizerFacts:
 
 def _split(value: Any) -> Split:
     fields = mapping(value)
-    split = Split(shards=tuple(map(Shard.from_json, items(fields["shards"]))))
+    split = Split(
+        shards=tuple(map(Shard.from_json, items(fields["shards"]))),
+        labels=optional(LabelRange.from_json, fields.get("labels")),
+    )
     for name in ("num_examples", "num_bytes", "num_tokens"):
         if count(fields[name]) != getattr(split, name):
             raise ValueError(f"{name} is {fields[name]!r} but the shards add up to {getattr(split, name)}")

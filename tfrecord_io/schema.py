@@ -23,6 +23,7 @@ Glossary of roles (L is the row length in tokens):
     char_starts      int64    [L]    where the token begins in the row's text, in characters; 0 on all other tokens
     char_ends        int64    [L]    where it ends
     label            int64    []     class id, an index into the manifest's label names, or -1 where a row has no label;
+                                     without label names an integer;
                                      or int64 [C], 1 for each of C classes that the row has and 0 for the others;
                                      or float32 [] for regression
     column           any      any    a column of the source, kept as it was

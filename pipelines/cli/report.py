@@ -180,7 +180,7 @@ def summary(built: BuildResult) -> None:
     _print_buckets(out, built.manifest)
     _print_functions(out, built.manifest)
     _print_rejected(out, built.manifest)
-    _print_unlabelled(out, built.manifest)
+    _print_labels(out, built.manifest)
     out.print(
         f"{_some(built.shards_made, 'shard')} made, {built.shards_kept} kept from before, in {built.seconds:.1f} s "
         f"(fingerprint {built.manifest.fingerprint[:12]})"
@@ -205,7 +205,7 @@ def manifest_tables(manifest: Manifest) -> None:
     _print_buckets(out, manifest)
     _print_functions(out, manifest)
     _print_rejected(out, manifest)
-    _print_unlabelled(out, manifest)
+    _print_labels(out, manifest)
     _print_engines(out, manifest)
 
 
@@ -386,8 +386,10 @@ def _print_engines(out: Console, manifest: Manifest) -> None:
         )
 
 
-def _print_unlabelled(out: Console, manifest: Manifest) -> None:
+def _print_labels(out: Console, manifest: Manifest) -> None:
     for name, split in manifest.splits.items():
+        if split.labels:
+            out.print(f"labels in {name}: {split.labels.text}")
         if split.num_unlabelled:
             of = f"{split.num_unlabelled:,} of {split.num_examples:,} examples"
             out.print(f"without label in {name}: {of} (label -1)")

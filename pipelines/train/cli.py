@@ -65,7 +65,7 @@ _HELP = {
         "freeze_backbone": "Train only the head.",
         "dropout": "Share of values to drop, in models from scratch.",
         "pooling": "What stands for a row, for classify.",
-        "num_labels": "Number of labels, for classify and tokens, where the manifest names none.",
+        "num_labels": "Number of labels, for classify and tokens. Default: what the data show.",
         "mask_probability": "Share of tokens to predict, for mlm.",
         "decoder_start": "What targets begin with, for seq2seq. auto: eos for BART, else pad.",
         "label_smoothing": "Share of the target that is spread over all classes.",

@@ -9,16 +9,27 @@ have the same, the second is called NAME-2.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Mapping
 
 from pipelines.train.config import TrainConfig
 from tfrecord_io import reader
 from tfrecord_io.errors import ConfigError
+from tfrecord_io.format.ledger import LabelRange
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.mixture import Mixture
 from tfrecord_io.reader import Data
 
-__all__ = ["by_length", "evaluated", "has_labels", "open_data", "require_labels", "require_train_split"]
+__all__ = [
+    "by_length",
+    "evaluated",
+    "has_labels",
+    "open_data",
+    "require_labels",
+    "require_train_split",
+    "with_num_labels",
+]
 
 
 def open_data(config: TrainConfig) -> InputFunctions:
@@ -90,6 +101,33 @@ def has_labels(config: TrainConfig, data: InputFunctions, split: str) -> bool:
     """Whether a dataset has examples in a split that the task can learn from: with labels, if it needs them."""
     found = [each.splits[split] for each in evaluated(data, split).values()]
     return any(config.task != "classify" or each.num_unlabelled < each.num_examples for each in found)
+
+
+def with_num_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> TrainConfig:
+    """Return the config with the number of labels that integer labels without names show, as far as they are known.
+
+    Raises: ConfigError if they are not 0 to n - 1, or not below `--num-labels`.
+    """
+    splits = (config.train_split, *([] if eval_split is None else [eval_split]))
+    found = [(each.root, each.splits[split].labels) for split in splits for each in evaluated(data, split).values()]
+    ranges = [labels for _, labels in found if labels is not None]
+    if config.task not in ("classify", "tokens") or not ranges or len(ranges) < len(found):
+        return config
+    labels = functools.reduce(LabelRange.joined, ranges)
+    num_labels = config.num_labels or labels.largest + 1
+    fits = labels.smallest >= 0 and labels.largest < num_labels
+    if fits and (config.num_labels or not labels.has_gaps_from_0):
+        return dataclasses.replace(config, num_labels=num_labels)
+    # Of splits together it may be unknown how many labels are distinct.
+    shown = ranges[0] if ranges[0].has_gaps_from_0 else labels
+    expected = config.num_labels or shown.distinct or labels.largest + 1
+    given = f"--num-labels {config.num_labels}: " if config.num_labels else ""
+    ways = ["build the data with --label-classes, which makes each value a class"] * (config.task == "classify")
+    ways += [f"give --num-labels {labels.largest + 1}"] * (labels.smallest >= 0)
+    raise ConfigError(
+        f"{given}{data.root}: its labels are {shown.text}, expected 0 to {expected - 1}",
+        remedy=", or ".join(ways),
+    )
 
 
 def require_labels(config: TrainConfig, data: InputFunctions, *, eval_split: str | None) -> None:

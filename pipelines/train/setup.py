@@ -65,7 +65,7 @@ def check(config: TrainConfig) -> TrainingSetup:
     data = datasets.open_data(config)
     eval_split = _eval_split(config, data)
     datasets.require_labels(config, data, eval_split=eval_split)
-    config = _sized(config, data, target=target)
+    config = _sized(datasets.with_num_labels(config, data, eval_split=eval_split), data, target=target)
     task = tasks.bind(config, data.manifest)
     model_names.require_known(config.model)
     _refuse_dataset(config.model_dir)

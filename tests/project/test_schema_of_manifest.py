@@ -25,7 +25,7 @@ from tests.building import REPOSITORY
 from tests.tfrecord_io.format.test_manifest import JSON, document, places
 from tfrecord_io import manifest
 from tfrecord_io.errors import ManifestError
-from tfrecord_io.manifest import Ledger, Manifest, Shard, Split, TokenizerFacts
+from tfrecord_io.manifest import LabelRange, Ledger, Manifest, Shard, Split, TokenizerFacts
 from tfrecord_io.schema import OF_TOKENS, Feature, Schema
 
 Document = dict[str, Any]
@@ -37,8 +37,8 @@ SHARDS = "$.splits.*.shards[]"
 OPTIONAL = {"$": {"sha256"}, "$.tokenizer": {"sentinel_ids"}}
 # What only datasets with rows of several lengths have.
 OF_BUCKETS = {"$.layout": {"bucket_lengths"}, SHARDS: {"length", "task"}}
-# What is left out where it would be 0, and what only datasets have that were appended to.
-OF_SOME = {SHARDS: {"num_unlabelled"}, "$": {"generations"}}
+# What is left out where it would be 0, what integer labels have, and datasets that were appended to.
+OF_SOME = {SHARDS: {"num_unlabelled"}, "$.splits.*": {"labels"}, "$": {"generations"}}
 OPEN = frozenset({"layout", "source", "options", "versions"})
 
 
@@ -131,7 +131,10 @@ def splits(draw: st.DrawFn, *, name: str, compression: Any, layout: str) -> Spli
                 num_unlabelled=draw(COUNT),
             )
         )
-    return Split(shards=tuple(shards))
+    smallest, more = draw(st.integers(-(2**60), 2**60)), draw(COUNT)
+    distinct = draw(st.none() | st.integers(1, more + 1))
+    labels = LabelRange(smallest=smallest, largest=smallest + more, distinct=distinct)
+    return Split(shards=tuple(shards), labels=draw(st.sampled_from([None, labels])))
 
 
 @st.composite
@@ -289,6 +292,10 @@ DAMAGE = [
     *at("splits", to=([], "train", 5, *({name: document()["splits"]["train"]} for name in ("", "../x", "a/b", "..")))),
     *at("splits", "train", to=(None, [], 5)),
     *at("splits", "train", "num_bytes", to=NO_COUNT),
+    *at("splits", "train", "labels", to=([], 5, {}, {"smallest": 0})),
+    *at(
+        "splits", "train", "labels", to=({"smallest": 0.5, "largest": 1}, {"smallest": 0, "largest": 1, "distinct": 0})
+    ),
     *at("splits", "train", "shards", to=(None, 5, [None])),
     *at(*SHARD, "name", to=("../x.tfrecord", "a/x.tfrecord", ".x.tfrecord", "x.tfrecord\n", "x.tfrecord.gz", "", None)),
     *at(*SHARD, "sha256", to=("AB" * 32, "ab" * 31, "ab" * 32 + "\n", "", None)),

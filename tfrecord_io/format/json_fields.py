@@ -24,6 +24,7 @@ __all__ = [
     "WRONG",
     "count",
     "flag",
+    "integer",
     "items",
     "load",
     "mapping",
@@ -92,6 +93,11 @@ def count(value: Any, *, most: int = MOST) -> int:
     if type(value) is not int or not 0 <= value <= most:
         raise ValueError(f"{_shown(value)} where a whole number from 0 to {most} is expected")
     return value
+
+
+def integer(value: Any) -> int:
+    """A whole number, also a negative one."""
+    return count(value) if type(value) is not int or value >= 0 else -count(-value)
 
 
 def flag(value: Any) -> bool:

@@ -16,9 +16,9 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tfrecord_io.format.json_fields import NAME, SHA256, count, mapping, text
+from tfrecord_io.format.json_fields import NAME, SHA256, count, integer, mapping, text
 
-__all__ = ["FILTERED", "HELD_OUT", "LEFT_OUT", "NOT_HELD_OUT", "Ledger", "Shard", "Split"]
+__all__ = ["FILTERED", "HELD_OUT", "LEFT_OUT", "NOT_HELD_OUT", "LabelRange", "Ledger", "Shard", "Split"]
 
 FILTERED = "filtered"
 HELD_OUT = "held_out"
@@ -143,10 +143,51 @@ class Shard:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class LabelRange:
+    """Integer labels without names: `smallest` and `largest`, and how many are `distinct`, None if that is unknown."""
+
+    smallest: int
+    largest: int
+    distinct: int | None = None
+
+    @property
+    def has_gaps_from_0(self) -> bool:
+        """Whether the labels are not known to be 0, 1, 2 and so on."""
+        return self.smallest != 0 or self.distinct != self.largest + 1
+
+    @property
+    def text(self) -> str:
+        """The range in messages."""
+        values = "values" if self.distinct is None else f"{self.distinct:,} value{'' if self.distinct == 1 else 's'}"
+        return f"{values} from {self.smallest} to {self.largest}"
+
+    def joined(self, other: LabelRange) -> LabelRange:
+        """Return the range of both. How many labels are distinct is known if one has all integers between."""
+        smallest, largest = min(self.smallest, other.smallest), max(self.largest, other.largest)
+        whole = LabelRange(smallest=smallest, largest=largest, distinct=largest - smallest + 1)
+        return whole if whole in (self, other) else dataclasses.replace(whole, distinct=None)
+
+    @classmethod
+    def from_json(cls, value: Any) -> LabelRange:
+        """Raises: ValueError or KeyError if it is none."""
+        fields = mapping(value)
+        distinct = fields.get("distinct")
+        found = cls(
+            smallest=integer(fields["smallest"]),
+            largest=integer(fields["largest"]),
+            distinct=None if distinct is None else count(distinct),
+        )
+        if not 1 <= (1 if distinct is None else distinct) <= found.largest - found.smallest + 1:
+            raise ValueError(f"labels of {found.text}")
+        return found
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Split:
-    """One split: its shards in order."""
+    """One split: its shards in order. `labels`: of integer labels without names, where they are known."""
 
     shards: tuple[Shard, ...]
+    labels: LabelRange | None = None
 
     def task_of(self, index: int) -> int:
         """The number of the set of rows that shard `index` was made from."""

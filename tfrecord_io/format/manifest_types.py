@@ -115,12 +115,13 @@ class Manifest:
             raise ManifestError(f"no rows of {length} tokens, expected one of {list(self.bucket_lengths)}")
         plain = {name: value for name, value in self.layout.items() if name != "bucket_lengths"}
         splits = {
-            name: Split(
+            name: dataclasses.replace(
+                split,
                 shards=tuple(
                     dataclasses.replace(shard, length=None, task=None)
                     for shard in split.shards
                     if shard.length == length
-                )
+                ),
             )
             for name, split in self.splits.items()
         }

@@ -25,7 +25,8 @@ __all__ = ["classification", "span_answers", "token_classification"]
 def classification() -> Objective:
     """Predict the label: labels int32 [B], or float32 [B] for regression; weights float32 [B].
 
-    A class id of -1 means that a row has no label: its weight is 0, and its label 0, which every loss takes. Where rows
+    A class id of -1 means that a row has no label: its weight is 0, and its label 0, which every loss takes. Integers
+    without label names stay as they are. Where rows
     have several classes each, labels are int32 [B, C], 1 for the classes of the row and 0 for others, and the loss to
     take is a sigmoid cross-entropy of logits [B, C].
     """
@@ -56,11 +57,12 @@ class _Classification:
     def bind(self, manifest: Manifest) -> BoundObjective:
         tokens = TokenFeatures.of(manifest)
         name = required(manifest, "label", objective="classification", remedy="build the dataset with --label-column")
+        has_classes = manifest.label_names is not None and not manifest.multi_hot_size
 
         def apply(features: dict[str, tf.Tensor], *, seed: tf.Tensor) -> Any:
             del seed  # nothing is left to chance
             labels, weights = features[name], features[input_plan.WEIGHT]
-            if labels.dtype.is_integer and labels.shape.rank == 1:
+            if has_classes:
                 unlabelled = labels == UNLABELLED
                 labels = tf.where(unlabelled, 0, labels)
                 weights = tf.where(unlabelled, 0.0, weights)

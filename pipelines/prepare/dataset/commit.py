@@ -99,7 +99,10 @@ def _splits(job: Job, before: Manifest | None, made: Mapping[str, Split]) -> dic
 def _continued(before: Split | None, made: Split) -> Split:
     """Return a split with more shards. Shards of one length stay together, old ones first."""
     every = (*(before.shards if before else ()), *made.shards)
-    return Split(shards=tuple(sorted(every, key=lambda shard: shard.length or 0)))
+    labels = before.labels.joined(made.labels) if before and before.labels and made.labels else None
+    return Split(
+        shards=tuple(sorted(every, key=lambda shard: shard.length or 0)), labels=labels if before else made.labels
+    )
 
 
 def _generations(job: Job, before: Manifest | None, receipts_of: Mapping[str, list[Receipt]]) -> tuple[Generation, ...]:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from pipelines.prepare.sources.columns.rejected import RejectedRow
 from tfrecord_io.errors import FormatError, LedgerError
 from tfrecord_io.format import json_fields
-from tfrecord_io.format.json_fields import FINGERPRINT, NAME, WRONG, count, items, mapping
-from tfrecord_io.manifest import Ledger, Shard, Split
+from tfrecord_io.format.json_fields import FINGERPRINT, NAME, WRONG, count, integer, items, mapping, optional
+from tfrecord_io.manifest import LabelRange, Ledger, Shard, Split
 
-__all__ = ["Receipt", "dump", "parse", "to_split"]
+__all__ = ["Receipt", "dump", "parse", "to_split", "with_labels"]
+
+# More distinct labels than these are not counted: they are no classes.
+_MOST_LABELS = 10_000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -21,7 +27,8 @@ class Receipt:
     """The result of one task: its shard, or one for each length of records.
 
     `engine` is the name and version of the engine that tokenized it. The reference engine also tokenized `rows_checked`
-    of its rows, with the same result. `first_rejected` are the first rows that could not be used.
+    of its rows, with the same result. `first_rejected` are the first rows that could not be used. `labels` are the
+    distinct integer labels without names, as from `with_labels`; None for other labels.
     """
 
     fingerprint: str
@@ -31,11 +38,18 @@ class Receipt:
     engine: str
     rows_checked: int
     first_rejected: tuple[RejectedRow, ...] = ()
+    labels: tuple[int, ...] | None = None
 
     @property
     def ledger(self) -> Ledger:
         """Sum of the shards' ledgers."""
         return Ledger.total(shard.ledger for shard in self.shards)
+
+
+def with_labels(known: np.ndarray, more: np.ndarray) -> np.ndarray:
+    """Return the distinct values of both, ascending: all if they are few, else the smallest ones and the largest."""
+    every = np.union1d(known, more)
+    return np.append(every[:_MOST_LABELS], every[-1]) if len(every) > _MOST_LABELS else every
 
 
 def dump(receipt: Receipt) -> bytes:
@@ -56,6 +70,7 @@ def parse(text: bytes, *, path: str) -> Receipt:
             engine=json_fields.text(fields["engine"]),
             rows_checked=count(fields["rows_checked"]),
             first_rejected=tuple(map(_rejected_row, items(fields["first_rejected"]))),
+            labels=optional(_integers, fields.get("labels")),
         )
         if not receipt.shards:
             raise ValueError("no shard")
@@ -75,7 +90,8 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
     """
     in_order = [shard for receipt in sorted(receipts, key=lambda receipt: receipt.index) for shard in receipt.shards]
     # Shards of one length follow one another.
-    split = Split(shards=tuple(sorted(in_order, key=lambda shard: shard.length or 0)))
+    by_length = tuple(sorted(in_order, key=lambda shard: shard.length or 0))
+    split = Split(shards=by_length, labels=_range_of([receipt.labels for receipt in receipts]))
     unbalanced = [shard.name for shard in split.shards if not shard.ledger.balanced]
     ledger = split.ledger
     if unbalanced or ledger.rows_in != rows_in:
@@ -86,6 +102,20 @@ def to_split(receipts: Sequence[Receipt], *, rows_in: int) -> Split:
             remedy="please report this with the plan and the receipts in .prep/",
         )
     return split
+
+
+def _range_of(labels: Sequence[tuple[int, ...] | None]) -> LabelRange | None:
+    """Return the range of the labels of all receipts; None if one does not tell its labels, or there are none."""
+    known = [np.array(each, np.int64) for each in labels if each is not None]
+    every = functools.reduce(with_labels, known, np.zeros(0, np.int64))
+    if not len(every) or len(known) < len(labels):
+        return None
+    distinct = len(every) if len(every) <= _MOST_LABELS else None
+    return LabelRange(smallest=int(every[0]), largest=int(every[-1]), distinct=distinct)
+
+
+def _integers(value: Any) -> tuple[int, ...]:
+    return tuple(map(integer, items(value)))
 
 
 def _rejected_row(value: Any) -> RejectedRow:

@@ -20,7 +20,7 @@ from pipelines.prepare.launch.appending import NothingNewError
 from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.launch.unusable_rows import UnusableRows
 from pipelines.prepare.options.config import PrepareConfig
-from pipelines.prepare.plan import padding_warning, sample_rows
+from pipelines.prepare.plan import label_warnings, padding_warning, sample_rows
 from pipelines.prepare.plan.blocks import forecast
 from pipelines.prepare.plan.planning import ShardTask, SplitPlan, block_rows, plan_split
 from pipelines.prepare.plan.sampling import Sample, measure
@@ -195,6 +195,9 @@ def plan_splits(resolved: Resolved, splits: Iterable[str], config: PrepareConfig
     planned = {split: plan_one(resolved, split, config) for split in splits}
     samples = [(each.sample, resolved.job.splits[split].num_rows) for split, each in planned.items()]
     padding_warning.warn(samples, config, length=resolved.job.spec.length)
+    if resolved.former is None:
+        rows = sum(source.num_rows for source in resolved.source.all_splits.values())
+        label_warnings.warn(resolved.job.spec.columns.label, [sample for sample, _ in samples], rows=rows)
     return planned
 
 

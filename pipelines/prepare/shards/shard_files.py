@@ -142,10 +142,10 @@ def _pieces(
 ) -> Iterator[memoryview | bytes]:
     """Yield the file's bytes piece by piece; the next pieces are made while one is digested and written."""
 
-    label = schema.with_role("label")
+    label = schema.with_role("label") if job.spec.columns.label_names is not None else None
 
     def encode(columns: Mapping[str, np.ndarray]) -> tuple[records.Frames, int, int]:
-        no_label = label is not None and label.dtype == "int64" and columns[label.name] == UNLABELLED
+        no_label = label is not None and columns[label.name] == UNLABELLED
         return (
             records.encode_framed(columns, schema),
             int(count_tokens(columns, schema).sum()),

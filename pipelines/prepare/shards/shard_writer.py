@@ -26,6 +26,7 @@ from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.dataset.rejected_rows import RejectedRows
 from pipelines.prepare.layouts import BatchEncoder, Builder, Encoded, LengthGroup, length_groups
 from pipelines.prepare.plan.planning import ShardTask, split_seed
+from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
@@ -96,6 +97,7 @@ def write(
         engine=comparing.engine_of(encoder),
         rows_checked=gathered.rows_checked,
         first_rejected=tuple(gathered.rejected.first),
+        labels=None if gathered.labels is None else tuple(gathered.labels.tolist()),
     )
     reservation.require_own(job)
     content = receipts.dump(receipt)
@@ -137,12 +139,16 @@ def _paths(task: ShardTask, job: Job) -> list[str]:
 
 @dataclasses.dataclass(kw_only=True)
 class _Gathered:
-    """The tokenized rows of a task: `rows_in` were read, `rows_checked` were compared with the reference tokenizer."""
+    """The tokenized rows of a task: `rows_in` were read, `rows_checked` were compared with the reference tokenizer.
+
+    `labels`: as `Receipt.labels`, int64.
+    """
 
     builder: Builder
     rejected: RejectedRows
     rows_in: int = 0
     rows_checked: int = 0
+    labels: np.ndarray | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -176,6 +182,9 @@ def _gather(
             with clock.stage("check"):
                 checks.add_some(batch.rows, encoded, numbers=batch.numbers, seed=job.spec.seed)
             gathered.builder.add(encoded)
+            if (labels := _unnamed_labels(encoded, job.spec)) is not None:
+                known = np.zeros(0, np.int64) if gathered.labels is None else gathered.labels
+                gathered.labels = receipts.with_labels(known, labels)
             if batch.source is not None:
                 gathered.rejected.add(batch.source, encoded.reasons, batch.numbers, details=encoded.details)
                 _require_usable(task, job, gathered.rejected)
@@ -183,6 +192,17 @@ def _gather(
         checks.finish()
     gathered.rows_checked = checks.rows_checked
     return gathered
+
+
+def _unnamed_labels(encoded: Encoded, spec: ShardSpec) -> np.ndarray | None:
+    """Return the integer labels without names of usable rows, or those of their words; None if there are no such."""
+    columns = spec.columns
+    if columns.label is not None:
+        return encoded.arrays["label"][encoded.reasons == ""] if columns.label.kind == "int" else None
+    if columns.tags is None or columns.tags.kind != "int":
+        return None
+    tags, mask = (encoded.ragged[name] for name in ("tags", "tag_mask"))  # as the layout `tokens` calls them
+    return tags.ids[(mask.ids > 0) & np.repeat(encoded.usable, tags.lengths)]
 
 
 def _usable_batches(

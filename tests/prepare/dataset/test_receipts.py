@@ -6,14 +6,15 @@ import dataclasses
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines.prepare.dataset.receipts import Receipt, dump, parse, to_split
+from pipelines.prepare.dataset.receipts import Receipt, dump, parse, to_split, with_labels
 from pipelines.prepare.sources.columns.rejected import RejectedRow
 from tfrecord_io.errors import FormatError, LedgerError
-from tfrecord_io.manifest import Ledger, Shard
+from tfrecord_io.manifest import LabelRange, Ledger, Shard
 
 
 def _receipt(index: int = 0, *, used: int = 3, rejected: dict[str, int] | None = None, **changes: int) -> Receipt:
@@ -157,3 +158,31 @@ def test_a_split_has_its_shards_in_order_and_the_sum_of_all_ledgers() -> None:
 def test_rows_that_are_not_accounted_for_are_an_error(made: list[Receipt], rows_in: int) -> None:
     with pytest.raises(LedgerError, match=rf"{rows_in} rows were planned, .*every row to be used or rejected"):
         to_split(made, rows_in=rows_in)
+
+
+def _labelled(*labels: tuple[int, ...] | None) -> LabelRange | None:
+    made = [dataclasses.replace(_receipt(index), labels=each) for index, each in enumerate(labels)]
+    return to_split(made, rows_in=3 * len(made)).labels
+
+
+def test_the_labels_of_a_split_are_those_of_all_receipts() -> None:
+    receipt = dataclasses.replace(_receipt(), labels=(-1, 1))
+    assert parse(dump(receipt), path="r") == receipt
+    assert _labelled((-1, 1), (1, 5)) == LabelRange(smallest=-1, largest=5, distinct=3)
+    assert _labelled((-1, 1), None) is None
+    many = tuple(with_labels(np.arange(9000), np.arange(9_000, 20_000)).tolist())
+    assert len(many) == 10_001
+    assert _labelled(many, (1,)) == LabelRange(smallest=0, largest=19_999, distinct=None)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "distinct"),
+    [((0, 4, 5), (1, 3, 2), 5), ((0, 4, 5), (0, 4, 5), 5), ((0, 9, 3), (0, 9, 3), None), ((0, 1, 2), (2, 3, 2), None)],
+)
+def test_joined_ranges_know_what_is_distinct_if_one_covers_the_other(
+    one: tuple[int, int, int], other: tuple[int, int, int], distinct: int | None
+) -> None:
+    ranges = [LabelRange(smallest=low, largest=high, distinct=count) for low, high, count in (one, other)]
+    joined = ranges[0].joined(ranges[1])
+    assert joined == ranges[1].joined(ranges[0])
+    assert joined == LabelRange(smallest=0, largest=max(one[1], other[1]), distinct=distinct)

@@ -274,6 +274,10 @@ def _both(*changes: Callable[[Document], None]) -> Callable[[Document], None]:
     return change_all
 
 
+def _labels(**labels: object) -> Callable[[Document], None]:
+    return lambda content: content["splits"]["train"].update(labels=labels)
+
+
 SHARD = ("splits", "train", "shards", 0)
 HELD = {"split": "test", "of": "train", "hashes": [0, 1 << 40]}
 LEDGER = ("splits", "train", "ledger")
@@ -306,6 +310,9 @@ LEDGER = ("splits", "train", "ledger")
         (_ledgers("rows_in", 1), "7 rows in, but 5 used and 1 rejected"),
         (_ledgers("rows_used", -1), "6 rows in, but 4 used and 1 rejected"),
         (_both(_ledgers("rows_in", 1), _ledgers("rows_used", 1)), "5 examples of 6 rows, expected as many"),
+        (_labels(smallest=1.0, largest=2), "whole number"),
+        (_labels(smallest=2, largest=1), "labels of values from 2 to 1"),
+        (_labels(smallest=-1, largest=1, distinct=4), "labels of 4 values from -1 to 1"),
         (_change("index_stride", value=0), "an index of every 0th record"),
         (_change("index_stride", value="16"), "whole number"),
         (_change(*LEDGER, "rejected", value={"text_null": -3}), "whole number"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -141,7 +142,7 @@ def test_a_row_without_label_has_no_weight_and_a_label_that_every_loss_takes(
     rows = pad_rows(6)
     rows["label"] = np.array([1, -1, 0, -1, -1, 1])
     data = reader.open(write_dataset({"test": [rows]}))
-    bound = objectives.classification().bind(data.manifest)
+    bound = objectives.classification().bind(dataclasses.replace(data.manifest, label_names=("no", "yes")))
     features = next(iter(data.dataset("test", global_batch_size=8)))
     _, labels, weights = in_tf_data(bound, features) if in_graph else bound(features, seed=SEED)
     np.testing.assert_array_equal(labels, [1, 0, 0, 0, 0, 1, 0, 0])
