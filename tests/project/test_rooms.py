@@ -33,7 +33,7 @@ LIBRARIES = {
         *(f"tfrecord_io.{name}" for name in ("input_pipeline", "objectives", "tpu_fitness")),
         *(f"tfrecord_io.{name}" for name in ("buckets", "mixture", "reader", "readiness")),
     },
-    "keras": {"pipelines.train"},
+    "keras": {"pipelines.train", "tfrecord_io.objectives.keras_arguments"},
     "numba": {"tfrecord_io.codec", "tfrecord_io.random_access", "pipelines.prepare.tokenize"},
 }
 _MOST_MODULES = 15

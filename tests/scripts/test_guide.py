@@ -1,11 +1,12 @@
 """The guide's examples run from beginning to end, as a reader runs them, and reach what their pages say.
 
 Each script and each notebook runs once, in a copy of the examples with nothing made yet: a script by the shell, the
-commands of a notebook in this process, where TensorFlow is imported once for all of them.
+cells of a notebook by a kernel of IPython.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
@@ -13,20 +14,18 @@ import runpy
 import shutil
 import subprocess
 import sys
-import textwrap
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import nbformat
 import pyarrow.parquet as pq
 import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from sklearn.metrics import matthews_corrcoef
 
-from pipelines.cli import commands
-from pipelines.train import cli as train_tpu
 from tests import building
 from tests.building import REPOSITORY
-from tests.support.pages import Block
 
 NOTEBOOKS = sorted((REPOSITORY / "examples" / "notebooks").glob("*.ipynb"))
 
@@ -140,44 +139,41 @@ def test_cells_that_need_the_cloud_are_marked_and_no_others(path: Path) -> None:
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_the_other_cells_of_a_notebook_run(path: Path, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(copy)
-    names = run_cells(json.loads(path.read_text(encoding="utf-8")))
-    made = copy / str(names["OUT"])
+    cells = run_cells(nbformat.read(path, as_version=4))
+    made = copy / "out" / ("colab" if path.stem == "colab" else "kaggle")
     if path.stem == "colab":
-        assert names["predictions"].num_rows == 200
+        assert pq.read_table(made / "test.parquet").num_rows == 200
+        assert 0 < ast.literal_eval(shown(cells["colab-fit"])[-1])["cross_entropy"] < 1
     else:
         assert {"config.json", "model.safetensors", "tokenizer.json"} <= {each.name for each in made.glob("exported/*")}
+    build = cells[f"{path.stem.partition('_')[0]}-build"]
+    assert re.match(r"Built\(root='out/\w+/data', shards_made=\d, ", shown(build)[-1])
+    assert [each.output_type for each in build.outputs] == ["execute_result"], "nothing but the result is printed"
 
 
-def run_cells(notebook: Mapping[str, Any]) -> dict[str, Any]:
-    """The names that a notebook leaves. Runs `!` lines as commands, other cells as Python, as IPython does."""
-    names: dict[str, Any] = {}
-    for cell in notebook["cells"]:
-        text = textwrap.dedent("".join(cell["source"]))
-        if cell["cell_type"] != "code" or "needs-cloud" in cell["metadata"].get("tags", ()):
-            continue
-        if text.startswith("!"):
-            lines = "\n".join(line.removeprefix("!").format_map(names) for line in text.splitlines())
-            for command in Block(page=cell["id"], line=1, language="bash", text=lines).commands:
-                run_command(*command.words)
-        else:
-            exec(compile(text, cell["id"], "exec"), names)
-    return names
+def run_cells(notebook: Any) -> dict[str, Any]:
+    """The cells by id, with their outputs, after a kernel has run those that need no cloud. Fails if one fails."""
+    for cell in notebook.cells:
+        if "needs-cloud" in cell.metadata.get("tags", ()):
+            cell.cell_type = "raw"
+        elif cell.cell_type == "code" and cell.source.startswith("!"):
+            # IPython goes on after a program that failed.
+            cell.source += "\nassert not _exit_code"
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in environment().items():
+            patched.setenv(name, value)
+        NotebookClient(notebook, timeout=None, kernel_name="python3").execute()
+    return {cell.id: cell for cell in notebook.cells}
 
 
-def run_command(program: str, *arguments: str) -> None:
-    """Runs a command of ours in this process. Fails if it fails."""
-    if program == "python":
-        assert runpy.run_path(arguments[0])["main"](arguments[1:]) == 0
-    else:
-        main = {"prep-tfrecords": commands.main, "train-tpu": train_tpu.main}[program]
-        with pytest.raises(SystemExit) as ended:
-            main.main(list(arguments), prog_name=program)
-        assert not ended.value.code, arguments
+def shown(cell: Any) -> list[str]:
+    """What a cell shows as text: what it prints, and its result."""
+    return [each.text if each.output_type == "stream" else each.data["text/plain"] for each in cell.outputs]
 
 
 @pytest.mark.parametrize("line", ["prep-tfrecords inspect out/absent", "train-tpu predict --model out/absent"])
 def test_a_command_that_fails_in_a_notebook_is_seen(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    cell = {"id": "fails", "cell_type": "code", "metadata": {}, "source": [f"!{line}"]}
-    with pytest.raises(AssertionError, match="absent"):
-        run_cells({"cells": [cell]})
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(f"!{line}")])
+    with pytest.raises(CellExecutionError, match="absent"):
+        run_cells(notebook)

@@ -29,12 +29,14 @@ the dataset has them, under their own names.
 
     base      what objectives share           causal   causal_lm, segment_attention_mask   masked    both masked LMs
     labelled  labels that the dataset holds   seq2seq  targets that the dataset holds      spans     span_corruption
+    keras_arguments   compile_args: loss and metrics for Keras, which count by these weights
 """
 
 from __future__ import annotations
 
 from tfrecord_io.objectives.base import BoundObjective, Objective
 from tfrecord_io.objectives.causal import causal_lm, segment_attention_mask
+from tfrecord_io.objectives.keras_arguments import compile_args
 from tfrecord_io.objectives.labelled import classification, span_answers, token_classification
 from tfrecord_io.objectives.masked import MASKED_POSITIONS, gathered_masked_lm, masked_lm
 from tfrecord_io.objectives.seq2seq import DECODER_INPUTS, DECODER_MASK, seq2seq
@@ -48,6 +50,7 @@ __all__ = [
     "Objective",
     "causal_lm",
     "classification",
+    "compile_args",
     "gathered_masked_lm",
     "masked_lm",
     "segment_attention_mask",

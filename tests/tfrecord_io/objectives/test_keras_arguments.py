@@ -1,0 +1,99 @@
+"""What Keras says of an evaluation is the mean over all rows, whatever fills up its last batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import building
+from tfrecord_io import objectives, reader
+from tfrecord_io.errors import ReaderError
+
+ROWS, BATCH, CLASSES = 82, 64, 3
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> reader.Data:
+    """82 rows of three classes, in no order."""
+    rows = [{"text": f"a film of {row}", "label": (row * row) % 7 % CLASSES} for row in range(ROWS)]
+    folder = building.source(tmp_path_factory.mktemp("films"), validation=rows)
+    return reader.open(building.built(folder, label_column="label", max_length=16))
+
+
+def model_of(batches: tf.data.Dataset) -> Any:
+    """A model that has learned nothing, compiled as the page says."""
+    keras: Any = tf.keras
+    keras.utils.set_random_seed(0)
+    inputs = {
+        name: keras.Input(spec.shape[1:], dtype=spec.dtype, name=name) for name, spec in batches.element_spec[0].items()
+    }
+    embedded = keras.layers.Embedding(1_000, 8, embeddings_initializer="normal")(inputs["input_ids"])
+    logits = keras.layers.Dense(CLASSES, kernel_initializer="normal")(keras.layers.Flatten()(embedded))
+    model = keras.Model(inputs, logits)
+    model.compile("adam", **objectives.compile_args(batches))
+    return model
+
+
+def softmax_losses(logits: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    return np.log(np.exp(shifted).sum(axis=-1)) - shifted[np.arange(len(labels)), labels]
+
+
+@pytest.mark.slow
+def test_an_evaluation_is_the_mean_over_all_rows(data: reader.Data) -> None:
+    batches = data.dataset("validation", global_batch_size=BATCH, objective=objectives.classification())
+    model = model_of(batches)
+    found = model.evaluate(batches, return_dict=True, verbose=0)
+    losses, right, means = [], [], []
+    for inputs, labels, weights in batches:
+        real = weights.numpy() == 1
+        logits, labels = model.predict_on_batch(inputs)[real], labels.numpy()[real]
+        losses.append(softmax_losses(logits, labels))
+        right.append(logits.argmax(axis=-1) == labels)
+        means.append(losses[-1].mean())
+    assert [len(each) for each in losses] == [BATCH, ROWS - BATCH]
+    assert found["cross_entropy"] == pytest.approx(np.concatenate(losses).mean(), rel=1e-5)
+    assert found["accuracy"] == pytest.approx(np.concatenate(right).mean())
+    assert found["loss"] == pytest.approx(np.mean(means), rel=1e-5), "no row of weight 0 counts in it either"
+
+
+@pytest.mark.parametrize(
+    ("labels", "weights", "shape", "loss", "metrics"),
+    [
+        ([[1, 0, 1], [9, 9, 9]], [1.0, 0.0], (2, 3), "binary_crossentropy", ["cross_entropy", "accuracy"]),
+        ([0.5, 9.0], [1.0, 0.0], (2, 1), "mean_squared_error", ["squared_error"]),
+        (
+            [[1, 3, 3], [3, 3, 3]],
+            [[1.0, 0.0, 0.0], [0.0] * 3],
+            (2, 3, 4),
+            "sparse_categorical_crossentropy",
+            ["cross_entropy", "accuracy"],
+        ),
+    ],
+    ids=["several classes", "regression", "tokens"],
+)
+def test_the_loss_is_that_of_the_labels_and_counts_by_the_weights(
+    labels: Any, weights: Any, shape: tuple[int, ...], loss: str, metrics: list[str]
+) -> None:
+    rows = (tf.zeros([2, 3]), tf.constant(labels), tf.constant(weights))
+    found = objectives.compile_args(tf.data.Dataset.from_tensors(rows))
+    assert found["loss"].name == loss
+    assert [each.name for each in found["weighted_metrics"]] == metrics
+    logits = tf.random.stateless_normal(shape, seed=(0, 0))
+    metric = found["weighted_metrics"][0]
+    metric.update_state(rows[1], logits, sample_weight=rows[2])
+    assert found["loss"](rows[1], logits, sample_weight=rows[2]).numpy() == pytest.approx(metric.result().numpy())
+
+
+def test_every_output_has_its_loss() -> None:
+    labels = {"start_positions": tf.zeros([2], tf.int32), "end_positions": tf.zeros([2], tf.int32)}
+    found = objectives.compile_args(tf.data.Dataset.from_tensors((tf.zeros([2, 3]), labels, tf.ones([2]))))
+    assert found["loss"].keys() == found["weighted_metrics"].keys() == labels.keys()
+
+
+def test_elements_without_an_objective_are_refused() -> None:
+    with pytest.raises(ReaderError, match=r"expected \(inputs, labels, weights\)"):
+        objectives.compile_args(tf.data.Dataset.from_tensors({"input_ids": tf.zeros([2, 3])}))
