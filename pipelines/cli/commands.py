@@ -1,7 +1,8 @@
 """The commands of `prep-tfrecords`.
 
 Large libraries are imported inside the commands, so that --help is fast. Exit status: 0 done, 1 an error with its cause
-and remedy, 2 a wrong option, 130 Ctrl-C. Output for people goes to stderr, JSON (--json) to stdout.
+and remedy, 2 a wrong option, 130 Ctrl-C. Results go to stdout, with --json as JSON; progress and messages
+go to stderr.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pipelines.cli.request import (
     takes_request,
 )
 from pipelines.terminal import stages
-from pipelines.terminal.console import Program, common, errors, is_quiet, quiet, say
+from pipelines.terminal.console import Program, common, errors, is_quiet, quiet, say, show
 
 __all__ = ["main"]
 
@@ -223,14 +224,14 @@ def verify(
             if damaged and repair:
                 with quiet(verbose=verbose):
                     for file, origin in repairing.repair(dataset, manifest, damaged, consent=consent):
-                        say(f"made {file} again from {origin}")
+                        show(f"made {file} again from {origin}")
         if as_json:
             click.echo(json.dumps([{**dataclasses.asdict(each), "repaired": repair} for each in damaged]))
         if damaged and not repair:
             _refuse(dataset, damaged)
         total = sum(len(split.shards) for split in manifest.splits.values())
         num_examples = sum(split.num_examples for split in manifest.splits.values())
-        say(f"{total} shards with {num_examples:,} examples are as the manifest says")
+        show(f"{total} shards with {num_examples:,} examples are as the manifest says")
 
 
 def _verified(dataset: str, manifest: Any) -> list[Any]:
@@ -241,9 +242,9 @@ def _verified(dataset: str, manifest: Any) -> list[Any]:
     for checked in verifying.verify_files(dataset, manifest):
         if checked.problem:
             damaged.append(checked)
-            say(f"BAD  {checked.file}: {checked.problem}")
+            show(f"BAD  {checked.file}: {checked.problem}")
         elif checked.part == "shard" and not is_quiet():
-            say(f"ok   {checked.file}")
+            show(f"ok   {checked.file}")
     return damaged
 
 

@@ -12,7 +12,7 @@ import cloup
 
 from pipelines.cli.finished import folder
 from pipelines.terminal import tensorflow_start
-from pipelines.terminal.console import common, errors, quiet, say
+from pipelines.terminal.console import common, errors, quiet, show
 from tfrecord_io.local_paths import local_path
 
 __all__ = ["examine"]
@@ -88,9 +88,9 @@ def _examine_place(output: str, *, region: str | None, source: str | None, as_js
     checks = doctoring.diagnose(output, region=region, dataset=source)
     for check in checks:
         verdict = {True: "ok  ", False: "BAD ", None: "?   "}[check.ok]
-        say(f"{verdict} {check.name}: {check.found}")
+        show(f"{verdict} {check.name}: {check.found}")
         if check.remedy:
-            say(f"       {check.remedy}")
+            show(f"       {check.remedy}")
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(check) for check in checks]))
     if failed := [check.name for check in checks if check.ok is False]:
@@ -125,7 +125,7 @@ def _examine_dataset(
         )
     )
     findings = list(dict.fromkeys(every))
-    say(readiness.describe(findings), lines=True)
+    show(readiness.describe(findings), lines=True)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(finding) for finding in findings]))
     readiness.require(findings)

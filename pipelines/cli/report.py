@@ -1,4 +1,4 @@
-"""Output for people on stderr: the progress bar of `build`, and tables of `build`, `plan`, `inspect` and `trace`."""
+"""Output for people: progress and summary of `build` on stderr; tables of `plan`, `inspect` and `trace` on stdout."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pipelines.prepare.launch.layout_comparison import least
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.terminal.console import shows_progress
-from pipelines.terminal.tables import console, table
+from pipelines.terminal.tables import console, result_console, table
 from tfrecord_io.manifest import Ledger, Manifest
 from tfrecord_io.shown import without_secrets
 
@@ -190,7 +190,7 @@ def summary(built: BuildResult) -> None:
 
 def manifest_tables(manifest: Manifest) -> None:
     """Print the manifest as tables."""
-    out = console()
+    out = result_console()
     facts = manifest.tokenizer
     lengths = ", ".join(map(str, manifest.bucket_lengths or (manifest.row_length,)))
     _headed(out, manifest.name, f" layout {manifest.layout['name']}, rows of {lengths} tokens")
@@ -211,7 +211,7 @@ def manifest_tables(manifest: Manifest) -> None:
 
 def rows(decoded: Iterable[DecodedRow], *, width: int = 400) -> None:
     """Print decoded rows, with long texts shortened."""
-    out = console()
+    out = result_console()
     pieces: list[TextPiece] = []
     for row in decoded:
         pieces += row.pieces
@@ -232,7 +232,7 @@ def traced_steps(steps: Iterable[TracedStep], *, width: int = 100) -> None:
 
 def traced(record: Traced, *, width: int = 400, place: str = "") -> None:
     """Print a record and the rows in it, with long texts shortened. `place` is where it was read."""
-    out = console()
+    out = result_console()
     rows = f"{_some(len(record.rows), 'row')} of {record.source}"
     _headed(out, f"{place}{record.split}", f"record {record.record} of {record.shard}: {rows}")
     split = "the split" if record.origin is None else f"split {record.origin!r}"
@@ -272,7 +272,7 @@ def _shortened(value: Any, width: int) -> str:
 
 def estimates(estimated: list[Estimate]) -> None:
     """Print the tables of `plan`."""
-    out = console()
+    out = result_console()
     left_out = _left_out(estimated)
     names = ["rows", *left_out, "rejected", "tokens", "shards", "bytes", "tokenizing"]
     splits = table("split", *names, numbers=len(names), title="estimated output")

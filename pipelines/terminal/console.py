@@ -12,7 +12,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TextIO, TypeVar
 
 import click
 import cloup
@@ -21,7 +21,19 @@ from pipelines.terminal.stages import STAGES
 from tfrecord_io.errors import ConfigError, PrepError
 from tfrecord_io.shown import visible, visible_line, without_secrets
 
-__all__ = ["Program", "common", "errors", "fail", "is_quiet", "quiet", "say", "shows_progress", "unexpected"]
+__all__ = [
+    "Program",
+    "common",
+    "errors",
+    "fail",
+    "is_quiet",
+    "quiet",
+    "results",
+    "say",
+    "show",
+    "shows_progress",
+    "unexpected",
+]
 
 # The most that is shown of an unexpected error: libraries quote whole requests and schemas.
 _MOST_CHARACTERS = 500
@@ -33,7 +45,7 @@ def common(command: Command) -> Command:
     """Give a command the options that every command takes."""
     return cloup.option_group(
         "Messages",
-        click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout."),
+        click.option("--json", "as_json", is_flag=True, callback=_note, help="Print the result as JSON on stdout."),
         click.option(
             "--quiet", "-q", is_flag=True, expose_value=False, callback=_note, help="Show warnings and errors only."
         ),
@@ -44,8 +56,9 @@ def common(command: Command) -> Command:
     )(command)
 
 
-def _note(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+def _note(ctx: click.Context, parameter: click.Parameter, value: bool) -> bool:
     ctx.meta[f"{__name__}.{parameter.name}"] = value
+    return value
 
 
 def is_quiet() -> bool:
@@ -56,6 +69,11 @@ def is_quiet() -> bool:
 def shows_progress() -> bool:
     """Whether the running command shows how far it is."""
     return not (_is_noted("quiet") or _is_noted("no_progress"))
+
+
+def results() -> TextIO:
+    """Return the stream for results that people read: stdout, or stderr beside the JSON of --json."""
+    return sys.stderr if _is_noted("as_json") else sys.stdout
 
 
 def _is_noted(name: str) -> bool:
@@ -157,6 +175,11 @@ def unexpected(error: Exception, *, verbose: bool) -> SystemExit:
 def say(text: str, *, lines: bool = False) -> None:
     """Print a line, or several, on stderr, without secrets, and with escape sequences spelt out."""
     click.echo(visible(without_secrets(text), lines=lines), err=True)
+
+
+def show(text: str, *, lines: bool = False) -> None:
+    """Print a result, as `say` prints a message."""
+    click.echo(visible(without_secrets(text), lines=lines), file=results())
 
 
 def _signal_status(error: BaseException | None) -> int:

@@ -7,17 +7,17 @@ This is the one place that every text passes on its way to the terminal.
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.terminal.console import is_quiet
+from pipelines.terminal.console import is_quiet, results
 from tfrecord_io.shown import visible
 
-__all__ = ["console", "table"]
+__all__ = ["console", "result_console", "table"]
 
 _FILE_COLUMNS = 120
 
@@ -34,9 +34,17 @@ def console(*, always: bool = False) -> Console:
 
     With --quiet it prints nothing, unless it is for what must be seen (`always`).
     """
-    quiet = is_quiet() and not always
-    width = None if sys.stderr.isatty() else _FILE_COLUMNS
-    return _Console(file=sys.stderr, width=width, highlight=False, markup=False, emoji=False, quiet=quiet)
+    return _console(sys.stderr, quiet=is_quiet() and not always)
+
+
+def result_console() -> Console:
+    """Return a console for results, on the stream of `results`. With --quiet it prints nothing."""
+    return _console(results(), quiet=is_quiet())
+
+
+def _console(file: TextIO, *, quiet: bool) -> Console:
+    width = None if file.isatty() else _FILE_COLUMNS
+    return _Console(file=file, width=width, highlight=False, markup=False, emoji=False, quiet=quiet)
 
 
 def table(*names: str, numbers: int = 0, **options: Any) -> Table:

@@ -96,6 +96,7 @@ OPTIONS = {
     "doctor": [
         *("--global-batch-size", "--hosts", "--output", "--region", "--replicas", "--source", "--tpu", "-o"),
     ],
+    "export": ["--add", "--drop", "--output", "--rename", "--split", "--to", "--workers", "-o"],
     "inspect": ["--rows", "--split"],
     "plan": REQUEST,
     "report": sorted(
@@ -122,7 +123,7 @@ OPTIONS = {
     ),
     "trace": sorted(
         [
-            *("--around", "--global-batch-size", "--num-replicas", "--order", "--record", "--replica"),
+            *("--around", "--find", "--global-batch-size", "--num-replicas", "--order", "--record", "--replica"),
             *("--run", "--seed", "--shard", "--split", "--step", *CONSENT),
         ]
     ),
@@ -194,9 +195,9 @@ def test_a_tokenizer_that_is_no_folder_of_one_is_said_at_once(
 def test_a_dataset_may_be_named_by_its_manifest(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     by_folder, by_manifest = (building.command(command, place) for place in (reviews(), reviews() / "manifest.json"))
     assert by_folder.status == by_manifest.status == 0
-    assert by_manifest.err == by_folder.err
+    assert by_manifest.out == by_folder.out
     monkeypatch.chdir(reviews())
-    assert building.command(command, "manifest.json").err == by_folder.err
+    assert building.command(command, "manifest.json").out == by_folder.out
 
 
 @pytest.mark.parametrize("name", ["stanfordnlp/imdb", "new", "."])
@@ -212,7 +213,7 @@ def test_doctor_takes_nothing_but_a_finished_dataset_for_one(
 def test_doctor_looks_at_a_local_dataset_as_a_tpu_vm_would() -> None:
     found = building.command("doctor", reviews(), "--global-batch-size", 32)
     assert found.status == 0, found.err
-    assert found.err == building.command("doctor", reviews(), "--global-batch-size", 32, "--tpu", "vm").err
+    assert found.out == building.command("doctor", reviews(), "--global-batch-size", 32, "--tpu", "vm").out
 
 
 @pytest.mark.parametrize(("shard", "record", "remedy"), [(0, 10**6, "choose 0 to "), (7, 0, "choose 0 to 2")])
@@ -228,7 +229,7 @@ def test_which_engine_serves_is_said_and_why_it_is_slow(tmp_path: Path, zoo: Zoo
     """Another release of `tokenizers`, or a missing package, would be ten times slower without a word."""
     output = ["--output", tmp_path / "out"]
     fast = building.command(command, REVIEWS, "--tokenizer", building.tokenizer(), *output)
-    assert "tokenized by wordpiece 1" in fast.err
+    assert "tokenized by wordpiece 1" in fast.err + fast.out
     assert "no fast engine" not in fast.err
     slow = building.command(command, REVIEWS, "--tokenizer", zoo.path("slow_byt5"), *output, "--overwrite")
     assert "warning: no fast engine can make these rows" in slow.err
@@ -236,7 +237,7 @@ def test_which_engine_serves_is_said_and_why_it_is_slow(tmp_path: Path, zoo: Zoo
     named = building.command(
         command, REVIEWS, "--tokenizer", building.tokenizer(), "--engine=hf", *output, "--overwrite"
     )
-    assert "tokenized by hf" in named.err
+    assert "tokenized by hf" in named.err + named.out
     assert "no fast engine" not in named.err, "it was asked for"
 
 
@@ -787,6 +788,7 @@ def test_what_nobody_foresaw_is_two_lines_without_secrets_and_a_traceback_only_i
     arguments = {
         "build": ["D", "--tokenizer=t", "--output=o"],
         "doctor": ["--output=o"],
+        "export": ["D", "--to=parquet", "--output=o"],
         "plan": ["D", "--tokenizer=t"],
         "report": ["D", "--output=o"],
         "tokenizer": ["D", "--kind=bpe", "--vocab-size=9", "--output=o"],

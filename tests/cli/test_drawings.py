@@ -126,8 +126,8 @@ def test_long_texts_are_shortened() -> None:
 
 def test_plan_draws_the_lengths() -> None:
     outcome = building.command("plan", REVIEWS, *building.options("out", workers=None))
-    assert "cut at 32: longer rows lose tokens" in outcome.err
-    assert "█" in outcome.err
+    assert "cut at 32: longer rows lose tokens" in outcome.out
+    assert "█" in outcome.out
 
 
 @pytest.mark.slow
@@ -135,12 +135,12 @@ def test_inspect_marks_what_is_learned_and_where_documents_begin() -> None:
     chats = built(
         EXAMPLES / "chats", layout="chat", tokenizer=building.tokenizer("chats"), max_length=256, pack_rows=True
     )
-    told = building.command("inspect", chats, "--rows", 1).err
+    told = building.command("inspect", chats, "--rows", 1).out
     assert "«" in told
     assert "<|im_end|>»\n" in told
     assert " | <|im_start|>" in told
     assert "marks: «to be learned», | the next document" in told
-    assert "marks:" not in building.command("inspect", built(REVIEWS)).err
+    assert "marks:" not in building.command("inspect", built(REVIEWS)).out
 
 
 @pytest.mark.slow

@@ -244,7 +244,7 @@ def assert_shown(text: str, told: str, *, whole: bool = True) -> None:
 
 def printed(show: Callable[..., None], *arguments: Any) -> str:
     stream = io.StringIO()
-    with contextlib.redirect_stderr(stream):
+    with contextlib.redirect_stdout(stream), contextlib.redirect_stderr(stream):
         show(*arguments)
     return stream.getvalue()
 

@@ -44,7 +44,7 @@ def given(data: Path, **changes: object) -> dict[str, object]:
 def test_the_manifest_counts_them(data: Path) -> None:
     splits = reader.open(data).splits
     assert {name: split.num_unlabelled for name, split in splits.items()} == {"train": 8, "validation": 2, "test": 6}
-    assert "without label in test: 6 of 6 examples" in building.command("inspect", data).err
+    assert "without label in test: 6 of 6 examples" in building.command("inspect", data).out
     assert building.command("verify", data).status == 0
 
 

@@ -69,11 +69,11 @@ def test_kept_columns_are_shown(tmp_path: Path) -> None:
     assert row["num_tokens"] == 3
 
 
-def test_without_json_stdout_stays_empty_and_people_see_tables() -> None:
+def test_without_json_people_see_tables_on_stdout_and_nothing_else() -> None:
     outcome = building.command("inspect", reviews())
-    assert outcome.out == ""
+    assert outcome.err == ""
     for shown in ("input_ids", "labels: 0 negative, 1 positive", "vocabulary 2,000", "[CLS]", ", label '"):
-        assert shown in outcome.err
+        assert shown in outcome.out
 
 
 def test_a_split_that_is_not_there_is_named() -> None:

@@ -73,11 +73,14 @@ def test_rejected_rows_are_counted_but_do_not_stop_a_plan(tmp_path: Path) -> Non
     assert (found["rows"], found["rows_rejected"]) == (10, 5)
 
 
-def test_people_see_tables_on_stderr_and_nothing_on_stdout() -> None:
+def test_people_see_tables_on_stdout_or_beside_json_on_stderr() -> None:
     outcome = building.command("plan", REVIEWS, "--tokenizer", building.tokenizer())
-    assert outcome.out == ""
+    with_json = building.command("plan", REVIEWS, "--tokenizer", building.tokenizer(), "--json")
+    assert json.loads(with_json.out)[0]["split"] == "train"
     for shown in ("estimated output", "train: tokens in a row", "validation, by layout", "320"):
-        assert shown in outcome.err
+        assert shown in outcome.out
+        assert shown not in outcome.err
+        assert shown in with_json.err
 
 
 def costs_of(*row_tokens: int, length: int = 64, **changes: Any) -> dict[tuple[str, int], Cost]:
@@ -123,7 +126,7 @@ def test_the_layout_that_wastes_least_is_named() -> None:
     assert least(tuple(costs_of(64, 64).values())).layout == "pad", "rows as long as they may be need nothing else"
     assert least(tuple(costs_of(10, 64, 5).values())).layout == "concat"
     outcome = building.command("plan", REVIEWS, "--tokenizer", building.tokenizer(), "--split", "train")
-    assert "concat *" in outcome.err
+    assert "concat *" in outcome.out
 
 
 def test_rows_and_shards_are_those_of_the_whole_split() -> None:

@@ -310,9 +310,9 @@ class TestLedger:
 
     def test_the_tables_show_them(self, folder: Path, stepped: Path) -> None:
         outcome = building.command("inspect", stepped)
-        assert "filtered" in outcome.err
-        assert "function --map clean:spaced (module " in outcome.err
-        assert "rejected in" not in outcome.err
+        assert "filtered" in outcome.out
+        assert "function --map clean:spaced (module " in outcome.out
+        assert "rejected in" not in outcome.out
 
     def test_json_tells_them(self, stepped_build: tuple[Path, Outcome]) -> None:
         outcome = stepped_build[1]
@@ -330,7 +330,7 @@ class TestPlan:
         (found,) = json.loads(outcome.out)
         assert (found["rows"], found["rows_filtered"], found["rows_rejected"]) == (400, 100, 0)
         assert found["steps"] == ["--map clean:spaced", "--map clean:tripled", "--filter clean:some"]
-        assert "functions: --map clean:spaced, --map clean:tripled, --filter clean:some" in outcome.err
+        assert "functions: --map clean:spaced, --map clean:tripled, --filter clean:some" in outcome.out
 
     def test_a_plan_counts_tokens_of_the_rows_that_are_left(self, folder: Path, stepped: Path) -> None:
         options = building.options("unused", **STEPS, shard_size=SHARD_SIZE, workers=None)[2:]
