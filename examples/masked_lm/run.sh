@@ -25,7 +25,7 @@ else
 fi
 
 # 5. Training from random weights; with a TPU, leave out --tpu none.
-train-tpu "${training[@]}" --model-dir "$out/model" --tpu none --steps 1300 --warmup 100 --learning-rate 1e-3 \
+train-tpu "${training[@]}" --model-dir "$out/model" --tpu none --steps 1300 --warmup 300 --learning-rate 1e-3 \
   --dropout 0 --mask-probability 0.2 --log-every 100
 
 # 6. Using it: one gap, then a fixed list of gaps whose words are known.

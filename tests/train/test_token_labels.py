@@ -42,7 +42,7 @@ def test_labels_of_tokens_are_learned(tmp_path: Path, write_dataset: WriteDatase
     )
     assert outcome.status == 0, outcome.err
     found = training.metrics(outcome.out)
-    assert found["accuracy"] > 0.9, "guessing finds a third"
+    assert found["accuracy"] > 0.6, "guessing finds a third"
     assert "perplexity" not in found
 
 
