@@ -24,12 +24,13 @@ from pipelines.train.checkpoints import usable
 from pipelines.train.config import DecoderStart, Pooling, Task, TrainConfig
 from pipelines.train.models import Built
 from pipelines.train.tasks import BoundTask, decoder_start
+from tfrecord_io import copied_files
 from tfrecord_io import manifest as manifests
 from tfrecord_io.errors import FormatError, ReaderError
 from tfrecord_io.format.json_fields import WRONG, count, flag, load, mapping, one_of, optional, text
 from tfrecord_io.manifest import Manifest
 
-__all__ = ["TOKENIZER", "TrainedModel", "copy_folder", "copy_tokenizer", "describe", "read", "write"]
+__all__ = ["TOKENIZER", "TrainedModel", "copy_tokenizer", "copy_tokenizer_files", "describe", "read", "write"]
 
 TOKENIZER = "tokenizer"
 _FILE_NAME = "model.json"
@@ -171,13 +172,17 @@ def copy_tokenizer(data_dir: str, model_dir: str) -> bool:
     if not tf.io.gfile.isdir(source):
         return False
     with usable(model_dir):
-        copy_folder(source, f"{model_dir.rstrip('/')}/{TOKENIZER}")
+        copy_tokenizer_files(source, f"{model_dir.rstrip('/')}/{TOKENIZER}")
     return True
 
 
-def copy_folder(source: str, target: str) -> None:
-    """Copies the files of a folder, not its subfolders, over those of another, which is made if need be."""
+def copy_tokenizer_files(source: str, target: str) -> None:
+    """Copies a tokenizer's files from a folder, not its subfolders, over those of another, which is made if need be.
+
+    Raises: ReaderError if one is a link.
+    """
     tf.io.gfile.makedirs(target)
-    for name in tf.io.gfile.listdir(source):
-        if not name.endswith("/") and not tf.io.gfile.isdir(f"{source}/{name}"):
+    for name in filter(copied_files.is_tokenizers, tf.io.gfile.listdir(source)):
+        if not tf.io.gfile.isdir(f"{source}/{name}"):
+            copied_files.require_regular(f"{source}/{name}")
             tf.io.gfile.copy(f"{source}/{name}", f"{target}/{name}", overwrite=True)

@@ -54,6 +54,49 @@ def test_a_damaged_description_is_named(tmp_path: Path, old: str, new: str) -> N
         model_files.read(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_layers": 10**6},
+        {"hidden_dim": 10**7},
+        {"vocabulary_size": 10**12},
+        {"intermediate_dim": 10**9},
+        {"num_layers": "many"},
+        {"dtype": "float99"},
+    ],
+)
+def test_a_description_of_no_possible_model_is_refused(changes: dict[str, object]) -> None:
+    folder = str(finished("classify", "bert-tiny"))
+    trained = model_files.read(folder)
+    assert trained.backbone is not None
+    config = {**trained.backbone["config"], **changes}
+    with pytest.raises(FormatError, match=r"model\.json: describes no model that can be made"):
+        loading.load_model(folder, dataclasses.replace(trained, backbone={**trained.backbone, "config": config}))
+
+
+def test_no_link_is_followed_and_no_other_file_copied(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("mine")
+    data = tmp_path / "data"
+    shutil.copytree(training.data() / "tokenizer", data / "tokenizer")
+    (data / "tokenizer" / "id_rsa").write_text("no file of a tokenizer")
+    assert model_files.copy_tokenizer(str(data), str(tmp_path / "model"))
+    names = {path.name for path in (training.data() / "tokenizer").iterdir()}
+    assert {path.name for path in (tmp_path / "model" / "tokenizer").iterdir()} == names
+    (data / "tokenizer" / "chat_template.jinja").symlink_to(tmp_path / "secret")
+    with pytest.raises(ReaderError, match="a link, or no file") as caught:
+        model_files.copy_tokenizer(str(data), str(tmp_path / "again"))
+    assert "cp -rL" in caught.value.remedy
+    (tmp_path / "model.keras").symlink_to(tmp_path / "secret")
+    with pytest.raises(ReaderError, match=r"model\.keras: a link"), loading.local_copy(str(tmp_path / "model.keras")):
+        pass
+
+
+def test_a_folder_of_a_tokenizer_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer").symlink_to(training.data() / "tokenizer")
+    with pytest.raises(ReaderError, match="a link, or no file"):
+        model_files.copy_tokenizer(str(tmp_path), str(tmp_path / "model"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("task", "model"), [("mlm", "bert-tiny"), ("clm", "gpt2-tiny"), ("classify", "bert-tiny")])
 def test_the_files_of_a_model_give_the_same_logits_by_keras_alone_and_by_its_description(task: str, model: str) -> None:

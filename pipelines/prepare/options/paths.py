@@ -11,6 +11,7 @@ import os
 import posixpath
 from collections.abc import Sequence
 
+from tfrecord_io.copied_files import is_tokenizers
 from tfrecord_io.errors import SourceError, TokenizerError
 from tfrecord_io.shown import without_access
 
@@ -111,6 +112,7 @@ def require_tokenizer(name: str) -> None:
                 f"tokenizer {name!r}: the folder holds {held}, expected tokenizer.json or the files of a vocabulary",
                 remedy="name the folder to which `tokenizer.save_pretrained(…)` wrote",
             )
+        _refuse_links(path, name)
         return
     if os.path.isabs(path) or path.startswith(".") or path.endswith("/") or path.count("/") > 1 or _nearest(path):
         near = _nearest(path)
@@ -118,6 +120,25 @@ def require_tokenizer(name: str) -> None:
             f"tokenizer {name!r}: no such folder",
             remedy=f"did you mean {near}?" if near else "check the path; a hub id has the form USER/NAME or NAME",
         )
+
+
+def _refuse_links(folder: str, name: str) -> None:
+    """Raise TokenizerError for a link to another place: what it leads to would get into the dataset, and may be a file
+    of yours that the sender of the folder wants to see published. Snapshots in the hub's cache consist of links.
+    """
+    own = [os.path.realpath(folder), os.path.realpath(os.path.join(folder, "..", "..", "blobs"))]
+    inner = os.path.join(folder, "additional_chat_templates")
+    for place in (folder, inner) if os.path.isdir(inner) else (folder,):
+        for path in (os.path.join(place, entry) for entry in os.listdir(place)):
+            target = os.path.realpath(path)
+            if is_tokenizers(os.path.basename(path)) and not any(
+                os.path.commonpath([each, target]) == each for each in own
+            ):
+                raise TokenizerError(
+                    f"tokenizer {name!r}: {os.path.relpath(path, folder)} leads out of the folder, to {target}, "
+                    "expected a file of the tokenizer's own",
+                    remedy=f"make a copy without links, if its content may be published: cp -rL {folder} COPY",
+                )
 
 
 def _is_tokenizer_file(path: str) -> bool:

@@ -112,7 +112,7 @@ def _copy_tokenizer(model_dir: str, folder: Path) -> None:
             f"--model {model_dir}: no {model_files.TOKENIZER}/ in it",
             remedy="copy the folder tokenizer/ of the dataset into it",
         )
-    model_files.copy_folder(source, str(folder))
+    model_files.copy_tokenizer_files(source, str(folder))
 
 
 def _require_free(output: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
@@ -15,9 +15,12 @@ from pipelines.train import model_files, model_names, models, tasks
 from pipelines.train.config import TrainConfig
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.models import Built
-from tfrecord_io.errors import ConfigError, ReaderError
+from tfrecord_io import copied_files
+from tfrecord_io.errors import ConfigError, FormatError, PrepError, ReaderError
 
 __all__ = ["load_model", "load_tokenizer", "local_copy"]
+
+_MOST_LAYERS = 1000
 
 
 def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = None) -> Built:
@@ -31,8 +34,14 @@ def load_model(model_dir: str, trained: TrainedModel, *, build: str | None = Non
         return _users_built(model_dir, trained, build=build)
     if trained.backbone is not None:
         task = tasks.bind(_config(model_dir, trained), trained.manifest)
-        built = models.build_again(trained.backbone, trained.manifest, task, pooling=trained.pooling)
         with local_copy(f"{model_dir.rstrip('/')}/model.weights.h5") as path:
+            _require_sizes(trained.backbone, model_dir, weights_bytes=os.path.getsize(path))
+            try:
+                built = models.build_again(trained.backbone, trained.manifest, task, pooling=trained.pooling)
+            except PrepError:
+                raise
+            except Exception as error:  # of any layer that KerasHub makes of a config that it did not write
+                raise _damaged(model_dir, _short(error)) from error
             _load_weights(built.model, path)
         return built
     with local_copy(f"{model_dir.rstrip('/')}/model.keras") as path:
@@ -54,6 +63,26 @@ def _config(model_dir: str, trained: TrainedModel) -> TrainConfig:
         mask_probability=trained.mask_probability,
         decoder_start=trained.decoder_start or "auto",
         num_labels=None if named else trained.num_outputs,
+    )
+
+
+def _require_sizes(backbone: Mapping[str, Any], model_dir: str, *, weights_bytes: int) -> None:
+    """Check that the description is of a model whose weights fit into their file, before memory is taken for it.
+
+    Raises: FormatError.
+    """
+    config = backbone["config"]
+    sizes = {name: value for name, value in config.items() if isinstance(value, int)}
+    width, layers = sizes.get("hidden_dim", 1), max((sizes[name] for name in sizes if "num_layers" in name), default=1)
+    largest = max(*sizes.values(), width * width, width * sizes.get("vocabulary_size", 1))
+    if layers > _MOST_LAYERS or largest > weights_bytes:
+        raise _damaged(model_dir, f"{layers:,} layers of width {width:,}, with weights of {weights_bytes:,} bytes")
+
+
+def _damaged(model_dir: str, why: str) -> FormatError:
+    return FormatError(
+        f"{model_dir.rstrip('/')}/model.json: describes no model that can be made ({why})",
+        remedy="copy the folder again from where the model was trained, or run the training's command again",
     )
 
 
@@ -93,7 +122,7 @@ def load_tokenizer(model_dir: str) -> Any:
     from transformers import AutoTokenizer
 
     with tempfile.TemporaryDirectory() as folder:
-        model_files.copy_folder(source, folder)
+        model_files.copy_tokenizer_files(source, folder)
         try:
             return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # the library raises many kinds; each means that there is no usable tokenizer
@@ -105,7 +134,10 @@ def load_tokenizer(model_dir: str) -> Any:
 
 @contextlib.contextmanager
 def local_copy(path: str) -> Iterator[str]:
-    """A file of any file system, for libraries that read local files only. Raises: ReaderError if it is not there."""
+    """A file of any file system, for libraries that read local files only. Raises: ReaderError if it is not there, or a
+    link.
+    """
+    copied_files.require_regular(path)
     with tempfile.TemporaryDirectory() as folder:
         copy = os.path.join(folder, os.path.basename(path))
         try:

@@ -407,3 +407,26 @@ def test_an_added_token_of_which_normalizing_leaves_nothing_is_refused(zoo: Zoo,
     with pytest.raises(TokenizerError, match=r"nothing is left of its added token .* once it is normalized") as caught:
         _resolve(folder)
     assert "added_tokens" in caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["chat_template.jinja", "vocab.txt", "additional_chat_templates/x.jinja"])
+def test_a_link_out_of_a_tokenizers_folder_is_refused(tmp_path: Path, zoo: Zoo, name: str) -> None:
+    (tmp_path / "secret").write_text("mine")
+    folder = Path(shutil.copytree(zoo.path("wordpiece_cased"), tmp_path / "tokenizer"))
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).unlink(missing_ok=True)
+    (folder / name).symlink_to(tmp_path / "secret")
+    with pytest.raises(TokenizerError, match=f"{name} leads out of the folder, to .*secret") as caught:
+        tokenization.resolve(TokenizerConfig(name=str(folder)))
+    assert "cp -rL" in caught.value.remedy
+
+
+def test_a_snapshot_in_the_hubs_cache_and_links_of_other_files_are_taken(tmp_path: Path, zoo: Zoo) -> None:
+    blobs, snapshot = tmp_path / "models--me--x" / "blobs", tmp_path / "models--me--x" / "snapshots" / "abc"
+    shutil.copytree(zoo.path("wordpiece_cased"), blobs)
+    snapshot.mkdir(parents=True)
+    for path in blobs.iterdir():
+        (snapshot / path.name).symlink_to(Path("..", "..", "blobs", path.name))
+    (snapshot / "model.safetensors").symlink_to(tmp_path)
+    _, files = tokenization.resolve(TokenizerConfig(name=str(snapshot)))
+    assert "tokenizer.json" in files
