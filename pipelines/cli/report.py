@@ -379,11 +379,6 @@ def _print_engines(out: Console, manifest: Manifest) -> None:
     for engine, (made, checked) in sorted(sums.items()):
         confirmed = f", {checked:,} of them also by the reference, with the same result" if checked else ""
         out.print(f"tokenized by {engine}: {made:,} rows{confirmed}")
-    if mismatch := manifest.engines.get("disproved"):
-        out.print(
-            f"{mismatch['engine']} gave other tokens for row {mismatch['row']:,} of {mismatch['split']}: "
-            "all its shards were made again by the reference"
-        )
 
 
 def _print_labels(out: Console, manifest: Manifest) -> None:

@@ -91,7 +91,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> tuple[_Clock, int]:
         plan = launcher.plan_one(resolved, split, config).plan
     job, encoder = resolved.job, resolved.encoder
     pieces = resolved.source.splits[split].groups.pieces(plan.row_ranges(0))
-    checks, builder, text_bytes = comparing.CrossCheck(encoder), encoder.builder(), 0
+    checks, builder, text_bytes = comparing.CrossCheck(encoder, split=split), encoder.builder(), 0
     for first, batch in clock.each("read", shard_writer.batches(job, split, pieces)):
         text_bytes += int(text_bytes_of(batch, job.spec.columns.content).sum())
         with clock.stage("validate"):

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from pipelines.prepare.dataset import engine_mismatch, plan_files, receipts, reservation, source_record
+from pipelines.prepare.dataset import plan_files, receipts, reservation, source_record
 from tests import building
 from tests.building import REVIEWS, built
 from tests.support.speed import slow_but
@@ -71,13 +71,11 @@ class Change(NamedTuple):
 
 @pytest.fixture(scope="module")
 def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A copy of each dataset, with what a fast engine's mistake leaves."""
+    """A copy of each dataset."""
     found = {}
     for name, changes in BUILDS.items():
         root = tmp_path_factory.mktemp(name) / "here" / "out"
         shutil.copytree(built(REVIEWS, **changes), root)
-        (work,) = (root / ".prep").iterdir()
-        (work / "engine_mismatch.json").write_text('{"engine": "wordpiece 1", "row": 3, "split": "train"}')
         found[name] = root
     return found
 
@@ -105,7 +103,7 @@ def places(content: Any) -> Iterator[tuple[Any, ...]]:
 
 
 class Placed(NamedTuple):
-    """As much of a job as looking for a mismatch takes."""
+    """As much of a job as reading a file of its work folder takes."""
 
     root: str
 
@@ -130,7 +128,6 @@ def parser_of(file: str, folder: Path) -> Callable[[bytes], object]:
         "files.json": lambda text: plan_files.read_file_rows(placed(text).work_path()),
         "source.json": lambda text: placed(text) and source_record.read(str(folder), "f"),
         "job.json": lambda text: placed(text) and reservation._own_shards(str(folder)),
-        "engine_mismatch.json": lambda text: engine_mismatch.read(placed(text)),
     }
     return parsers[name]
 

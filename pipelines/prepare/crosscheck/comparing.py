@@ -1,13 +1,7 @@
-"""Comparing a fast engine with the reference tokenizer while a job runs: some rows are encoded by both.
+"""Comparing a fast engine with the reference tokenizer while a job runs: one row in 2,000 is encoded by both.
 
-These are one row in 200 of a split's first 20,000 and one in 2,000 of its others, whatever they hold, and rows with
-content that engines get wrong, as long as those are rare (`odd_rows`). The choice depends on the seed, the row numbers
-and the content of the shard's rows only, so it is the same on any runner and when a shard is made again. Whole rows are
-compared: special tokens, truncation, reasons for rejection.
-
-One row in 200 throughout took an eighth of a build's CPU time, since the reference takes so much longer: of 155,000
-rows 7.0 s with byte-level BPE and 5.7 s with WordPiece, of which 6.1 s and 5.0 s were left without any comparison. As
-it is now, they take 6.3 s and 5.6 s.
+The choice depends on the seed and the row's number only, so it is the same on any runner and when a shard is made
+again. Whole rows are compared: special tokens, truncation, reasons for rejection. A difference ends the job.
 """
 
 from __future__ import annotations
@@ -16,19 +10,17 @@ import collections
 import concurrent.futures
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from pipelines.prepare.crosscheck.odd_rows import OddRows
 from pipelines.prepare.layouts import BatchEncoder, Encoded
 from pipelines.prepare.sources.columns.extraction import Rows
 from pipelines.prepare.tokenize.ragged import RaggedTokens
+from tfrecord_io.errors import TokenizerError
 
-__all__ = ["CrossCheck", "EngineMismatch", "TokensDiffer", "chosen", "engine_of"]
+__all__ = ["CrossCheck", "chosen", "engine_of"]
 
-_FIRST_ROWS = 20_000
-_ONE_IN, _LATER_ONE_IN = 200, 2_000
+_ONE_IN = 2_000
 _ROWS_AT_ONCE = 64
 # The most comparisons that may be under way or queued beside the work.
 _BATCHES_BEHIND = 16
@@ -37,35 +29,13 @@ _GAMMA, _MIX = np.uint64(0x9E3779B97F4A7C15), (np.uint64(0xBF58476D1CE4E5B9), np
 
 
 def chosen(numbers: np.ndarray, *, seed: int) -> np.ndarray:
-    """Return the indices of the rows (numbers int64 [N]) that are compared whatever they hold."""
+    """Return the indices of the rows (numbers int64 [N]) that are compared."""
     with np.errstate(over="ignore"):
         x = numbers.astype(np.uint64) + np.uint64(seed % 2**64) * _GAMMA + _GAMMA
         x = (x ^ (x >> np.uint64(30))) * _MIX[0]
         x = (x ^ (x >> np.uint64(27))) * _MIX[1]
         x ^= x >> np.uint64(31)
-    is_first = numbers < _FIRST_ROWS
-    return np.flatnonzero(x < np.where(is_first, np.uint64(2**64 // _ONE_IN), np.uint64(2**64 // _LATER_ONE_IN)))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EngineMismatch:
-    """An engine that gave other tokens than the reference, and the first such row (its number in the split)."""
-
-    engine: str
-    split: str
-    row: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return dataclasses.asdict(self)
-
-
-class TokensDiffer(Exception):
-    """The engine gives other tokens than the reference for a row (its number in the split)."""
-
-    def __init__(self, row: int) -> None:
-        super().__init__(row)
-        self.row = row
+    return np.flatnonzero(x < np.uint64(2**64 // _ONE_IN))
 
 
 def engine_of(encoder: BatchEncoder) -> str:
@@ -74,16 +44,16 @@ def engine_of(encoder: BatchEncoder) -> str:
 
 
 class CrossCheck:
-    """Compares rows of a shard with the reference, many at a time: calls with two or three rows take twice as long.
+    """Compares rows of a split with the reference, many at a time: calls with two or three rows take twice as long.
 
     `rows_checked` counts rows that were equal. With a `pool`, comparisons run beside the caller's work, which waits
     only if the reference falls behind.
     """
 
-    def __init__(self, encoder: BatchEncoder, *, pool: concurrent.futures.Executor | None = None) -> None:
+    def __init__(self, encoder: BatchEncoder, *, split: str, pool: concurrent.futures.Executor | None = None) -> None:
         self.rows_checked = 0
-        self._reference = encoder.reference
-        self._odd_rows = OddRows(encoder.added) if encoder.reference is not None else None
+        self._encoder = encoder
+        self._split = split
         self._pool = pool
         self._waiting: list[_Sampled] = []
         self._begun: collections.deque[concurrent.futures.Future[int]] = collections.deque()
@@ -91,41 +61,50 @@ class CrossCheck:
     def add(self, rows: Rows, encoded: Encoded, *, numbers: np.ndarray, which: np.ndarray) -> None:
         """Queue rows for comparison with the reference; `which` are indices into `rows`, `encoded` and `numbers`.
 
-        Raises: TokensDiffer if the reference gives something else for a row that was queued, now or before.
+        Raises: TokenizerError if the reference gives something else for a row that was queued, now or before.
         """
-        if self._reference is None or not len(which):
+        if self._encoder.reference is None or not len(which):
             return
         self._waiting.append(_Sampled.of(rows, encoded, numbers=numbers, which=which))
         if sum(len(sampled.numbers) for sampled in self._waiting) >= _ROWS_AT_ONCE:
-            self._begin(self._reference)
+            self._begin()
 
     def add_some(self, rows: Rows, encoded: Encoded, *, numbers: np.ndarray, seed: int) -> None:
         """Choose and queue some of the shard's next rows for comparison. Raises: as `add`."""
-        if self._odd_rows is not None:
-            which = np.union1d(chosen(numbers, seed=seed), self._odd_rows.chosen(rows))
-            self.add(rows, encoded, numbers=numbers, which=which)
+        self.add(rows, encoded, numbers=numbers, which=chosen(numbers, seed=seed))
 
     def finish(self) -> None:
         """Compare all rows that are still queued. Raises: as `add`."""
-        if self._reference is None:
-            return
         if self._waiting:
-            self._begin(self._reference)
+            self._begin()
         while self._begun:
             self._await()
 
-    def _begin(self, reference: BatchEncoder) -> None:
+    def _begin(self) -> None:
         sampled = _Sampled.joined(self._waiting)
         self._waiting.clear()
         if self._pool is None:
-            self.rows_checked += sampled.compared(reference)
+            self.rows_checked += self._compare(sampled)
             return
         while len(self._begun) >= _BATCHES_BEHIND:
             self._await()
-        self._begun.append(self._pool.submit(sampled.compared, reference))
+        self._begun.append(self._pool.submit(self._compare, sampled))
 
     def _await(self) -> None:
         self.rows_checked += self._begun.popleft().result()
+
+    def _compare(self, sampled: _Sampled) -> int:
+        assert self._encoder.reference is not None, "rows are queued for it"
+        differ = sampled.differ_from(self._encoder.reference.encode(sampled.rows))
+        if differ.any():
+            row = int(sampled.numbers[np.flatnonzero(differ)[0]])
+            raise TokenizerError(
+                f"row {row:,} of {self._split}: engine {engine_of(self._encoder)} gives other tokens than the "
+                "reference tokenizer",
+                remedy="run the same command again with --engine hf, which makes every shard by the reference, and "
+                "report the text of this row to the project's issue tracker",
+            )
+        return len(sampled.numbers)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -147,13 +126,6 @@ class _Sampled:
             numbers=np.concatenate([part.numbers for part in parts]),
             encoded=Encoded.joined([part.encoded for part in parts]),
         )
-
-    def compared(self, reference: BatchEncoder) -> int:
-        """Return the number of rows. Raises: TokensDiffer if the reference gives something else for one of them."""
-        differ = self.differ_from(reference.encode(self.rows))
-        if differ.any():
-            raise TokensDiffer(int(self.numbers[np.flatnonzero(differ)[0]]))
-        return len(self.numbers)
 
     def differ_from(self, expected: Encoded) -> np.ndarray:
         """Return which rows differ from what the reference gives, bool [N]."""

@@ -9,10 +9,8 @@ from typing import Any
 
 import tfrecord_io
 from pipelines.prepare import storage
-from pipelines.prepare.crosscheck.comparing import EngineMismatch
 from pipelines.prepare.dataset import (
     card,
-    engine_mismatch,
     made_shards,
     own_files,
     plan_files,
@@ -24,7 +22,6 @@ from pipelines.prepare.dataset.generations import generations_of, joined_ranges
 from pipelines.prepare.dataset.job import Job, tokenizer_files
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow
-from pipelines.prepare.tokenize import engines
 from tfrecord_io import manifest
 from tfrecord_io.errors import OutputError, PrepError, RowsRejectedError
 from tfrecord_io.format.ledger import LEFT_OUT
@@ -58,10 +55,6 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         _delete_tfds(job)
         _remove_copy(job)
         return before  # committed already, by an attempt whose end nobody heard of
-    mismatch = engine_mismatch.read(job)
-    if before is not None and mismatch is not None:
-        made_now = set() if job.appends_to is not None else set(receipts_of)
-        _require_trusted(before, mismatch, made_now=made_now, root=job.root)
     result = Manifest(
         name=job.name,
         fingerprint=job.fingerprint,
@@ -74,7 +67,7 @@ def commit(job: Job, *, items: Mapping[str, Any], identity: Mapping[str, Any], m
         index_stride=job.spec.index_stride,
         source={**identity, **_rows_of_splits(job, before)},
         options=items,
-        engines=_engines(before, receipts_of, mismatch, appends=job.appends_to is not None),
+        engines=_engines(before, receipts_of, appends=job.appends_to is not None),
         versions={
             "prep-tfrecords": tfrecord_io.__version__,
             **{name: metadata.version(name) for name in ("datasets", "tokenizers", "transformers")},
@@ -209,24 +202,7 @@ def _manifest_before(job: Job) -> Manifest | None:
     return before
 
 
-def _require_trusted(before: Manifest, mismatch: EngineMismatch, *, made_now: set[str], root: str) -> None:
-    """Raise OutputError if a fast engine made a split that was committed earlier and is not made now."""
-    for split, names in sorted(before.engines.get("splits", {}).items()):
-        if split not in made_now and not all(map(engines.is_reference, names)):
-            raise OutputError(
-                f"{root}: {mismatch.engine} gave other tokens than the reference for row {mismatch.row} of split "
-                f"{mismatch.split!r}, and split {split!r} was made by {', '.join(sorted(names))} before",
-                remedy="ask for all splits at once, so that these are made again too, or start over with --overwrite",
-            )
-
-
-def _engines(
-    before: Manifest | None,
-    receipts_of: Mapping[str, list[Receipt]],
-    mismatch: EngineMismatch | None,
-    *,
-    appends: bool,
-) -> dict[str, Any]:
+def _engines(before: Manifest | None, receipts_of: Mapping[str, list[Receipt]], *, appends: bool) -> dict[str, Any]:
     """Return for each split and engine the rows that it tokenized, and how many were compared with the reference."""
     splits: dict[str, Any] = dict(before.engines.get("splits", {})) if before else {}
     for split, found in receipts_of.items():
@@ -240,7 +216,7 @@ def _engines(
             }
             for engine in sorted({*known, *(receipt.engine for receipt in found)})
         }
-    return {"splits": splits, "disproved": mismatch.to_json() if mismatch else None}
+    return {"splits": splits, "disproved": None}
 
 
 def _rows(known: Mapping[str, Any], engine: str, name: str) -> int:

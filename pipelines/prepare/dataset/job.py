@@ -12,7 +12,6 @@ import functools
 from collections.abc import Mapping
 
 from pipelines.prepare import layouts, storage
-from pipelines.prepare.dataset import engine_mismatch
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.plan.planning import RowRanges, ShardTask
@@ -97,19 +96,18 @@ class Job:
         return storage.join(self.root, rejected_path(task.split, task.index))
 
     def open_encoder(self) -> layouts.BatchEncoder:
-        """Load the tokenizer from the job's folder and open the layout's encoder, without an engine known to be wrong.
+        """Load the tokenizer from the job's folder and open the layout's encoder.
 
         Raises: FormatError if the tokenizer is not the one that was saved there.
         """
         tokenizer = tokenization.load(tokenizer_files(self))
-        engine: EngineName = self.engine if engine_mismatch.read(self) is None else "hf"
         context = layouts.LayoutContext(
             tokenizer=tokenizer,
             facts=self.spec.facts,
             layout=self.spec.layout,
             length=self.spec.length,
             columns=self.spec.columns,
-            engine=engine,
+            engine=self.engine,
         )
         return layouts.layout_of(self.spec.layout).open_encoder(context)
 

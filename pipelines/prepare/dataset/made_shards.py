@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import engine_mismatch, own_files, receipts
+from pipelines.prepare.dataset import own_files, receipts
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.plan.planning import ShardTask
@@ -22,8 +22,8 @@ __all__ = ["find_receipts", "find_unharmed"]
 def find_receipts(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
     """Return each task's receipt if it is valid, else None.
 
-    A receipt is valid if it is of this very task, its shards have the recorded sizes, and the engine that made them is
-    still trusted. Receipts are listed and read many at a time, since there may be thousands of them far away.
+    A receipt is valid if it is of this very task, its shards have the recorded sizes, and, with --engine hf, the
+    reference made them. Receipts are listed and read many at a time, since there may be thousands of them far away.
     """
     sizes = storage.sizes(job.root)
     existing = {
@@ -38,7 +38,7 @@ def find_receipts(job: Job, tasks: Sequence[ShardTask]) -> list[Receipt | None]:
         _valid_receipt(job, task, contents.get(path), sizes=sizes, path=path)
         for task, path in zip(tasks, wanted, strict=True)
     ]
-    if engine_mismatch.read(job) is None:
+    if job.engine != "hf":
         return valid
     return [receipt if receipt and engines.is_reference(receipt.engine) else None for receipt in valid]
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines.prepare import storage
-from pipelines.prepare.dataset import engine_mismatch, fingerprint, own_files, source_record, tfds
-from pipelines.prepare.dataset.own_files import WORK_FOLDER
+from pipelines.prepare.dataset import fingerprint, own_files, source_record, tfds
 from pipelines.prepare.launch import request_identity
 from pipelines.prepare.launch.opened_request import OpenedRequest
+from pipelines.prepare.options.config import EngineName
 from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.tokenize import engines
 from tfrecord_io.errors import FormatError
@@ -39,7 +39,7 @@ def find(request: OpenedRequest, items: Mapping[str, Any]) -> tuple[Manifest, li
         return None
     splits = [manifest.splits[name] for name in chosen]
     allowed = _are_few(splits, limit=config.max_error_rate)
-    done = allowed and _is_trusted(root, manifest) and _is_whole(root, manifest, splits)
+    done = allowed and _is_wanted(manifest, engine=config.engine) and _is_whole(root, manifest, splits)
     return (manifest, list(chosen)) if done else None
 
 
@@ -50,11 +50,10 @@ def _are_few(splits: Sequence[Split], *, limit: float) -> bool:
     return bad <= limit * sum(ledger.rows_in - ledger.rows_left_out for ledger in ledgers)
 
 
-def _is_trusted(root: str, manifest: Manifest) -> bool:
-    """Whether no engine that made some of it is known to give wrong tokens."""
+def _is_wanted(manifest: Manifest, *, engine: EngineName) -> bool:
+    """Whether the engines that made it may have done so: with --engine hf only the reference."""
     made_by = {name for names in manifest.engines.get("splits", {}).values() for name in names}
-    folder = storage.join(root, WORK_FOLDER, manifest.fingerprint)
-    return all(map(engines.is_reference, made_by)) or engine_mismatch.read_in(folder) is None
+    return engine != "hf" or all(map(engines.is_reference, made_by))
 
 
 def _is_whole(root: str, manifest: Manifest, splits: Sequence[Split]) -> bool:

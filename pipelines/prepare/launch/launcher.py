@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from pipelines.prepare.dataset import engine_mismatch, made_shards, own_files, plan_files, reservation, tfds
+from pipelines.prepare.dataset import made_shards, own_files, plan_files, reservation, tfds
 from pipelines.prepare.dataset.commit import commit
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.launch import finished, ingesting, opened_request, unusable_rows
@@ -29,7 +29,7 @@ from pipelines.prepare.process.progress import Progress
 from pipelines.prepare.storage import locking
 from pipelines.terminal import stages
 from tfrecord_io import manifest
-from tfrecord_io.errors import ConfigError, FingerprintMismatchError, PrepError, RowsRejectedError
+from tfrecord_io.errors import ConfigError, FingerprintMismatchError, RowsRejectedError
 from tfrecord_io.format.ledger import HELD_OUT, NOT_HELD_OUT
 from tfrecord_io.manifest import Manifest
 
@@ -102,7 +102,7 @@ def build(config: PrepareConfig, *, watch: Watch | None = None) -> BuildResult:
         missing = _missing(resolved, tasks)
         _warn_of_tfds(resolved.former)
         with watch(missing, progress) if watch else contextlib.nullcontext():
-            result = _make_shards(resolved, tasks, missing, config, progress=progress)
+            result = _run_job(resolved, missing, config, progress=progress)
     files = {split: result.splits[split].by_task() for split in resolved.job.splits}
     made, every = (sum(len(files[task.split][task.index]) for task in some) for some in (missing, tasks))
     return BuildResult(
@@ -218,46 +218,12 @@ def _plan_tasks(resolved: Resolved, config: PrepareConfig) -> list[ShardTask]:
     resolved.reserve(overwrite=config.overwrite)
     for split, planned in fresh.items():
         known[split] = plan_files.write(job, planned.plan, resolved.source.splits[split].groups)
-    for planned in fresh.values():
-        if planned.sample.mismatch:
-            engine_mismatch.record(job, planned.sample.mismatch)
     return [task for header in known.values() if header for task in plan_files.all_tasks(header)]
 
 
 def _missing(resolved: Resolved, tasks: list[ShardTask]) -> list[ShardTask]:
     found = made_shards.find_unharmed(resolved.job, tasks)
     return [task for task, receipt in zip(tasks, found, strict=True) if receipt is None]
-
-
-def _make_shards(
-    resolved: Resolved,
-    tasks: list[ShardTask],
-    missing: list[ShardTask],
-    config: PrepareConfig,
-    *,
-    progress: Progress,
-) -> Manifest:
-    """Make the missing shards and commit. If an engine turns out to give wrong tokens, make its shards again with the
-    reference tokenizer.
-    """
-    before = engine_mismatch.read(resolved.job)
-    try:
-        return _run_job(resolved, missing, config, progress=progress)
-    except PrepError:
-        found = engine_mismatch.read(resolved.job)
-        again = _missing(resolved, tasks)
-        if found == before or not again:
-            raise
-        assert found is not None, "a recorded mismatch is never removed"
-        _log.warning(
-            "engine %s gave other tokens than the reference for row %d of split %r; %d shards that it made are made "
-            "again by the reference",
-            found.engine,
-            found.row,
-            found.split,
-            len(again),
-        )
-        return _run_job(resolved, again, config, progress=progress)
 
 
 def _run_job(resolved: Resolved, missing: list[ShardTask], config: PrepareConfig, *, progress: Progress) -> Manifest:

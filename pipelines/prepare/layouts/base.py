@@ -151,7 +151,7 @@ class BatchEncoder(Protocol):
     `concurrent`: whether threads may call `encode` at once. `may_reject`: whether `encode` can find a row unusable.
     `constant_type`: the token type id of every position, padding included, if it is always the same.
     `engine`, `engine_version`: what tokenizes. `reference`: the same encoder with the reference engine, to compare
-    with; None if that is the one in use. `added`: the contents of added tokens.
+    with; None if that is the one in use.
     """
 
     concurrent: bool
@@ -160,7 +160,6 @@ class BatchEncoder(Protocol):
     engine: str
     engine_version: str
     reference: BatchEncoder | None
-    added: tuple[str, ...]
 
     def encode(self, rows: Rows) -> Encoded:
         """Tokenize one batch."""
@@ -179,11 +178,6 @@ class LayoutContext:
     length: int
     columns: ColumnPlan
     engine: EngineName = "auto"
-
-    @property
-    def added(self) -> tuple[str, ...]:
-        """Contents of the tokenizer's added tokens."""
-        return tuple(token.content for token in self.tokenizer.added_tokens_decoder.values())
 
 
 def text_inputs(source: SourceConfig) -> Inputs:

@@ -102,7 +102,6 @@ class _ChatBatchEncoder:
         self.concurrent = engine.concurrent
         self.engine, self.engine_version = engine.name, engine.version
         self.reference = reference
-        self.added = context.added
         self._context = context
         self._encoder = encoder
 

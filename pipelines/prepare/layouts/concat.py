@@ -63,7 +63,6 @@ class _ConcatBatchEncoder:
         self.concurrent = engine.concurrent
         self.engine, self.engine_version = engine.name, engine.version
         self.reference = reference
-        self.added = context.added
         self._engine = engine
         self._context = context
         self._frame = open_frame(context.tokenizer, context.layout.special_tokens)

@@ -130,7 +130,6 @@ class _PackBatchEncoder:
         self.concurrent = documents.concurrent
         self.engine, self.engine_version = documents.engine, documents.engine_version
         self.reference = documents.reference and _PackBatchEncoder(documents.reference, context)
-        self.added = documents.added
         self._documents = documents
         self._context = context
         self._frame = open_frame(context.tokenizer, context.layout.special_tokens)

@@ -112,7 +112,6 @@ class _PadBatchEncoder:
         self.constant_type = only if only == pad_type else None
         self.engine, self.engine_version = encoder.name, encoder.version
         self.reference = reference
-        self.added = context.added
         self._encoder = encoder
         self._impossible = "too_long" if truncation == "do_not_truncate" else "cannot_truncate"
         self._context, self._lengths = context, context.layout.buckets

@@ -62,7 +62,6 @@ class _QaBatchEncoder:
     concurrent = True
     constant_type: int | None = None
     reference: BatchEncoder | None = None
-    added: tuple[str, ...] = ()  # nothing is compared
 
     def __init__(self, context: LayoutContext) -> None:
         stride = context.length // 4 if context.layout.stride is None else context.layout.stride

@@ -141,7 +141,6 @@ class _Seq2SeqBatchEncoder:
         named = targets if engines.is_reference(inputs.engine) else inputs
         self.engine, self.engine_version = named.engine, named.engine_version
         self.reference = _reference(inputs, targets, context)
-        self.added = inputs.added
         self._inputs, self._targets = inputs, targets
         self._prefix = context.layout.input_prefix
         self._fields, self._constants = fields_of(context, constant_type=self.constant_type)

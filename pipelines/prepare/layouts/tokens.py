@@ -90,7 +90,6 @@ class _TokensBatchEncoder:
         self.constant_type = only if only == pad_type else None
         self.engine, self.engine_version = encoder.name, encoder.version
         self.reference = reference
-        self.added = context.added
         self._encoder = encoder
         self._context = context
         self._fields, self._constants = fields_of(context, constant_type=self.constant_type)

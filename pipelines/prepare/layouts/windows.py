@@ -88,7 +88,6 @@ class _WindowBatchEncoder:
     concurrent = True
     constant_type: int | None = None
     reference: BatchEncoder | None = None
-    added: tuple[str, ...] = ()  # nothing is compared
 
     def __init__(self, context: LayoutContext) -> None:
         stride = context.layout.stride

@@ -136,7 +136,7 @@ def _read_chosen(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource, cho
     # An engine has to get the first runs, from all along the split, right before it makes a shard. Comparing all runs
     # with the reference would take longer than the rest of a small job.
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
-        checks = CrossCheck(encoder, pool=beside)
+        checks = CrossCheck(encoder, split=split.name, pool=beside)
         reading.read(checks)
         reading.end(tokenize=reading.text_bytes <= _ENOUGH_BYTES and positions <= _ENOUGH_POSITIONS)
         reading.require_one()

@@ -14,8 +14,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from pipelines.prepare.crosscheck import comparing
-from pipelines.prepare.crosscheck.comparing import EngineMismatch, TokensDiffer
 from pipelines.prepare.layouts import BatchEncoder, Encoded, LengthGroup, layout_of, length_groups
 from pipelines.prepare.layouts.token_counts import count_tokens
 from pipelines.prepare.plan import sample_rows, size_curve
@@ -43,7 +41,6 @@ class Sample:
     take `output_bytes`. `padding`: the share of positions without a token, None with a layout that joins rows.
     `text_bytes` of text were tokenized in `seconds`. `token_bytes`: mean bytes of an id as a varint.
     `read`: all rows that were read, most of which were only weighed.
-    `mismatch`: set if the engine gave other tokens than the reference tokenizer, which then made the sample.
     `length_shares`: the share of the bytes that records of each length have, which go into shards of their own.
     `encoded`: the tokens of the rows that were tokenized.
     """
@@ -59,7 +56,6 @@ class Sample:
     token_bytes: float
     seconds: float
     read: ReadRows
-    mismatch: EngineMismatch | None = None
     length_shares: tuple[float, ...] = (1.0,)
     encoded: Sequence[Encoded] = ()
 
@@ -96,11 +92,7 @@ def row_lengths(
 
 
 def _lengths_of_split(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> tuple[np.ndarray, np.ndarray]:
-    try:
-        sampled = sample_rows.read(spec, encoder, split)
-    except TokensDiffer:
-        assert encoder.reference is not None, "it was compared with it"
-        sampled = sample_rows.read(spec, encoder.reference, split)
+    sampled = sample_rows.read(spec, encoder, split)
     if sampled is None:
         return np.zeros(0, np.int64), np.zeros(0)
     usable = _with_predicted(sampled, (sampled.tokenized.records > 0).astype(np.float64), rising=False)
@@ -109,16 +101,6 @@ def _lengths_of_split(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource
 
 def measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sample | None:
     """Tokenize, lay out and encode a sample of the split; None if no row of it can be used."""
-    try:
-        return _measure(spec, encoder, split)
-    except TokensDiffer as found:
-        assert encoder.reference is not None, "it was compared with it"
-        sample = _measure(spec, encoder.reference, split)
-        mismatch = EngineMismatch(engine=comparing.engine_of(encoder), split=split.name, row=found.row)
-        return sample and dataclasses.replace(sample, mismatch=mismatch)
-
-
-def _measure(spec: ShardSpec, encoder: BatchEncoder, split: SplitSource) -> Sample | None:
     sampled = sample_rows.read(spec, encoder, split)
     return _summarize(spec, encoder, sampled) if sampled else None
 

@@ -118,12 +118,9 @@ def _planned(
     planned: launcher.PlannedSplit, resolved: Resolved, config: PrepareConfig, manifest: Manifest
 ) -> SplitSubject:
     name = planned.plan.split
-    encoder = resolved.encoder
-    if planned.sample.mismatch is not None and encoder.reference is not None:
-        encoder = encoder.reference
     return SplitSubject(
         name=name,
-        parts=sampled_records.of_rows(manifest, encoder, planned.sample.encoded),
+        parts=sampled_records.of_rows(manifest, resolved.encoder, planned.sample.encoded),
         estimate=estimate.of_split(planned, resolved, config),
         row_tokens=planned.sample.row_tokens,
         rejected=tuple(RejectedContent(row=row.row, reason=row.reason, content="") for row in planned.unusable.first),

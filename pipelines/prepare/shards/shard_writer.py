@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from pipelines.prepare import storage
 from pipelines.prepare.crosscheck import comparing, unencodable
-from pipelines.prepare.crosscheck.comparing import CrossCheck, EngineMismatch, TokensDiffer
-from pipelines.prepare.dataset import engine_mismatch, receipts, reservation
+from pipelines.prepare.crosscheck.comparing import CrossCheck
+from pipelines.prepare.dataset import receipts, reservation
 from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.dataset.rejected_rows import RejectedRows
@@ -66,21 +66,14 @@ def write(
     number of threads that tokenize batches and encode records, by default one for each core.
 
     Raises: OutputError if a shard cannot be written, would be empty, is not as expected or was written by another job
-        meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row;
-        RowsRejectedError if the job is strict and a row cannot be used.
+        meanwhile; SourceError if the rows cannot be read; TokenizerError if the tokenizer fails on a row, or an engine
+        gives other tokens than the reference; RowsRejectedError if the job is strict and a row cannot be used.
     """
     generations = storage.generations(_paths(task, job))
     reservation.require_own(job)
     clock, progress = clock or Stopwatch(), progress or Progress()
     with gathering or contextlib.nullcontext(cores()) as threads:
-        encoder = _trusted(encoder, job)
-        try:
-            gathered = _gather(task, job, encoder, threads=threads, clock=clock, progress=progress)
-        except TokensDiffer as error:
-            mismatch = EngineMismatch(engine=comparing.engine_of(encoder), split=task.split, row=error.row)
-            engine_mismatch.record(job, mismatch)
-            encoder = _trusted(encoder, job)
-            gathered = _gather(task, job, encoder, threads=threads, clock=clock, progress=progress)
+        gathered = _gather(task, job, encoder, threads=threads, clock=clock, progress=progress)
     memory.release_freed()
     reservation.require_own(job)
     with clock.stage("write"):
@@ -160,11 +153,6 @@ class _Batch:
     source: pa.RecordBatch | None
 
 
-def _trusted(encoder: BatchEncoder, job: Job) -> BatchEncoder:
-    """Return the encoder, or its reference if a worker of this job found wrong tokens of a faster engine."""
-    return encoder if encoder.reference is None or engine_mismatch.read(job) is None else encoder.reference
-
-
 def _gather(
     task: ShardTask, job: Job, encoder: BatchEncoder, *, threads: int, clock: Stopwatch, progress: Progress
 ) -> _Gathered:
@@ -176,7 +164,7 @@ def _gather(
             return batch, unencodable.encode(encoder, batch.rows, split=task.split, numbers=batch.numbers)
 
     with concurrent.futures.ThreadPoolExecutor(1) as beside:
-        checks = CrossCheck(encoder, pool=beside)
+        checks = CrossCheck(encoder, split=task.split, pool=beside)
         usable = _usable_batches(task, job, encoder, gathered, clock=clock, progress=progress)
         for batch, encoded in ordered_map(encode, usable, threads=threads if encoder.concurrent else 1):
             with clock.stage("check"):
