@@ -74,7 +74,7 @@ def _require_sizes(backbone: Mapping[str, Any], model_dir: str, *, weights_bytes
     config = backbone["config"]
     sizes = {name: value for name, value in config.items() if isinstance(value, int)}
     width, layers = sizes.get("hidden_dim", 1), max((sizes[name] for name in sizes if "num_layers" in name), default=1)
-    largest = max(*sizes.values(), width * width, width * sizes.get("vocabulary_size", 1))
+    largest = max(width * width, width * sizes.get("vocabulary_size", 1), *sizes.values())
     if layers > _MOST_LAYERS or largest > weights_bytes:
         raise _damaged(model_dir, f"{layers:,} layers of width {width:,}, with weights of {weights_bytes:,} bytes")
 
