@@ -14,7 +14,8 @@ from typing import SupportsIndex
 import tensorflow as tf
 
 from tfrecord_io.errors import ReaderError
-from tfrecord_io.input_pipeline import input_graph, input_plan
+from tfrecord_io.input_pipeline import element_names, input_graph, input_plan
+from tfrecord_io.input_pipeline.element_names import Names
 from tfrecord_io.input_pipeline.input_plan import Host, Order, Shuffle
 from tfrecord_io.input_pipeline.input_request import Part, Request
 from tfrecord_io.manifest import Manifest, Split
@@ -69,6 +70,7 @@ class InputFunctions(abc.ABC):
         deterministic: bool = True,
         order: Order = "hosts",
         start_step: SupportsIndex = 0,
+        names: Names | None = None,
     ) -> Callable[[tf.distribute.InputContext], tf.data.Dataset]:
         """Return an input function for `strategy.distribute_datasets_from_function`: an element is one replica's part
         of the global batch.
@@ -91,6 +93,8 @@ class InputFunctions(abc.ABC):
                 vain than a window, a block and 16 records of each open shard, and of the indexes only those of these
                 shards (in the global order: a window, and all indexes). Only shards without index (gzip) are read from
                 their beginning.
+            names: other names for the inputs, by the present ones; "keras-hub" for those of KerasHub's models
+                (token_ids, segment_ids, padding_mask, mask_positions).
 
         Raises:
             ReaderError: here or from the input function, for what cannot be served.
@@ -107,7 +111,7 @@ class InputFunctions(abc.ABC):
             order=order,
             start_step=start_step,
         )
-        return lambda context: input_graph.build(request, _host(context))
+        return lambda context: element_names.renamed(input_graph.build(request, _host(context)), names)
 
     def dataset(
         self,
@@ -122,6 +126,7 @@ class InputFunctions(abc.ABC):
         order: Order = "hosts",
         start_step: SupportsIndex = 0,
         keep: Sequence[str] = (),
+        names: Names | None = None,
     ) -> tf.data.Dataset:
         """Return the dataset for Keras `fit` and `evaluate` in one process: an element is a global batch. Arguments as
         in `input_fn`.
@@ -142,7 +147,8 @@ class InputFunctions(abc.ABC):
             order=order,
             start_step=start_step,
         )
-        return input_graph.build(dataclasses.replace(request, keep=self._kept(keep, objective=objective)), Host())
+        request = dataclasses.replace(request, keep=self._kept(keep, objective=objective))
+        return element_names.renamed(input_graph.build(request, Host()), names)
 
     def _kept(self, keep: Sequence[str], *, objective: Objective | None) -> tuple[str, ...]:
         names = (keep,) if isinstance(keep, str) else tuple(keep)

@@ -54,7 +54,7 @@ def files(
 
 def names(manifest: Manifest, settings: ExportSettings) -> list[str]:
     """Return the names of the columns before any is renamed or dropped."""
-    nothing = {each.name: np.zeros((0, *each.shape), each.dtype) for each in manifest.schema.features}
+    nothing = {each.name: np.zeros((0, *each.shape), each.array_dtype) for each in manifest.schema.features}
     return list(token_columns.unpadded(nothing, manifest, extra=settings.extra))
 
 
@@ -95,6 +95,7 @@ def _array(column: Column) -> pa.Array:
     if column.counts is not None:
         offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(column.counts)])
         return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(column.values))
+    # Objects are text or bytes.
     array = pa.array(np.ascontiguousarray(column.values).reshape(-1))
     for size in reversed(column.values.shape[1:]):
         array = pa.FixedSizeListArray.from_arrays(array, size)
