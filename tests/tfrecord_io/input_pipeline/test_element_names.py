@@ -9,7 +9,12 @@ import tensorflow as tf
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.input_pipeline import element_names
 
-FEATURES = {"input_ids": [5, 6], "attention_mask": [1, 0], "token_type_ids": [0, 0], "example_weight": 1.0}
+FEATURES: dict[str, object] = {
+    "input_ids": [5, 6],
+    "attention_mask": [1, 0],
+    "token_type_ids": [0, 0],
+    "example_weight": 1.0,
+}
 
 
 def elements(columns: dict[str, object], *more: object) -> tf.data.Dataset:
@@ -25,7 +30,12 @@ def test_keras_hub_gets_its_names_and_nothing_else() -> None:
 
 
 def test_an_encoder_and_a_decoder_are_told_apart() -> None:
-    given = {"input_ids": [5], "attention_mask": [1], "decoder_input_ids": [0], "decoder_attention_mask": [1]}
+    given: dict[str, object] = {
+        "input_ids": [5],
+        "attention_mask": [1],
+        "decoder_input_ids": [0],
+        "decoder_attention_mask": [1],
+    }
     ((inputs, _),) = element_names.renamed(elements(given, 3), "keras-hub")
     assert {name: int(value[0]) for name, value in inputs.items()} == {
         "encoder_token_ids": 5,

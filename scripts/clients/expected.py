@@ -1,0 +1,34 @@
+"""The rows of a dataset as our own reader of single rows gives them, for comparison."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from tfrecord_io import random_access
+
+__all__ = ["WORK", "require_same", "rows", "unpadded"]
+
+WORK = sys.argv[1]
+
+
+def rows(layout: str, split: str = "train") -> dict[str, np.ndarray]:
+    """Return every column of a split, in the shards' order."""
+    found = random_access.open(f"{WORK}/{layout}")[split]
+    return found.batch(list(range(len(found))))
+
+
+def unpadded(columns: dict[str, np.ndarray]) -> list[list[int]]:
+    """Return the tokens of each row without padding."""
+    if "num_tokens" in columns:
+        return [ids[:n].tolist() for ids, n in zip(columns["input_ids"], columns["num_tokens"], strict=True)]
+    mask = columns["attention_mask"] if "attention_mask" in columns else columns["segment_ids"]
+    return [ids[chosen > 0].tolist() for ids, chosen in zip(columns["input_ids"], mask, strict=True)]
+
+
+def require_same(name: str, found: Any, expected: np.ndarray) -> None:
+    """Exit with the place of the first difference, if there is one."""
+    if not np.array_equal(np.asarray(found), expected):
+        sys.exit(f"{name}: other values than the shards hold")

@@ -1,0 +1,21 @@
+"""Grain's own ArrayRecordDataSource with a global shuffle: every row once, in another order."""
+
+from __future__ import annotations
+
+import glob
+
+import grain
+from tensorflow.core.example import example_pb2
+
+from scripts.clients.expected import WORK, rows
+
+files = sorted(glob.glob(f"{WORK}/pad-arrayrecord/*-train-*.array_record"))
+source = grain.sources.ArrayRecordDataSource(files)
+shuffled = grain.MapDataset.source(source).shuffle(seed=3)
+found = [
+    list(example_pb2.Example.FromString(record).features.feature["input_ids"].int64_list.value) for record in shuffled
+]
+expected = rows("pad")["input_ids"].tolist()
+assert sorted(found) == sorted(expected)
+assert found != expected
+print(f"grain: {len(found)} rows of {len(files)} files, shuffled over all of them")

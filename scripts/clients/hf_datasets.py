@@ -1,0 +1,12 @@
+"""`datasets.load_dataset` of each Parquet export, compared row by row."""
+
+from __future__ import annotations
+
+import datasets
+
+from scripts.clients.expected import WORK, rows, unpadded
+
+for layout in ("pad", "concat", "pack"):
+    data = datasets.load_dataset(f"{WORK}/{layout}-parquet", cache_dir=f"{WORK}/hf-cache")["train"]
+    assert list(data["input_ids"]) == unpadded(rows(layout)), layout
+    print(f"datasets {datasets.__version__}, {layout}: {data.num_rows} rows of {data.features}")

@@ -1,0 +1,23 @@
+"""SeqIO's TFExampleDataSource on the shards as they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import seqio
+import tensorflow as tf
+
+from scripts.clients.expected import WORK, require_same, rows
+
+features = {
+    name: tf.io.FixedLenFeature([64] if name == "input_ids" else [], tf.int64) for name in ("input_ids", "label")
+}
+source = seqio.TFExampleDataSource(
+    {"train": f"{WORK}/pad/*-train-*.tfrecord"}, features, cycle_length=1, block_length=1
+)
+shards = source.list_shards("train")
+found = []
+for index in range(len(shards)):
+    info = seqio.ShardInfo(index=index, num_shards=len(shards))
+    found += [row["input_ids"].numpy() for row in source.get_dataset("train", shuffle=False, shard_info=info)]
+require_same("input_ids", np.stack(found), rows("pad")["input_ids"])
+print(f"seqio: {len(found)} rows of {len(shards)} shards")

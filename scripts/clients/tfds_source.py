@@ -1,0 +1,14 @@
+"""`tfds.data_source` of the ArrayRecord export, found as a builder's folder."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow_datasets as tfds
+
+from scripts.clients.expected import WORK, require_same, rows
+
+builder = tfds.builder_from_directory(f"{WORK}/pad-arrayrecord")
+source = builder.as_data_source("train")
+for name, values in rows("pad").items():
+    require_same(name, np.stack([row[name] for row in source]), values)
+print(f"tfds {tfds.__version__}: data source of {len(source)} rows, classes {builder.info.features['label'].names}")
