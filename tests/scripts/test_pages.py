@@ -54,6 +54,7 @@ FOREIGN_OPTIONS = {
         "--processes",
     ),
     *("--long-bytes", "--nolineno", "--beam_pipeline_options"),
+    *("--append-eod", "--reset-position-ids", "--reset-attention-mask"),
 }
 
 
