@@ -10,14 +10,11 @@ __all__ = ["configure"]
 def configure() -> None:
     """Configure libraries if the running command has the process to itself.
 
-    Numba does not load the extensions of other packages before the first kernel, and allocators keep less of what is
-    freed.
+    Allocators keep less of what is freed.
     """
     context = click.get_current_context(silent=True)
     if context is None or not getattr(context.find_root().command, "owns_process", False):
         return
     from pipelines.prepare.process import memory
-    from tfrecord_io.codec import kernels
 
-    kernels.leave_out_extensions()
     memory.keep_less()

@@ -48,7 +48,7 @@ HARMLESS = [
     "gcloud ... --member=serviceAccount:me@project.iam.gserviceaccount.com --role=roles/storage.objectAdmin",
     "pad_token='<pad>', num_tokens=12, --tokenizer=bert-base-uncased",
     "is this hf_tokenizer? yes",
-    "gs://bucket: cannot be read: me@example.com lacks storage.objects.get",
+    "gs://bucket: cannot be read: me@example.com does not have storage.objects.get access",
 ]
 
 

@@ -16,9 +16,8 @@ from typing import Any, TypeVar
 
 import numba
 import numpy as np
-from numba.core import entrypoints
 
-__all__ = ["copy", "frozen", "jit", "leave_out_extensions", "load", "load_4", "lowest_bit", "store", "store_4"]
+__all__ = ["copy", "frozen", "jit", "load", "load_4", "lowest_bit", "store", "store_4"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -29,14 +28,6 @@ def jit(function: _Function) -> _Function:
         return numba.njit(nogil=True, cache=True)(function)
     except RuntimeError:  # neither this folder nor the user's cache folder can be written: compile in every process
         return numba.njit(nogil=True)(function)
-
-
-def leave_out_extensions() -> None:
-    """Keep Numba from loading the types that other packages teach it, which no kernel here has: 0.17 s where awkward is
-    installed (measured). Only for a process that runs nothing but this toolkit.
-    """
-    if hasattr(entrypoints, "_already_initialized"):
-        entrypoints._already_initialized = True
 
 
 def frozen(array: np.ndarray) -> np.ndarray:

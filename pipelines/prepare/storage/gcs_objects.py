@@ -38,12 +38,8 @@ __all__ = ["delete", "entries", "generations", "info", "require_bucket", "write"
 
 # Small objects cost round trips; the service answers many requests at once.
 _REQUESTS_AT_ONCE = 32
-# Why a session cannot be continued, by the status of the answer. 308 should say how much was stored.
-_SESSION_LOST = {
-    404: "the service knows its session no longer",
-    410: "the service knows its session no longer",
-    308: "the service has stored no more than 0 bytes of it",
-}
+# Answers to a part of an upload after which its session cannot be continued: unknown, or less was kept than was sent.
+_SESSION_LOST = (308, 404, 410)
 
 
 def info(path: str, *, passes: Callable[[BaseException], bool] = storage_errors.is_transient) -> dict[str, Any]:
@@ -222,13 +218,11 @@ def _upload_error(error: Exception, path: str, content: _Content) -> OutputError
             f"{path}: {content} were sent, but the service has received something else ({said}); it does not stay",
             remedy="run the same command again; if this happens again, something on the way changes what is sent",
         )
-    response, lost = getattr(error, "response", None), None
-    if type(error) is ValueError:  # raised by the client if the service has kept less than a part
-        lost = said
-    elif response is not None and response.request.method == "PUT":
-        lost = _SESSION_LOST.get(response.status_code)
-    if lost is None:
+    response = getattr(error, "response", None)
+    is_lost = response is not None and response.request.method == "PUT" and response.status_code in _SESSION_LOST
+    # The client raises a ValueError if the service has kept less than a part.
+    if not is_lost and type(error) is not ValueError:
         return None
     return OutputError(
-        f"{path}: the upload broke off: {lost}", remedy="run the same command again; only what is missing is made"
+        f"{path}: the upload broke off: {said}", remedy="run the same command again; only what is missing is made"
     )

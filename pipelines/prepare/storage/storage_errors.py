@@ -1,7 +1,7 @@
 """Translate errors of storage: which are transient, and what message and remedy the others get.
 
 Every library has exceptions of its own, and uses one for several causes. They are told apart by the status of the
-answer (401, 403, 404, 429, 5xx), by errno, and where neither is known by the service's words.
+answer, by errno, and where neither is known by the service's words, which the message quotes.
 
 Messages and tracebacks show no credentials (`tfrecord_io.shown`).
 """
@@ -59,10 +59,16 @@ _TRANSIENT = frozenset(
 )
 # Errors of these packages without a status are errors of the connection.
 _CLIENTS = ("aiohttp", "botocore", "httpx", "httpx2", "requests", "urllib3")
-_TOO_OFTEN = 429
 
 _JSON_CODE = re.compile(r"\"code\":\s*(\d{3})\b")
-_DENIED = re.compile(r"(\S+@\S+?)\s+does not have (storage\.[\w.]+) access")
+_ACCOUNT = re.compile(r"(\S+@\S+?)\s+does not have storage\.")
+# What helps against a refusal of Google's service (400, 403), by a word of its answer; else a role on the bucket.
+_REMEDY_BY_WORD = {
+    "scope": "stop the VM, then: gcloud compute instances set-service-account VM --zone=ZONE --scopes=cloud-platform",
+    "billing": "gcloud billing projects link PROJECT --billing-account=ACCOUNT",
+    "requester pays": "name a project that you may bill: export FSSPEC_GS_REQUESTER_PAYS=PROJECT",
+    "user project": "name an existing project that you may use, in FSSPEC_GS_REQUESTER_PAYS or FSSPEC_GS_PROJECT",
+}
 
 
 def bucket_of(path: str) -> str | None:
@@ -96,7 +102,7 @@ def is_transient(error: BaseException) -> bool:
     if getattr(error, "retryable", False):  # as google.auth says
         return True
     if (status := status_of(error)) is not None:
-        return status in (408, _TOO_OFTEN) or 500 <= status < 600
+        return status in (408, 429) or 500 <= status < 600
     if _is_untrusted(error):
         return False
     if isinstance(error, ConnectionError | TimeoutError | socket.gaierror):
@@ -184,14 +190,26 @@ def _explanation(path: str, done: str, error: Exception) -> tuple[str, str]:
     bucket, status = bucket_of(path), status_of(error)
     if is_web(path) and (status or is_transient(error)):
         return _web_explanation(path, status, error)
-    if bucket and status in _BY_STATUS:
-        return _BY_STATUS[status](bucket, done, error)
+    if bucket and status == 404:
+        return no_bucket(bucket)
+    if bucket and status == 401:
+        return f"no valid credentials for gs://{bucket} ({words(error)})", login_remedy()
+    if bucket and status in (400, 403):
+        return words(error), _remedy_of_refusal(bucket, words(error), done=done)
     if is_transient(error):
-        often = " (too many requests)" if status == _TOO_OFTEN else ""
-        said = f"the service answers with status {status}{often}" if status else f"no connection ({words(error)})"
+        said = f"the service answers with status {status}" if status else f"no connection ({words(error)})"
         return f"{said}, however often it is asked", f"check the network and the service, and {_AGAIN}"
     number, text = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
     return text or words(error), _REMEDIES.get(number or 0, _AGAIN)
+
+
+def _remedy_of_refusal(bucket: str, said: str, *, done: str) -> str:
+    for word, remedy in _REMEDY_BY_WORD.items():
+        if word in said.lower():
+            return remedy
+    account = _ACCOUNT.search(said)
+    role = "storage.objectViewer" if done == "read" else "storage.objectAdmin"
+    return grant(bucket, account.group(1) if account else None, role=role)
 
 
 def _web_explanation(path: str, status: int | None, error: Exception) -> tuple[str, str]:
@@ -201,8 +219,6 @@ def _web_explanation(path: str, status: int | None, error: Exception) -> tuple[s
             f"{host} refuses access (status {status})",
             "check that you may read it; a signed address is good for a limited time: get a new one",
         )
-    if status in (404, 410):
-        return f"{host} has no such file (status {status})", "correct the address"
     if status:
         return f"{host} answers with status {status}", f"check the address and the server, and {_AGAIN}"
     number = error.errno if isinstance(error, OSError) else None
@@ -217,50 +233,3 @@ def words(error: BaseException) -> str:
     except (AttributeError, KeyError, TypeError, ValueError):
         said = str(error)
     return " ".join(without_secrets(said).split()) or type(error).__name__
-
-
-def _bad_request(bucket: str, done: str, error: Exception) -> tuple[str, str]:
-    said = words(error)
-    if "requester pays" in said:
-        return (
-            f"the bucket gs://{bucket} lets those pay who read it, and no project is named",
-            "name one that you may bill: export FSSPEC_GS_REQUESTER_PAYS=PROJECT",
-        )
-    if "project" in said.lower():
-        return said, "name an existing project that you may use, in FSSPEC_GS_REQUESTER_PAYS or FSSPEC_GS_PROJECT"
-    return said, f"correct the address, or {_AGAIN}"
-
-
-def _unauthorized(bucket: str, done: str, error: Exception) -> tuple[str, str]:
-    if "nonymous" in str(error):
-        return f"no credentials were found, and gs://{bucket} is not open to everybody", login_remedy()
-    return "the credentials are not valid, or no longer", login_remedy()
-
-
-def _forbidden(bucket: str, done: str, error: Exception) -> tuple[str, str]:
-    said = words(error).partition("Forbidden: ")[2] or words(error)
-    lowered = said.lower()
-    if "scope" in lowered:
-        return (
-            "the VM's service account was given too narrow a scope",
-            "stop the VM, then: gcloud compute instances set-service-account VM --zone=ZONE --scopes=cloud-platform",
-        )
-    if "billing" in lowered or "delinquent" in lowered:
-        return (
-            f"the project of gs://{bucket} has no billing account that is in order ({said})",
-            "gcloud billing projects link PROJECT --billing-account=ACCOUNT",
-        )
-    if "requester pays" in lowered:
-        return _bad_request(bucket, done, error)
-    role = "storage.objectViewer" if done == "read" else "storage.objectAdmin"
-    if found := _DENIED.search(said):
-        account, permission = found.groups()
-        return f"{account} lacks {permission} on gs://{bucket}", grant(bucket, account, role=role)
-    return f"access to gs://{bucket} is denied ({said})", grant(bucket, None, role=role)
-
-
-def _missing(bucket: str, done: str, error: Exception) -> tuple[str, str]:
-    return no_bucket(bucket)
-
-
-_BY_STATUS = {400: _bad_request, 401: _unauthorized, 403: _forbidden, 404: _missing}

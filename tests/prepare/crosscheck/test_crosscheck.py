@@ -20,7 +20,7 @@ from tests.prepare.crosscheck import lying_engine
 ROWS = 6000
 TEXTS = [f"row {number} of some words" for number in range(ROWS)]
 CHECKED = comparing.chosen(np.arange(ROWS), seed=0)
-LAYOUTS: list[dict[str, Any]] = [{"layout": "pad", "max_length": 16}, {"layout": "concat", "shard_size": "60kB"}]
+LAYOUTS: list[dict[str, Any]] = [{"layout": "pad", "max_length": 16}, {"layout": "concat", "shard_size": "30kB"}]
 
 
 @pytest.fixture(scope="module")

@@ -68,15 +68,15 @@ def explained(error: Exception, path: str = "gs://bucket/out/file") -> OutputErr
     ("status", "message", "cause", "remedy"),
     [
         (404, "The specified bucket does not exist.", "no bucket gs://bucket", "gcloud storage buckets create gs://bu"),
-        (401, ANONYMOUS, "no credentials were found", "gcloud auth application-default login"),
-        (401, "Invalid Credentials", "not valid, or no longer", "gcloud auth application-default login"),
-        (403, NO_SCOPE, "too narrow a scope", "--scopes=cloud-platform"),
-        (403, NO_BILLING, "no billing account that is in order", "gcloud billing projects link"),
-        (400, REQUESTER_PAYS, "lets those pay who read it", "FSSPEC_GS_REQUESTER_PAYS=PROJECT"),
+        (401, ANONYMOUS, "no valid credentials", "gcloud auth application-default login"),
+        (401, "Invalid Credentials", "no valid credentials", "gcloud auth application-default login"),
+        (403, NO_SCOPE, "insufficient authentication scopes", "--scopes=cloud-platform"),
+        (403, NO_BILLING, "absent billing account", "gcloud billing projects link"),
+        (400, REQUESTER_PAYS, "requester pays bucket", "FSSPEC_GS_REQUESTER_PAYS=PROJECT"),
         (400, "User project specified in the request is invalid.", "User project", "existing project"),
         (403, "Request is prohibited by organization's policy.", "organization's policy", "add-iam-policy-binding"),
         (412, "", "gs://bucket/out/file", "run the same command again"),
-        (429, "Slow down.", "too many requests", "run the same command again"),
+        (429, "Slow down.", "status 429", "run the same command again"),
         (503, "Backend error", "status 503", "run the same command again"),
         (502, "", "status 502", "run the same command again"),
     ],
@@ -93,7 +93,7 @@ def test_what_the_service_refuses_is_explained(
 @pytest.mark.parametrize("client", [answered, answered_to_google])
 def test_who_lacks_what_is_named_with_the_command_that_gives_it(client: Callable[[int, str], Exception]) -> None:
     error = explained(client(403, NOT_ALLOWED))
-    assert f"{ACCOUNT} lacks storage.objects.create on gs://bucket" in error.cause
+    assert f"{ACCOUNT} does not have storage.objects.create access" in error.cause
     assert error.remedy == (
         "gcloud storage buckets add-iam-policy-binding gs://bucket "
         f"--member=serviceAccount:{ACCOUNT} --role=roles/storage.objectAdmin"
@@ -119,7 +119,7 @@ def test_no_message_and_no_traceback_shows_what_grants_access(secret: str) -> No
 
 def test_credentials_that_cannot_be_renewed_are_not_valid() -> None:
     error = explained(RefreshError("Reauthentication is needed."))
-    assert "credentials are not valid" in error.cause
+    assert "no valid credentials" in error.cause
     assert "gcloud auth application-default login" in error.remedy
 
 
