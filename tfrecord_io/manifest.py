@@ -328,6 +328,7 @@ def _options(value: Any) -> dict[str, Any]:
     for held in map(mapping, items(options.get("hold_out", []))):
         text(held["split"], NAME)
         text(held["of"], NAME)
+        optional(text, held.get("by"))
         low, high = _counts(held["hashes"])
         if low >= high:
             raise ValueError(f"the hashes [{low}, {high}) of the rows that are held out")

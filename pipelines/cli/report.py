@@ -28,7 +28,7 @@ from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.progress import Counts, Progress
 from pipelines.terminal.console import shows_progress
 from pipelines.terminal.tables import console, result_console, table
-from tfrecord_io.manifest import Ledger, Manifest
+from tfrecord_io.manifest import Manifest
 from tfrecord_io.shown import without_secrets
 
 __all__ = [
@@ -273,14 +273,14 @@ def _shortened(value: Any, width: int) -> str:
 def estimates(estimated: list[Estimate]) -> None:
     """Print the tables of `plan`."""
     out = result_console()
-    left_out = _left_out(estimated)
-    names = ["rows", *left_out, "rejected", "tokens", "shards", "bytes", "tokenizing"]
+    filtered = any(each.rows_filtered for each in estimated)
+    names = ["rows", *["filtered"] * filtered, "rejected", "tokens", "shards", "bytes", "tokenizing"]
     splits = table("split", *names, numbers=len(names), title="estimated output")
     for each in estimated:
         splits.add_row(
             each.split,
-            count(each.rows),
-            *(count(sum(getattr(each, field) for field in fields)) for fields in left_out.values()),
+            count(each.rows - each.rows_in_other_splits),
+            *[count(each.rows_filtered)] * filtered,
             count(each.rows_rejected),
             count(each.num_tokens),
             count(each.shards),
@@ -319,26 +319,15 @@ def _layouts_table(each: Estimate) -> Table:
     return layouts
 
 
-def _left_out(splits: Sequence[Estimate] | Sequence[Ledger]) -> dict[str, tuple[str, ...]]:
-    """Return the name of the column for rows left out on purpose, and the fields that it adds up; empty without any.
-
-    There is one column for both fields, since a table of 80 characters has no room for two.
-    """
-    fields = {"filtered": "rows_filtered", "other splits": "rows_in_other_splits"}
-    used = {name: field for name, field in fields.items() if any(getattr(each, field) for each in splits)}
-    name = "left out" if len(used) > 1 else "".join(used)
-    return {name: tuple(used.values())} if used else {}
-
-
 def _split_table(manifest: Manifest) -> Table:
-    left_out = _left_out([split.ledger for split in manifest.splits.values()])
-    names = ["rows", *left_out, "rejected", "examples", "tokens", "cut", "shards", "bytes"]
+    filtered = any(split.ledger.rows_filtered for split in manifest.splits.values())
+    names = ["rows", *["filtered"] * filtered, "rejected", "examples", "tokens", "cut", "shards", "bytes"]
     splits = table("split", *names, numbers=len(names))
     for name, split in manifest.splits.items():
         splits.add_row(
             name,
-            count(split.ledger.rows_in),
-            *(count(sum(getattr(split.ledger, field) for field in fields)) for fields in left_out.values()),
+            count(split.ledger.rows_of_split),
+            *[count(split.ledger.rows_filtered)] * filtered,
             count(sum(split.ledger.unusable.values())),
             count(split.num_examples),
             count(split.num_tokens),

@@ -72,7 +72,12 @@ _HELD_OUT = [
         "--hold-out",
         multiple=True,
         metavar="NAME=1%",
-        help="Make a new split of random rows, also as NAME=ROWS or NAME=SPLIT:1%. Repeatable.",
+        help="Make a new split of random rows, also as NAME=0.01, NAME=ROWS or NAME=SPLIT:1%. Repeatable.",
+    ),
+    click.option(
+        "--hold-out-by",
+        metavar="COLUMN",
+        help="Keep rows with the same value of this column, such as a user or a document, in one split.",
     ),
 ]
 _OTHER_COLUMNS = [
@@ -327,6 +332,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
             label_classes=request["label_classes"],
             keep_columns=request["keep_columns"],
             hold_out=request["hold_out"],
+            hold_out_by=request["hold_out_by"],
             **{name: request[name] for name in LAYOUT_COLUMNS},
         ),
         tokenizer=config.TokenizerConfig(

@@ -34,7 +34,7 @@ def test_the_manifest_has_the_range_of_each_split(tmp_path: Path) -> None:
     splits = reader.open(folder).splits
     assert splits["train"].labels == LabelRange(smallest=1, largest=5, distinct=3)
     assert splits["validation"].labels == LabelRange(smallest=2, largest=2, distinct=1)
-    assert "labels in train: 3 values from 1 to 5" in building.command("inspect", folder).err
+    assert "labels in train: 3 values from 1 to 5" in building.command("inspect", folder).out
 
 
 def test_tags_have_a_range_too(tmp_path: Path) -> None:

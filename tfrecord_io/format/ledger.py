@@ -65,6 +65,11 @@ class Ledger:
         return self.rejected.get(HELD_OUT, 0) + self.rejected.get(NOT_HELD_OUT, 0)
 
     @property
+    def rows_of_split(self) -> int:
+        """Rows that were read and are in no other split by --hold-out: each row is one of one split."""
+        return self.rows_in - self.rows_in_other_splits
+
+    @property
     def unusable(self) -> dict[str, int]:
         """Rows that could not be used, by reason: the rejected ones but those left out on purpose."""
         return {reason: rows for reason, rows in self.rejected.items() if reason not in LEFT_OUT}

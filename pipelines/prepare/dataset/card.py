@@ -157,7 +157,7 @@ def _splits(manifest: Manifest) -> list[tuple[str, ...]]:
     return [
         (
             _code(name),
-            f"{split.ledger.rows_in:,}",
+            f"{split.ledger.rows_of_split:,}",
             f"{split.num_examples:,}",
             f"{split.num_tokens:,}",
             f"{len(split.shards):,}",

@@ -148,7 +148,12 @@ def columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
     if config.source.functions:
         return None
     source = config.source
-    names = (*layouts.layout_of(config.layout).inputs(source).names, source.label_column, *source.keep_columns)
+    names = (
+        *layouts.layout_of(config.layout).inputs(source).names,
+        source.label_column,
+        source.hold_out_by,
+        *source.keep_columns,
+    )
     return tuple(name for name in names if name is not None)
 
 

@@ -104,7 +104,7 @@ def _source_of(request: OpenedRequest, groups: Mapping[str, Groups]) -> tuple[So
     """Return the splits with their rows after the user functions, their column plan, and the rows to hold out."""
     config = request.config
     source = selection.select(config.source, request.found, groups, request.functions)
-    held = hold_out.resolve(config.source.hold_outs, source.splits)
+    held = hold_out.resolve(config.source.hold_outs, source.splits, by=config.source.hold_out_by)
     if request.append is not None:
         source = request.append.new_rows(source)
     plan = plan_columns(config.source, source, inputs=layouts.layout_of(config.layout).inputs(config.source))

@@ -39,7 +39,8 @@ class SourceConfig:
     `dataset` is a hub id, a path, a glob or a folder; `more_paths` are further files of the same dataset. `splits` are
     those to make, empty for all of them. `label_classes`: each distinct
     number of the label column is a class. `hold_out` defines new splits with rows of another, such as `validation=1%`
-    (see `split_options`); no row is in two of them. A column that only some layouts take is None for the layout's own
+    (see `split_options`); no row is in two of them, nor is a value of column
+    `hold_out_by`. A column that only some layouts take is None for the layout's own
     default. `functions` are applied in this order.
     """
 
@@ -54,6 +55,7 @@ class SourceConfig:
     keep_columns: tuple[str, ...] = ()
     limit: int | None = None
     hold_out: str | tuple[str, ...] = ()
+    hold_out_by: str | None = None
     functions: tuple[FunctionOption, ...] = ()
     target_column: str | None = None
     messages_column: str | None = None
@@ -90,6 +92,8 @@ class SourceConfig:
             object.__setattr__(self, "hold_out", (self.hold_out,))
         for text in self.splits:
             SplitOption.parse(text)
+        if self.hold_out_by is not None and not self.hold_out:
+            raise ConfigError("--hold-out-by without --hold-out", remedy="add for example --hold-out validation=10%")
         names = [option.name for option in self.hold_outs]
         if repeated := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError(

@@ -4,6 +4,7 @@
 --split 'train[:10%]+train[90%:]'   slices of one split
 --split validation='train[:1%]'     a slice, under a name of its own
 --hold-out validation=1%            about 1 % of the rows of `train`, or of the only split, chosen by their text
+--hold-out validation=0.01          the same
 --hold-out validation=1000          about 1,000 rows of it
 --hold-out test=extra:1%            about 1 % of the rows of split `extra`
 """
@@ -21,8 +22,8 @@ __all__ = ["SPLIT_NAME", "HoldOutOption", "SplitOption"]
 # Split names become parts of file names.
 SPLIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*\Z")
 
-_AMOUNT = re.compile(r"(?:(?P<split>.+):)?(?P<number>[0-9_]+(?:\.[0-9]+)?)(?P<percent>%)?\Z")
-_HOLD_OUT_REMEDY = "write for example --hold-out validation=1%, validation=1000 or validation=train:1%"
+_AMOUNT = re.compile(r"(?:(?P<split>.+):)?(?P<number>[0-9_]*(?:\.[0-9]+)?)(?<=[0-9])(?P<percent>%)?\Z")
+_HOLD_OUT_REMEDY = "write for example --hold-out validation=1%, validation=0.01, validation=1000 or validation=train:1%"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -74,20 +75,20 @@ class HoldOutOption:
         """Parse the value of `--hold-out`. Raises: ConfigError unless it is a name and an amount of rows."""
         name, _, amount = text.partition("=")
         match = _AMOUNT.match(amount.strip())
-        if not SPLIT_NAME.match(name.strip()) or match is None or ("." in match["number"] and not match["percent"]):
+        if not SPLIT_NAME.match(name.strip()) or match is None:
             raise ConfigError(
-                f"--hold-out {text!r}, expected NAME=PERCENT% or NAME=ROWS, where NAME is that of the new split",
+                f"--hold-out {text!r}, expected NAME=PERCENT%, NAME=SHARE or NAME=ROWS, where NAME is that of the new "
+                "split",
                 remedy=_HOLD_OUT_REMEDY,
             )
         number = Fraction(match["number"].replace("_", ""))
-        if number <= 0 or (match["percent"] and number >= 100):
-            raise ConfigError(
-                f"--hold-out {text!r}, expected more than 0{' and less than 100 %' if match['percent'] else ' rows'}",
-                remedy=_HOLD_OUT_REMEDY,
-            )
+        whole = 100 if match["percent"] else 1 if "." in match["number"] else None
+        if number <= 0 or (whole is not None and number >= whole):
+            most = {100: " and less than 100 %", 1: " and less than 1", None: " rows"}[whole]
+            raise ConfigError(f"--hold-out {text!r}, expected more than 0{most}", remedy=_HOLD_OUT_REMEDY)
         return cls(
             name=name.strip(),
             split=match["split"] and match["split"].strip(),
-            share=number / 100 if match["percent"] else None,
-            rows=None if match["percent"] else int(number),
+            share=None if whole is None else number / whole,
+            rows=int(number) if whole is None else None,
         )

@@ -48,7 +48,7 @@ def of_config(config: PrepareConfig) -> str:
     words = [source.dataset, *source.more_paths, "--output", config.output.root, "--tokenizer", config.tokenizer.name]
     words += _options(tokenizer_revision=config.tokenizer.revision, config=source.config, revision=source.revision)
     words += _repeated("split", source.splits) + _repeated("hold_out", source.hold_out)
-    words += _options(limit=source.limit)
+    words += _options(hold_out_by=source.hold_out_by, limit=source.limit)
     items = {**config.fingerprint_options(), "max_length": config.layout.max_length}
     words += _of_bytes(items, default=default_name(source.dataset, *source.more_paths))
     for step in source.functions:
@@ -105,7 +105,7 @@ def _splits(manifest: Manifest, rows: Mapping[str, Any]) -> list[str]:
     for name, each in new.items():
         first, last = each["hashes"]
         words += ["--hold-out", f"{name}={each['of']}:{100 * (last - first) / HASHES:.6g}%"]
-    return words
+    return words + _options(hold_out_by=next((each.get("by") for each in held), None))
 
 
 def _max_error_rate(manifest: Manifest) -> list[str]:

@@ -100,7 +100,7 @@ def complete_from_manifest(plan: ColumnPlan, manifest: Manifest) -> ColumnPlan:
 
 
 def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, inputs: Inputs) -> None:
-    wanted = (*inputs.names, *([config.label_column] if config.label_column else []), *config.keep_columns)
+    wanted = (*inputs.names, *filter(None, (config.label_column, config.hold_out_by)), *config.keep_columns)
     missing = [name for name in wanted if name not in schema.names]
     if missing:
         raise ColumnError(

@@ -5,6 +5,8 @@
     --hold-out test=2%          |-t-|                 split test: the next 2 %
     train                            |..............  split train: all others
 
+With --hold-out-by the hash is that of one column, so that all rows with the same value are in the same split.
+
 Each of these splits reads all the rows, and its ledger counts those of the others: as `held_out` in train, as
 `not_held_out` in the splits that are held out.
 """
@@ -21,34 +23,45 @@ from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.rows.hash_filter import HASHES, HashFilter
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.errors import ConfigError, SplitNotFoundError
-from tfrecord_io.format.json_fields import NAME, count, items, mapping, text
+from tfrecord_io.format.json_fields import NAME, count, items, mapping, optional, text
 
 __all__ = ["HoldOut", "divide", "resolve"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HoldOut:
-    """Split `name` gets the rows of split `from_split` whose hashes are in [low, high)."""
+    """Split `name` gets the rows of `from_split` whose hash, of their text or of column `by`, is in [low, high)."""
 
     name: str
     from_split: str
     low: int
     high: int
+    by: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the entry in the fingerprint and in the manifest's options."""
-        return {"split": self.name, "of": self.from_split, "hashes": [self.low, self.high]}
+        return {
+            "split": self.name,
+            "of": self.from_split,
+            "hashes": [self.low, self.high],
+            **({"by": self.by} if self.by else {}),
+        }
 
     @classmethod
     def from_json(cls, value: Any) -> HoldOut:
         """Parse an entry. Raises: ValueError or KeyError if it is malformed."""
         fields = mapping(value)
         low, high = (count(number, most=HASHES) for number in items(fields["hashes"]))
-        return cls(name=text(fields["split"], NAME), from_split=text(fields["of"], NAME), low=low, high=high)
+        by = optional(text, fields.get("by"))
+        return cls(name=text(fields["split"], NAME), from_split=text(fields["of"], NAME), low=low, high=high, by=by)
 
 
-def resolve(options: Sequence[HoldOutOption], splits: Mapping[str, SplitSource]) -> tuple[HoldOut, ...]:
+def resolve(
+    options: Sequence[HoldOutOption], splits: Mapping[str, SplitSource], *, by: str | None = None
+) -> tuple[HoldOut, ...]:
     """Give each new split a range of hashes of the chosen `splits`; ranges of one split do not overlap.
+
+    `by`: the column that is hashed, by default those that become tokens.
 
     Raises: ConfigError if a new split has the name of a chosen one, or would get more rows than there are;
         SplitNotFoundError if a split does not exist, or it is not clear which one is meant.
@@ -68,7 +81,7 @@ def resolve(options: Sequence[HoldOutOption], splits: Mapping[str, SplitSource])
                 f"{option.text}: no row of split {from_split!r} would be left, expected some",
                 remedy="hold out fewer rows",
             )
-        hold_outs.append(HoldOut(name=option.name, from_split=from_split, low=low, high=high))
+        hold_outs.append(HoldOut(name=option.name, from_split=from_split, low=low, high=high, by=by))
     return tuple(hold_outs)
 
 
@@ -82,14 +95,19 @@ def divide(
 ) -> dict[str, SplitSource]:
     """Return the splits without the rows that are held out of them, and the new splits of those rows.
 
-    `columns` are hashed after the user's functions. A row with a null in one of them, except the `optional` ones, is
-    never held out.
+    `columns` are hashed after the user's functions, unless a hold-out names its own. A row with a null in one of them,
+    except the `optional` ones, is never held out.
     """
     divided = dict(splits)
     for each in hold_outs:
         whole = splits[each.from_split]
         inside = HashFilter(
-            columns=tuple(columns), optional=tuple(optional), seed=seed, low=each.low, high=each.high, held_out=True
+            columns=(each.by,) if each.by else tuple(columns),
+            optional=tuple(optional),
+            seed=seed,
+            low=each.low,
+            high=each.high,
+            held_out=True,
         )
         end = max(other.high for other in hold_outs if other.from_split == each.from_split)
         outside = dataclasses.replace(inside, low=0, high=end, held_out=False)

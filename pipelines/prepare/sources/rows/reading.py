@@ -154,7 +154,8 @@ class RowReader:
             batch, filtered = self.changes.apply(batch, wanted, where=where)
             codes[filtered] = CODES[FILTERED]
         if self.hold_out is not None:
-            codes = np.where(codes == 0, self.hold_out.codes(batch), codes)
+            # Filtered rows, whose values are null here, are those of the split that rows are held out of.
+            codes = np.where((codes == 0) | self.hold_out.held_out, self.hold_out.codes(batch), codes)
         return with_codes(batch.select(list(columns)), codes)
 
 

@@ -151,7 +151,7 @@ def test_a_finished_dataset_knows_its_classes(tmp_path: Path, column: str) -> No
     label = building.read_rows(out, "test")["label"].tolist()
     expected = {"tags": [[0, 0], [1, 0], [1, 1], [0, 0]], "hot": [[0, 1, 0], [1, 1, 0]] * 2, "stars": [0, 1, 2, 3]}
     assert label == expected[column]
-    shown = building.command("inspect", out, "--rows", 1).err
+    shown = building.command("inspect", out, "--rows", 1).out
     assert {"tags": "label []", "hot": "label [0, 1, 0]", "stars": "label '1'"}[column] in shown
     shard = building.read_manifest(out).splits["train"].shards[0]
     (out / shard.name).unlink()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from pipelines.prepare.sources.rows.hash_filter import HASHES
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.left_out import codes_of, kept_rows, without_codes
 from pipelines.prepare.sources.rows.reading import SplitSource
+from tests import building
 from tests.prepare.sources.rows.test_function_check import folder
 from tests.prepare.sources.rows.test_user_functions import find, refused, write
 from tests.prepare.sources.stored import rows_of, store
@@ -40,13 +42,14 @@ def divided(
     rows: pa.Table | Sequence[Mapping[str, Any]] = ROWS,
     splits: tuple[str, ...] = (),
     seed: int = 0,
+    by: str | None = None,
     **options: Any,
 ) -> dict[str, SplitSource]:
     """The splits of a build with these --hold-out and --split."""
     config = SourceConfig(dataset="data", splits=splits, hold_out=wanted)
     stored = store(folder, train=rows, **options)
     chosen = selection.select_splits(config, stored.groups, stored.readers)
-    held = hold_out.resolve(config.hold_outs, chosen)
+    held = hold_out.resolve(config.hold_outs, chosen, by=by)
     return hold_out.divide(chosen, held, columns=("text",), seed=seed)
 
 
@@ -106,6 +109,20 @@ class TestSides:
         assert not sides[0] & sides[1]
         assert len(sides[0] | sides[1]) == 50
         assert sides[1]
+
+    def test_rows_of_one_group_never_part(self, folder: Path) -> None:
+        rows = [{"text": f"text {index}", "n": index, "user": index % 40 or None} for index in range(2000)]
+        found = divided(folder, "validation=25%", "test=0.25", rows=rows, by="user")
+        sides = [{number % 40 for number in numbers(split)} for split in found.values()]
+        assert sum(map(len, sides)) == 40
+        assert all(len(side) > 2 for side in sides)
+        assert 0 in sides[0], "rows without a group stay"
+
+    def test_classes_are_held_out_in_about_their_shares(self, folder: Path) -> None:
+        rows = [{"text": f"text {index}", "n": index} for index in range(2000)]
+        held = numbers(divided(folder, "validation=10%", rows=rows)["validation"])
+        counts = [sum(number % 10 == label for number in held) for label in range(10)]
+        assert all(abs(count - 20) < 4 * (200 * 0.1 * 0.9) ** 0.5 for count in counts), counts
 
     def test_order_and_grouping_of_rows_change_nothing(self, folder: Path) -> None:
         one = set(numbers(divided(folder, "validation=10%")["validation"]))
@@ -183,7 +200,7 @@ def _positions(split: SplitSource) -> list[int]:
 
 
 class TestWithFunctions:
-    """Texts are those that the user's functions give, and what a filter leaves out is filtered on both sides."""
+    """Texts are those that the user's functions give, and what a filter leaves out is filtered where it was."""
 
     def test_rows_are_hashed_as_they_are_used(self, folder: Path) -> None:
         write("import pyarrow as pa\ndef same(t): return t.set_column(0, 'text', pa.array(['x'] * len(t)))\n")
@@ -194,9 +211,9 @@ class TestWithFunctions:
         write("import pyarrow.compute as pc\ndef even(t): return pc.equal(pc.bit_wise_and(t['n'], 1), 0)\n")
         found = self._divided(folder, ("filter", "clean:even"))
         train, held = counted(found["train"]), counted(found["validation"])
-        assert train["filtered"] == held["filtered"] == 1000
+        assert (train["filtered"], held.get("filtered")) == (1000, None), "each row counts once"
         assert train["held_out"] == held["used"]
-        assert held["not_held_out"] == train["used"]
+        assert held["not_held_out"] == train["used"] + train["filtered"]
         assert found["validation"].reader.share == pytest.approx(0.15, abs=0.05)
 
     def _divided(self, folder: Path, function: Any) -> dict[str, SplitSource]:
@@ -217,6 +234,8 @@ class TestOptions:
         [
             ("validation=1%", ("validation", None, "1%")),
             ("validation=0.25%", ("validation", None, "0.25%")),
+            ("v=0.1", ("v", None, "10%")),
+            ("v=extra:.005", ("v", "extra", "0.5%")),
             ("v=1_000", ("v", None, "1000")),
             ("test=my-split:5%", ("test", "my-split", "5%")),
         ],
@@ -229,7 +248,7 @@ class TestOptions:
         "text",
         [
             *("", "validation", "=1%", "v=", "v=%", "v=1.5", "v=x", "v=-1", "v=1%%", "v=0", "v=0%", "v=100%", "v=200%"),
-            *("a/b=1%", ".v=1%", "v=train:", "v=:1%", "v=1e3"),
+            *("a/b=1%", ".v=1%", "v=train:", "v=:1%", "v=1e3", "v=0.0", "v=1.0", "v=1.", "v=_"),
         ],
     )
     def test_what_is_no_such_thing_is_refused(self, text: str) -> None:
@@ -279,6 +298,35 @@ class TestOptions:
         ]
         assert tuple(HoldOut.from_json(each.to_json()) for each in held) == held
 
+    def test_a_column_to_group_by_stands_in_the_manifest(self, folder: Path) -> None:
+        chosen = divided(folder)
+        (held,) = hold_out.resolve([HoldOutOption.parse("v=.5")], chosen, by="user")
+        assert held.to_json() == {"split": "v", "of": "train", "hashes": [0, HASHES // 2], "by": "user"}
+        assert HoldOut.from_json(held.to_json()) == held
+
+    def test_a_column_to_group_by_needs_a_hold_out(self) -> None:
+        with refused(ConfigError, "--hold-out-by without --hold-out"):
+            SourceConfig(dataset="data", hold_out_by="user")
+
     def test_golden_hashes_stay_what_they_are(self, folder: Path) -> None:
         """A dataset that was built before must divide as it did."""
         assert numbers(divided(folder, "v=1%", rows=ROWS[:500])["v"]) == [84, 93, 250, 252, 350, 361, 398]
+
+
+def test_a_build_by_groups_counts_each_row_once_and_can_be_repaired(tmp_path: Path) -> None:
+    rows = [{"text": f"good {index}", "user": f"user {index % 7}"} for index in range(70)]
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in" / "train.parquet")
+    out = tmp_path / "out"
+    options = building.options(out, hold_out="validation=0.4", hold_out_by="user")
+    outcome = building.command("build", tmp_path / "in", *options)
+    assert outcome.status == 0, outcome.err
+    splits = building.read_manifest(out).splits
+    table = {words[0]: words[1] for line in outcome.err.splitlines() if len(words := line.split()) > 5}
+    assert {name: int(table[name]) for name in splits} == {name: each.num_examples for name, each in splits.items()}
+    assert sum(each.num_examples for each in splits.values()) == 70
+    assert all(each.num_examples % 10 == 0 for each in splits.values())
+    (out / splits["validation"].shards[0].name).unlink()
+    assert building.command("verify", out, "--repair").status == 0
+    missing = building.options(tmp_path / "no", hold_out="validation=0.4", hold_out_by="author")
+    assert "has no column 'author'" in building.command("build", tmp_path / "in", *missing).error[0]
