@@ -11,6 +11,7 @@ take 54 million and 1.6 bytes (measured). pyarrow reads it since release 17.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -34,22 +35,32 @@ _GROUP_TOKENS = 1 << 21
 def files(
     batches: Iterator[Mapping[str, np.ndarray]], manifest: Manifest, settings: ExportSettings
 ) -> dict[str, pa.Buffer]:
-    """Return the content of the file by its suffix."""
-    # One table, so that the bytes do not depend on how the shard was cut into batches.
-    table = pa.concat_tables([_table(columns, manifest, settings) for columns in batches]).combine_chunks()
-    floats = [name for name, column in zip(table.column_names, table.columns, strict=True) if _is_split(column.type)]
+    """Return the content of the file by its suffix.
+
+    Row groups are cut by rows alone, so that the bytes do not depend on how the shard was cut into batches.
+    """
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        table,
-        sink,
-        row_group_size=max(1, _GROUP_TOKENS // manifest.row_length),
-        compression="zstd",
-        compression_level=1,
-        use_dictionary=False,
-        use_byte_stream_split=[_leaf(name, table.schema.field(name).type) for name in floats],
-        store_schema=True,
-    )
+    group_rows = max(1, _GROUP_TOKENS // manifest.row_length)
+    with contextlib.ExitStack() as closing:
+        writer, rest = None, None
+        for columns in batches:
+            table = _table(columns, manifest, settings)
+            writer = writer or closing.enter_context(_writer(sink, table.schema))
+            rest = table if rest is None else pa.concat_tables([rest, table])
+            whole = len(rest) - len(rest) % group_rows
+            for first in range(0, whole, group_rows):
+                writer.write_table(rest.slice(first, group_rows).combine_chunks())
+            rest = rest.slice(whole)
+        if writer is not None and rest is not None and len(rest):
+            writer.write_table(rest.combine_chunks())
     return {".parquet": sink.getvalue()}
+
+
+def _writer(sink: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    numbers = [_leaf(field.name, field.type) for field in schema if _is_split(field.type)]
+    return pq.ParquetWriter(
+        sink, schema, compression="zstd", compression_level=1, use_dictionary=False, use_byte_stream_split=numbers
+    )
 
 
 def names(manifest: Manifest, settings: ExportSettings) -> list[str]:

@@ -10,6 +10,8 @@ import datasets
 import numpy as np
 import pytest
 
+from pipelines.prepare.export import parquet
+from pipelines.prepare.export.export_settings import ExportSettings
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_rows, reviews
 from tfrecord_io import examples, records
@@ -56,6 +58,18 @@ class TestParquet:
         assert list(data["train"]["label"]) == read_rows(reviews(), "train")["label"].tolist()
         assert list(data["train"]["input_ids"]) == documents(reviews(), "train")
         assert data["train"].column_names == ["input_ids", "label"]
+
+    def test_the_bytes_do_not_depend_on_the_batches(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(parquet, "_GROUP_TOKENS", 32 * 7)
+        manifest, rows = read_manifest(reviews()), read_rows(reviews(), "train")
+        settings = ExportSettings(to="parquet")
+
+        def content(size: int) -> bytes:
+            starts = range(0, len(rows["label"]), size)
+            batches = ({name: values[at : at + size] for name, values in rows.items()} for at in starts)
+            return bytes(parquet.files(batches, manifest, settings)[".parquet"])
+
+        assert content(1000) == content(50) == content(3)
 
     def test_columns_that_axolotl_insists_on_are_written_when_asked_for(self, tmp_path: Path) -> None:
         asked = ("--add", "attention_mask", "--add", "labels", "--drop", "label", "--split", "train")
