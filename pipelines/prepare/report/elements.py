@@ -1,6 +1,6 @@
 """What the page is made of: sections with groups of charts, tables and rows of tokens. `page` turns them into HTML.
 
-Everything here is plain text, which the page escapes, but `Chart.svg`, which is markup made by `svg`.
+Everything here is plain text, which the page escapes, but `Chart.svg`, which is markup made by `charts`.
 """
 
 from __future__ import annotations

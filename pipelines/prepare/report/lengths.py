@@ -6,30 +6,20 @@ import numpy as np
 
 from pipelines.prepare.launch.layout_comparison import Cost, compare, least
 from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengths
-from pipelines.prepare.report import svg
+from pipelines.prepare.report import charts
 from pipelines.prepare.report.documents import documents_of
-from pipelines.prepare.report.elements import Chart, Group, Section, Table
+from pipelines.prepare.report.elements import Chart, Group, Table
 from pipelines.prepare.report.subject import SplitSubject, Subject, count, share
 from tfrecord_io.manifest import Manifest, Shard
 
-__all__ = ["layouts_section", "lengths_section"]
+__all__ = ["layouts_group", "lengths_group"]
 
 _MOST_PADDING = 0.5
 _COMPARED = ("pad", "pack")
 
 
-def lengths_section(subject: Subject) -> Section:
-    """Return the section with a histogram of lengths for each split."""
-    return Section(
-        name="lengths",
-        title="Lengths",
-        says="Rows by their number of tokens, special tokens included. A line marks each row length that the dataset "
-        "has.",
-        groups=tuple(_lengths_group(split, subject) for split in subject.splits),
-    )
-
-
-def _lengths_group(split: SplitSubject, subject: Subject) -> Group:
+def lengths_group(split: SplitSubject, subject: Subject) -> Group:
+    """Return a split's histogram of lengths."""
     lengths, noun, note = _known_lengths(split, subject.manifest)
     if not len(lengths):
         return Group(title=split.name, texts=(note,))
@@ -73,35 +63,19 @@ def _length_chart(found: LengthHistogram, *, noun: str, is_whole: bool) -> Chart
     )
     names = [f"{length:,}" for length in found.row_lengths]
     names[-1] += " (cut)" if found.cuts else " (row)"
-    marks = [
-        svg.Mark(at=length / end, name=name)
-        for length, name in zip(found.row_lengths, names, strict=True)
-        if length <= end
-    ]
-    ticks = [(tick / end, f"{tick:,.0f}{'+' if found.beyond and tick == end else ''}") for tick in svg.ticks_of(end)]
-    title = f"{noun.capitalize()} by tokens"
-    total = max(found.num_rows, 1)
-    return Chart(
+    shares = [(length / end, name) for length, name in zip(found.row_lengths, names, strict=True) if length <= end]
+    ticks = [(tick / end, f"{tick:,.0f}{'+' if found.beyond and tick == end else ''}") for tick in charts.ticks_of(end)]
+    title, total = f"{noun.capitalize()} by tokens", max(found.num_rows, 1)
+    rows = tuple((found.name(index), count(number), share(number, total)) for index, number in enumerate(found.counts))
+    return charts.bars(
+        list(map(float, found.counts)),
         title=title,
         says=says,
-        svg=svg.bars(
-            list(map(float, found.counts)),
-            title=title,
-            says=says,
-            ticks=ticks,
-            marks=marks,
-            highest=share(max(found.counts), total),
-            edges=[edge / end for edge in found.edges],
-        ),
-        values=Table(
-            caption=title,
-            head=("tokens", noun, "share"),
-            rows=tuple(
-                (found.name(index), count(number), share(number, total)) for index, number in enumerate(found.counts)
-            ),
-            numbers=2,
-            folded=True,
-        ),
+        values=Table(caption=title, head=("tokens", noun, "share"), rows=rows, numbers=2, folded=True),
+        ticks=ticks,
+        marks=shares,
+        highest=share(max(found.counts), total),
+        edges=[edge / end for edge in found.edges],
     )
 
 
@@ -110,17 +84,8 @@ def _median(found: LengthHistogram) -> int:
     return found.edges[int(np.searchsorted(passed, found.num_rows / 2)) + 1]
 
 
-def layouts_section(subject: Subject) -> Section:
-    """Return the section with padding and cut tokens, of this dataset and of other layouts."""
-    return Section(
-        name="layouts",
-        title="Padding and cut tokens",
-        says="Padding costs time in training, and cut tokens are never seen. Waste is both, per token of the rows.",
-        groups=tuple(_layouts_group(split, subject) for split in subject.splits),
-    )
-
-
-def _layouts_group(split: SplitSubject, subject: Subject) -> Group:
+def layouts_group(split: SplitSubject, subject: Subject) -> Group:
+    """Return a split's padding and cut tokens, of this dataset and of other layouts."""
     tables, warnings = [], []
     if split.finished is not None:
         exact, padding = _exact(split, subject.manifest)

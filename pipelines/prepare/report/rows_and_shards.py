@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipelines.prepare.report import svg
-from pipelines.prepare.report.elements import Chart, Group, Section, Table
+from pipelines.prepare.report import charts
+from pipelines.prepare.report.elements import Group, Section, Table
 from pipelines.prepare.report.sampled_records import SampledRecords
 from pipelines.prepare.report.subject import SplitSubject, Subject, count, share, size, some
 from tfrecord_io.format.ledger import LEFT_OUT
 from tfrecord_io.schema import Role
 
-__all__ = ["labels_section", "rows_section", "shards_section"]
+__all__ = ["labels_section", "rows_group", "shards_group"]
 
 _MOST_BARS = 60
 _LISTED_SHARDS = 200
@@ -24,17 +24,8 @@ _UNEVEN = 10
 _NAME = 100
 
 
-def shards_section(subject: Subject) -> Section:
-    """Return the section with the sizes of shards."""
-    return Section(
-        name="shards",
-        title="Shards",
-        says="Shards of about one size let every worker read as fast as the others.",
-        groups=tuple(_shards_group(split) for split in subject.splits),
-    )
-
-
-def _shards_group(split: SplitSubject) -> Group:
+def shards_group(split: SplitSubject, subject: Subject) -> Group:
+    """Return the sizes of a split's shards."""
     if split.finished is None:
         assert split.estimate is not None, "a source has an estimate"
         estimate = split.estimate
@@ -51,7 +42,7 @@ def _shards_group(split: SplitSubject) -> Group:
         # Neighbours share a bar: their mean size.
         bars = [round(float(part.mean())) for part in np.array_split(np.array(sizes), _MOST_BARS)]
         title = "Mean bytes of neighbouring shards"
-    edges = svg.bar_edges(len(bars))
+    edges = charts.bar_edges(len(bars))
     ticks = [(edges[1] / 2, "shard 0"), (edges[-1] - edges[1] / 2, f"{len(sizes) - 1:,}")][: len(sizes)]
     table = Table(
         caption="Shards" if len(shards) <= _LISTED_SHARDS else f"The first {_LISTED_SHARDS} of {len(shards):,} shards",
@@ -63,21 +54,14 @@ def _shards_group(split: SplitSubject) -> Group:
         numbers=3,
         folded=True,
     )
-    drawn = svg.bars(list(map(float, bars)), title=title, says=says, ticks=ticks, highest=size(max(bars)))
-    return Group(title=split.name, charts=(Chart(title=title, says=says, svg=drawn, values=table),))
-
-
-def rows_section(subject: Subject) -> Section:
-    """Return the section with what became of every row, and examples of rejected ones."""
-    return Section(
-        name="rows",
-        title="Rows used and rejected",
-        says="No row is dropped silently: each is used, left out on purpose, or rejected with its reason.",
-        groups=tuple(_rows_group(split) for split in subject.splits),
+    chart = charts.bars(
+        list(map(float, bars)), title=title, says=says, values=table, ticks=ticks, highest=size(max(bars))
     )
+    return Group(title=split.name, charts=(chart,))
 
 
-def _rows_group(split: SplitSubject) -> Group:
+def rows_group(split: SplitSubject, subject: Subject) -> Group:
+    """Return what became of every row of a split, and examples of rejected ones."""
     if split.finished is not None:
         ledger = split.finished.ledger
         total, rejected = ledger.rows_in, dict(ledger.rejected)
@@ -140,7 +124,7 @@ def _labels_group(split: SplitSubject, subject: Subject, *, role: Role, noun: st
         warnings = (f"Some labels are more than {_UNEVEN} times as frequent as others.",)
     title = f"{noun.capitalize()} by label"
     shown = counts[:_LISTED_LABELS]
-    edges = svg.bar_edges(len(shown))
+    edges = charts.bar_edges(len(shown))
     ticks = [(edges[at] + edges[1] / 2, shown_names[at][:_TICK]) for at in range(len(shown))]
     table = Table(
         caption=title,
@@ -151,18 +135,15 @@ def _labels_group(split: SplitSubject, subject: Subject, *, role: Role, noun: st
         numbers=2,
         folded=len(shown_names) > 12,
     )
-    drawn = svg.bars(
+    chart = charts.bars(
         list(map(float, shown)),
         title=title,
         says=says,
+        values=table,
         ticks=ticks if len(shown) <= _TICKS else (),
         highest=share(counts[0], total),
     )
-    return Group(
-        title=split.name,
-        charts=(Chart(title=title, says=says, svg=drawn, values=table),),
-        warnings=warnings,
-    )
+    return Group(title=split.name, charts=(chart,), warnings=warnings)
 
 
 def _uppermost(names: list[str], counts: list[int], total: int) -> str:
@@ -209,11 +190,12 @@ def _numbers_group(split: SplitSubject, values: np.ndarray) -> Group:
         numbers=3,
         folded=True,
     )
-    drawn = svg.bars(
+    chart = charts.bars(
         [float(number) for number in counts],
         title=title,
         says=says,
+        values=table,
         ticks=[(0.0, f"{low:.4g}"), (1.0, f"{high:.4g}")],
         highest=count(counts.max()),
     )
-    return Group(title=split.name, charts=(Chart(title=title, says=says, svg=drawn, values=table),))
+    return Group(title=split.name, charts=(chart,))

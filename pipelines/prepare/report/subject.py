@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -59,7 +58,6 @@ class Subject:
     splits: tuple[SplitSubject, ...]
     command: str
     more_splits: tuple[str, ...] = ()
-    steps: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def is_finished(self) -> bool:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pipelines.prepare.report import svg
+from pipelines.prepare.report import charts
 from pipelines.prepare.report.documents import documents_of, token_positions
-from pipelines.prepare.report.elements import Chart, Group, Section, Table
+from pipelines.prepare.report.elements import Chart, Group, Table
 from pipelines.prepare.report.subject import SplitSubject, Subject, count, share
 from tfrecord_io.manifest import TokenizerFacts
 
-__all__ = ["ends_section", "tokens_section"]
+__all__ = ["ends_group", "tokens_group"]
 
 _LISTED = 20
 _LISTED_ENDS = 6
@@ -22,18 +22,8 @@ _CURVE_POINTS = 60
 _MOST_UNKNOWN = 0.01
 
 
-def tokens_section(subject: Subject) -> Section:
-    """Return the section with tokens by rank, and the shares of special tokens."""
-    return Section(
-        name="tokens",
-        title="Tokens",
-        says="How often each token of the vocabulary occurs, the most frequent first, padding left out. Text in a "
-        "language that the tokenizer knows gives a nearly straight line that falls slowly.",
-        groups=tuple(_tokens_group(split, subject) for split in subject.splits),
-    )
-
-
-def _tokens_group(split: SplitSubject, subject: Subject) -> Group:
+def tokens_group(split: SplitSubject, subject: Subject) -> Group:
+    """Return a split's tokens by rank, and the shares of special tokens."""
     counts = _counts(split, subject)
     total = int(counts.sum())
     if not total:
@@ -119,18 +109,11 @@ def _rank_chart(falling: np.ndarray, subject: Subject) -> Chart:
     )
     powers = [10**power for power in range(math.floor(width) + 1)]
     levels = [10**power for power in range(math.floor(height) + 1)]
-    drawn = svg.curve(
+    chosen = [rank for power in powers for rank in (power, 2 * power, 5 * power) if rank <= ranks]
+    return charts.curve(
         points,
         title=title,
         says=says,
-        ticks=[(math.log10(power) / width, f"rank {power:,}" if power == 1 else f"{power:,}") for power in powers],
-        levels=[(math.log10(level) / height, f"{level:,}") for level in levels],
-    )
-    chosen = [rank for power in powers for rank in (power, 2 * power, 5 * power) if rank <= ranks]
-    return Chart(
-        title=title,
-        says=says,
-        svg=drawn,
         values=Table(
             caption=title,
             head=("rank", "occurrences", "share of all tokens up to this rank"),
@@ -138,21 +121,13 @@ def _rank_chart(falling: np.ndarray, subject: Subject) -> Chart:
             numbers=3,
             folded=True,
         ),
+        ticks=[(math.log10(power) / width, f"rank {power:,}" if power == 1 else f"{power:,}") for power in powers],
+        levels=[(math.log10(level) / height, f"{level:,}") for level in levels],
     )
 
 
-def ends_section(subject: Subject) -> Section:
-    """Return the section with the first and last tokens of documents."""
-    return Section(
-        name="ends",
-        title="First and last tokens",
-        says="What documents begin and end with. A model that was trained with a beginning token (BOS or CLS) in front "
-        "of each document does much worse without it, and nothing fails.",
-        groups=tuple(_ends_group(split, subject) for split in subject.splits),
-    )
-
-
-def _ends_group(split: SplitSubject, subject: Subject) -> Group:
+def ends_group(split: SplitSubject, subject: Subject) -> Group:
+    """Return the first and last tokens of a split's documents."""
     found = documents_of(split.parts)
     if not len(found.first):
         return Group(title=split.name, texts=("Where documents begin cannot be told in these rows.",))

@@ -1,15 +1,14 @@
 """Charts as inline SVG: bars, and a curve.
 
-Written here rather than by a plotting library. For one bar chart of 60 bars matplotlib (35 MB installed, and 45 MB of
-fonts and Pillow beside it) writes 23 kB of paths with fixed colours and no text for screen readers; pygal writes 32 kB,
-has the date in it, and loads a script from a web server unless told otherwise; plotly.js (3 to 4 MB) and Bokeh (1 MB)
-put a program into the page, which would be most of the page and all of its risk. These charts take 4 kB, follow the
-page's light and dark colours, and are the same bytes for the same figures.
+Written here rather than by a plotting library: matplotlib (35 MB installed, 45 MB of fonts and Pillow beside it) writes
+23 kB of paths with fixed colours and no text for screen readers for one chart of 60 bars, and plotly.js and Bokeh put a
+program of megabytes into the page. These charts take 4 kB, follow the page's light and dark colours, and are the same
+bytes for the same figures.
 
 Horizontal positions are percentages of the drawing, vertical ones pixels, so that a chart fills a phone or a desktop
 while its text keeps its size:
 
-    |      __      :            y from 0 (top) to HEIGHT
+    |      __      :            y from 0 (top) to _HEIGHT
     |  __ |  | __  :            bars
     |_|__||__||__|_:___         : a mark with its name, such as the cut
     0            L
@@ -17,7 +16,6 @@ while its text keeps its size:
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Iterable, Sequence
@@ -25,11 +23,12 @@ from collections.abc import Iterable, Sequence
 from markupsafe import Markup
 from markupsafe import escape as escape_markup
 
+from pipelines.prepare.report.elements import Chart, Table
 from tfrecord_io.shown import visible
 
-__all__ = ["HEIGHT", "Mark", "bar_edges", "bars", "curve", "ticks_of"]
+__all__ = ["bar_edges", "bars", "curve", "ticks_of"]
 
-HEIGHT = 180
+_HEIGHT = 180
 # Above the highest bar, for the names of marks; below the axis, for its numbers.
 _TOP, _BOTTOM = 34, 24
 # In per cent of the width: most names of marks fit between a mark and the edge from here on.
@@ -38,31 +37,25 @@ _TURN = 62.0
 _WIDEST = 0.2
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Mark:
-    """A vertical line at `at`, a share of the width, with its name."""
-
-    at: float
-    name: str
-
-
 def bars(
     heights: Sequence[float],
     *,
     title: str,
     says: str,
+    values: Table,
     ticks: Iterable[tuple[float, str]],
-    marks: Iterable[Mark] = (),
+    marks: Iterable[tuple[float, str]] = (),
     highest: str = "",
     edges: Sequence[float] | None = None,
-) -> Markup:
+) -> Chart:
     """Draw bars side by side. `edges`: where they begin and end as shares of the width; default: all equally wide.
 
-    ticks: positions (shares of the width) and texts below the axis. highest: the text of the highest bar's value.
+    ticks: positions (shares of the width) and texts below the axis. marks: the same of vertical lines. highest: the
+    text of the highest bar's value.
     """
     edges = edges or bar_edges(len(heights))
     most = max([*heights, 1e-12])
-    room = HEIGHT - _TOP - _BOTTOM
+    room = _HEIGHT - _TOP - _BOTTOM
     drawn = []
     for (start, stop), value in zip(itertools.pairwise(edges), heights, strict=True):
         if value > 0:
@@ -70,13 +63,13 @@ def bars(
             left, width = 100 * start, 100 * (stop - start)
             gap = min(0.15 * width, 0.3)
             drawn.append(
-                f'<rect x="{left + gap / 2:.2f}%" y="{HEIGHT - _BOTTOM - height:.1f}" width="{width - gap:.2f}%" '
+                f'<rect x="{left + gap / 2:.2f}%" y="{_HEIGHT - _BOTTOM - height:.1f}" width="{width - gap:.2f}%" '
                 f'height="{height:.1f}"/>'
             )
     if highest:
         at = heights.index(max(heights)) if heights else 0
         drawn.append(_text(100 * (edges[at] + edges[at + 1]) / 2, _TOP - 5, highest, kind="value"))
-    return _drawing([*drawn, _axis(), *_ticks(ticks), *_marks(marks)], title=title, says=says)
+    return _chart([*drawn, _axis(), *_ticks(ticks), *_marks(marks)], title=title, says=says, values=values)
 
 
 def bar_edges(count: int) -> list[float]:
@@ -90,14 +83,15 @@ def curve(
     *,
     title: str,
     says: str,
+    values: Table,
     ticks: Iterable[tuple[float, str]],
     levels: Iterable[tuple[float, str]],
-) -> Markup:
+) -> Chart:
     """Draw a line through points, both coordinates as shares of the drawing; `levels` are numbers beside the y axis."""
-    room = HEIGHT - _TOP - _BOTTOM
+    room = _HEIGHT - _TOP - _BOTTOM
 
     def y(share: float) -> float:
-        return HEIGHT - _BOTTOM - share * room
+        return _HEIGHT - _BOTTOM - share * room
 
     drawn = [
         f'<line class="grid" x1="0" x2="100%" y1="{y(at):.1f}" y2="{y(at):.1f}"/>' + _text(0, y(at) - 3, name, "level")
@@ -107,16 +101,17 @@ def curve(
         f'<line class="curve" x1="{100 * a:.2f}%" y1="{y(b):.1f}" x2="{100 * c:.2f}%" y2="{y(d):.1f}"/>'
         for (a, b), (c, d) in itertools.pairwise(points)
     ]
-    return _drawing([*drawn, _axis(), *_ticks(ticks)], title=title, says=says)
+    return _chart([*drawn, _axis(), *_ticks(ticks)], title=title, says=says, values=values)
 
 
-def _drawing(parts: Iterable[str], *, title: str, says: str) -> Markup:
-    inner = "".join(parts)
+def _chart(parts: Iterable[str], *, title: str, says: str, values: Table) -> Chart:
     # Titles and descriptions are read out; ids would have to be distinct over the page.
-    return Markup(
-        f'<svg role="img" aria-label="{_escape(title)}: {_escape(says)}" height="{HEIGHT}" width="100%" '
-        f'xmlns="http://www.w3.org/2000/svg"><title>{_escape(title)}</title><desc>{_escape(says)}</desc>{inner}</svg>'
+    drawing = Markup(
+        f'<svg role="img" aria-label="{_escape(title)}: {_escape(says)}" height="{_HEIGHT}" width="100%" '
+        f'xmlns="http://www.w3.org/2000/svg"><title>{_escape(title)}</title><desc>{_escape(says)}</desc>'
+        f"{''.join(parts)}</svg>"
     )
+    return Chart(title=title, says=says, svg=drawing, values=values)
 
 
 def _escape(text: str) -> Markup:
@@ -125,23 +120,21 @@ def _escape(text: str) -> Markup:
 
 
 def _axis() -> str:
-    return f'<line class="axis" x1="0" x2="100%" y1="{HEIGHT - _BOTTOM}" y2="{HEIGHT - _BOTTOM}"/>'
+    return f'<line class="axis" x1="0" x2="100%" y1="{_HEIGHT - _BOTTOM}" y2="{_HEIGHT - _BOTTOM}"/>'
 
 
 def _ticks(ticks: Iterable[tuple[float, str]]) -> list[str]:
-    return [_text(100 * at, HEIGHT - 7, name, kind="tick") for at, name in ticks]
+    return [_text(100 * at, _HEIGHT - 7, name, kind="tick") for at, name in ticks]
 
 
-def _marks(marks: Iterable[Mark]) -> list[str]:
+def _marks(marks: Iterable[tuple[float, str]]) -> list[str]:
     drawn = []
-    for row, mark in enumerate(sorted(marks, key=lambda each: each.at)):
-        x, y = 100 * min(max(mark.at, 0.0), 1.0), 12 + 13 * (row % 2)
-        drawn.append(f'<line class="mark" x1="{x:.2f}%" x2="{x:.2f}%" y1="{y - 9}" y2="{HEIGHT - _BOTTOM}"/>')
+    for row, (at, name) in enumerate(sorted(marks, key=lambda mark: mark[0])):
+        x, y = 100 * min(max(at, 0.0), 1.0), 12 + 13 * (row % 2)
+        drawn.append(f'<line class="mark" x1="{x:.2f}%" x2="{x:.2f}%" y1="{y - 9}" y2="{_HEIGHT - _BOTTOM}"/>')
         anchor = "end" if x > _TURN else "start"
         dx = -4 if x > _TURN else 4
-        drawn.append(
-            f'<text class="mark" x="{x:.2f}%" y="{y}" dx="{dx}" text-anchor="{anchor}">{_escape(mark.name)}</text>'
-        )
+        drawn.append(f'<text class="mark" x="{x:.2f}%" y="{y}" dx="{dx}" text-anchor="{anchor}">{_escape(name)}</text>')
     return drawn
 
 
