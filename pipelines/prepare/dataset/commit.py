@@ -210,7 +210,7 @@ def _engines(before: Manifest | None, receipts_of: Mapping[str, list[Receipt]], 
         splits[split] = {
             engine: {
                 "rows": _rows(known, engine, "rows")
-                + sum(each.ledger.rows_in for each in found if each.engine == engine),
+                + sum(each.ledger.rows_of_split for each in found if each.engine == engine),
                 "rows_checked": _rows(known, engine, "rows_checked")
                 + sum(each.rows_checked for each in found if each.engine == engine),
             }

@@ -325,6 +325,7 @@ def test_a_build_by_groups_counts_each_row_once_and_can_be_repaired(tmp_path: Pa
     table = {words[0]: words[1] for line in outcome.err.splitlines() if len(words := line.split()) > 5}
     assert {name: int(table[name]) for name in splits} == {name: each.num_examples for name, each in splits.items()}
     assert sum(each.num_examples for each in splits.values()) == 70
+    assert "70 rows" in outcome.err.splitlines()[-1], "tokenized once"
     assert all(each.num_examples % 10 == 0 for each in splits.values())
     (out / splits["validation"].shards[0].name).unlink()
     assert building.command("verify", out, "--repair").status == 0
