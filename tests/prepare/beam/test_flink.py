@@ -131,3 +131,13 @@ def test_a_flink_that_does_not_start_is_an_error(tmp_path: Path, given: str) -> 
     assert cause.startswith("the job server for --runner=FlinkRunner did not start: ")
     assert given.partition("=")[2] in cause
     assert "--job_endpoint" in remedy
+
+
+@pytest.mark.slow
+def test_an_export_on_flink_has_the_bytes_of_a_local_one(tmp_path: Path, cluster: Cluster) -> None:
+    command = ["export", building.reviews(), "--to", "parquet", "--output"]
+    args = [*cluster.beam_args, KEPT, "--parallelism=2"]
+    outcome = building.command(*command, tmp_path / "there", "--", *args)
+    assert outcome.status == 0, outcome.err
+    assert building.command(*command, tmp_path / "here").status == 0
+    assert building.files(tmp_path / "there") == building.files(tmp_path / "here")
