@@ -8,14 +8,16 @@ from pathlib import Path
 
 import datasets
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from pipelines.prepare.export import parquet
+from pipelines.prepare.export import example_files, parquet
 from pipelines.prepare.export.export_settings import ExportSettings
 from tests import building
 from tests.building import REVIEWS, built, read_manifest, read_rows, reviews
 from tfrecord_io import examples, records
-from tfrecord_io.schema import Schema
+from tfrecord_io.schema import Feature, Schema
 
 
 def exported(root: Path, to: str, output: Path, *arguments: object) -> Path:
@@ -76,6 +78,25 @@ class TestParquet:
         row = load(exported(reviews(), "parquet", tmp_path / "out", *asked), tmp_path / "cache")["train"][0]
         assert row["labels"] == row["input_ids"]
         assert row["attention_mask"] == [1] * len(row["input_ids"])
+
+    def test_kept_texts_and_bytes_stay_what_they_are(self, tmp_path: Path) -> None:
+        rows = {"text": ["a film", "b c"], "id": ["first", "zweite ü"], "raw": [b"\x00\xff", b""]}
+        pq.write_table(pa.table(rows), tmp_path / "train.parquet")
+        root = built(tmp_path / "train.parquet", keep_column=("id", "raw"), no_shuffle=True)
+        data = load(exported(root, "parquet", tmp_path / "out"), tmp_path / "cache")["train"]
+        assert (list(data["id"]), list(data["raw"])) == (rows["id"], rows["raw"])
+        out = exported(root, "tfrecord", tmp_path / "renamed", "--rename", "id=key", "--drop", "raw")
+        (path,) = out.glob("*.tfrecord")
+        schema = read_manifest(root).schema
+        new = Schema(
+            tuple(
+                dataclasses.replace(each, name="key" if each.name == "id" else each.name)
+                for each in schema.features
+                if each.name != "raw"
+            )
+        )
+        found = examples.decode(records.scan(path.read_bytes(), place=""), new, place="")
+        assert found["key"].tolist() == rows["id"]
 
 
 class TestArrayRecord:
@@ -157,7 +178,36 @@ class TestTFRecord:
         assert all(path.suffix == ".tfrecord" for path in out.glob("*-train-*"))
 
 
-def test_rows_of_several_lengths_and_appended_ones_are_exported(tmp_path: Path) -> None:
+def test_tags_are_left_out_of_the_loss_as_model_garden_does_it() -> None:
+    columns = {"input_ids": np.array([[2, 5, 0]]), "tags": np.array([[0, 3, 0]]), "tag_mask": np.array([[0, 1, 0]])}
+    features = (
+        Feature(name="input_ids", dtype="int64", shape=(3,), role="token_ids"),
+        Feature(name="tags", dtype="int64", shape=(3,), role="token_labels"),
+        Feature(name="tag_mask", dtype="int64", shape=(3,), role="token_label_mask"),
+    )
+    manifest = dataclasses.replace(read_manifest(reviews()), schema=Schema(features))
+    settings = ExportSettings(to="tfrecord", dropped=("tag_mask",), renamed=(("tags", "label_ids"),))
+    content = example_files.tfrecord_files(iter([columns]), manifest, settings)[".tfrecord"]
+    schema = example_files.schema_of(manifest, settings)
+    found = examples.decode(records.scan(content, place=""), schema, place="")
+    assert found["label_ids"].tolist() == [[-1, 3, -1]]
+
+
+def test_files_of_an_appended_dataset_are_numbered_anew(tmp_path: Path) -> None:
+    for first, stop, append in ((0, 30, []), (30, 50, ["--append"])):
+        texts = {"text": [f"row {row} of a few" for row in range(first, stop)]}
+        (tmp_path / "data").mkdir(exist_ok=True)
+        pq.write_table(pa.table(texts), tmp_path / "data" / f"train-{first:02d}.parquet")
+        options = building.options(tmp_path / "out", shard_size="1kB")
+        outcome = building.command("build", tmp_path / "data", *options, *append)
+        assert outcome.status == 0, outcome.err
+    out = exported(tmp_path / "out", "arrayrecord", tmp_path / "records")
+    names = sorted(path.name.partition("-train-")[2] for path in out.glob("*.array_record"))
+    assert names == [f"{index:05d}-of-{len(names):05d}.array_record" for index in range(len(names))]
+    assert (out / "dataset_info.json").exists()
+
+
+def test_rows_of_several_lengths_are_exported(tmp_path: Path) -> None:
     root = built(REVIEWS, label_column="label", bucket_lengths="16,32")
     data = load(exported(root, "parquet", tmp_path / "out"), tmp_path / "cache")
     assert len(data["train"]) == read_manifest(root).splits["train"].num_examples
