@@ -290,6 +290,8 @@ def estimates(estimated: list[Estimate]) -> None:
     out.print(splits)
     if estimated and estimated[0].engine:
         out.print(f"tokenized by {estimated[0].engine}")
+    if estimated and estimated[0].chats:
+        out.print(f"conversations: {estimated[0].chats}")
     if estimated and estimated[0].steps:
         out.print(f"functions: {', '.join(estimated[0].steps)}")
     for each in estimated:

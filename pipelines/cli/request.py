@@ -6,6 +6,7 @@ Options are in groups, which --help shows.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -19,6 +20,7 @@ __all__ = [
     "config_of",
     "functions_of",
     "may_take_request",
+    "read_template",
     "source_of",
     "takes_consent",
     "takes_making",
@@ -160,12 +162,12 @@ _OF_LAYOUTS = {
         ),
     ],
     "Layout chat": [
-        click.option("--messages-column", metavar="NAME", help="Column of conversations. Default: messages."),
+        click.option("--messages-column", metavar="NAME", help="Column of conversations. Default: the usual names."),
         click.option("--tools-column", metavar="NAME", help="Column of tools for the chat template."),
         click.option(
             "--chat-template",
-            metavar="NAME",
-            help="One of the tokenizer's chat templates. Default: the tokenizer's choice.",
+            metavar="NAME_OR_FILE",
+            help="One of the tokenizer's chat templates, or a file with one for it. Default: the tokenizer's choice.",
         ),
         click.option("--chat-date", metavar="DATE", help="Date for chat templates that write today's date."),
         click.option("--pack-rows", is_flag=True, help="Pack several conversations into a row."),
@@ -321,10 +323,28 @@ def source_of(request: Mapping[str, Any]) -> Any:
     )
 
 
+def read_template(path: str) -> str:
+    """Return the text of a file with a chat template. Raises: ConfigError if it cannot be read."""
+    from tfrecord_io.errors import ConfigError
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"--chat-template {path}: cannot be read ({error})", remedy="give the path of a text file with the template"
+        ) from error
+
+
 def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, overwrite: bool) -> Any:
     """Make the PrepareConfig of the options. Raises: ConfigError, SourceError, TokenizerError."""
     from pipelines.prepare.options import config, paths
 
+    layout = {name: request[name] for name in LAYOUT_OPTIONS if name in request}
+    template = layout["chat_template"]
+    is_file = template is not None and (os.path.isfile(template) or template.endswith(".jinja") or os.sep in template)
+    if is_file:
+        layout["chat_template"] = None
     prepare_config = config.PrepareConfig(
         source=dataclasses.replace(
             source_of(request),
@@ -340,6 +360,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
             revision=request["tokenizer_revision"],
             truncation_side=request["truncation_side"],
             padding_side=request["padding_side"],
+            chat_template=read_template(template) if is_file else None,
         ),
         output=config.OutputConfig(
             root=output,
@@ -351,7 +372,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
         layout=config.LayoutConfig(
             name=request["layout"],
             max_length=request["max_length"],
-            **{name: request[name] for name in LAYOUT_OPTIONS if name in request},
+            **layout,
         ),
         seed=request["seed"],
         shuffle=request["shuffle"],

@@ -9,7 +9,7 @@ import click
 
 from pipelines.cli import own_process
 from pipelines.cli.parsing import WithFunctions
-from pipelines.cli.request import source_of, takes_source
+from pipelines.cli.request import read_template, source_of, takes_source
 from pipelines.prepare.options.tokenizer_options import KINDS, STYLES
 from pipelines.terminal.console import common, errors, quiet
 
@@ -88,7 +88,7 @@ def train_tokenizer(
             min_frequency=min_frequency,
             limit_alphabet=limit_alphabet,
             max_length=max_length,
-            chat_template=_read_template(chat_template),
+            chat_template=chat_template and read_template(chat_template),
             lowercase=lowercase,
             evaluation_rows=evaluation_rows,
             **_sample(sample),
@@ -104,21 +104,6 @@ def train_tokenizer(
         _summary(trained)
         if as_json:
             click.echo(json.dumps(trained.to_json()))
-
-
-def _read_template(path: str | None) -> str | None:
-    """Return the text of the chat template's file. Raises: ConfigError if it cannot be read."""
-    from tfrecord_io.errors import ConfigError
-
-    if path is None:
-        return None
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"--chat-template {path}: cannot be read ({error})", remedy="give the path of a text file with the template"
-        ) from error
 
 
 def _sample(text: str | None) -> dict[str, int]:

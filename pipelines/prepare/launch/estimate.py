@@ -32,6 +32,7 @@ class Estimate:
 
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
     `rows_in_other_splits` are in another split by --hold-out. `steps` are the user functions as on the command line.
+    `chats` says which form conversations have.
     If the split was not read completely, `rows_rejected` is a lower bound, and rows left out on purpose are projected
     from the sample. `histogram` counts the sampled rows by their lengths.
     """
@@ -48,6 +49,7 @@ class Estimate:
     token_percentiles: dict[int, int]
     layouts: tuple[Cost, ...]
     steps: tuple[str, ...] = ()
+    chats: str = ""
     engine: str = ""
     histogram: LengthHistogram | None = None
 
@@ -86,6 +88,7 @@ def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -
         token_percentiles=dict(zip(_PERCENTILES, np.rint(values).astype(int).tolist(), strict=True)),
         layouts=_compared(sample, resolved, shard_bytes=config.output.shard_bytes, rows=usable),
         steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.functions),
+        chats=resolved.job.spec.columns.chats,
         engine=engine_of(resolved.encoder),
         histogram=count_lengths(
             sample.row_tokens,

@@ -18,6 +18,7 @@ from pipelines.prepare.launch.appending import Append
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import threads
+from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.column_planning import plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
 from pipelines.prepare.sources.rows import function_calls, opening, selection
@@ -144,16 +145,13 @@ def open_request(config: PrepareConfig) -> OpenedRequest:
 
 
 def columns_read(config: PrepareConfig) -> tuple[str, ...] | None:
-    """Return the columns of the source that a build reads; None for all of them, for user functions to use."""
+    """Return the columns of the source that a build may read; None for all of them, for user functions to use."""
     if config.source.functions:
         return None
     source = config.source
-    names = (
-        *layouts.layout_of(config.layout).inputs(source).names,
-        source.label_column,
-        source.hold_out_by,
-        *source.keep_columns,
-    )
+    inputs = layouts.layout_of(config.layout).inputs(source)
+    chat_columns = chats.CANDIDATES if inputs.finds_chats else ()
+    names = (*inputs.names, *chat_columns, source.label_column, source.hold_out_by, *source.keep_columns)
     return tuple(name for name in names if name is not None)
 
 

@@ -6,9 +6,10 @@
     attention_mask       1         1  1 1 1 1 1     1      1      1           1     1 1     1      1 0 0
     loss_mask            0         0  0 0 0 0 0     0      0      0           0     0 1     1      0 0 0
 
-The ids are those of `tokenizer.apply_chat_template(messages, tools=tools)`. A conversation of more than L tokens loses
-whole turns, the latest ones, or with --truncation-side left the oldest ones behind the system prompt. With --pack-rows
-conversations come side by side in rows of L tokens, each with its own segment and positions, as in layout `pack`.
+Conversations of other forms become such messages first (see `sources.columns.chats`). The ids are those of
+`tokenizer.apply_chat_template(messages, tools=tools)`. A conversation of more than L tokens loses whole turns, the
+latest ones, or with --truncation-side left the oldest ones behind the system prompt. With --pack-rows conversations
+come side by side in rows of L tokens, each with its own segment and positions, as in layout `pack`.
 
 How conversations become tokens and masks: `pipelines.prepare.tokenize.chat`.
 """
@@ -42,10 +43,10 @@ _NARROW = np.dtype(np.uint8)
 
 
 def _inputs(source: SourceConfig) -> Inputs:
-    nested: dict[Purpose, str] = {"messages": source.messages_column or "messages"}
+    nested: dict[Purpose, str] = {"messages": source.messages_column} if source.messages_column else {}
     if source.tools_column is not None:
         nested["tools"] = source.tools_column
-    return Inputs(nested=nested)
+    return Inputs(nested=nested, finds_chats=source.messages_column is None)
 
 
 def _features(context: LayoutContext, encoder: BatchEncoder) -> tuple[Feature, ...]:

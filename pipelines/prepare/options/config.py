@@ -18,7 +18,7 @@ from pipelines.prepare.options.layout_config import (
     Truncation,
     require_layout,
 )
-from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_TRAITS
+from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_OPTIONS, LAYOUT_TRAITS
 from pipelines.prepare.options.output_config import Compression, OutputConfig, default_name, parse_size
 from pipelines.prepare.options.source_config import FunctionKind, FunctionOption, SourceConfig
 from tfrecord_io.errors import ConfigError
@@ -47,12 +47,13 @@ Side = Literal["left", "right"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TokenizerConfig:
-    """Which tokenizer; a side that is None is the tokenizer's own."""
+    """Which tokenizer; a side that is None is the tokenizer's own. `chat_template` is the text of one to give to it."""
 
     name: str
     revision: str | None = None
     truncation_side: Side | None = None
     padding_side: Side | None = None
+    chat_template: str | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -111,6 +112,8 @@ class PrepareConfig:
             self._check_joined()
         if self.layout.name == "chat":
             self._check_chat()
+        elif self.tokenizer.chat_template is not None:
+            require_layout(self.layout.name, "chat_template", LAYOUT_OPTIONS["chat_template"])
         if self.layout.stride is not None and self.layout.name == "pad":
             self._check_windows()
         if self.layout.name == "tokens" and self.source.label_column:

@@ -13,7 +13,7 @@ __all__ = ["by_column", "count_says", "reasons_of", "rows_with"]
 
 def reasons_of(columns: ColumnPlan) -> dict[str, str]:
     """Return the columns that must not be null, each with its reason for rejecting a row (see `columns.extraction`)."""
-    nested = {name: f"{purpose}_null" for purpose, name in columns.nested.items() if purpose != "tools"}
+    nested = {name: f"{purpose}_null" for purpose, name in columns.nested.items() if name not in columns.optional}
     label = {columns.label.column: "label_null"} if columns.label else {}
     return {
         **{feature.name: "column_null" for feature in columns.kept},

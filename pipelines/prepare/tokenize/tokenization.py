@@ -59,6 +59,8 @@ def resolve(config: TokenizerConfig) -> tuple[Any, Files]:
     """
     paths.require_tokenizer(config.name)
     tokenizer = _fetch(config)
+    if config.chat_template is not None:
+        tokenizer.chat_template = config.chat_template  # saved with it, so that its digest covers it
     require_deterministic(tokenizer, config.name)
     _set_sides(tokenizer, config)
     for key in _WHERE_FROM:

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.suggestions import suggestion
+from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose, is_json
 from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, plan_label, type_name, with_names
 from pipelines.prepare.sources.formats.features import Columns
@@ -47,11 +48,15 @@ def plan_types(
     """
     inputs = inputs or Inputs(texts=config.text_columns)
     columns = {split: known.with_fields() for split, known in columns.items()}
+    if inputs.finds_chats:
+        found = chats.recognised(set.intersection(*(set(known) for known in columns.values())))
+        inputs = dataclasses.replace(inputs, nested={**found, **inputs.nested})
     for split, known in columns.items():
         _require(config, known.arrow_schema, split=split, kind=kind, inputs=inputs)
     return ColumnPlan(
         texts=inputs.texts,
         nested=inputs.nested,
+        chats=chats.described(inputs.nested, next(iter(columns.values()))),
         label=_labels(config.label_column, columns=columns, classes=config.label_classes),
         tags=_labels(inputs.nested.get("tags"), columns=columns, lists=True),
         kept=tuple(
@@ -105,7 +110,8 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
     if missing:
         raise ColumnError(
             f"split {split!r} has no column {', '.join(map(repr, missing))}",
-            remedy=_missing_remedy(missing, schema=schema, kind=kind),
+            remedy=_missing_remedy(missing, schema=schema, kind=kind)
+            + (f"; conversations are found in {chats.FORMS}" if inputs.finds_chats and "messages" in missing else ""),
         )
     if repeated := sorted({name for name in wanted if schema.names.count(name) > 1}):
         raise ColumnError(f"split {split!r} has several columns named {repeated}", remedy="rename them in the source")
@@ -120,9 +126,9 @@ def _require(config: SourceConfig, schema: pa.Schema, *, split: str, kind: str, 
         if not fits(schema.field(name).type):
             raise ColumnError(
                 f"split {split!r}: column {name!r} holds {type_name(schema.field(name).type)}, expected {expected}",
-                remedy=_SHAREGPT
-                if _is_sharegpt(schema.field(name).type)
-                else f"choose another --{purpose}-column: {_listing(schema, fits)}",
+                remedy=f"choose another --{purpose}-column: {_listing(schema, fits)}"
+                if purpose not in chats.CANDIDATES or purpose == "messages"
+                else "name a column of messages with --messages-column",
             )
 
 
@@ -259,22 +265,22 @@ def _is_struct_with(**fields: Callable[[pa.DataType], bool]) -> Callable[[pa.Dat
     )
 
 
-def _is_sharegpt(kind: pa.DataType) -> bool:
-    return _is_list_of(_is_struct_with(**{"from": is_text, "value": is_text}))(kind)
+def _is_message_list(kind: pa.DataType) -> bool:
+    is_message = _is_list_of(lambda item: _is_struct_with(role=is_text)(item) or is_json(item))
+    return is_message(kind) or chats.is_sharegpt(kind)
 
 
-_SHAREGPT = (
-    "a --map can rename from to role, with human as user and gpt as assistant, and value to content; "
-    "docs/how-to/own-steps.md says how to write one"
-)
+def _is_chat_part(kind: pa.DataType) -> bool:
+    return is_text(kind) or _is_message_list(kind)
+
 
 # For each purpose, a check of the column's type and the expected type in words.
 _NESTED: dict[Purpose, tuple[Callable[[pa.DataType], bool], str]] = {
     "target": (is_text, "text"),
-    "messages": (
-        _is_list_of(lambda kind: _is_struct_with(role=is_text)(kind) or is_json(kind)),
-        "lists of messages with a role and a content",
-    ),
+    "messages": (_is_message_list, "lists of messages with a role and a content, or with from and value"),
+    "prompt": (_is_chat_part, "text, or lists of messages"),
+    "completion": (_is_chat_part, "text, or lists of messages"),
+    **dict.fromkeys(("instruction", "input", "output"), (is_text, "text")),
     "tools": (lambda kind: True, "tools"),
     "words": (_is_list_of(is_text), "lists of words"),
     "tags": (_is_list_of(lambda kind: is_text(kind) or pa.types.is_integer(kind)), "lists of class ids or strings"),

@@ -6,6 +6,7 @@ A row without a reason is used. Reasons follow from the row's columns alone:
     held_out            in another split by --hold-out, no error (not_held_out: not in this held-out split)
     text_null           a text is null
     target_null         the text to be generated is null
+    prompt_null         the prompt is null (completion_null, instruction_null, output_null: that part of a conversation)
     words_null          the list of words is null (tags_null: that of tags)
     word_null           a word is null (tag_null: a tag)
     tags_length         tags and words differ in number
@@ -34,6 +35,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.labels import (
     INT32,
     MAX_LABEL_NAMES,
@@ -65,15 +67,31 @@ __all__ = [
 ]
 
 # Uses of a column that is not a plain text column; most of these columns are nested.
-Purpose = Literal["messages", "tools", "words", "tags", "answers", "target"]
+Purpose = Literal[
+    "messages",
+    "tools",
+    "words",
+    "tags",
+    "answers",
+    "target",
+    "prompt",
+    "completion",
+    "instruction",
+    "input",
+    "output",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """The columns that become tokens: text columns, and nested ones by purpose."""
+    """The columns that become tokens: text columns, and nested ones by purpose.
+
+    `finds_chats`: conversations are in columns of any known form (see `chats`), and `nested` has those besides.
+    """
 
     texts: tuple[str, ...] = ()
     nested: Mapping[Purpose, str] = dataclasses.field(default_factory=dict)
+    finds_chats: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -85,7 +103,8 @@ class Inputs:
 class ColumnPlan:
     """Which columns are read, and as what; resolved on the launcher, and sent to workers.
 
-    `nested` are columns with lists or structs that the layout takes, by purpose.
+    `nested` are columns with lists or structs that the layout takes, by purpose. `chats` says which form conversations
+    have.
     """
 
     texts: tuple[str, ...]
@@ -93,6 +112,7 @@ class ColumnPlan:
     label: LabelPlan | None = None
     kept: tuple[Feature, ...] = ()
     tags: LabelPlan | None = None
+    chats: str = ""
 
     @property
     def label_names(self) -> tuple[str, ...] | None:
@@ -113,8 +133,8 @@ class ColumnPlan:
 
     @property
     def optional(self) -> tuple[str, ...]:
-        """The names of those that may be null: a conversation may have no tools."""
-        return tuple(name for purpose, name in self.nested.items() if purpose == "tools")
+        """The names of those that may be null: a conversation may have no tools, an instruction no input."""
+        return tuple(name for purpose, name in self.nested.items() if purpose in ("tools", "input"))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -188,7 +208,7 @@ def extract(batch: pa.RecordBatch, plan: ColumnPlan, *, first: int = 0) -> tuple
     rows = Rows(
         texts=tuple(_utf8(batch.column(name), name) for name in plan.texts),
         arrays=arrays,
-        nested={purpose: _utf8(batch.column(name), name) for purpose, name in plan.nested.items()},
+        nested=chats.as_messages({each: _utf8(batch.column(name), name) for each, name in plan.nested.items()}),
         numbers=first + np.flatnonzero(reasons == ""),
     )
     return rows, reasons

@@ -132,7 +132,7 @@ def locate_rows(
     receipts = dict(zip(map(_key, wanted), _receipts(wanted, run=run), strict=True))
     by_file: dict[tuple[str, int], list[Groups]] = {}
     for task in every:
-        names = list(columns or source.types(task.split).names)
+        names = _there(source.types(task.split), columns)
         rows = unread.get(_key(task))
         groups = groups_of([receipts[_key(task)]], names) if rows is None else Groups.unread(rows, columns=names)
         by_file.setdefault((task.split, task.number), []).append(groups)
@@ -151,6 +151,11 @@ def locate_rows(
         for name, files in source.listing.splits.items()
         if name in splits
     }
+
+
+def _there(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
+    """Return those of the columns that there are; all by default."""
+    return types.names if columns is None else [name for name in columns if nested.path_of(types, name)]
 
 
 def _key(task: IngestTask) -> tuple[str, int, int]:
@@ -182,7 +187,7 @@ def _require_columns(source: OpenedSource, splits: Collection[str], columns: Col
     for name in splits:
         files = source.listing.splits[name]
         types = source.types(name)
-        types = types if columns is None else nested.schema_of(types, list(columns))
+        types = nested.schema_of(types, _there(types, columns))
         footers.require_columns(files, [source.footers[file.path] for file in files], types)
 
 

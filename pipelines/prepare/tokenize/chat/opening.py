@@ -62,13 +62,13 @@ def _require_template(tokenizer: Any, *, name: str | None) -> None:
     if not found:
         raise TokenizerError(
             f"--layout chat needs a chat template, but this tokenizer, a {type(tokenizer).__name__}, has none",
-            remedy="choose the tokenizer of a chat model, or put a chat_template.jinja into a folder with this one",
+            remedy="add one with --chat-template FILE, or choose the tokenizer of a chat model",
         )
     names = sorted(found) if isinstance(found, dict) else []
     if name is not None and name not in names:
         raise TokenizerError(
             f"--chat-template {name!r}, but the tokenizer's templates are {', '.join(names) or 'a single one'}",
-            remedy="give the name of one of them" if names else "leave --chat-template out",
+            remedy="give the name of one of them, or a file" if names else "give a file, or leave --chat-template out",
         )
     if name is None and names and "default" not in names:
         raise TokenizerError(

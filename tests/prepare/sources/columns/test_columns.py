@@ -21,7 +21,6 @@ from pipelines.prepare.sources.columns.column_planning import plan_columns
 from pipelines.prepare.sources.columns.extraction import (
     MAX_LABEL_NAMES,
     ColumnPlan,
-    Inputs,
     LabelPlan,
     extract,
     text_bytes_of,
@@ -157,14 +156,6 @@ def test_rows_inside_of_one_json_value_are_explained(tmp_path: Path) -> None:
     with pytest.raises(ColumnError) as raised:
         plan_columns(config, opened(config))
     assert "the rows seem to be inside 'data'" in raised.value.remedy
-
-
-@pytest.mark.parametrize("column", ["messages", "conversations"])
-def test_messages_of_another_form_are_explained(tmp_path: Path, column: str) -> None:
-    made = _dataset(None, **{column: [[{"from": "human", "value": "a"}]]})
-    inputs = Inputs(nested={"messages": column})
-    with pytest.raises(ColumnError, match=r"a --map can rename from to role, .* and value to content"):
-        plan_columns(*_source(tmp_path / "d", {"train": made}), inputs=inputs)
 
 
 def test_a_column_that_one_split_lacks_is_an_error_that_names_the_split(tmp_path: Path) -> None:

@@ -1,0 +1,195 @@
+"""Conversations in every known form: the tokens of `apply_chat_template` on the messages that they stand for."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from transformers import AutoTokenizer
+
+from pipelines.prepare.sources.columns import chats
+from tests import building
+from tests.building import read_manifest, read_rows
+
+Row = dict[str, Any]
+CHATS = [
+    json.loads(line)["messages"]
+    for line in (building.REPOSITORY / "examples/chats/train.jsonl").read_text(encoding="utf-8").splitlines()
+][:12]
+INPUTS = ["", "1 + 1", None] * 3
+NAMES = {"user": "human", "assistant": "gpt"}
+CHATML = (
+    "{% for m in messages %}{{ '<|' + m.role + '|>' }}{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+    "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+)
+
+
+def _pair(asked: str, answer: str) -> list[Row]:
+    return [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
+
+
+def _sharegpt(messages: list[Row]) -> list[Row]:
+    return [{"from": NAMES.get(each["role"], each["role"]), "value": each["content"], "n": 1} for each in messages]
+
+
+# For each form: the rows, and the messages that each of them stands for.
+FORMS: Mapping[str, tuple[list[Row], list[list[Row]]]] = {
+    "messages": ([{"messages": each, "prompt": "unused", "completion": "unused"} for each in CHATS], CHATS),
+    "messages of from and value": ([{"messages": _sharegpt(each)} for each in CHATS], CHATS),
+    "ShareGPT": ([{"id": f"chat_{n}", "conversations": _sharegpt(each)} for n, each in enumerate(CHATS)], CHATS),
+    "conversations of roles": ([{"conversations": each} for each in CHATS], CHATS),
+    "prompt and completion": (
+        [{"prompt": f"How many? {n}", "completion": str(n)} for n in range(9)],
+        [_pair(f"How many? {n}", str(n)) for n in range(9)],
+    ),
+    "lists as prompt and completion": ([{"prompt": each[:-1], "completion": each[-1:]} for each in CHATS], CHATS),
+    "prompt and completion of from and value": (
+        [{"prompt": _sharegpt(each[:-1]), "completion": each[-1:]} for each in CHATS],
+        CHATS,
+    ),
+    "Alpaca": (
+        [
+            {"instruction": f"Add {n}.", "input": given, "output": "ü"}
+            for n, given in enumerate(["", "1 + 1", None] * 3)
+        ],
+        [_pair(f"Add {n}." + (f"\n{given}" if given else ""), "ü") for n, given in enumerate(["", "1 + 1", None] * 3)],
+    ),
+    "Alpaca without input": ([{"instruction": "Say a.", "output": "a"}] * 3, [_pair("Say a.", "a")] * 3),
+}
+
+
+def _tokens(row: Mapping[str, Any], at: int) -> list[int]:
+    return row["input_ids"][at][row["attention_mask"][at] == 1].tolist()
+
+
+def _json(folder: Path, rows: list[Row]) -> None:
+    building.source(folder, train=rows)
+
+
+def _large(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _large(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.large_list(_large(kind.value_type))
+    return pa.large_string() if pa.types.is_string(kind) else kind
+
+
+def _parquet(folder: Path, rows: list[Row]) -> None:
+    folder.mkdir()
+    table = pa.Table.from_pylist(rows)
+    table = table.cast(pa.schema([(field.name, _large(field.type)) for field in table.schema]))
+    pq.write_table(table, folder / "train.parquet", row_group_size=4)
+
+
+@pytest.mark.parametrize("write", [_json, _parquet])
+@pytest.mark.parametrize("form", FORMS)
+def test_tokens_are_those_of_the_template_on_the_messages(
+    form: str, write: Callable[[Path, list[Row]], None], tmp_path: Path
+) -> None:
+    rows, messages = FORMS[form]
+    write(tmp_path / "d", rows)
+    chosen = {"layout": "chat", "max_length": 400, "no_shuffle": True, "tokenizer": building.tokenizer("chats")}
+    root = building.built(tmp_path / "d", **chosen)
+    found, tokenizer = read_rows(root, "train"), AutoTokenizer.from_pretrained(building.tokenizer("chats"))
+    expected = [tokenizer.apply_chat_template(each)["input_ids"] for each in messages]
+    assert [_tokens(found, at) for at in range(len(rows))] == expected
+    assert found["loss_mask"].any(axis=1).all()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_plan_says_which_form_it_is(form: str, tmp_path: Path) -> None:
+    place = building.source(tmp_path / "d", train=FORMS[form][0])
+    shown = building.command(
+        "plan", place, "--layout", "chat", "--tokenizer", building.tokenizer("chats"), "--max-length", 400, "--json"
+    )
+    (split,) = json.loads(shown.out)
+    assert "conversations: " in shown.err + shown.out
+    lists = [name for name in ("messages", "conversations") if name in FORMS[form][0][0]]
+    assert split["chats"].endswith(f"({lists[0]})" if lists else f"({', '.join(FORMS[form][0][0])})") or "input" in str(
+        split["chats"]
+    )
+    assert split["chats"].split(" (")[0] in ("messages", "ShareGPT", "prompt and completion", "Alpaca")
+
+
+def test_conversations_are_the_same_however_arrow_cut_them() -> None:
+    for rows, messages in FORMS.values():
+        table = pa.Table.from_pylist(rows)
+        nested = {name: table[name].combine_chunks() for name in table.column_names if name in chats.CANDIDATES}
+        columns = {purpose: nested[name] for purpose, name in chats.recognised(nested).items()}
+        for start, stop in itertools.combinations((0, 1, 2, len(rows)), 2):
+            cut = chats.as_messages({purpose: column[start:stop] for purpose, column in columns.items()})
+            assert [
+                [{"role": each["role"], "content": each["content"]} for each in row]
+                for row in cut["messages"].to_pylist()
+            ] == messages[start:stop]
+
+
+def test_a_part_that_is_null_rejects_its_row(tmp_path: Path) -> None:
+    pairs = [("a", "b"), (None, "b"), ("a", None)]
+    place = building.source(tmp_path / "d", train=[{"prompt": one, "completion": other} for one, other in pairs])
+    root = building.built(place, layout="chat", tokenizer=building.tokenizer("chats"), max_error_rate=0.9)
+    assert dict(read_manifest(root).splits["train"].ledger.unusable) == {"completion_null": 1, "prompt_null": 1}
+    assert building.command("verify", root).status == 0
+
+
+def test_ids_are_kept_beside_conversations_and_traced(tmp_path: Path) -> None:
+    place = building.source(tmp_path / "d", train=FORMS["ShareGPT"][0])
+    tokenizer = building.tokenizer("chats")
+    root = building.built(place, layout="chat", tokenizer=tokenizer, keep_column="id", max_length=400)
+    (found,) = json.loads(building.command("trace", root, "--find", "id=chat_3", "--json").out)
+    options = ("--split", "train", "--shard", found["shard"], "--record", found["record"], "--json")
+    traced = json.loads(building.command("trace", root, *options).out)
+    assert [row["row"] for row in traced["rows"]] == [3]
+
+
+def test_what_is_no_known_form_is_told_the_known_ones(tmp_path: Path) -> None:
+    place = building.source(tmp_path / "d", train=[{"question": "a", "answer": "b"}])
+    chosen = ("--layout", "chat", "--tokenizer", building.tokenizer("chats"))
+    cause, remedy = building.command("plan", place, *chosen).error
+    assert cause == "split 'train' has no column 'messages'"
+    assert "question, answer; conversations are found in messages, conversations, prompt with completion" in remedy
+
+
+def test_a_template_from_a_file_becomes_part_of_the_tokenizer(tmp_path: Path) -> None:
+    place = building.source(tmp_path / "d", train=FORMS["ShareGPT"][0])
+    file = tmp_path / "mine.jinja"
+    file.write_text(CHATML)
+    chosen: dict[str, Any] = {"layout": "chat", "max_length": 400, "no_shuffle": True}
+    assert (
+        "--chat-template FILE" in building.command("build", place, *building.options(tmp_path / "o", **chosen)).error[1]
+    )
+    root = building.built(place, chat_template=file, **chosen)
+    tokenizer = AutoTokenizer.from_pretrained(root / "tokenizer")
+    assert tokenizer.chat_template == CHATML
+    found = read_rows(root, "train")
+    assert _tokens(found, 2) == tokenizer.apply_chat_template(CHATS[2])["input_ids"]
+    file.write_text(CHATML.replace("<|", "<"))
+    other = building.built(place, chat_template=file, seed=0, **chosen)
+    assert read_manifest(root).fingerprint != read_manifest(other).fingerprint
+    assert building.command("verify", root).status == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "layout", "words"),
+    [
+        ("no.jinja", "chat", "cannot be read"),
+        ("broken.jinja", "chat", "template"),
+        ("rag", "chat", "'rag', but the tokenizer's templates are a single one"),
+        ("fine.jinja", "pad", "was given with --layout pad"),
+    ],
+)
+def test_a_template_that_cannot_be_taken_is_named(
+    given: str, layout: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("broken.jinja").write_text("{% for m in messages %}{{ m.content }}")
+    Path("fine.jinja").write_text(CHATML)
+    place = building.source(tmp_path / "d", train=FORMS["messages"][0])
+    chosen = building.options(tmp_path / "o", layout=layout, chat_template=given, tokenizer=building.tokenizer("chats"))
+    assert words in building.command("build", place, *chosen).error[0]
