@@ -95,15 +95,15 @@ def verify_export(root: str, *, repair: bool, as_json: bool) -> bool:
 
     Raises: CorruptRecordError if a file is damaged or missing; ConfigError with `repair`.
     """
-    from pipelines.prepare.export import export_record, verifying
+    from pipelines.prepare.export import export_record
     from tfrecord_io.errors import ConfigError, CorruptRecordError
 
-    if export_record.read(root) is None:
+    if (record := export_record.read(root)) is None:
         return False
     again = "delete it and run the same export again, which makes what is missing"
     if repair:
         raise ConfigError(f"--repair of {root}: an export is not repaired", remedy=again)
-    checked = list(verifying.verify_files(root))
+    checked = list(export_record.problems(root, record))
     damaged = [(name, problem) for name, problem in checked if problem]
     for name, problem in damaged:
         say(f"BAD  {name}: {problem}")

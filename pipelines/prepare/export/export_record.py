@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pipelines.prepare import storage
@@ -18,7 +18,16 @@ from tfrecord_io.errors import FormatError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import FINGERPRINT, NAME, SHA256, WRONG, count, items, mapping, text
 
-__all__ = ["FILE_NAME", "ExportRecord", "ExportedFile", "ExportedShard", "dump_receipt", "parse_receipt", "read"]
+__all__ = [
+    "FILE_NAME",
+    "ExportRecord",
+    "ExportedFile",
+    "ExportedShard",
+    "dump_receipt",
+    "parse_receipt",
+    "problems",
+    "read",
+]
 
 FILE_NAME = "export.json"
 _FORMAT, _VERSION = "prep-tfrecords-export", "1.0"
@@ -108,6 +117,27 @@ def read(root: str) -> ExportRecord | None:
         raise FormatError(
             f"{path}: not the record of an export ({error!r:.200})", remedy="delete the folder, and export again"
         ) from error
+
+
+def problems(root: str, record: ExportRecord) -> Iterator[tuple[str, str]]:
+    """Yield the name of each file of the export in `root`, and its problem, empty if it is the one that was written."""
+    for file in (*(file for shard in record.shards for file in shard.files), *record.files):
+        digest, num_bytes = hashlib.sha256(), 0
+        try:
+            with storage.read_stream(storage.join(root, file.name)) as stream:
+                while piece := stream.read(1 << 22):
+                    digest.update(piece)
+                    num_bytes += len(piece)
+        except FileNotFoundError:
+            yield file.name, "not there"
+            continue
+        found = ExportedFile(name=file.name, num_bytes=num_bytes, sha256=digest.hexdigest())
+        yield (
+            file.name,
+            ""
+            if found == file
+            else f"{num_bytes} bytes with sha256 {found.sha256}, expected {file.num_bytes} with {file.sha256}",
+        )
 
 
 def dump_receipt(shard: ExportedShard) -> bytes:

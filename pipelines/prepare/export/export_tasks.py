@@ -25,7 +25,7 @@ from tfrecord_io import examples
 from tfrecord_io.examples import Payloads
 from tfrecord_io.manifest import Manifest, Shard
 
-__all__ = ["ExportTask", "check", "receipt_path", "run"]
+__all__ = ["ExportTask", "check", "run"]
 
 _WRITERS: dict[str, Any] = {
     "parquet": parquet.files,
@@ -63,11 +63,6 @@ def check(manifest: Manifest, settings: ExportSettings) -> None:
         example_files.require_library()
 
 
-def receipt_path(output: str, key: str, shard: str) -> str:
-    """Return the path of a shard's receipt."""
-    return storage.join(output, WORK_FOLDER, key, f"{shard}.json")
-
-
 def run(task: ExportTask, *, progress: Progress | None = None, stop: threading.Event | None = None) -> int:
     """Export one shard; return the number of its rows.
 
@@ -87,7 +82,7 @@ def run(task: ExportTask, *, progress: Progress | None = None, stop: threading.E
         num_tokens=task.shard.num_tokens,
         files=tuple(files),
     )
-    path = receipt_path(task.output, task.key, task.shard.name)
+    path = storage.join(task.output, WORK_FOLDER, task.key, f"{task.shard.name}.json")
     storage.write_bytes(path, export_record.dump_receipt(receipt), inside=task.output)
     if progress is not None:
         num_bytes = sum(file.num_bytes for file in files)

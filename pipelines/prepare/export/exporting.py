@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
@@ -76,23 +77,30 @@ def export(
     export_tasks.check(manifest, settings)
     if beam_args:
         task_runs.check(beam_args, root=output)
-    items = _items(manifest, settings, _chosen_splits(root, manifest, splits))
-    key = hashlib.sha256(json.dumps(items, sort_keys=True).encode()).hexdigest()[:16]
-    root, output = _absolute(root), _absolute(output)
-    tasks = _tasks(root, manifest, settings, items["splits"], output=output, key=key)
-    with locking.held(output, work_folder=WORK_FOLDER):
-        record = _claim(output, key)
-        missing = [task for task in tasks if task.shard.name not in _made(output, key, tasks, record)]
-        progress = Progress()
-        total = sum(task.shard.num_examples for task in missing)
-        with watch(total, progress) if watch and missing else contextlib.nullcontext():
-            _run(missing, output, key, workers=workers, beam_args=beam_args, progress=progress)
-        record = _commit(root, output, manifest, settings, items, tasks, key=key, before=record)
+    job = _Job.of(_absolute(root), manifest, settings, splits, output=_absolute(output))
+    with locking.held(job.output, work_folder=WORK_FOLDER):
+        job.claim()
+        kept = job.made()
+        missing = [task for task in job.tasks if task.shard.name not in kept]
+        progress, total = Progress(), sum(task.shard.num_examples for task in missing)
+        if missing:
+            with watch(total, progress) if watch else contextlib.nullcontext():
+                task_runs.run(
+                    export_tasks.run,
+                    missing,
+                    folder=storage.join(job.output, WORK_FOLDER, job.key),
+                    root=job.output,
+                    name="export",
+                    workers=workers,
+                    beam_args=beam_args,
+                    progress=progress,
+                )
+        record = job.commit()
     return Exported(
-        output=output,
+        output=job.output,
         record=record,
         shards_made=len(missing),
-        shards_kept=len(tasks) - len(missing),
+        shards_kept=len(job.tasks) - len(missing),
         seconds=time.perf_counter() - began,
     )
 
@@ -102,172 +110,145 @@ def _absolute(path: str) -> str:
     return storage.local_path(path) or path.rstrip("/")
 
 
-def _chosen_splits(root: str, manifest: Manifest, splits: Sequence[str]) -> list[str]:
-    if unknown := [name for name in splits if name not in manifest.splits]:
-        raise ConfigError(
-            f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)} with --split"
-        )
-    return [name for name in manifest.splits if name in splits or not splits]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Job:
+    """One export: `items` is everything that decides its bytes, and `key` their digest."""
 
+    root: str
+    output: str
+    manifest: Manifest
+    settings: ExportSettings
+    items: Mapping[str, Any]
+    key: str
 
-def _items(manifest: Manifest, settings: ExportSettings, splits: list[str]) -> dict[str, Any]:
-    """Return everything that decides the bytes."""
-    return {
-        "dataset": {
+    @classmethod
+    def of(cls, root: str, manifest: Manifest, settings: ExportSettings, splits: Sequence[str], *, output: str) -> _Job:
+        """Raises: ConfigError for a split that there is not."""
+        if unknown := [name for name in splits if name not in manifest.splits]:
+            raise ConfigError(
+                f"{root}: no split {unknown[0]!r}", remedy=f"choose among {', '.join(manifest.splits)} with --split"
+            )
+        dataset = {
             "name": manifest.name,
             "fingerprint": manifest.fingerprint,
             "manifest_sha256": manifests.digest(manifest),
-        },
-        "splits": splits,
-        **settings.to_json(),
-        "versions": {name: metadata.version(name) for name in _LIBRARIES.get(settings.to, ())},
-    }
+        }
+        items = {
+            "dataset": dataset,
+            "splits": [name for name in manifest.splits if name in splits or not splits],
+            **settings.to_json(),
+            "versions": {name: metadata.version(name) for name in _LIBRARIES.get(settings.to, ())},
+        }
+        key = hashlib.sha256(json.dumps(items, sort_keys=True).encode()).hexdigest()[:16]
+        return cls(root=root, output=output, manifest=manifest, settings=settings, items=items, key=key)
 
+    @functools.cached_property
+    def tasks(self) -> list[ExportTask]:
+        """A task for each shard, in order."""
+        slim = dataclasses.replace(self.manifest, source={}, options={}, engines={}, generations=(), splits={})
+        described = {length: slim.bucket(length) for length in slim.bucket_lengths}
+        return [
+            ExportTask(
+                root=self.root,
+                manifest=slim if shard.length is None else described[shard.length],
+                split=split,
+                shard=shard,
+                settings=self.settings,
+                output=self.output,
+                stem=self._stem(split, index, shard),
+                key=self.key,
+            )
+            for split in self.items["splits"]
+            for index, shard in enumerate(self.manifest.splits[split].shards)
+        ]
 
-def _tasks(
-    root: str, manifest: Manifest, settings: ExportSettings, splits: Iterable[str], *, output: str, key: str
-) -> list[ExportTask]:
-    slim = dataclasses.replace(manifest, source={}, options={}, engines={}, generations=(), splits={})
-    described = {length: slim.bucket(length) for length in manifest.bucket_lengths}
-    return [
-        ExportTask(
-            root=root,
-            manifest=slim if shard.length is None else described[shard.length],
-            split=split,
-            shard=shard,
-            settings=settings,
-            output=output,
-            stem=_stem(manifest, split, index, shard),
-            key=key,
+    def _stem(self, split: str, index: int, shard: Shard) -> str:
+        """Return a file's name without suffix: that of the shard, numbered anew where appends have left it uneven."""
+        name = shard.name
+        if self.manifest.generations and shard.length is None:
+            count = len(self.manifest.splits[split].shards)
+            name = manifests.shard_name(name=self.manifest.name, split=split, index=index, count=count)
+        return name.removesuffix(".gz").removesuffix(".tfrecord")
+
+    def claim(self) -> None:
+        """Check that the folder is new or of this export, and mark it. Raises: OutputError if not."""
+        own_files.refuse_links(self.output)
+        record = export_record.read(self.output)
+        work = storage.join(self.output, WORK_FOLDER)
+        keys = {name for name in storage.list_names(work) if name != locking.FILE_NAME}
+        others = [name for name in storage.list_names(self.output) if name != WORK_FOLDER]
+        if record is not None:
+            keys.add(record.key)
+        if keys - {self.key} or (others and not keys):
+            raise OutputError(
+                f"{self.output}: holds {'another export' if keys else ', '.join(others[:3])}, expected a new folder or "
+                "what is there of this export",
+                remedy="choose another --output, or delete that folder",
+            )
+        storage.make_folder(self.output)
+        storage.sweep(self.output, below=True)
+        storage.write_bytes(storage.join(work, self.key, "begun"), b"", inside=self.output)
+
+    def made(self) -> dict[str, ExportedShard]:
+        """Return the receipts of shards whose files are all there, by shard."""
+        record, sizes = export_record.read(self.output), storage.sizes(self.output)
+        work = storage.join(self.output, WORK_FOLDER, self.key)
+        paths = [storage.join(work, name) for name in storage.list_names(work) if name.endswith(".json")]
+        receipts = (export_record.parse_receipt(content) for content in storage.read_many(paths) if content is not None)
+        known = {each.shard: each for each in (*(record.shards if record else ()), *filter(None, receipts))}
+        return {
+            shard.name: found
+            for shard in (task.shard for task in self.tasks)
+            if (found := known.get(shard.name)) is not None
+            and found.shard_sha256 == shard.sha256
+            and all(sizes.get(file.name) == file.num_bytes for file in found.files)
+        }
+
+    def commit(self) -> ExportRecord:
+        """Write the files besides, then the record. Raises: OutputError if a shard's files are not there."""
+        made = self.made()
+        if missing := [task.shard.name for task in self.tasks if task.shard.name not in made]:
+            raise OutputError(
+                f"{self.output}: the job is done, but {len(missing)} files are not here, the first for {missing[0]}",
+                remedy="workers on other machines need an --output that they share with this one, such as gs://",
+            )
+        beside = self._files_beside(tuple(made.values()))
+        for name, content in beside.items():
+            storage.write_bytes(storage.join(self.output, name), content, inside=self.output)
+        record = ExportRecord(
+            key=self.key,
+            items=self.items,
+            shards=tuple(made.values()),
+            files=tuple(ExportedFile.of(name, content) for name, content in sorted(beside.items())),
         )
-        for split in splits
-        for index, shard in enumerate(manifest.splits[split].shards)
-    ]
+        storage.write_bytes(storage.join(self.output, export_record.FILE_NAME), record.dump(), inside=self.output)
+        storage.delete(storage.join(self.output, WORK_FOLDER, self.key), inside=self.output)
+        return record
 
-
-def _stem(manifest: Manifest, split: str, index: int, shard: Shard) -> str:
-    """Return a file's name without suffix: that of the shard, numbered anew where appends have left it uneven."""
-    name = shard.name
-    if manifest.generations and shard.length is None:
-        count = len(manifest.splits[split].shards)
-        name = manifests.shard_name(name=manifest.name, split=split, index=index, count=count)
-    return name.removesuffix(".gz").removesuffix(".tfrecord")
-
-
-def _claim(output: str, key: str) -> ExportRecord | None:
-    """Check that the folder is new or of this export, and mark it; return the record of a finished export.
-
-    Raises: OutputError if it holds something else.
-    """
-    own_files.refuse_links(output)
-    record = export_record.read(output)
-    keys = {name for name in storage.list_names(storage.join(output, WORK_FOLDER)) if name != locking.FILE_NAME}
-    others = [name for name in storage.list_names(output) if name != WORK_FOLDER]
-    if (record is not None and record.key != key) or keys - {key} or (others and record is None and key not in keys):
-        held = "another export" if record is not None or keys else ", ".join(others[:3])
-        raise OutputError(
-            f"{output}: holds {held}, expected a new folder or what is there of this export",
-            remedy="choose another --output, or delete that folder",
-        )
-    storage.make_folder(output)
-    storage.sweep(output, below=True)
-    storage.write_bytes(storage.join(output, WORK_FOLDER, key, "begun"), b"", inside=output)
-    return record
-
-
-def _made(output: str, key: str, tasks: Sequence[ExportTask], record: ExportRecord | None) -> dict[str, ExportedShard]:
-    """Return the receipts of shards whose files are all there."""
-    sizes = storage.sizes(output)
-    paths = [export_tasks.receipt_path(output, key, task.shard.name) for task in tasks]
-    there = set(storage.list_names(storage.join(output, WORK_FOLDER, key)))
-    receipts = storage.read_many([path for path in paths if path.rpartition("/")[2] in there])
-    parsed = [export_record.parse_receipt(content) for content in receipts if content is not None]
-    known = {each.shard: each for each in (*(record.shards if record else ()), *filter(None, parsed))}
-    return {
-        task.shard.name: found
-        for task in tasks
-        if (found := known.get(task.shard.name)) is not None
-        and found.shard_sha256 == task.shard.sha256
-        and all(sizes.get(file.name) == file.num_bytes for file in found.files)
-    }
-
-
-def _run(
-    tasks: Sequence[ExportTask],
-    output: str,
-    key: str,
-    *,
-    workers: int | None,
-    beam_args: Sequence[str],
-    progress: Progress,
-) -> None:
-    if tasks:
-        task_runs.run(
-            export_tasks.run,
-            tasks,
-            folder=storage.join(output, WORK_FOLDER, key),
-            root=output,
-            name="export",
-            workers=workers,
-            beam_args=beam_args,
-            progress=progress,
-        )
-
-
-def _commit(
-    root: str,
-    output: str,
-    manifest: Manifest,
-    settings: ExportSettings,
-    items: Mapping[str, Any],
-    tasks: Sequence[ExportTask],
-    *,
-    key: str,
-    before: ExportRecord | None,
-) -> ExportRecord:
-    made = _made(output, key, tasks, before)
-    if missing := [task.shard.name for task in tasks if task.shard.name not in made]:
-        raise OutputError(
-            f"{output}: the job is done, but {len(missing)} files are not here, the first for {missing[0]}",
-            remedy="workers on other machines need an --output that they share with this one, such as gs://",
-        )
-    beside = _files_beside(root, manifest, settings, list(made.values()))
-    for name, content in beside.items():
-        storage.write_bytes(storage.join(output, name), content, inside=output)
-    record = ExportRecord(
-        key=key,
-        items=items,
-        shards=tuple(made.values()),
-        files=tuple(ExportedFile.of(name, content) for name, content in sorted(beside.items())),
-    )
-    storage.write_bytes(storage.join(output, export_record.FILE_NAME), record.dump(), inside=output)
-    storage.delete(storage.join(output, WORK_FOLDER, key), inside=output)
-    return record
-
-
-def _files_beside(
-    root: str, manifest: Manifest, settings: ExportSettings, made: Sequence[ExportedShard]
-) -> dict[str, bytes]:
-    """Return the files besides the shards' by name."""
-    tokenizer = storage.read_folder(storage.join(root, "tokenizer"))
-    beside = {f"tokenizer/{name}": content for name, content in tokenizer.items()}
-    names: dict[str, list[str]] = {}
-    for shard in made:
-        names.setdefault(shard.split, []).append(shard.files[0].name)
-    if settings.to == "parquet":
-        beside[parquet.CARD] = parquet.card(manifest, names)
-    elif settings.to in tfds.FILE_FORMATS:
-        beside |= tfds.files(_as_exported(manifest, settings, made), file_format=tfds.FILE_FORMATS[settings.to])
-    return beside
-
-
-def _as_exported(manifest: Manifest, settings: ExportSettings, made: Sequence[ExportedShard]) -> Manifest:
-    """Return a manifest that describes the exported files, as far as TFDS asks."""
-    splits: dict[str, Split] = {}
-    by_name = {shard.name: shard for split in manifest.splits.values() for shard in split.shards}
-    for each in made:
-        shard = dataclasses.replace(by_name[each.shard], num_bytes=each.files[0].num_bytes)
-        before = splits[each.split].shards if each.split in splits else ()
-        splits[each.split] = Split(shards=(*before, shard))
-    schema = example_files.schema_of(manifest, settings)
-    return dataclasses.replace(manifest, schema=schema, splits=splits, compression="none", generations=())
+    def _files_beside(self, made: Sequence[ExportedShard]) -> dict[str, bytes]:
+        """Return the files besides the shards' by name."""
+        tokenizer = storage.read_folder(storage.join(self.root, "tokenizer"))
+        beside = {f"tokenizer/{name}": content for name, content in tokenizer.items()}
+        by_split = {split: [each for each in made if each.split == split] for split in self.items["splits"]}
+        if self.settings.to == "parquet":
+            names = {split: [each.files[0].name for each in found] for split, found in by_split.items()}
+            beside[parquet.CARD] = parquet.card(self.manifest, names)
+        elif self.settings.to in tfds.FILE_FORMATS:
+            # A manifest of the exported files, as far as TFDS asks.
+            shards = {shard.name: shard for split in self.manifest.splits.values() for shard in split.shards}
+            described = dataclasses.replace(
+                self.manifest,
+                schema=example_files.schema_of(self.manifest, self.settings),
+                splits={
+                    split: Split(
+                        shards=tuple(
+                            dataclasses.replace(shards[each.shard], num_bytes=each.files[0].num_bytes) for each in found
+                        )
+                    )
+                    for split, found in by_split.items()
+                },
+                compression="none",
+                generations=(),
+            )
+            beside |= tfds.files(described, file_format=tfds.FILE_FORMATS[self.settings.to])
+        return beside
