@@ -74,7 +74,7 @@ CLIENTS = {
     "maxtext tfrecord": _maxtext("tfrecord", "{work}/concat/*-train-*.tfrecord"),
     "maxtext arrayrecord": _maxtext("arrayrecord", "{work}/concat-arrayrecord/*-train-*.array_record"),
     "maxtext parquet": _maxtext("parquet", "{work}/pad-parquet/*-train-*.parquet", "packing=true"),
-    "maxtext mmap": _maxtext("mmap", "{work}/concat-megatron", "mmap_eod_id=3"),
+    "maxtext mmap": _maxtext("mmap", "{work}/concat-megatron", "train_data_columns=['text']", "mmap_eod_id=3"),
 }
 
 

@@ -40,8 +40,9 @@ options = {
     "base_num_decoder_layers": "2",
     "head_dim": "32",
 }
+options |= dict(word.split("=", 1) for word in more)
 words = [f"{name}={value}" for name, value in options.items()]
-command = [sys.executable, "-m", "maxtext.trainers.pre_train.train", str(config), *words, *more]
+command = [sys.executable, "-m", "maxtext.trainers.pre_train.train", str(config), *words]
 ended = subprocess.run(command, capture_output=True, text=True)
 losses = [float(loss) for loss in re.findall(r"completed step: \d+,.*?, loss: ([\d.]+)", ended.stdout + ended.stderr)]
 if len(losses) < 5 or losses[-1] >= losses[0]:
