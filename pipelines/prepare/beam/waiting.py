@@ -14,7 +14,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from typing import Any
 
@@ -27,10 +27,6 @@ from tfrecord_io.shown import visible, without_secrets
 __all__ = ["held_back", "until_done"]
 
 _LAST_MESSAGES_SECONDS = 2.0
-# Beam's name for the thread that reads a job's messages.
-_MESSAGES_THREAD = "wait_until_finish_read"
-# Beam's names for plain threads that read messages, or serve a worker in this process (environment type LOOPBACK).
-_BEAMS_THREADS = (_MESSAGES_THREAD, "run_worker_", "read_grpc_", "forward_grpc_", "read_state", "read_log_")
 _START_SECONDS = 600.0
 
 _log = logging.getLogger(__name__)
@@ -53,18 +49,7 @@ def until_done(start: Callable[[], Any], *, has_started: Callable[[], bool] | No
         if has_started and time.monotonic() - started > _START_SECONDS:
             _check_started(has_started)
             has_started = None
-    if job.exception() is not None:
-        _let_messages_end()
     job.result()
-
-
-def _let_messages_end() -> None:
-    """Wait for the thread that reads the job's messages: after a broken connection it ends with a traceback, which must
-    come while stderr is still held back.
-    """
-    for thread in threading.enumerate():
-        if thread.name == _MESSAGES_THREAD:
-            thread.join(timeout=_LAST_MESSAGES_SECONDS)
 
 
 def _check_state(result: Any) -> None:
@@ -84,21 +69,31 @@ def _check_started(has_started: Callable[[], bool]) -> None:
 
 @contextlib.contextmanager
 def held_back() -> Iterator[None]:
-    """Hold back what Beam's threads print to stderr. After a PrepError it is dropped, after another error it is logged.
+    """Hold back what threads that start meanwhile print to stderr. After an error it is logged, as information.
 
     Beam prints the traceback of a failed worker to stderr whatever its log level is, and its threads print one when
     their connection breaks; a PrepError says the same in two lines.
     """
+    before = {*threading.enumerate()}
+
+    def is_new(thread: threading.Thread) -> bool:
+        return thread not in before and thread.name != in_background.__name__
+
     try:
-        with stderr.held_back(_is_beams) as said:
-            yield
-    except PrepError:
-        raise
+        with stderr.held_back(is_new) as said:
+            try:
+                yield
+            except Exception:
+                # A thread that reads the job's messages ends with a traceback after a broken connection.
+                _join([*filter(is_new, threading.enumerate())], seconds=_LAST_MESSAGES_SECONDS)
+                raise
     except Exception:
-        _log.info("printed while the job ran:\n%s", said.getvalue())
+        _log.info("printed while the job ran:\n%s", without_secrets(said.getvalue()))
         raise
     sys.stderr.write(visible(without_secrets(said.getvalue()), lines=True))
 
 
-def _is_beams(thread: threading.Thread) -> bool:
-    return type(thread).__module__.startswith("apache_beam.") or thread.name.startswith(_BEAMS_THREADS)
+def _join(threads: Sequence[threading.Thread], *, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(timeout=max(0.0, deadline - time.monotonic()))
