@@ -187,8 +187,10 @@ def export(
 
     rename: new names by the present ones. The other arguments are the options of the same names.
 
-    Raises: ManifestError if there is no finished dataset; CorruptRecordError for a damaged shard; every PrepError of an
-        export.
+    Raises:
+        ManifestError: there is no finished dataset.
+        CorruptRecordError: a shard is damaged.
+        PrepError: as the command.
     """
     from pipelines.prepare.export import exporting
     from pipelines.prepare.export.export_settings import ExportSettings

@@ -356,7 +356,7 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
             **{name: request[name] for name in LAYOUT_COLUMNS},
         ),
         tokenizer=config.TokenizerConfig(
-            name=request["tokenizer"],
+            name=paths.tokenizer_folder(request["tokenizer"]),
             revision=request["tokenizer_revision"],
             truncation_side=request["truncation_side"],
             padding_side=request["padding_side"],
@@ -386,5 +386,5 @@ def config_of(request: Mapping[str, Any], *, output: str, workers: int | None, o
     )
     # Misspelt paths are reported before anything large is imported.
     paths.require_dataset(*request["datasets"])
-    paths.require_tokenizer(request["tokenizer"])
+    paths.require_tokenizer(prepare_config.tokenizer.name)
     return prepare_config

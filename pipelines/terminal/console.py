@@ -23,6 +23,7 @@ from tfrecord_io.shown import visible, visible_line, without_secrets
 
 __all__ = [
     "Program",
+    "TwoLineErrors",
     "common",
     "errors",
     "fail",
@@ -33,6 +34,7 @@ __all__ = [
     "show",
     "shows_progress",
     "unexpected",
+    "usage_cause",
 ]
 
 # The most that is shown of an unexpected error: libraries quote whole requests and schemas.
@@ -81,7 +83,44 @@ def _is_noted(name: str) -> bool:
     return bool(ctx and ctx.meta.get(f"{__name__}.{name}"))
 
 
-class Program(click.Group):
+class _WrongUsage(click.UsageError):
+    """A wrong option or argument, shown in the two lines of every error."""
+
+    def show(self, file: Any = None) -> None:
+        where = f"`{self.ctx.command_path} --help`" if self.ctx else "--help"
+        click.echo(f"error: {visible_line(self.message)}", file=file, err=True)
+        click.echo(f"remedy: see {where}", file=file, err=True)
+
+
+@contextlib.contextmanager
+def _in_two_lines() -> Iterator[None]:
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.UsageError as error:
+        raise _WrongUsage(usage_cause(error), ctx=error.ctx) from None
+
+
+def usage_cause(error: click.UsageError) -> str:
+    """Return what click says of a wrong option, in the form of our own causes."""
+    said = error.format_message().removesuffix(".")
+    return said[:1].lower() + said[1:]
+
+
+class TwoLineErrors(click.Group):
+    """A group of commands whose wrong options are reported as other errors are: cause and remedy."""
+
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        with _in_two_lines():
+            return super().make_context(*args, **kwargs)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _in_two_lines():
+            return super().invoke(ctx)
+
+
+class Program(TwoLineErrors):
     """The group of all commands.
 
     Called as the program, it ends the process at once after an error, and after a command that sets `leaves_at_once`:

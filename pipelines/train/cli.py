@@ -17,7 +17,7 @@ import click
 import cloup
 
 import tfrecord_io
-from pipelines.terminal.console import errors
+from pipelines.terminal.console import TwoLineErrors, errors
 from pipelines.train import config as configs
 from pipelines.train import tensorflow_ready
 from pipelines.train.errors import usual_remedies
@@ -146,7 +146,7 @@ Examples:
       --model-dir gs://BUCKET/bert --tpu local --precision bfloat16"""
 
 
-class _Program(cloup.Group):
+class _Program(TwoLineErrors, cloup.Group):
     """Trains without the name of a command; the training's required options are then asked for, and only then."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -48,6 +48,12 @@ def is_users(name: str) -> bool:
 
 def require_known(name: str) -> None:
     """Raises: ConfigError if no model goes by this name, with what was probably meant."""
+    if os.path.isfile(os.path.join(name, "model.json")):
+        raise ConfigError(
+            f"--model {name}: this is the folder of a finished training of train-tpu, expected a model to begin with",
+            remedy=f"to go on with that training, give --model-dir {name} and the --model that it began with; "
+            "`train-tpu predict` and `train-tpu export` take its folder",
+        )
     if from_scratch(name) or is_users(name) or "://" in name or os.path.isdir(name):
         return
     presets = keras_hub(name).models.Backbone.presets

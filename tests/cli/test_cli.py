@@ -340,7 +340,7 @@ class TestOptions:
     def test_wrong_usage_is_status_two(self, arguments: list[str]) -> None:
         outcome = building.command(*arguments)
         assert outcome.status == 2
-        assert outcome.err.startswith("Usage: prep-tfrecords")
+        assert outcome.error[1].startswith("see `prep-tfrecords ")
 
 
 class TestDoctor:
@@ -920,3 +920,27 @@ def test_other_rows_are_refused_without_a_copy_left_behind(tmp_path: Path) -> No
     assert "planned for the rows train[0:5]" in ran.error[0]
     assert building.files(tmp_path / "out") == before
     assert not list((tmp_path / "out" / ".prep").glob("rows-*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "cause", "page"),
+    [
+        (["build", "d", "--max-length=x"], "invalid value for '--max-length': 'x' is not a valid integer", "build "),
+        (["build", "d", "--output=o"], "missing option '--tokenizer'", "build "),
+        (["trace", "d"], "missing option '--split' (or --step, for a step of a training)", "trace "),
+        (["buld"], "no such command 'buld'", ""),
+    ],
+)
+def test_a_wrong_option_is_two_lines_like_every_error(words: list[str], cause: str, page: str) -> None:
+    outcome = building.command(*words)
+    assert outcome.status == 2
+    assert outcome.error[0].startswith(cause)
+    assert outcome.error[1] == f"see `prep-tfrecords {page}--help`"
+    assert len(outcome.err.splitlines()) == 2
+
+
+def test_the_folder_of_a_finished_dataset_stands_for_its_tokenizer(tmp_path: Path) -> None:
+    outcome = building.command("build", REVIEWS, *building.options(tmp_path / "out", tokenizer=reviews()))
+    assert outcome.status == 0, outcome.err
+    made, other = (building.read_manifest(root).tokenizer for root in (tmp_path / "out", reviews()))
+    assert (made.name, made.vocab_size) == ("tokenizer", other.vocab_size)

@@ -83,8 +83,8 @@ def test_texts_from_data_are_escaped(tmp_path: Path) -> None:
     ("options", "cause", "remedy"),
     [
         ({"max_lenght": 3}, "no option 'max_lenght'", "did you mean 'max_length'?"),
-        ({"layout": "padd"}, "Invalid value for '--layout': 'padd' is not one of", "--help"),
-        ({"max_length": "many"}, "Invalid value for '--max-length'", "--help"),
+        ({"layout": "padd"}, "invalid value for '--layout': 'padd' is not one of", "--help"),
+        ({"max_length": "many"}, "invalid value for '--max-length'", "--help"),
         ({"max_length": 0}, "--max-length 0, expected at least 1", "128"),
         ({"json": True}, "no option 'json'", "--help"),
     ],
@@ -107,3 +107,29 @@ def test_the_names_are_listed() -> None:
     assert {"build", "plan", "inspect", "verify"} <= set(dir(pipelines))
     with pytest.raises(AttributeError, match="nothing"):
         pipelines.__getattr__("nothing")
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        ({"max_length": "x"}, "invalid value for '--max-length': 'x' is not a valid integer"),
+        ({"limit": 1.5}, "invalid value for '--limit': '1.5' is not a valid integer"),
+        ({"shuffle": "no"}, "shuffle='no', expected True or False"),
+        ({"seed": True}, "seed=True, expected a text, a number or a path"),
+        ({"text_column": {"a": 1}}, "text_column={'a': 1}, expected a text, a number or a path"),
+        ({"beam_args": "--x"}, "beam_args='--x', expected a list of words"),
+        ({"tokenizer": None}, "missing option '--tokenizer'"),
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_value_of_the_wrong_type_is_refused_as_on_the_command_line(options: dict[str, Any], cause: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        build(REVIEWS, **{"output": "out", "tokenizer": "t", **options})
+    assert caught.value.cause == cause
+
+
+def test_other_names_of_an_option_are_keywords_too(tmp_path: Path) -> None:
+    options: dict[str, Any] = {**SMALL, "output": tmp_path / "out", "tokenizer": building.tokenizer()}
+    kept = build(REVIEWS, **options, no_shuffle=True)
+    assert kept.manifest.fingerprint == build(REVIEWS, **options, shuffle=False).manifest.fingerprint
+    assert build(REVIEWS, **options, overwrite=True).shards_kept == 0

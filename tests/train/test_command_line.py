@@ -97,7 +97,7 @@ def test_a_command_of_its_own_needs_no_option_of_a_training() -> None:
 
 
 def test_a_training_still_needs_its_options_and_a_command_that_is_none_is_named() -> None:
-    assert "Missing option '--data'" in words().output
+    assert "missing option '--data'" in words().output
     refused = words("predcit", "--model", "m")
     assert refused.exit_code == 2
     assert "no command 'predcit', expected options, or one of export, predict" in refused.output

@@ -164,3 +164,10 @@ def test_too_little_memory_is_not_blamed_on_the_data(tmp_path: Path, monkeypatch
     cause, remedy = training.command(tmp_path).error
     assert "out of memory" in cause
     assert remedy.startswith("give --accumulate, lower the batch size")
+
+
+def test_the_folder_of_a_finished_training_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "model.json").write_text("{}")
+    with pytest.raises(ConfigError, match="the folder of a finished training") as caught:
+        model_names.require_known(str(tmp_path))
+    assert caught.value.remedy.startswith(f"to go on with that training, give --model-dir {tmp_path}")

@@ -186,6 +186,12 @@ class InputFunctions(abc.ABC):
         input_plan.check_positive("global_batch_size", global_batch_size)
         input_plan.check_seed(seed)
         input_plan.check_order(order, deterministic=deterministic)
+        if objective is not None and not hasattr(objective, "bind"):
+            name = getattr(objective, "__name__", repr(objective))
+            raise ReaderError(
+                f"objective={name}, expected an objective of tfrecord_io.objectives",
+                remedy=f"call it: objective=objectives.{name}()" if callable(objective) else "see its documentation",
+            )
         training = split == "train" if training is None else training
         return Request(
             manifest=self.manifest,

@@ -24,7 +24,7 @@ __all__ = [
 WORK_FOLDER = ".prep"
 FOLDERS = ("tokenizer", "rejected", "index")
 # What a dataset's folder holds besides its shards.
-OWN_FILES = (manifest.FILE_NAME, "dataset_info.json", "features.json", "label.labels.txt", *FOLDERS)
+OWN_FILES = (manifest.FILE_NAME, "dataset_info.json", "features.json", "label.labels.txt", "tags.labels.txt", *FOLDERS)
 # The manifests of earlier generations.
 _FORMER = re.compile(r"manifest-\d+\.json")
 

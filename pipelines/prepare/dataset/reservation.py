@@ -234,12 +234,17 @@ def _read_job(root: str, fingerprint: str) -> Mapping[str, Any]:
 
 
 def _mismatch(root: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> FingerprintMismatchError:
-    listed = differences(before, now) if before else "from what is unknown"
+    changed = differences(_but_source(before), _but_source(now))
+    listed = (
+        changed
+        or differences(*({"source": each.get("source")} for each in (before, now)))
+        or "rows were appended to it"
+    )
     # Files were added to the source, or this dataset has been appended to already.
-    grown = bool(before) and not differences(_but_source(before), _but_source(now))
+    grown = bool(before) and not changed
     add = "add new rows of the same source with --append, " if grown else ""
     return FingerprintMismatchError(
-        f"{root}: holds a dataset made from something else ({listed})",
+        f"{root}: holds a dataset made from something else ({listed if before else 'from what is unknown'})",
         remedy=f"{add}choose another --output, or start over with --overwrite",
     )
 

@@ -21,7 +21,7 @@ __all__ = ["FILE_FORMATS", "NAMES", "files"]
 # TFDS' names of file formats (`core/file_adapters.py`), which are also the suffixes of their files.
 FILE_FORMATS = {"tfrecord": "tfrecord", "arrayrecord": "array_record"}
 
-NAMES = ("dataset_info.json", "features.json", "label.labels.txt")
+NAMES = ("dataset_info.json", "features.json", "label.labels.txt", "tags.labels.txt")
 
 _FEATURES = "tensorflow_datasets.core.features"
 
@@ -31,8 +31,8 @@ def files(manifest: Manifest, *, file_format: str = "tfrecord") -> dict[str, byt
     if manifest.compression != "none" or manifest.bucket_lengths or manifest.generations:
         return {}
     found = {"dataset_info.json": _dump(_info(manifest, file_format)), "features.json": _dump(_features(manifest))}
-    label = manifest.schema.with_role("label")
-    if manifest.label_names is not None and label is not None and not label.shape:
+    label = manifest.schema.with_role("token_labels") or manifest.schema.with_role("label")
+    if manifest.label_names is not None and label is not None and _holds_class_ids(label):
         found[f"{label.name}.labels.txt"] = "".join(f"{_one_line(name)}\n" for name in manifest.label_names).encode()
     return found
 
@@ -64,11 +64,22 @@ def _features(manifest: Manifest) -> dict[str, Any]:
     }
 
 
+def _holds_class_ids(feature: Feature) -> bool:
+    """Whether a feature is a class id, or one for each token; not a row of 0 and 1."""
+    return feature.role == "token_labels" or (feature.role == "label" and not feature.shape)
+
+
 def _feature(feature: Feature, manifest: Manifest) -> dict[str, Any]:
-    if feature.role == "label" and manifest.label_names is not None and not feature.shape:
-        return {
+    if manifest.label_names is not None and _holds_class_ids(feature):
+        label = {
             "pythonClassName": f"{_FEATURES}.class_label_feature.ClassLabel",
             "classLabel": {"numClasses": str(len(manifest.label_names))},
+        }
+        if not feature.shape:
+            return label
+        return {
+            "pythonClassName": f"{_FEATURES}.sequence_feature.Sequence",
+            "sequence": {"length": str(feature.shape[0]), "feature": label},
         }
     if feature.dtype == "string":
         return {"pythonClassName": f"{_FEATURES}.text_feature.Text", "text": {}}

@@ -73,8 +73,9 @@ class Append:
 
         Raises: FingerprintMismatchError; NothingNewError; SourceError if an earlier revision cannot be listed any more.
         """
-        self._require_same_options(items, aside=("hold_out",))
+        # The name of a dataset comes from its source: new files alone would be said to differ by that.
         grown_source.require_grown(self.former, listing, config.source, root=self.root)
+        self._require_same_options(items, aside=("hold_out",))
         if source_record.identity_of(self.former) == listing.identity:
             self._require_more_rows(config, listing)
 

@@ -100,7 +100,8 @@ def _require_first(before: Mapping[str, Any], now: Entries, *, root: str) -> Non
 def _another(root: str, why: str) -> FingerprintMismatchError:
     return FingerprintMismatchError(
         f"{root}: --append adds rows behind those of the same source, but {why}",
-        remedy=f"put new rows into new files whose names sort behind the others, {ANEW}",
+        remedy="put new rows into new files whose names sort behind the others, and name the folder of all files, old "
+        f"and new, {ANEW}",
     )
 
 

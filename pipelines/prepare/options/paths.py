@@ -15,7 +15,15 @@ from tfrecord_io.copied_files import is_tokenizers
 from tfrecord_io.errors import SourceError, TokenizerError
 from tfrecord_io.shown import without_access
 
-__all__ = ["KINDS", "common_folder", "kind_of", "names_files", "require_dataset", "require_tokenizer"]
+__all__ = [
+    "KINDS",
+    "common_folder",
+    "kind_of",
+    "names_files",
+    "require_dataset",
+    "require_tokenizer",
+    "tokenizer_folder",
+]
 
 # Kinds of data files by suffix.
 KINDS = {
@@ -139,6 +147,13 @@ def _refuse_links(folder: str, name: str) -> None:
                     "expected a file of the tokenizer's own",
                     remedy=f"make a copy without links, if its content may be published: cp -rL {folder} COPY",
                 )
+
+
+def tokenizer_folder(name: str) -> str:
+    """Return the tokenizer/ of a finished dataset for the name of its folder, and any other name as it is."""
+    folder, inner = os.path.expanduser(name), os.path.join(name, "tokenizer")
+    is_dataset = os.path.isfile(os.path.join(folder, "manifest.json")) and os.path.isdir(os.path.expanduser(inner))
+    return inner if is_dataset else name
 
 
 def _is_tokenizer_file(path: str) -> bool:

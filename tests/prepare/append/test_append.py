@@ -237,3 +237,17 @@ def test_hub_datasets_are_compared_file_by_file_at_both_revisions(
         cause, remedy = build(dataset, out, "--append").error
         assert "is gone" in cause
         assert "new files" in remedy
+
+
+def test_new_files_alone_are_said_to_need_the_old_ones(tmp_path: Path) -> None:
+    data, out = grown(tmp_path, name=None)
+    cause, remedy = build(data / "train-b.jsonl", out, "--append", name=None).error
+    assert "file train-a.jsonl of split 'train' is gone" in cause
+    assert "name the folder of all files, old and new" in remedy
+
+
+def test_another_length_after_an_append_is_all_that_is_said_to_differ(tmp_path: Path) -> None:
+    data, out = grown(tmp_path)
+    done(build(data, out, "--append"))
+    cause, _ = build(data, out, max_length=8).error
+    assert cause.endswith("holds a dataset made from something else (max_length: was 32, now 8)")

@@ -128,7 +128,7 @@ def test_what_cannot_be_followed_is_said(
     [
         (["--step", 3], "--step needs --run DIR"),
         (["--step", 3, "--shard", 0, "--global-batch-size", 8], "one or the other"),
-        (["--split", "train", "--shard", 0], "Missing option '--record'"),
+        (["--split", "train", "--shard", 0], "missing option '--record'"),
         (["--split", "train", "--shard", 0, "--record", 0, "--run", "x"], "are for --step"),
         (["--step", 3, "--global-batch-size", 8], "--order of the training"),
         (

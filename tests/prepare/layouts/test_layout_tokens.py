@@ -401,3 +401,17 @@ def test_a_tag_without_its_mark_is_found() -> None:
     columns["tags"][0, 1] = 1
     with pytest.raises(CorruptRecordError, match="record 0: a tag on a token that tag_mask says has none"):
         verify.check_columns(columns, read_manifest(root), path="shard", first=0)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(r"ignore:label\(\) is deprecated:DeprecationWarning")
+def test_tfds_knows_the_names_of_tags() -> None:
+    import tensorflow_datasets
+
+    root = building.built(building.REPOSITORY / "examples" / "tags", layout="tokens")
+    names = list(building.read_manifest(root).label_names or ())
+    assert (root / "tags.labels.txt").read_text(encoding="utf-8").splitlines() == names
+    builder = tensorflow_datasets.builder_from_directory(str(root))
+    assert builder.info.features["tags"].feature.names == names
+    (rows,) = builder.as_dataset(split="train", shuffle_files=False, batch_size=1000)
+    np.testing.assert_array_equal(rows["tags"].numpy(), building.read_rows(root, "train")["tags"])

@@ -97,3 +97,12 @@ def test_every_output_has_its_loss() -> None:
 def test_elements_without_an_objective_are_refused() -> None:
     with pytest.raises(ReaderError, match=r"expected \(inputs, labels, weights\)"):
         objectives.compile_args(tf.data.Dataset.from_tensors({"input_ids": tf.zeros([2, 3])}))
+
+
+def test_an_objective_that_was_not_called_is_named(data: reader.Data) -> None:
+    with pytest.raises(ReaderError) as caught:
+        data.dataset("validation", global_batch_size=2, objective=objectives.causal_lm)  # type: ignore[arg-type]
+    assert (caught.value.cause, caught.value.remedy) == (
+        "objective=causal_lm, expected an objective of tfrecord_io.objectives",
+        "call it: objective=objectives.causal_lm()",
+    )
