@@ -28,7 +28,7 @@ from pipelines.prepare.launch import ingesting, opened_request
 from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
 from pipelines.prepare.sources.ingest import ingest
-from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask
 from pipelines.prepare.sources.rows import opening, selection
 from pipelines.prepare.sources.rows.reading import Source
 from tests.support.processes import REPOSITORY, environment
@@ -147,8 +147,8 @@ def opened(config: SourceConfig) -> Source:
     found = opening.open_source(config, columns=None)
     every = list(found.listing.splits)
 
-    def run(tasks: Sequence[IngestTask]) -> None:
-        ingest.ingest_all(tasks, threads=1, addresses=found.addresses)
+    def run(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
+        ingest.ingest_all(source, tasks, processes=1)
 
     groups = opening.locate_rows(found, every, folder=str(new_folder()), inside=None, columns=None, run=run)
     return selection.select(config, found, groups, ())

@@ -15,6 +15,7 @@ import cloup
 
 from pipelines.prepare.options.engine_names import ENGINES
 from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_OPTIONS, LAYOUT_TRAITS
+from pipelines.prepare.options.source_config import SOURCE_OPTIONS
 
 __all__ = [
     "config_of",
@@ -35,6 +36,29 @@ _DATASET = click.argument("datasets", nargs=-1, required=True, metavar="DATASET.
 _SPLITS = [
     click.option("--config", "config_name", metavar="NAME", help="Configuration of a hub dataset."),
     click.option("--revision", metavar="REV", help="Branch, tag or commit of a hub dataset; pinned once."),
+    click.option(
+        "--format",
+        metavar="READER",
+        help="Reader of `datasets`, such as json, csv, text or webdataset. Default: by the names of the files.",
+    ),
+    click.option(
+        "--data-files",
+        multiple=True,
+        metavar="[SPLIT=]PATTERN",
+        help="Files of the dataset to read, and their split; train by default. Repeatable.",
+    ),
+    click.option(
+        "--source-option",
+        "source_options",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Option of the reader, such as delimiter=';' of csv or field=data of json. Repeatable.",
+    ),
+    click.option(
+        "--sample-by",
+        type=click.Choice(["line", "paragraph", "document"]),
+        help="What a row of text files is. Default: line.",
+    ),
     click.option(
         "--split",
         "splits",
@@ -316,6 +340,7 @@ def source_of(request: Mapping[str, Any]) -> Any:
         more_paths=tuple(more),
         config=request["config_name"],
         revision=request["revision"],
+        **{name: request[name] for name in SOURCE_OPTIONS},
         splits=request["splits"],
         text_columns=request["text_columns"] or ("text",),
         limit=request["limit"],

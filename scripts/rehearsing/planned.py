@@ -27,7 +27,7 @@ from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.plan.sampling import Sample
 from pipelines.prepare.plan.size_curve import Curve
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.formats.groups import Groups, StoredFile
+from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 
 __all__ = ["made_source", "planned"]
@@ -52,7 +52,6 @@ def made_source(*, groups: int, files: int) -> SplitSource:
             files=tuple(
                 StoredFile(
                     path=_FILE.format(index=index, count=files),
-                    format="parquet",
                     size=int(1e8) + index,
                     version=str(1_700_000_000_000_000 + 7919 * index),
                 )
@@ -61,9 +60,9 @@ def made_source(*, groups: int, files: int) -> SplitSource:
             num_rows=np.full(groups, ROWS),
             file=file.astype(np.int32),
             at=np.arange(groups) - np.searchsorted(file, file),
-            length=np.zeros(groups, np.int64),
             num_bytes=num_bytes,
             stored_bytes=num_bytes * 2 // 5,
+            source_rows=np.bincount(file, minlength=files) * ROWS,
             nulls={"text": np.zeros(groups, np.int64)},
         ),
         ranges=((0, groups * ROWS),),

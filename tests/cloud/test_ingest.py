@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from pipelines.prepare.sources.formats import type_inference
 
 from pipelines.prepare import storage
-from pipelines.prepare.sources.files.data_files import DataFile
-from pipelines.prepare.sources.formats import type_inference
 from pipelines.prepare.sources.ingest import ingest, ingest_receipts
-from pipelines.prepare.sources.ingest.ingest_tasks import tasks_of
-from pipelines.prepare.sources.ingest.relay import relay
+from pipelines.prepare.sources.ingest.tasks import tasks_of
+from pipelines.prepare.sources.parquet.relay import relay
+from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.rows.reading import RowReader
 from tests.cloud.emulator import Gcs
 from tests.prepare.sources.ingest.ingesting import PACKERS, json_lines, written

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.files.data_files import SourceListing
-from pipelines.prepare.sources.splits.resolve import resolve
+from pipelines.prepare.sources.resolve.data_files import SourceListing
+from pipelines.prepare.sources.resolve.resolve import resolve
 from tests.cloud.answering import Answer, Machine, answering, refusal
 from tests.cloud.disturbed import shorten_pauses
 from tests.cloud.emulator import Gcs

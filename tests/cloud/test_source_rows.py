@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.prepare import storage
-from pipelines.prepare.sources.files import data_files
-from pipelines.prepare.sources.files.data_files import DataFile
+from pipelines.prepare.sources.resolve import data_files
+from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.rows import stored_rows
 from tests.cloud.disturbed import shorten_pauses, through
 from tests.cloud.emulator import Gcs
@@ -35,7 +35,7 @@ def uploaded(gcs: Gcs, bucket: str, name: str, table: pa.Table = TABLE) -> DataF
     gcs.write(bucket, name, content.getvalue())
     fs, inner = storage.file_system(path := f"gs://{bucket}/{name}")
     info = fs.info(inner)
-    return DataFile(path=path, name=name, kind="parquet", size=info["size"], version=data_files.version_of(info))
+    return DataFile(path=path, name=name, size=info["size"], version=data_files.version_of(info))
 
 
 def texts(file: DataFile, *row_ranges: tuple[int, int]) -> list[str]:
@@ -93,7 +93,7 @@ def test_an_object_that_is_gone_is_named(gcs: Gcs, bucket: str) -> None:
 
 
 def test_a_bucket_that_is_not_there_is_named(gcs: Gcs) -> None:
-    file = DataFile(path="gs://no-such-bucket-1/a.parquet", name="a.parquet", kind="parquet", size=500, version="1")
+    file = DataFile(path="gs://no-such-bucket-1/a.parquet", name="a.parquet", size=500, version="1")
     with pytest.raises(PrepError) as caught:
         texts(file, (0, 1))
     assert "there is no bucket gs://no-such-bucket-1" in str(caught.value)

@@ -57,7 +57,7 @@ def imports(modules: list[str]) -> str:
 @pytest.mark.slow
 def test_neither_the_prepare_side_nor_a_whole_build_imports_tensorflow(tmp_path: Path) -> None:
     """In one process, since to import Beam takes longer than the rest: what reads sources, then all, then a build."""
-    assert {"pipelines.prepare.sources.rows.stored_rows", "pipelines.prepare.sources.files.hub"} <= set(SOURCES)
+    assert {"pipelines.prepare.sources.rows.stored_rows", "pipelines.prepare.sources.resolve.hub"} <= set(SOURCES)
     build = (
         "import sys\n"
         "from pipelines.cli import commands\n"
@@ -70,7 +70,7 @@ def test_neither_the_prepare_side_nor_a_whole_build_imports_tensorflow(tmp_path:
     arguments = building.options(tmp_path / "out", label_column="label", workers=2)
     programs = [imports(SOURCES), imports([*PREPARE, "pipelines.cli.commands"]), build]
     sources, prepare, built = imported_in_turn(programs, building.REVIEWS, *arguments)
-    # `datasets` is imported by what reads text formats, when it does.
+    # `datasets` is imported when a dataset is opened.
     assert "pyarrow" in sources
     assert not sources & {"apache_beam", "datasets", "tensorflow", "keras", "transformers"}
     assert {"apache_beam", "pyarrow"} <= prepare, "the fence is looked at in earnest"

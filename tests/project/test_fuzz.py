@@ -36,7 +36,7 @@ from pipelines.prepare.dataset import plan_files, plan_parts, receipts, reservat
 from pipelines.prepare.dataset.receipts import Receipt
 from pipelines.prepare.plan.planning import require_partition
 from pipelines.prepare.sources.columns.rejected import RejectedRow
-from pipelines.prepare.sources.formats.groups import Pieces, StoredFile
+from pipelines.prepare.sources.parquet.groups import Pieces, StoredFile
 from tests.tfrecord_io.format.test_manifest import JSON, make, make_shard, places
 from tfrecord_io import examples, manifest, records
 from tfrecord_io.errors import CorruptRecordError, PrepError
@@ -209,7 +209,7 @@ def job_in(folder: Path) -> Any:
 def part_stream() -> bytes:
     """The only part of a plan, as it is before it is packed."""
     spans = np.array([(0, 10), (70, 90), (10, 40), (60, 70)])
-    files = (StoredFile(path="a.parquet", format="parquet", size=9), StoredFile(path="b.arrow", format="ipc", size=5))
+    files = (StoredFile(path="a.parquet", size=9), StoredFile(path="b.arrow", format="ipc", size=5))
     pieces = Pieces(
         files=files,
         starts=spans[:, 0],

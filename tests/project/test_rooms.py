@@ -18,7 +18,7 @@ PREPARE_ROOMS = [
     *("options", "process", "storage", "sources", "tokenize", "tokenizer_training", "layouts", "crosscheck"),
     *("plan", "dataset", "shards", "beam", "launch", "audit", "report", "export", "doctor"),
 ]
-SOURCES_ROOMS = ["files", "splits", "formats", "ingest", "rows", "columns"]
+SOURCES_ROOMS = ["resolve", "parquet", "ingest", "rows", "columns"]
 # Large libraries, and the only rooms that may import them.
 LIBRARIES = {
     "apache_beam": {"pipelines.prepare.beam"},

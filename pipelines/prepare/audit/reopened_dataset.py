@@ -24,12 +24,13 @@ from pipelines.prepare.dataset.job import Job, JobSplit
 from pipelines.prepare.layouts import BatchEncoder, layout_of
 from pipelines.prepare.options.config import EngineName, LayoutConfig, SourceConfig
 from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS, LAYOUT_OPTIONS
+from pipelines.prepare.options.source_config import SOURCE_OPTIONS
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.formats.features import Columns
-from pipelines.prepare.sources.formats.groups import Groups, Pieces
+from pipelines.prepare.sources.parquet.groups import Groups, Pieces
+from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import hold_out, opening, selection, user_functions
 from pipelines.prepare.sources.rows.function_check import examine_functions
 from pipelines.prepare.sources.rows.hold_out import HoldOut
@@ -102,7 +103,7 @@ class ReopenedDataset:
         if self.manifest.source["kind"] == "hub":
             return None, row
         file, file_row = self.rows[self.job.splits[split].source_split].locate(row)
-        return without_access(file.path), file_row
+        return (without_access(file.path) if file else None), file_row
 
 
 def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> ReopenedDataset:
@@ -118,6 +119,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         more_paths=() if consent.source else tuple(source_to_open(path, consent, root=root) for path in record["more"]),
         config=record.get("config"),
         revision=record.get("revision"),
+        **{name: record[name] for name in SOURCE_OPTIONS if name in record},
         **options.columns,
     )
     stored = user_functions.restore(

@@ -2,7 +2,7 @@
 
     embedded        Create([all keys]) | WriteShards                    | Commit
     other runners   Create(keys)       | Reshuffle | WriteShard | ToList | Commit
-    before that     Create(lists)      | ReadTasks | Reshuffle   | Ingest              if the source must be ingested
+    before that     Create(tasks)      | Reshuffle | Ingest                            if the source must be ingested
     other tasks     Create(tasks)      | Reshuffle | Call                              `export`
 
 A key names a task, whose rows the worker looks up in the plan. The embedded default is Beam's in-memory mode, which
@@ -34,8 +34,7 @@ from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.sources.ingest import ingest_tasks
-from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask
 from tfrecord_io.errors import OutputError, PrepError
 
 __all__ = ["run", "run_ingest", "run_tasks"]
@@ -80,33 +79,31 @@ def run(
 
 
 def run_ingest(
+    source: IngestSource,
     tasks: Sequence[IngestTask],
     *,
-    folder: str,
     root: str,
     name: str,
     workers: int | None,
     beam_args: Sequence[str],
     progress: Progress,
 ) -> None:
-    """Ingest `tasks` into `folder` on the runner's workers, which read their tasks from lists there.
+    """Ingest `tasks` on the runner's workers.
 
     Raises: as `run`.
     """
-    lists = ingest_tasks.write_lists(tasks, folder=folder)
     run = Run(progress=progress)
 
     def add_steps(pipeline: beam.Pipeline, started_file: str | None) -> None:
+        ingest = Ingest(source, root=root, run=run, versions=packaging.versions(), started_file=started_file)
         _ = (
             pipeline
-            | "Lists" >> beam.Create(lists, reshuffle=False)
-            | "ReadTasks" >> beam.FlatMap(ingest_tasks.read_list)
+            | "Tasks" >> beam.Create(tasks, reshuffle=False)
             | "Reshuffle" >> beam.Reshuffle()
-            | "Ingest"
-            >> beam.ParDo(Ingest(root=root, run=run, versions=packaging.versions(), started_file=started_file))
+            | "Ingest" >> beam.ParDo(ingest)
         )
 
-    work = _Work(root=root, folder=folder, name=f"{name}-ingest", completes=False)
+    work = _Work(root=root, folder=source.folder, name=f"{name}-ingest", completes=False)
     _run(parse(beam_args, workers=workers), add_steps, work=work, run=run)
 
 

@@ -23,7 +23,7 @@ from pipelines.prepare.layouts import BatchEncoder
 from pipelines.prepare.process.stopwatch import Stopwatch
 from pipelines.prepare.shards import shard_writer
 from pipelines.prepare.sources.ingest import ingest
-from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask
 from tfrecord_io.manifest import Manifest
 
 __all__ = ["Call", "Commit", "CommitArguments", "Ingest", "WriteShard", "WriteShards"]
@@ -152,14 +152,18 @@ class _OnWorkers(beam.DoFn):
 
 
 class Ingest(_OnWorkers):
-    """Makes the ingested copy of one file, or of a part of it."""
+    """Ingests shards of a stream of `datasets`, which travels with the rest of the source."""
+
+    def __init__(self, source: IngestSource, **options: Any) -> None:
+        super().__init__(**options)
+        self._source = source
 
     def process(self, task: IngestTask) -> Iterator[int]:
         """Take a task, yield the number of its rows."""
-        receipt = self._run.failures.attempt(lambda: ingest.run(task, addresses={}))
+        receipt = self._run.failures.attempt(lambda: ingest.run(self._source, IngestTask(*task)))
         if receipt is not None:
-            Metrics.counter(dataflow.NAMESPACE, "rows_ingested").inc(receipt.num_rows)
-            yield receipt.num_rows
+            Metrics.counter(dataflow.NAMESPACE, "rows_ingested").inc(sum(receipt.rows))
+            yield sum(receipt.rows)
 
 
 class Call(_OnWorkers):

@@ -2,7 +2,7 @@
 
     in the Beam graph                                         (split, index, count) of each shard: a few bytes
     OUT/.prep/FINGERPRINT/SPLIT/plan.json                     rows of each shard, digests of the parts; written last
-    OUT/.prep/FINGERPRINT/SPLIT/files.json                    rows of each stored file, for trace and repair
+    OUT/.prep/FINGERPRINT/SPLIT/files.json                    rows of each file of the source, for trace and repair
     OUT/.prep/FINGERPRINT/SPLIT/tasks-00000-DIGEST.arrow.zst  the pieces of shards 0 to 63, see `plan_parts`
 
 A part's name contains its digest, so that its content never changes, and no job takes a part of another.
@@ -28,7 +28,7 @@ from pipelines.prepare.dataset.job import Job
 from pipelines.prepare.dataset.own_files import WORK_FOLDER
 from pipelines.prepare.dataset.plan_parts import Part
 from pipelines.prepare.plan.planning import RowRanges, ShardTask, SplitPlan, require_partition
-from pipelines.prepare.sources.formats.groups import Groups, StoredFile
+from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, OutputError
 from tfrecord_io.format import json_fields
 from tfrecord_io.format.json_fields import NAME, SHA256, WRONG, count, items, mapping, text
@@ -158,8 +158,7 @@ def write(job: Job, plan: SplitPlan, groups: Groups) -> PlanHeader:
         parts=parts,
         tasks_before=job.splits[plan.split].tasks_before,
     )
-    rows_of_files = np.bincount(groups.file, weights=groups.num_rows, minlength=len(groups.files)).astype(np.int64)
-    text_of_rows = json.dumps({"rows": rows_of_files.tolist()}) + "\n"
+    text_of_rows = json.dumps({"rows": groups.source_rows.tolist()}) + "\n"
     storage.write_bytes(_file_rows_path(job.work_path(plan.split)), text_of_rows.encode(), inside=job.root)
     document = json.dumps(header.to_json(), sort_keys=True) + "\n"
     storage.write_bytes(_header_path(job, plan.split), document.encode(), inside=job.root, replacing=0)
@@ -203,7 +202,7 @@ def read_header_in(folder: str, *, split: str, source_split: str, ranges: RowRan
 
 
 def read_file_rows(folder: str) -> np.ndarray:
-    """Return the rows of each stored file of a split whose plan is in `folder`, int64 [F]. Raises: FormatError."""
+    """Return the rows of each file of the split whose plan is in `folder`, int64 [S]. Raises: FormatError."""
     path = _file_rows_path(folder)
     try:
         rows = [count(each) for each in items(mapping(json_fields.load(storage.read_bytes(path)))["rows"])]

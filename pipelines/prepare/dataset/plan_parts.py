@@ -1,7 +1,7 @@
 """One part of a plan as bytes: the pieces of some successive shards, and the files that they are in.
 
 A part is an Arrow IPC stream in a zstd frame: one record batch with a row for each piece, and in the metadata of its
-schema the files, as JSON by their index in the split: {"files": {"INDEX": [PATH, FORMAT, SIZE, VERSION, STAMP]}}.
+schema the files, as JSON by their index in the split: {"files": {"INDEX": [PATH, SIZE, INGESTED, VERSION, STAMP]}}.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.sources.formats.groups import Pieces, StoredFile
+from pipelines.prepare.sources.parquet.groups import Pieces, StoredFile
 from tfrecord_io.format import json_fields
-from tfrecord_io.format.json_fields import count, items, mapping, optional, text
+from tfrecord_io.format.json_fields import count, flag, items, mapping, optional, text
 
 __all__ = ["DAMAGED", "Part", "decode", "encode"]
 
@@ -36,7 +36,6 @@ _TYPES = pa.schema(
         ("skips", pa.int64()),
         ("file", pa.int32()),
         ("at", pa.int64()),
-        ("length", pa.int64()),
     ]
 )
 
@@ -66,7 +65,6 @@ class Part:
             skips=every.skips[inside],
             file=file.astype(np.int32),
             at=every.at[inside],
-            length=every.length[inside],
         )
 
 
@@ -95,7 +93,7 @@ def decode(content: bytes, *, first: int, rows: Sequence[int]) -> Part:
         raise ValueError("pieces of files that are not named")
     pieces = Pieces(
         files=tuple(files[number] for number in numbers.tolist()),
-        **{name: columns[name] for name in ("starts", "counts", "skips", "at", "length")},
+        **{name: columns[name] for name in ("starts", "counts", "skips", "at")},
         file=local.astype(np.int32),
     )
     return Part(first=first, pieces=pieces, offsets=_offsets(columns, first=first, rows=rows))
@@ -134,15 +132,15 @@ def _offsets(columns: Mapping[str, np.ndarray], *, first: int, rows: Sequence[in
 
 
 def _to_json(file: StoredFile) -> list[Any]:
-    return [file.path, file.format, file.size, file.version, file.stamp]
+    return [file.path, file.size, file.ingested, file.version, file.stamp]
 
 
 def _from_json(value: Any) -> StoredFile:
-    path, kind, size, version, stamp = items(value)
+    path, size, ingested, version, stamp = items(value)
     return StoredFile(
         path=text(path),
-        format=json_fields.one_of(kind, "parquet", "ipc"),
         size=count(size),
+        ingested=flag(ingested),
         version=text(version),
         stamp=optional(count, stamp),
     )

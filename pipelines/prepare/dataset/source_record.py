@@ -41,6 +41,10 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
         source["more"] = [text(path) for path in items(source.get("more", []))]
         optional(text, source.get("config"))
         optional(text, source.get("revision"))
+        for name in ("format", "sample_by"):
+            optional(text, source.get(name))
+        for name in {"data_files", "source_options"} & source.keys():
+            source[name] = tuple(map(text, items(source[name])))
     except (FileNotFoundError, *WRONG) as error:
         raise FormatError(
             f"{path}: missing or damaged; it says where the source of the dataset is",

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from pipelines.prepare import storage
 from pipelines.prepare.doctor import bucket_diagnosis
 from pipelines.prepare.doctor.diagnosis import PROBE, Check, StopChecksError, attempt, until_stopped
-from pipelines.prepare.sources.files import addresses, folder_listing
-from pipelines.prepare.sources.files.folder_listing import ListedFile
+from pipelines.prepare.sources.resolve import listing
+from pipelines.prepare.sources.resolve.listing import ListedFile
 from pipelines.prepare.storage import storage_errors
 from tfrecord_io.errors import PrepError
 
@@ -101,11 +101,8 @@ def _lock_check(probe: str) -> Check:
 
 def _files(dataset: str) -> list[ListedFile]:
     """List the files that a path, an address or a glob names, or all files of a folder."""
-    path = storage.local_path(dataset)
-    if path is not None and os.path.isdir(path):
-        return list(folder_listing.list_local(path).files.values())
-    listing = addresses.list_folder(dataset) if path is None else None
-    return addresses.list_files(dataset) if listing is None else list(listing.files.values())
+    is_folder = listing.is_folder(dataset)
+    return list(listing.list_folder(dataset).values()) if is_folder else listing.list_files(dataset)
 
 
 def _dataset_check(dataset: str) -> Check:

@@ -22,7 +22,7 @@ from pipelines.prepare.launch.grown_source import ANEW, rows_after, rows_before
 from pipelines.prepare.options import bucket_lengths
 from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.files.data_files import SourceListing
+from pipelines.prepare.sources.resolve.data_files import SourceListing
 from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tfrecord_io.errors import FingerprintMismatchError, FormatError, ManifestError, OutputError, SourceError

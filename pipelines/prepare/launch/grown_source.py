@@ -18,8 +18,8 @@ from typing import Any
 from pipelines.prepare.dataset import fingerprint, source_record
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.plan.planning import RowRanges
-from pipelines.prepare.sources.files.data_files import SourceListing
-from pipelines.prepare.sources.splits import resolve
+from pipelines.prepare.sources.resolve import resolve
+from pipelines.prepare.sources.resolve.data_files import SourceListing
 from tfrecord_io.errors import FingerprintMismatchError
 from tfrecord_io.manifest import Manifest
 

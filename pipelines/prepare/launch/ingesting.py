@@ -1,13 +1,13 @@
 """From an opened request to a job whose rows are located: where the ingested copy goes, and who makes it.
 
     output            workers                  the copy goes to                       made by
-    any               threads of this process  OUT/.prep/rows-DIGEST                  threads
+    any               of this machine          OUT/.prep/rows-DIGEST                  child processes
     any               of a Beam runner         the same                               a Beam job of its own
     --keep-ingested F either                   F/rows-DIGEST, which stays             either
-    none (`plan`)     this process             a temporary folder                     threads
+    none (`plan`)     this process             a temporary folder                     child processes
 
-Workers elsewhere cannot read files on this machine's disk or behind the user's own credentials. The launcher copies
-those to the copy's folder, byte by byte and without using its disk.
+Workers elsewhere cannot read files on this machine's disk or behind the user's own credentials. The launcher ingests
+those itself, into the copy's folder; Parquet files it copies there, byte by byte and without using its disk.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from pipelines.prepare.options.config import PrepareConfig
 from pipelines.prepare.process import memory
 from pipelines.prepare.process.cores import cores
 from pipelines.prepare.process.progress import Progress
-from pipelines.prepare.sources.ingest import ingest, relay
-from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+from pipelines.prepare.sources.ingest import ingest
+from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask
+from pipelines.prepare.sources.parquet import relay
+from pipelines.prepare.sources.resolve.data_files import DataFile
 from pipelines.prepare.sources.rows import opening
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.terminal import stages
@@ -53,10 +55,11 @@ def resolve(request: OpenedRequest, *, progress: Progress | None = None) -> Reso
         copied = copies_for_workers(request.found, splits, root=root, folder=folder, inside=inside)
         request = dataclasses.replace(request, found=copied)
 
-    def run(tasks: Sequence[IngestTask]) -> None:
+    def run(source: IngestSource, tasks: Sequence[IngestTask]) -> None:
         if inside is not None:  # there may not be room for two copies
             reservation.remove_copies(inside, but=folder)
         ingest_files(
+            source,
             tasks,
             request.found,
             root=root,
@@ -73,10 +76,12 @@ def resolve(request: OpenedRequest, *, progress: Progress | None = None) -> Reso
 @contextlib.contextmanager
 def resolve_for_estimate(request: OpenedRequest) -> Iterator[Resolved]:
     """Resolve a request without a build: an ingested copy is in a temporary folder while the context lasts."""
-    found, workers = request.found, request.config.workers
+    workers = request.config.workers
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as home:
-        folder = found.copy_folder(_kept_at(request.config) or home)
-        yield _finish(request, folder=folder, inside=None, run=lambda tasks: _ingest_here(tasks, found, workers))
+        folder = request.found.copy_folder(_kept_at(request.config) or home)
+        yield _finish(
+            request, folder=folder, inside=None, run=lambda source, tasks: _ingest_here(source, tasks, workers)
+        )
 
 
 def _kept_at(config: PrepareConfig) -> str | None:
@@ -125,15 +130,17 @@ def _naming_keep_ingested(config: PrepareConfig) -> Iterator[None]:
 def copies_for_workers(
     found: OpenedSource, splits: Collection[str], *, root: str, folder: str, inside: str | None
 ) -> OpenedSource:
-    """Return the source with copies, in `folder`, of those files of some splits that workers elsewhere cannot read.
+    """Return the source with copies, in `folder`, of those Parquet files that workers elsewhere cannot read.
 
     Raises: SourceError if a file cannot be read; OutputError.
     """
-    every = [file for name in splits for file in found.listing.splits[name]]
-    if storage.local_path(root) is not None:  # workers that see the output's disk see the source's too
-        every = [file for file in every if "://" in file.path]
-    needs_token = found.listing.needs_token
-    files = [file for file in every if not relay.readable_by_workers(file, needs_token=needs_token)]
+    files = [
+        file
+        for name in splits
+        if found.is_in_place(name)
+        for file in found.listing.splits[name]
+        if not _is_readable(file, found, root=root)
+    ]
     if not files:
         return found
     stages.begin(
@@ -143,7 +150,15 @@ def copies_for_workers(
     return dataclasses.replace(found, copies=copies)
 
 
+def _is_readable(file: DataFile, found: OpenedSource, *, root: str) -> bool:
+    """Whether workers elsewhere can read a file; those that see the output's disk see the source's too."""
+    if "://" not in file.path and storage.local_path(root) is not None:
+        return True
+    return relay.readable_by_workers(file, needs_token=found.listing.needs_token)
+
+
 def ingest_files(
+    source: IngestSource,
     tasks: Sequence[IngestTask],
     found: OpenedSource,
     *,
@@ -153,19 +168,20 @@ def ingest_files(
     beam_args: Sequence[str],
     progress: Progress,
 ) -> None:
-    """Ingest files of a source: on `workers` threads of this process, or as a Beam job `name` of the output `root`.
+    """Ingest a source: in `workers` processes of this machine, or as a Beam job `name` of the output `root`.
 
     Raises: SourceError if rows cannot be read; OutputError if the copy cannot be written.
     """
-    if works_here(beam_args):
-        _ingest_here(tasks, found, workers)
+    files = [file for stream in source.streams.values() for file in stream.files]
+    if works_here(beam_args) or not files or not all(_is_readable(file, found, root=root) for file in files):
+        _ingest_here(source, tasks, workers)
         return
     from pipelines.prepare.beam import pipeline
 
-    _report(tasks)
+    _report(source)
     pipeline.run_ingest(
+        source,
         tasks,
-        folder=tasks[0].folder,
         root=root,
         name=name,
         workers=workers,
@@ -174,16 +190,16 @@ def ingest_files(
     )
 
 
-def _ingest_here(tasks: Sequence[IngestTask], found: OpenedSource, workers: int | None) -> None:
-    _report(tasks)
-    ingest.ingest_all(tasks, threads=workers or cores(), addresses=found.addresses)
+def _ingest_here(source: IngestSource, tasks: Sequence[IngestTask], workers: int | None) -> None:
+    _report(source)
+    ingest.ingest_all(source, tasks, processes=workers or cores())
     # The readers' memory is no longer needed, and shards will need it.
     memory.release_freed()
 
 
-def _report(tasks: Sequence[IngestTask]) -> None:
-    whole = {task.file.path: task.file.size for task in tasks}
-    stages.begin(f"ingesting {len(whole):,} files of {sum(whole.values()) / 1e6:,.1f} MB")
+def _report(source: IngestSource) -> None:
+    sizes = {file.path: file.size for stream in source.streams.values() for file in stream.files}
+    stages.begin(f"ingesting {len(sizes):,} files of {sum(sizes.values()) / 1e6:,.1f} MB")
 
 
 def works_here(beam_args: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipelines.prepare.dataset import fingerprint
 from pipelines.prepare.options.config import PrepareConfig, SourceConfig
+from pipelines.prepare.options.source_config import SOURCE_OPTIONS
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.user_functions import UserFunction
@@ -58,6 +59,11 @@ def source_location(
         "dataset": _address(config.dataset, identity),
         "config": config.config,
         "revision": identity.get("revision"),
+        **{
+            name: list(each) if isinstance(each, tuple) else each
+            for name in SOURCE_OPTIONS
+            if (each := getattr(config, name))
+        },
     }
     if config.more_paths:
         place["more"] = [_address(path, identity) for path in config.more_paths]

@@ -21,7 +21,7 @@ from pipelines.prepare.plan import sampling
 from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_columns
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.formats.groups import Groups
+from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.rows import hold_out, selection
 from pipelines.prepare.sources.rows.hold_out import HoldOut
 from pipelines.prepare.sources.rows.reading import Source

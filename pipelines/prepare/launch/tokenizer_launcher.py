@@ -168,7 +168,8 @@ def _locate(request: TokenizerRequest, folder: str) -> tuple[list[SplitSource], 
         folder=found.copy_folder(folder),
         inside=None,
         columns=columns,
-        run=lambda tasks: ingesting.ingest_files(
+        run=lambda source, tasks: ingesting.ingest_files(
+            source,
             tasks,
             found,
             root=request.output,

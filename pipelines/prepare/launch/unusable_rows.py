@@ -20,7 +20,7 @@ from pipelines.prepare.plan import null_counts
 from pipelines.prepare.plan.sample_rows import ReadRows
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
 from pipelines.prepare.sources.columns.rejected import NAMED_ROWS, RejectedRow, split_reasons
-from pipelines.prepare.sources.formats.groups import Cover, cover
+from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tfrecord_io.format.ledger import LEFT_OUT
 

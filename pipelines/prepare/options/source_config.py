@@ -10,9 +10,15 @@ from pipelines.prepare.options.layout_traits import LAYOUT_COLUMNS
 from pipelines.prepare.options.split_options import HoldOutOption, SplitOption
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["FunctionKind", "FunctionOption", "SourceConfig"]
+__all__ = ["SAMPLES", "SOURCE_OPTIONS", "FunctionKind", "FunctionOption", "SourceConfig"]
 
 FunctionKind = Literal["map", "filter"]
+
+# Options that say how `datasets` reads the files.
+SOURCE_OPTIONS = ("format", "data_files", "source_options", "sample_by")
+
+# What a row of a text file can be.
+SAMPLES = ("line", "paragraph", "document")
 
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z")
 
@@ -36,11 +42,12 @@ class FunctionOption:
 class SourceConfig:
     """Which rows to read.
 
-    `dataset` is a hub id, a path, a glob or a folder; `more_paths` are further files of the same dataset. `splits` are
-    those to make, empty for all of them. `label_classes`: each distinct
-    number of the label column is a class. `hold_out` defines new splits with rows of another, such as `validation=1%`
-    (see `split_options`); no row is in two of them, nor is a value of column
-    `hold_out_by`. A column that only some layouts take is None for the layout's own
+    `dataset` is a hub id, a path, a glob or a folder; `more_paths` are further files of the same dataset. `format` is
+    the reader of `datasets`, `data_files` are patterns such as `test=*.csv`, `source_options` are KEY=VALUE for the
+    reader, and `sample_by` is what a row of text files is: a line, a paragraph or a document. `splits` are
+    those to make, empty for all of them. `label_classes`: each distinct number of the label column is a class.
+    `hold_out` defines new splits with rows of another, such as `validation=1%` (see `split_options`); no row is in two
+    of them, nor is a value of column `hold_out_by`. A column that only some layouts take is None for the layout's own
     default. `functions` are applied in this order.
     """
 
@@ -48,6 +55,10 @@ class SourceConfig:
     more_paths: tuple[str, ...] = ()
     config: str | None = None
     revision: str | None = None
+    format: str | None = None
+    data_files: tuple[str, ...] = ()
+    source_options: tuple[str, ...] = ()
+    sample_by: str | None = None
     splits: tuple[str, ...] = ()
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None
@@ -77,6 +88,16 @@ class SourceConfig:
         if self.label_classes and self.label_column is None:
             raise ConfigError("--label-classes without --label-column", remedy="name the column with --label-column")
         self._check_splits()
+        for text in self.source_options:
+            if not re.match(r"[^\W\d]\w*=", text):
+                raise ConfigError(
+                    f"--source-option {text!r}, expected KEY=VALUE",
+                    remedy="write for example --source-option delimiter=';'",
+                )
+        if self.sample_by not in (None, *SAMPLES):
+            raise ConfigError(
+                f"--sample-by {self.sample_by!r}, expected one of {', '.join(SAMPLES)}", remedy="choose one of them"
+            )
         single = [self.label_column, *(getattr(self, name) for name in LAYOUT_COLUMNS)]
         # Layouts with these columns read no text column, so they may use the name that is its default.
         texts = () if self.messages_column or self.words_column else self.text_columns

@@ -17,7 +17,7 @@ from pipelines.prepare.plan.group_curve import GroupCurve, GroupRows
 from pipelines.prepare.plan.planning import ROOM, Blocks, cut_rows
 from pipelines.prepare.plan.sampling import Sample
 from pipelines.prepare.plan.spec import ShardSpec
-from pipelines.prepare.sources.formats.groups import Cover, cover
+from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 
 __all__ = ["Forecast", "forecast"]

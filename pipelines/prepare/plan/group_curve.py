@@ -20,7 +20,7 @@ import dataclasses
 import numpy as np
 
 from pipelines.prepare.plan.size_curve import Curve
-from pipelines.prepare.sources.formats.groups import Groups
+from pipelines.prepare.sources.parquet.groups import Groups
 
 __all__ = ["GroupCurve", "GroupRows", "fit"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
-from pipelines.prepare.sources.formats.groups import Groups
+from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.rows.reading import SplitSource
 
 __all__ = ["by_column", "count_says", "reasons_of", "rows_with"]

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines.prepare.sources.formats.groups import Pieces
+from pipelines.prepare.sources.parquet.groups import Pieces
 
 __all__ = [
     "Blocks",

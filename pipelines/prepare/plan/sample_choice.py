@@ -15,7 +15,7 @@ import numpy as np
 
 from pipelines.prepare.plan.planning import split_seed
 from pipelines.prepare.plan.spec import ShardSpec
-from pipelines.prepare.sources.formats.groups import Cover, cover
+from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 
 __all__ = ["ROWS", "Choice", "choices", "in_ranges"]
@@ -92,8 +92,7 @@ def _choose(spec: ShardSpec, split: SplitSource, covered: Cover, *, times: int, 
         rows = min(max(split.num_rows * _MOST_RUN_ROWS // most, rows), _MOST_RUN_ROWS)
     most *= times
     every = np.array([[0, split.num_rows]])
-    # A batch of an ingested file is fetched with all its columns.
-    stored = np.maximum(split.groups.stored_bytes, split.groups.length)[covered.groups]
+    stored = split.groups.stored_bytes[covered.groups]
     limit = larger * max(_MOST_BYTES, _SHARE * float(stored.sum()))
     if len(covered) <= larger * _MOST_GROUPS and stored.sum() <= larger * _MOST_BYTES:
         tokenized_ranges = _ranges_of(every, most, rows=rows, all_of_it=times > 1 and most >= split.num_rows, rng=rng)

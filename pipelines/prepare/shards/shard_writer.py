@@ -36,7 +36,7 @@ from pipelines.prepare.shards import shard_files
 from pipelines.prepare.shards.shard_files import ShardFile
 from pipelines.prepare.sources.columns.extraction import Rows, extract, text_bytes_of
 from pipelines.prepare.sources.columns.rejected import RejectedRow
-from pipelines.prepare.sources.formats.groups import Pieces
+from pipelines.prepare.sources.parquet.groups import Pieces
 from tfrecord_io.errors import LedgerError, OutputError, RowsRejectedError
 from tfrecord_io.manifest import Shard
 from tfrecord_io.shown import without_access
@@ -220,7 +220,7 @@ def unusable_row(row: RejectedRow, task: ShardTask) -> RowsRejectedError:
     pieces = task.located
     piece = int(np.flatnonzero((pieces.starts <= row.row) & (row.row < pieces.starts + pieces.counts))[0])
     file = pieces.files[int(pieces.file[piece])]
-    inside = f" in {without_access(file.path)}" if file.format == "parquet" else ""
+    inside = f" in {without_access(file.path)}" if not file.ingested else ""
     return RowsRejectedError(
         f"{task.split}[{row.row}]{inside} cannot be used ({row.reason}); --max-error-rate 0 allows no such row",
         remedy="mend or filter these rows, or allow a share of them with --max-error-rate",

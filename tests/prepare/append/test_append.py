@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from pipelines.prepare.sources.ingest import ingest
-from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
-from pipelines.prepare.sources.splits import resolve
+from pipelines.prepare.sources.ingest.tasks import IngestTask
+from pipelines.prepare.sources.resolve import resolve
 from tests import building
 from tests.building import read_manifest
 from tests.prepare.append.appended import NEW, OLD, build, done, grown, json_lines, numbers, parquet

@@ -23,7 +23,8 @@ from pipelines.prepare.options.config import OutputConfig, PrepareConfig, Source
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.process import memory
 from pipelines.prepare.shards import shard_files, shard_writer
-from pipelines.prepare.sources.files.data_files import SourceListing
+from pipelines.prepare.sources.resolve.data_files import SourceListing
+from pipelines.prepare.sources.resolve.library import Stream
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.tokenize.folder_digest import bytes_digest
 from tests import building
@@ -276,7 +277,7 @@ def test_where_the_source_was_is_written_down_without_credentials(tmp_path: Path
 
 def found_with(identity: dict[str, Any]) -> OpenedSource:
     """A dataset that is known by this alone."""
-    listing = SourceListing(kind="files", splits={}, identity=identity)
+    listing = SourceListing(kind="json", splits={}, identity=identity, stream=Stream(builders={}))
     return OpenedSource(listing=listing, columns={}, footers={}, addresses={})
 
 

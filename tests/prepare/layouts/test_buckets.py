@@ -21,7 +21,7 @@ from pipelines.prepare.options.config import LayoutConfig, OutputConfig, Prepare
 from pipelines.prepare.plan import sampling
 from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.shards import shard_writer
-from pipelines.prepare.sources.formats.groups import Pieces
+from pipelines.prepare.sources.parquet.groups import Pieces
 from tests import building
 from tests.building import REVIEWS, read_manifest, read_shard
 from tests.support.tokenizers_zoo import Zoo

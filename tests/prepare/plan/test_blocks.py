@@ -15,7 +15,7 @@ from pipelines.prepare.plan import blocks, group_curve, sample_choice
 from pipelines.prepare.plan.blocks import Forecast
 from pipelines.prepare.plan.planning import block_rows, plan_split
 from pipelines.prepare.plan.size_curve import Curve
-from pipelines.prepare.sources.formats.groups import Cover, cover
+from pipelines.prepare.sources.parquet.groups import Cover, cover
 from pipelines.prepare.sources.rows.reading import SplitSource
 from tests.prepare import stored
 from tests.prepare.stored import Work

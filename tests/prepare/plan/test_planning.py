@@ -25,7 +25,7 @@ from pipelines.prepare.plan.planning import (
     row_ranges_of,
     split_seed,
 )
-from pipelines.prepare.sources.formats.groups import Groups, StoredFile
+from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
 
 
 def _blocks(sizes: Sequence[int], weights: Sequence[float], gaps: Sequence[int] | None = None) -> Blocks:
@@ -183,11 +183,11 @@ def test_all_rows_of_a_hundred_thousand_blocks_are_planned() -> None:
 def test_the_pieces_of_a_shard_give_its_segments_back() -> None:
     sizes = np.array([10] * 100)
     groups = Groups(
-        files=(StoredFile(path="a", format="parquet", size=1),),
+        files=(StoredFile(path="a", size=1),),
         num_rows=sizes,
         file=np.zeros(100, np.int32),
         at=np.arange(100),
-        length=np.zeros(100, np.int64),
+        source_rows=np.array([100], np.int64),
         num_bytes=sizes,
         stored_bytes=sizes,
     )

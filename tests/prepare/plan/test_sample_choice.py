@@ -12,7 +12,7 @@ import pytest
 
 from pipelines.prepare.plan import sample_choice
 from pipelines.prepare.plan.sample_choice import Choice
-from pipelines.prepare.sources.formats.groups import Groups, StoredFile, cover
+from pipelines.prepare.sources.parquet.groups import Groups, StoredFile, cover
 
 KB, MB = 1 << 10, 1 << 20
 
@@ -23,11 +23,11 @@ def split_of(*, groups: int, rows: int = 1000, stored: int = 100 * KB, ranges: A
     return SimpleNamespace(
         name="train",
         groups=Groups(
-            files=(StoredFile(path="a", format="ipc", size=1),),
+            files=(StoredFile(path="a", size=1),),
             num_rows=np.full(groups, rows),
             file=np.zeros(groups, np.int32),
             at=np.arange(groups),
-            length=np.ones(groups, np.int64),
+            source_rows=np.array([groups], np.int64),
             num_bytes=np.full(groups, 3 * stored),
             stored_bytes=np.full(groups, stored),
         ),
@@ -110,9 +110,7 @@ def test_runs_are_short_spread_over_their_groups_and_enough() -> None:
 
 def test_the_choice_depends_on_seed_and_split_alone() -> None:
     split, other = split_of(groups=100), split_of(groups=100)
-    other.groups = dataclasses.replace(
-        other.groups, files=(StoredFile(path="gs://elsewhere", format="parquet", size=2),)
-    )
+    other.groups = dataclasses.replace(other.groups, files=(StoredFile(path="gs://elsewhere", size=2),))
     tokenized_ranges = [
         chosen(each, seed=seed).tokenized_ranges.tolist() for each, seed in ((split, 0), (other, 0), (split, 1))
     ]

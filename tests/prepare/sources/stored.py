@@ -1,4 +1,4 @@
-"""Files that tests read rows from, Parquet and ingested Arrow, here or at an address, and splits of such files."""
+"""Parquet files that tests read rows from, here or at an address, and splits of such files."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines.prepare.sources.files import data_files
-from pipelines.prepare.sources.files.data_files import DataFile
-from pipelines.prepare.sources.formats import footers
-from pipelines.prepare.sources.formats.features import Columns, columns_of
-from pipelines.prepare.sources.formats.groups import Groups, StoredFile
+from pipelines.prepare.sources.parquet import footers
+from pipelines.prepare.sources.parquet.groups import Groups
+from pipelines.prepare.sources.resolve import data_files
+from pipelines.prepare.sources.resolve.data_files import DataFile
+from pipelines.prepare.sources.resolve.features import Columns, columns_of
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 
-__all__ = ["Stored", "data_file", "in_place", "ingested", "parquet", "rows_of", "store"]
+__all__ = ["Stored", "data_file", "in_place", "parquet", "rows_of", "store"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -45,11 +44,9 @@ def data_file(place: str | Path) -> DataFile:
     if "://" in address:
         fs, inner = fsspec.core.url_to_fs(address)
         info = fs.info(inner)
-        return DataFile(path=address, name=name, kind="parquet", size=info["size"], version=data_files.version_of(info))
+        return DataFile(path=address, name=name, size=info["size"], version=data_files.version_of(info))
     found = Path(address).stat()
-    return DataFile(
-        path=address, name=name, kind="parquet", size=found.st_size, version="xxh3:0", stamp=found.st_mtime_ns
-    )
+    return DataFile(path=address, name=name, size=found.st_size, version="xxh3:0", stamp=data_files.stamp_of(found))
 
 
 def parquet(place: str | Path, table: pa.Table, *, rows: int = 10, **options: object) -> DataFile:
@@ -62,33 +59,7 @@ def parquet(place: str | Path, table: pa.Table, *, rows: int = 10, **options: ob
 def in_place(*files: DataFile, columns: list[str] | None = None) -> Groups:
     """The row groups of the files, one after the other."""
     read = footers.read_footers(files, columns)
-    return Groups.joined([footers.in_place_groups(file, footer) for file, footer in zip(files, read, strict=True)])
-
-
-def ingested(path: Path, table: pa.Table, *, rows: int = 10, compression: str | None = None) -> Groups:
-    """Writes an Arrow IPC file with batches of `rows` rows; its groups."""
-    places, counts = [], []
-    with pa.OSFile(str(path), "wb") as sink:
-        options = pa.ipc.IpcWriteOptions(compression=compression)
-        with pa.ipc.new_file(sink, table.schema, options=options) as writer:
-            for batch in table.to_batches(max_chunksize=rows):
-                # The writer begins its file with the first batch.
-                begin = sink.tell() or 8 + table.schema.serialize().size
-                writer.write_batch(batch)
-                places.append((begin, sink.tell() - begin))
-                counts.append(batch.num_rows)
-    found = path.stat()
-    file = StoredFile(path=str(path), format="ipc", size=found.st_size, stamp=found.st_mtime_ns)
-    at, length = np.array(places, np.int64).reshape(-1, 2).T
-    return Groups(
-        files=(file,),
-        num_rows=np.array(counts, np.int64),
-        file=np.zeros(len(counts), np.int32),
-        at=at,
-        length=length,
-        num_bytes=length,
-        stored_bytes=length,
-    )
+    return Groups.joined([footers.groups_of(file, footer) for file, footer in zip(files, read, strict=True)])
 
 
 def store(folder: Path, *, group_rows: int = 100, **splits: pa.Table | Sequence[Mapping[str, Any]]) -> Stored:

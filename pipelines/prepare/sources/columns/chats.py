@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines.prepare.sources.columns.labels import is_text
-from pipelines.prepare.sources.formats.features import Columns
+from pipelines.prepare.sources.resolve.features import Columns
 
 __all__ = ["CANDIDATES", "FORMS", "as_messages", "described", "is_sharegpt", "recognised"]
 

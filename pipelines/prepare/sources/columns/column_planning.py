@@ -22,7 +22,7 @@ from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.columns import chats
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, Inputs, Purpose, is_json
 from pipelines.prepare.sources.columns.labels import LabelPlan, is_text, plan_label, type_name, with_names
-from pipelines.prepare.sources.formats.features import Columns
+from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows.left_out import kept_rows
 from pipelines.prepare.sources.rows.reading import Source, SplitSource
 from tfrecord_io.errors import ColumnError

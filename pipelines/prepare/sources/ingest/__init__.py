@@ -1,1 +1,1 @@
-"""Ingest: copying rows that cannot be read in place to Arrow files with small record batches."""
+"""Ingest: writing what `datasets` reads to Parquet parts with small row groups."""

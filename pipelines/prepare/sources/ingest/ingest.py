@@ -1,7 +1,6 @@
-"""Running ingest tasks: rows of any format become Arrow files with small record batches, each with a receipt.
+"""Running ingest tasks: `datasets` reads rows of any format, which become Parquet parts, each with a receipt.
 
-    IngestTask ──► rows with the types of the source ──► FOLDER/SPLIT-00000-00000.arrow, then ....json
-                   (see `formats.readers`)
+    IngestTask ──► rows with the types of the source ──► FOLDER/SPLIT-00000-of-00012.parquet, then ....json
 
 A task depends only on its part of the source, so that it can be run anywhere, and again. It is done if there is its
 receipt, and a file of the size in the receipt.
@@ -10,102 +9,128 @@ receipt, and a file of the size in the receipt.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
 
 from pipelines.prepare import storage
-from pipelines.prepare.options.suggestions import to_utf8
-from pipelines.prepare.process.threads import run_all
-from pipelines.prepare.sources.files import byte_ranges
-from pipelines.prepare.sources.formats import readers
-from pipelines.prepare.sources.formats.casting import RowTypeError
-from pipelines.prepare.sources.formats.file_parts import FilePart
-from pipelines.prepare.sources.formats.row_files import RowFileWriter, even_batches
-from pipelines.prepare.sources.ingest import ingest_receipts
-from pipelines.prepare.sources.ingest.ingest_receipts import IngestReceipt
-from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
-from tfrecord_io.errors import PrepError, SourceError
-from tfrecord_io.shown import first_line
+from pipelines.prepare.process import workers
+from pipelines.prepare.sources.ingest import parts
+from pipelines.prepare.sources.ingest.receipts import IngestReceipt
+from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask, SplitStream
+from pipelines.prepare.sources.parquet import access, footers
+from pipelines.prepare.sources.resolve import library
+from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import without_access
 
 __all__ = ["ingest_all", "run"]
 
+# A child process takes about a second of CPU to start, in which this process ingests so much.
+_LEAST_BYTES = 32_000_000
 
-def run(
-    task: IngestTask, *, addresses: Mapping[str, str] | None = None, stop: threading.Event | None = None
-) -> IngestReceipt:
+
+def run(source: IngestSource, task: IngestTask, *, stop: threading.Event | None = None) -> IngestReceipt:
     """Write the rows of a task, then its receipt; return the receipt.
 
-    Raises: SourceError if the file has changed, is damaged or has other types; OutputError; RuntimeError once `stop` is
+    Raises: SourceError if a file has changed, is damaged or has other types; OutputError; RuntimeError once `stop` is
     set.
     """
-    writer = RowFileWriter(task.types)
-    batches = even_batches(_rows(task, addresses=addresses or {}))
-    storage.write_atomic(task.path, writer.chunks(_until(stop, batches)), inside=task.inside)
-    receipt = IngestReceipt.of(task, writer)
-    storage.write_bytes(task.receipt_path, receipt.dump(), inside=task.inside)
+    stream = source.streams[task.split]
+    rows: list[int] = []
+    written = _Written()
+    with library.quiet():
+        tables = _until(stop, _rows(stream, task, rows))
+        chunks = parts.part_chunks(stream.types, parts.even_tables(tables))
+        storage.write_atomic(source.path(task), written.watch(chunks), inside=source.inside)
+    receipt = IngestReceipt(task=task, rows=tuple(rows), num_bytes=written.num_bytes, footer=written.footer)
+    storage.write_bytes(source.receipt_path(task), receipt.dump(), inside=source.inside)
     return receipt
 
 
-def ingest_all(
-    tasks: Sequence[IngestTask], *, threads: int, addresses: Mapping[str, str] | None = None
-) -> list[IngestReceipt]:
-    """Run the tasks without a receipt, several at a time in this process; return all receipts, in order.
+def ingest_all(source: IngestSource, tasks: Sequence[IngestTask], *, processes: int) -> None:
+    """Run tasks in child processes, or in this one if there is too little to do for that to pay. Raises: as `run`."""
+    streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
+    total = sum(file.size for stream in streams for file in stream.files)
+    if processes == 1 or len(tasks) == 1 or total < _LEAST_BYTES:
+        for task in tasks:
+            run(source, task)
+        return
+    try:
+        for _ in workers.run(_run_in_child, tasks, context=source, processes=processes):
+            pass
+    except workers.WorkerDiedError as error:
+        raise SourceError(
+            f"{_files(source, error.task)}: the process that read it {error.how}",
+            remedy="the file is damaged or needs too much memory: leave it out, or convert it to Parquet",
+        ) from error
 
-    Raises: as `run`.
-    """
-    found = ingest_receipts.find_receipts(tasks)
-    missing = [task for task, receipt in zip(tasks, found, strict=True) if receipt is None]
-    made = iter(run_all(lambda task, stop: run(task, addresses=addresses, stop=stop), missing, threads=threads))
-    return [receipt or next(made) for receipt in found]
+
+def _run_in_child(source: IngestSource, task: IngestTask) -> None:
+    run(source, task)
 
 
-def _until(stop: threading.Event | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
+def _files(source: IngestSource, task: IngestTask) -> str:
+    stream = source.streams[task.split]
+    files = dict.fromkeys(stream.file_of(shard) for shard in stream.shards_of(task))
+    first = next(iter(files))
+    if first is None:
+        return f"split {task.split!r}"
+    others = f" or one of the next {len(files) - 1} files" if len(files) > 1 else ""
+    return f"{without_access(first.path)}{others}"
+
+
+class _Written:
+    """What is written to a part: its size, and its footer, which is in the last chunk."""
+
+    def __init__(self) -> None:
+        self.num_bytes = 0
+        self._last = b""
+
+    def watch(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self.num_bytes += len(chunk)
+            self._last = chunk
+            yield chunk
+
+    @property
+    def footer(self) -> str:
+        return footers.digest_of(footers.footer_in(self._last))
+
+
+def _until(stop: threading.Event | None, tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    for table in tables:
         if stop is not None and stop.is_set():
             raise RuntimeError("another file could not be ingested, or the job was interrupted")
-        yield batch
+        yield table
 
 
-_REMEDY = "correct the file or leave it out; if files have different types, convert them to the same types"
+def _rows(stream: SplitStream, task: IngestTask, rows: list[int]) -> Iterator[pa.Table]:
+    """Yield the task's rows in tables of any size, and note the rows of each shard.
+
+    Raises: SourceError, which names the file and the row.
+    """
+    numbers = stream.shards_of(task)
+    shards = stream.dataset.shard(num_shards=task.parts, index=task.part)
+    assert shards.num_shards == len(numbers), "this is how `datasets` groups shards"
+    for index, number in enumerate(numbers):
+        one = shards if len(numbers) == 1 else shards.shard(num_shards=len(numbers), index=index)
+        rows.append(0)
+        file = stream.file_of(number)
+        where = without_access(file.path) if file else f"split {task.split!r}, shard {number}"
+        if file is not None:
+            access.require_unchanged(file)
+        for table in _tables(one, rows=stream.batch_rows, where=where):
+            yield pa.Table.from_arrays(table.columns, schema=stream.types)
+            rows[-1] += table.num_rows
+        if file is not None:
+            access.require_unchanged(file)
 
 
-def _rows(task: IngestTask, *, addresses: Mapping[str, str]) -> Iterator[pa.Table]:
-    """Yield the task's rows in tables of any size. Raises: SourceError, which names the file and the row."""
-    part = FilePart(file=task.file, start=task.start, stop=task.stop, is_whole=task.is_whole, addresses=addresses)
-    rows = 0
-    try:
-        for table in readers.read(part, task.types):
+def _tables(dataset: Any, *, rows: int, where: str) -> Iterator[pa.Table]:
+    """Yield what `datasets` reads, so many `rows` at a time. Raises: SourceError."""
+    done = 0
+    with library.reading(lambda: f"{where}, after row {done:,}"):
+        for table in dataset.with_format("arrow").iter(rows):
             yield table
-            rows += table.num_rows
-    except (PrepError, MemoryError, GeneratorExit):
-        raise
-    except RowTypeError as error:
-        raise SourceError(
-            f"{task.shown}, {_row_of(error, task, rows, addresses)}: {error.problem}", remedy=_REMEDY
-        ) from error
-    except UnicodeDecodeError as error:
-        found = error.object[error.start : error.start + 8]
-        raise SourceError(
-            f"{task.shown}, {_after(task, rows)}: cannot be read: not UTF-8, {error.reason} at {found!r}",
-            remedy=to_utf8(error.object),
-        ) from error
-    except Exception as error:  # each reader has its own errors
-        raise SourceError(
-            f"{task.shown}, {_after(task, rows)}: cannot be read: {first_line(error)}", remedy=_REMEDY
-        ) from error
-
-
-def _row_of(error: RowTypeError, task: IngestTask, rows: int, addresses: Mapping[str, str]) -> str:
-    """Name the row of an error: by its number, or by its byte in a file that is read from the middle."""
-    if not task.start:
-        return f"row {rows + error.rows_before:,}"
-    begin = byte_ranges.next_line(task.file, task.start, addresses=addresses)
-    return f"the row at byte {begin + error.bytes_before:,}"
-
-
-def _after(task: IngestTask, rows: int) -> str:
-    if not task.start:
-        return f"after row {rows:,}"
-    unit = "row group" if task.file.kind == "parquet" else "byte"
-    return f"after {rows:,} rows from {unit} {task.start:,} on"
+            done += table.num_rows

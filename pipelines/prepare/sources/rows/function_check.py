@@ -19,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines.prepare.sources.formats.features import Column, Columns, columns_of
-from pipelines.prepare.sources.formats.groups import Groups
+from pipelines.prepare.sources.parquet.groups import Groups
+from pipelines.prepare.sources.resolve.features import Column, Columns, columns_of
 from pipelines.prepare.sources.rows.function_calls import call
 from pipelines.prepare.sources.rows.reading import RowChanges, RowReader, conform, describe_rows
 from pipelines.prepare.sources.rows.user_functions import UserFunction

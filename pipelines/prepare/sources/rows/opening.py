@@ -1,8 +1,8 @@
 """Opening a dataset: its splits and columns first, then where its rows are stored.
 
-open_source    splits and files, and the types of their columns, from footers, heads of files, or a dataset card
-locate_rows    Parquet row groups of the source's own files; for other kinds, and for huge row groups, record batches of
-               the ingested copy, whose missing parts the caller makes, wherever its workers are
+open_source    splits and files, and the types of their columns, from `datasets` and footers
+locate_rows    Parquet row groups of the source's own files; for other formats, and for splits with huge row groups,
+               those of the ingested parts, whose missing ones the caller makes, wherever its workers are
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.files.data_files import DataFile, SourceListing
-from pipelines.prepare.sources.formats import features, footers, nested, plain_tables, type_inference
-from pipelines.prepare.sources.formats.features import Columns
-from pipelines.prepare.sources.formats.footers import Footer
-from pipelines.prepare.sources.formats.groups import Groups
-from pipelines.prepare.sources.ingest import ingest_tasks
-from pipelines.prepare.sources.ingest.ingest_receipts import IngestReceipt, find_receipts, groups_of
-from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
-from pipelines.prepare.sources.splits import resolve
+from pipelines.prepare.sources.ingest.receipts import IngestReceipt, find_receipts, read_groups
+from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask, SplitStream, folder_of
+from pipelines.prepare.sources.parquet import footers, nested
+from pipelines.prepare.sources.parquet.footers import Footer
+from pipelines.prepare.sources.parquet.groups import Groups
+from pipelines.prepare.sources.resolve import features, library, resolve
+from pipelines.prepare.sources.resolve.data_files import DataFile, SourceListing
+from pipelines.prepare.sources.resolve.features import Columns
 from tfrecord_io.errors import OutputError
 from tfrecord_io.shown import without_access
 
-__all__ = ["Ingest", "OpenedSource", "ingest_tasks_of", "locate_rows", "open_source"]
+__all__ = ["Ingest", "OpenedSource", "locate_rows", "open_source"]
 
 # Runs ingest tasks, or raises.
-Ingest = Callable[[Sequence[IngestTask]], None]
+Ingest = Callable[[IngestSource, Sequence[IngestTask]], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,60 +49,66 @@ class OpenedSource:
         """Return the columns of a split as they are read."""
         return self.columns[split].arrow_schema
 
-    def is_in_place(self, file: DataFile) -> bool:
-        """Whether the file's rows are read from the file itself, without ingest."""
-        return file.path in self.footers and footers.is_in_place(self.footers[file.path])
+    def is_in_place(self, split: str) -> bool:
+        """Whether the rows of a split are read from its own files, without ingest."""
+        files = self.listing.splits[split]
+        return all(file.path in self.footers and footers.is_in_place(self.footers[file.path]) for file in files)
+
+    def streams(self, splits: Collection[str]) -> dict[str, SplitStream]:
+        """Return the streams of those splits that must be ingested."""
+        return {
+            name: self._stream(name) for name in self.listing.splits if name in splits and not self.is_in_place(name)
+        }
 
     def copy_folder(self, home: str) -> str:
         """Return the folder in `home` for the ingested rows."""
-        return ingest_tasks.folder_of(home, self.listing, {name: self.types(name) for name in self.listing.splits})
+        return folder_of(home, self.listing, {name: self.types(name) for name in self.listing.splits})
+
+    def _stream(self, split: str) -> SplitStream:
+        files = tuple(self.listing.splits[split])
+        dataset = self.listing.stream.splits[split]
+        if self.footers:
+            dataset = dataset.reshard()  # a shard for each row group
+            counts = [len(self.footers[file.path].num_rows) for file in files]
+        else:
+            counts = [1] * len(files)
+        shard_files = tuple(np.repeat(np.arange(len(files)), counts).tolist())
+        if len(shard_files) != dataset.num_shards:
+            shard_files = ()
+        return SplitStream(
+            dataset=dataset,
+            types=self.types(split),
+            batch_rows=self.listing.stream.batch_rows,
+            files=files,
+            shard_files=shard_files,
+        )
 
 
 def open_source(config: SourceConfig, *, columns: Collection[str] | None) -> OpenedSource:
     """List the dataset's files and find its columns; `columns` are those that will be read, None for all.
 
-    Raises: SourceError if it does not exist, or cannot be read; ColumnError for a header line that cannot be used.
+    Raises: SourceError if it does not exist, or cannot be read.
     """
     listing = resolve.resolve(config)
-    files = [file for split in listing.splits.values() for file in split]
+    files = list({file.path: file for split in listing.splits.values() for file in split}.values())
     addresses = {shown: file.path for file in files if (shown := without_access(file.path)) != file.path}
-    kind = files[0].kind
-    if kind == "parquet":
-        read = footers.read_footers(files, columns)
-        by_path = {file.path: footer for file, footer in zip(files, read, strict=True)}
-        schemas = {name: by_path[split[0].path].schema for name, split in listing.splits.items()}
-    elif kind == "arrow":
-        by_path = {}
-        schemas = {
-            name: plain_tables.arrow_schema(split[0], addresses=addresses) for name, split in listing.splits.items()
+    by_path: dict[str, Footer] = {}
+    if listing.kind == "parquet":
+        by_path = dict(zip((file.path for file in files), footers.read_footers(files, columns), strict=True))
+        described = {
+            name: features.columns_of(by_path[split[0].path].schema, listing.stream.described(name))
+            for name, split in listing.splits.items()
         }
     else:
-        by_path = {}
-        types = type_inference.text_types(listing.splits, kind, addresses=addresses, wanted=columns or ())
-        schemas = dict.fromkeys(listing.splits, types)
-    described = {name: features.columns_of(schema, listing.features_of(name)) for name, schema in schemas.items()}
+        # Its first rows give the features if nothing else does.
+        first = without_access(files[0].path if files else config.dataset)
+        with library.reading(lambda: first):
+            streams = listing.stream.splits
+        described = {
+            name: features.columns_of(streams[name].features.arrow_schema, streams[name].features)
+            for name in listing.splits
+        }
     return OpenedSource(listing=listing, columns=described, footers=by_path, addresses=addresses)
-
-
-def ingest_tasks_of(
-    source: OpenedSource, splits: Collection[str], *, folder: str, inside: str | None = None
-) -> tuple[IngestTask, ...]:
-    """Return the ingest tasks of some splits, including those already done."""
-    wanted = [name for name in source.listing.splits if name in splits]
-    in_place = {file.path for name in wanted for file in source.listing.splits[name] if source.is_in_place(file)}
-    return tuple(
-        task
-        for name in wanted
-        for task in ingest_tasks.tasks_of(
-            {name: source.listing.splits[name]},
-            source.types(name),
-            folder=folder,
-            in_place=in_place,
-            copies=source.copies,
-            addresses=source.addresses,
-            inside=inside,
-        )
-    )
 
 
 def locate_rows(
@@ -118,39 +123,36 @@ def locate_rows(
 ) -> dict[str, Groups]:
     """Return the groups of rows of some splits, by split, after `run` has ingested into `folder` what is missing there.
 
-    `known`, int64 [F] by split, are the rows of its first stored files that nobody will read: these are not ingested,
-    and count as one group each.
+    `known`, int64 [S] by split, are the rows of its first files (see `Groups.source_rows`) that nobody will read: parts
+    of these alone are not ingested, and count as one group each.
 
-    Raises: SourceError if rows cannot be read, or a Parquet file lacks columns of its split; OutputError if the copy
+    Raises: SourceError if rows cannot be read, or a Parquet file lacks columns of its split; OutputError if a part
         cannot be written.
     """
     if source.footers:
         _require_columns(source, splits, columns)
-    every = ingest_tasks_of(source, splits, folder=folder, inside=inside)
-    unread = _unread(source, every, known or {})
-    wanted = [task for task in every if _key(task) not in unread]
-    receipts = dict(zip(map(_key, wanted), _receipts(wanted, run=run), strict=True))
-    by_file: dict[tuple[str, int], list[Groups]] = {}
-    for task in every:
-        names = _there(source.types(task.split), columns)
-        rows = unread.get(_key(task))
-        groups = groups_of([receipts[_key(task)]], names) if rows is None else Groups.unread(rows, columns=names)
-        by_file.setdefault((task.split, task.number), []).append(groups)
-    return {
-        name: Groups.joined(
-            [
-                groups
-                for number, file in enumerate(files)
-                for groups in (
-                    [footers.in_place_groups(source.copies.get(file.path, file), source.footers[file.path])]
-                    if source.is_in_place(file)
-                    else by_file[name, number]
-                )
-            ]
+    ingest = IngestSource(streams=source.streams(splits), folder=folder, inside=inside)
+    unread = {task: rows for task in ingest.tasks() if (rows := _known(ingest, task, known or {})) is not None}
+    wanted = [task for task in ingest.tasks() if task not in unread]
+    receipts = _receipts(ingest, wanted, run=run)
+    located = dict(zip(wanted, read_groups(ingest, receipts, columns), strict=True))
+    found = {}
+    for name in (name for name in source.listing.splits if name in splits):
+        if name not in ingest.streams:
+            found[name] = Groups.joined(
+                [
+                    footers.groups_of(source.copies.get(file.path, file), source.footers[file.path])
+                    for file in source.listing.splits[name]
+                ]
+            )
+            continue
+        names = _there(source.types(name), columns)
+        tasks = ingest.streams[name].tasks(name)
+        joined = Groups.joined(
+            [located[task] if task in located else Groups.unread(unread[task], columns=names) for task in tasks]
         )
-        for name, files in source.listing.splits.items()
-        if name in splits
-    }
+        found[name] = dataclasses.replace(joined, source_rows=_by_file(ingest.streams[name], joined.source_rows))
+    return found
 
 
 def _there(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
@@ -158,28 +160,22 @@ def _there(types: pa.Schema, columns: Collection[str] | None) -> list[str]:
     return types.names if columns is None else [name for name in columns if nested.path_of(types, name)]
 
 
-def _key(task: IngestTask) -> tuple[str, int, int]:
-    return task.split, task.number, task.part
+def _known(ingest: IngestSource, task: IngestTask, known: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """Return the rows of the shards of a task if all of them are known and need not be read, int64 [S]."""
+    stream, rows = ingest.streams[task.split], known.get(task.split)
+    shards = stream.shards_of(task)
+    # Where a file has several shards, its rows are known but not theirs.
+    is_one_each = len(set(stream.shard_files)) in (0, stream.num_shards)
+    if rows is None or not is_one_each or shards.stop > len(rows):
+        return None
+    return rows[shards.start : shards.stop]
 
 
-def _unread(
-    source: OpenedSource, tasks: Sequence[IngestTask], known: Mapping[str, np.ndarray]
-) -> dict[tuple[str, int, int], int]:
-    """Return the rows of the stored files that are not to be ingested, by the keys of their tasks."""
-    found = {}
-    for name, rows in known.items():
-        of_file: dict[int, list[IngestTask | None]] = {}
-        for each in tasks:
-            if each.split == name:
-                of_file.setdefault(each.number, []).append(each)
-        # A file that is read in place is one stored file; each part of any other one is another.
-        slots: list[IngestTask | None] = []
-        for number in range(len(source.listing.splits.get(name, ()))):
-            slots += of_file.get(number, [None])
-        for slot, num_rows in zip(slots, rows.tolist(), strict=False):
-            if slot is not None:
-                found[_key(slot)] = num_rows
-    return found
+def _by_file(stream: SplitStream, rows: np.ndarray) -> np.ndarray:
+    """Sum the rows of shards by file, int64 [S], where it is known which file a shard is of."""
+    if not stream.shard_files:
+        return rows
+    return np.bincount(stream.shard_files, weights=rows, minlength=len(stream.files)).astype(np.int64)
 
 
 def _require_columns(source: OpenedSource, splits: Collection[str], columns: Collection[str] | None) -> None:
@@ -191,15 +187,15 @@ def _require_columns(source: OpenedSource, splits: Collection[str], columns: Col
         footers.require_columns(files, [source.footers[file.path] for file in files], types)
 
 
-def _receipts(wanted: Sequence[IngestTask], *, run: Ingest) -> list[IngestReceipt]:
-    found = find_receipts(wanted)
+def _receipts(source: IngestSource, wanted: Sequence[IngestTask], *, run: Ingest) -> list[IngestReceipt]:
+    found = find_receipts(source, wanted)
     missing = [task for task, receipt in zip(wanted, found, strict=True) if receipt is None]
     if missing:
-        run(missing)
-        found = find_receipts(wanted)
+        run(source, missing)
+        found = find_receipts(source, wanted)
     if gone := [task for task, receipt in zip(wanted, found, strict=True) if receipt is None]:
         raise OutputError(
-            f"{gone[0].path}: missing, though {gone[0].shown} was ingested",
+            f"{source.path(gone[0])}: missing, though it was ingested",
             remedy="if workers are on other machines, choose an --output that all can reach, such as gs://; else run "
             "the same command again",
         )

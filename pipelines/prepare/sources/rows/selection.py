@@ -19,7 +19,7 @@ from pipelines.prepare.options import split_slices
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.split_options import SplitOption
 from pipelines.prepare.options.suggestions import suggestion
-from pipelines.prepare.sources.formats.groups import Groups
+from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.rows.function_check import apply_functions
 from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import RowReader, Source, SplitSource

@@ -1,192 +1,213 @@
-"""Ingested files: record batches that can be read by themselves, receipts, and no work that is done twice."""
+"""Ingested parts: small row groups, receipts, the same bytes whoever makes them, and no work that is done twice."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+import os
 import pickle
 import random
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from pipelines.prepare.sources.files.data_files import DataFile, SourceListing
-from pipelines.prepare.sources.formats.groups import Groups
-from pipelines.prepare.sources.formats.row_files import MOST_BYTES, MOST_ROWS, even_batches
-from pipelines.prepare.sources.ingest import ingest, ingest_receipts, ingest_tasks
-from pipelines.prepare.sources.ingest.ingest_tasks import IngestTask
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.ingest import ingest, receipts, tasks
+from pipelines.prepare.sources.ingest.parts import MOST_BYTES, MOST_ROWS, even_tables
+from pipelines.prepare.sources.ingest.receipts import IngestReceipt
+from pipelines.prepare.sources.ingest.tasks import IngestSource
+from pipelines.prepare.sources.parquet.groups import Groups
+from pipelines.prepare.sources.rows import opening
+from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import RowReader
-from tests.prepare.sources.ingest.ingesting import json_lines, rows_of, tasks, written
+from tfrecord_io.errors import SourceError
 
 SHORT = [{"text": f"row {row}", "label": row if row % 7 else None} for row in range(2500)]
+LONG = [{"text": "x" * random.Random(row).randrange(20_000), "label": row} for row in range(300)]
+LARGE = {"text": "y" * 3_000_000, "label": 1}
 
 
-def some_tasks(folder: Path) -> tuple[IngestTask, ...]:
-    long = [{"text": "x" * random.Random(row).randrange(20_000), "label": row} for row in range(300)]
-    files = [
-        written(folder / "a.jsonl", json_lines(*SHORT)),
-        written(folder / "b.jsonl.zst", json_lines(*long, {"text": "y" * 3_000_000, "label": 1})),
-    ]
-    return tasks(files, folder / "rows")
+def json_lines(*rows: object) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def test_each_batch_is_read_by_its_place_alone(tmp_path: Path) -> None:
-    receipts = ingest.ingest_all(some_tasks(tmp_path), threads=1)
-    for receipt in receipts:
-        table, content = pa.ipc.open_file(receipt.path).read_all(), Path(receipt.path).read_bytes()
-        schema = table.schema.serialize().to_pybytes()
-        messages = [
-            content[at : at + size] for at, size in zip(receipt.batches.at, receipt.batches.length, strict=True)
-        ]
-        alone = [pa.ipc.open_stream(schema + message).read_all() for message in messages]
-        assert [len(each) for each in alone] == receipt.batches.num_rows.tolist()
-        assert pa.concat_tables(alone).equals(table)
+def opened(folder: Path) -> OpenedSource:
+    return opening.open_source(SourceConfig(dataset=str(folder)), columns=None)
 
 
-def test_groups_of_receipts_are_read_as_rows_of_a_split(tmp_path: Path) -> None:
-    made = some_tasks(tmp_path)
-    receipts = ingest.ingest_all(made, threads=1)
-    groups = Groups.joined([ingest_receipts.groups_of([receipt], ["text"]) for receipt in receipts])
-    reader = RowReader(split="train", types=made[0].types)
-    found = list(reader.read(groups.pieces([(2490, 2600), (3, 5)]), ["text"]))
-    table = rows_of(receipts)
+def some(folder: Path, monkeypatch: pytest.MonkeyPatch | None = None) -> IngestSource:
+    """Three files, in two parts with `monkeypatch`."""
+    data = folder / "data"
+    data.mkdir(parents=True)
+    for name, rows in {"a": SHORT, "b": [*LONG, LARGE], "c": SHORT[:9]}.items():
+        (data / f"{name}.jsonl").write_text(json_lines(*rows))
+    if monkeypatch is not None:
+        monkeypatch.setattr(tasks, "_PART_BYTES", 4_000_000)
+    return IngestSource(streams=opened(data).streams(["train"]), folder=str(folder / "rows"))
+
+
+def made(source: IngestSource) -> list[IngestReceipt]:
+    ingest.ingest_all(source, source.tasks(), processes=1)
+    return [receipt for receipt in receipts.find_receipts(source, source.tasks()) if receipt]
+
+
+def test_parts_have_the_rows_in_small_groups_with_checksums(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = some(tmp_path, monkeypatch)
+    found = made(source)
+    assert [each.rows for each in found] == [(2500, 301), (9,)]
+    rows = []
+    for receipt in found:
+        path = source.path(receipt.task)
+        with pq.ParquetFile(path, page_checksum_verification=True) as part:
+            for group in range(part.num_row_groups):
+                table = part.read_row_group(group)
+                assert table.num_rows <= MOST_ROWS
+                assert table.nbytes <= 1.25 * MOST_BYTES or table.num_rows == 1
+                rows += table.to_pylist()
+        assert os.path.getsize(path) == receipt.num_bytes
+    assert rows == [*SHORT, *LONG, LARGE, *SHORT[:9]]
+
+
+def test_parts_are_read_as_rows_of_a_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = some(tmp_path, monkeypatch)
+    groups = Groups.joined(receipts.read_groups(source, made(source), ["text"]))
+    assert groups.source_rows.tolist() == [2500, 301, 9]
+    reader = RowReader(split="train", types=source.streams["train"].types)
+    found = reader.read(groups.pieces([(2490, 2503), (2805, 2807)]), ["text"])
     texts = [text for _, batch in found for text in batch["text"].to_pylist()]
-    assert texts == table["text"].to_pylist()[2490:2600] + table["text"].to_pylist()[3:5]
+    every = [row["text"] for row in (*SHORT, *LONG, LARGE, *SHORT[:9])]
+    assert texts == [*every[2490:2503], *every[2805:2807]]
 
 
-def test_groups_know_rows_bytes_and_nulls_of_the_columns_that_are_read(tmp_path: Path) -> None:
-    made = some_tasks(tmp_path)
-    receipts = ingest.ingest_all(made, threads=1)
-    table = rows_of(receipts)
-    groups = ingest_receipts.groups_of(receipts, ["label"])
-    assert groups.total_rows == len(table)
-    assert groups.num_bytes.sum() == pytest.approx(8 * len(table), rel=0.05)
-    assert groups.nulls["label"].sum() == table["label"].null_count
-    both = ingest_receipts.groups_of(receipts, ["text", "label"])
-    assert both.num_bytes.sum() == pytest.approx(table.nbytes, rel=0.01)
-    assert (groups.stored_bytes <= both.stored_bytes).all()
-    assert np.array_equal(both.stored_bytes, both.length)
-
-
-def test_batches_have_no_more_than_1000_rows_and_about_a_megabyte(tmp_path: Path) -> None:
-    for receipt in ingest.ingest_all(some_tasks(tmp_path), threads=1):
-        num_bytes = sum(receipt.batches.num_bytes.values())
-        assert receipt.batches.num_rows.max() <= MOST_ROWS
-        assert ((num_bytes <= 1.25 * MOST_BYTES) | (receipt.batches.num_rows == 1)).all()
+def test_groups_know_the_nulls_and_bytes_of_the_columns_that_are_read(tmp_path: Path) -> None:
+    source = some(tmp_path)
+    (groups,) = receipts.read_groups(source, made(source), ["label"])
+    assert groups.nulls["label"].sum() == sum(row["label"] is None for row in (*SHORT, *SHORT[:9]))
+    assert 0 < groups.num_bytes.sum() < 10 * groups.total_rows
 
 
 def test_small_tables_are_put_together() -> None:
-    tables = [pa.table({"a": [number]}) for number in range(2500)]
-    found = list(even_batches(tables))
-    assert [batch.num_rows for batch in found] == [833, 833, 834]
-    assert pa.Table.from_batches(found)["a"].to_pylist() == list(range(2500))
+    found = list(even_tables(pa.table({"a": [number]}) for number in range(2500)))
+    assert [table.num_rows for table in found] == [833, 833, 834]
+    assert pa.concat_tables(found)["a"].to_pylist() == list(range(2500))
 
 
-def test_files_are_the_same_whoever_writes_them_and_when(tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_parts_are_the_same_whoever_writes_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest, "_LEAST_BYTES", 0)
     digests = []
-    for threads in (1, 3):
-        folder = tmp_path / str(threads)
-        folder.mkdir()
-        ingest.ingest_all(some_tasks(folder), threads=threads)
-        files = sorted((folder / "rows").iterdir())
+    for processes in (1, 3):
+        source = some(tmp_path / str(processes), monkeypatch)
+        ingest.ingest_all(source, source.tasks(), processes=processes)
+        files = sorted(Path(source.folder).iterdir())
+        assert len(files) == 4
         digests.append([(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files])
     assert digests[0] == digests[1]
 
 
-def test_a_task_is_small_and_travels(tmp_path: Path) -> None:
-    for task in some_tasks(tmp_path):
-        packed = pickle.dumps(task)
-        assert pickle.loads(packed) == task
-        assert len(packed) < 3000
+def test_a_source_travels(tmp_path: Path) -> None:
+    source = some(tmp_path)
+    packed = pickle.dumps(source)
+    assert len(packed) < 6000
+    again = pickle.loads(packed)
+    ingest.run(again, again.tasks()[0])
+    assert receipts.find_receipts(source, source.tasks()) != [None]
 
 
-def test_only_what_is_missing_is_ingested(tmp_path: Path) -> None:
-    made = some_tasks(tmp_path)
-    first = ingest.ingest_all(made, threads=1)
-    stamp = Path(made[0].path).stat().st_mtime_ns
-    Path(made[1].receipt_path).unlink()
-    assert [receipt is None for receipt in ingest_receipts.find_receipts(made)] == [False, True]
-    again = ingest.ingest_all(made, threads=1)
-    assert Path(made[0].path).stat().st_mtime_ns == stamp
-    assert [receipt.dump() for receipt in again] == [receipt.dump() for receipt in first]
+def test_only_what_is_missing_is_ingested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = some(tmp_path, monkeypatch)
+    first, second = source.tasks()
+    made(source)
+    os.unlink(source.receipt_path(second))
+    assert [each is None for each in receipts.find_receipts(source, [first, second])] == [False, True]
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [
-        lambda text: b"",
-        lambda text: text[:-20],
-        lambda text: text.replace(b'"rows":', b'"rows":1'),
-        lambda text: text.replace(b'"task":"', b'"task":"0'),
-        lambda text: text.replace(b'"at":[', b'"at":[-'),
-        lambda text: text.replace(b'"at":[', b'"at":[7,'),
-        lambda text: text.replace(b'"version":1', b'"version":0'),
-        lambda text: b"[]",
-        lambda text: b"null",
-        lambda text: b"\xff\xfe",
-    ],
+    ("before", "after"),
+    [(b'"rows":[', b'"rows":[-'), (b'"task":["', b'"task":["x'), (b'"version":2', b'"version":1'), (b"{", b"")],
 )
-def test_a_damaged_receipt_is_none(damage: object, tmp_path: Path) -> None:
-    made = some_tasks(tmp_path)
-    ingest.run(made[0])
-    receipt = Path(made[0].receipt_path)
-    text = receipt.read_bytes()
-    receipt.write_bytes(damage(text))  # type: ignore[operator]
-    assert receipt.read_bytes() != text
-    assert ingest_receipts.find_receipts(made) == [None, None]
+def test_a_damaged_receipt_is_none(before: bytes, after: bytes, tmp_path: Path) -> None:
+    source = some(tmp_path)
+    made(source)
+    receipt = Path(source.receipt_path(source.tasks()[0]))
+    receipt.write_bytes(receipt.read_bytes().replace(before, after))
+    assert receipts.find_receipts(source, source.tasks()) == [None]
 
 
-def test_a_file_that_lacks_bytes_is_not_there(tmp_path: Path) -> None:
-    made = some_tasks(tmp_path)
-    ingest.run(made[0])
-    path = Path(made[0].path)
+def test_a_part_that_lacks_bytes_is_not_there(tmp_path: Path) -> None:
+    source = some(tmp_path)
+    made(source)
+    path = Path(source.path(source.tasks()[0]))
     path.write_bytes(path.read_bytes()[:-1])
-    assert ingest_receipts.find_receipts(made)[0] is None
+    assert receipts.find_receipts(source, source.tasks()) == [None]
 
 
-def test_the_receipt_of_another_source_is_none(tmp_path: Path) -> None:
-    made = some_tasks(tmp_path)
-    ingest.run(made[0])
-    others = [
-        dataclasses.replace(made[0], version="2"),
-        dataclasses.replace(made[0], types=pa.schema({"text": pa.string()})),
-        dataclasses.replace(made[0], parts=2),
-    ]
-    assert ingest_receipts.find_receipts(others) == [None, None, None]
-    assert ingest_receipts.find_receipts([made[0]]) != [None]
+@pytest.mark.parametrize("place", [0.5, 0.999])
+def test_a_part_that_was_changed_is_an_error_that_names_it(place: float, tmp_path: Path) -> None:
+    source = some(tmp_path)
+    found = made(source)
+    path = Path(source.path(source.tasks()[0]))
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(SourceError, match=path.name) as caught:
+        read_all(source, found)
+    assert "delete" in caught.value.remedy
 
 
-def test_the_first_error_ends_the_others(tmp_path: Path) -> None:
-    files = [written(tmp_path / f"{name}.jsonl", json_lines(*SHORT)) for name in "abcd"]
-    made = list(tasks(files, tmp_path / "rows"))
-    (tmp_path / "a.jsonl").unlink()
-    with pytest.raises(Exception, match=r"a\.jsonl"):
-        ingest.ingest_all(made, threads=2)
-    assert not list((tmp_path / "rows").glob(".partial*"))
+def read_all(source: IngestSource, found: list[IngestReceipt]) -> None:
+    groups = Groups.joined(receipts.read_groups(source, found, ["text", "label"]))
+    reader = RowReader(split="train", types=source.streams["train"].types)
+    list(reader.read(groups.pieces([(0, groups.total_rows)]), ["text", "label"]))
 
 
-def listing(**changes: object) -> SourceListing:
-    file = DataFile(path="/a/b.jsonl", name="b.jsonl", kind="json", size=5, version="xxh3:1", stamp=7)
-    splits = {"train": [dataclasses.replace(file, **changes)]}  # type: ignore[arg-type]
-    return SourceListing(kind="files", splits=splits, identity={"files": []})
+@pytest.mark.parametrize("change", ["size", "same size and time", "gone"])
+def test_a_file_that_has_changed_is_an_error(change: str, tmp_path: Path) -> None:
+    source = some(tmp_path)
+    file = tmp_path / "data/b.jsonl"
+    before, text = file.stat(), file.read_text()
+    file.unlink()
+    if change == "size":
+        file.write_text(text[:-10])
+    elif change != "gone":
+        file.write_text(text.replace("x", "z"))
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(SourceError, match=r"b\.jsonl: (was changed|is gone)"):
+        made(source)
+    assert not list(tmp_path.glob("rows/*"))
 
 
-def test_the_folder_is_that_of_the_content_wherever_it_lies() -> None:
-    types = {"train": pa.schema({"text": pa.string()})}
-    folder = ingest_tasks.folder_of("/out/.prep", listing(), types)
-    assert folder.startswith("/out/.prep/rows-")
-    assert len(folder) == len("/out/.prep/rows-") + 16
-    assert ingest_tasks.folder_of("/out/.prep", listing(path="gs://bucket/b.jsonl", stamp=None), types) == folder
-    assert ingest_tasks.folder_of("/out/.prep", listing(version="xxh3:2"), types) != folder
-    assert ingest_tasks.folder_of("/out/.prep", listing(), {"train": pa.schema({"text": pa.int64()})}) != folder
+def test_rows_that_cannot_be_read_are_named_with_their_file(tmp_path: Path) -> None:
+    source = some(tmp_path)
+    (tmp_path / "data/b.jsonl").write_text(json_lines(*SHORT) + '{"text": "cut o')
+    stream = dataclasses.replace(
+        source.streams["train"], files=tuple(opened(tmp_path / "data").listing.splits["train"])
+    )
+    with pytest.raises(SourceError, match=r"data/b\.jsonl, after row 0: cannot be read: "):
+        made(dataclasses.replace(source, streams={"train": stream}))
 
 
-def test_a_receipt_is_short_json(tmp_path: Path) -> None:
-    made = some_tasks(tmp_path)
-    ingest.run(made[0])
-    document = json.loads(Path(made[0].receipt_path).read_text())
-    assert document["rows"] == 2500
-    assert document["source"] == {"name": "a.jsonl", "bytes": made[0].file.size, "version": ""}
+@pytest.mark.slow
+def test_a_process_that_dies_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ingest, "_LEAST_BYTES", 0)
+    monkeypatch.setattr(ingest, "_run_in_child", _crash)
+    source = some(tmp_path, monkeypatch)
+    with pytest.raises(SourceError, match=r"a\.jsonl or one of the next 1 files: the process that read it crashed"):
+        ingest.ingest_all(source, source.tasks(), processes=2)
+
+
+def _crash(source: IngestSource, task: tasks.IngestTask) -> None:
+    if task.part == 0:
+        os.abort()
+
+
+def test_the_folder_is_that_of_the_content_wherever_it_lies(tmp_path: Path) -> None:
+    for name, text in (("one", "a"), ("same", "a"), ("other", "b")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.jsonl").write_text(json_lines({"text": text}))
+    one, same, other = (opened(tmp_path / name).copy_folder("/out/.prep") for name in ("one", "same", "other"))
+    assert one.startswith("/out/.prep/rows-")
+    assert one == same != other

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from pipelines.prepare.options.config import FunctionKind
 from pipelines.prepare.sources.columns.extraction import ColumnPlan, validate
-from pipelines.prepare.sources.formats.features import Columns
+from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import function_check
 from pipelines.prepare.sources.rows.function_check import ChangedSplits, apply_functions
 from pipelines.prepare.sources.rows.left_out import CODES, codes_of, kept_rows, without_codes

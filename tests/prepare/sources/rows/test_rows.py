@@ -19,11 +19,12 @@ from datasets.table import table_cast
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.prepare.sources.formats.groups import Groups
+from pipelines.prepare.sources.parquet.groups import Groups
+from pipelines.prepare.sources.resolve.data_files import stamp_of
 from pipelines.prepare.sources.rows import stored_rows
 from pipelines.prepare.storage import object_storage
 from tests import building
-from tests.prepare.sources.stored import data_file, in_place, ingested, parquet
+from tests.prepare.sources.stored import data_file, in_place, parquet
 from tfrecord_io.errors import SourceError
 
 COUNT = 95
@@ -49,18 +50,16 @@ def joined(found: Sequence[tuple[int, pa.RecordBatch]], columns: Sequence[str]) 
     return pa.Table.from_batches([batch for _, batch in found], schema=pa.schema([TYPES.field(n) for n in columns]))
 
 
-@pytest.fixture(scope="module", params=["parquet", "ipc", "memory", "several"])
+@pytest.fixture(scope="module", params=["parquet", "memory", "several"])
 def groups(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Groups:
     """The table in groups of ten rows: one file or several, here or far away."""
     folder = tmp_path_factory.mktemp("rows")
     if request.param == "parquet":
         return in_place(parquet(folder / "a.parquet", TABLE))
-    if request.param == "ipc":
-        return ingested(folder / "a.arrow", PLAIN, compression="zstd")
     if request.param == "memory":
         return in_place(parquet("memory://rows/a.parquet", TABLE))
-    files = [parquet(folder / f"{start}.parquet", TABLE.slice(start, 30)) for start in (0, 30, 60)]
-    return Groups.joined([in_place(*files), ingested(folder / "rest.arrow", PLAIN.slice(90))])
+    files = [parquet(folder / f"{start}.parquet", TABLE.slice(start, 30)) for start in (0, 30, 60, 90)]
+    return in_place(*files)
 
 
 BOUND = st.integers(0, COUNT)
@@ -122,33 +121,6 @@ def test_pieces_of_one_group_that_follow_one_another_are_read_once(requests: lis
     found = read(groups, [(10, 12), (15, 17), (13, 14)], ["text"])
     assert len(found) == 3
     assert len(requests) == 1
-
-
-def test_messages_that_lie_side_by_side_are_fetched_together(tmp_path: Path, requests: list[int]) -> None:
-    near = ingested(tmp_path / "a.arrow", PLAIN)
-    fs = fsspec.filesystem("memory")
-    fs.pipe("/rows/a.arrow", (tmp_path / "a.arrow").read_bytes())
-    [file] = near.files
-    far = dataclasses.replace(near, files=(dataclasses.replace(file, path="memory://rows/a.arrow", stamp=None),))
-    assert joined(read(far, [(0, 50)], TYPES.names), TYPES.names).equals(PLAIN.slice(0, 50))
-    assert len(requests) == 2, "the schema and five batches"
-    requests.clear()
-    read(far, [(0, 10), (50, 60)], TYPES.names)
-    assert len(requests) == 2, "two batches with others between them"
-
-
-def test_a_projection_of_ingested_rows_does_not_decode_other_columns(tmp_path: Path) -> None:
-    table = pa.table({"text": ["a"] * 100, "blob": [os.urandom(100)] * 100})
-    groups = ingested(tmp_path / "a.arrow", table, rows=100, compression="zstd")
-    content = bytearray((tmp_path / "a.arrow").read_bytes())
-    blob = content.rfind(b"\x28\xb5\x2f\xfd")
-    content[blob : blob + 4] = bytes(4)
-    (tmp_path / "a.arrow").write_bytes(content)
-    [file] = groups.files
-    groups = dataclasses.replace(groups, files=(dataclasses.replace(file, stamp=None),))
-    assert read(groups, [(0, 100)], ["text"], types=table.schema)
-    with pytest.raises(SourceError, match="cannot be decoded"):
-        read(groups, [(0, 100)], ["blob"], types=table.schema)
 
 
 @pytest.mark.parametrize("place", ["near", "memory://rows"])
@@ -261,23 +233,28 @@ def refused(groups: Groups, row_ranges: Sequence[tuple[int, int]] = ((0, COUNT),
     return str(caught.value)
 
 
-def written(kind: str, folder: Path) -> tuple[Groups, Path]:
-    if kind == "parquet":
-        return in_place(parquet(folder / "a.parquet", TABLE, compression="none")), folder / "a.parquet"
-    return ingested(folder / "a.arrow", PLAIN), folder / "a.arrow"
+def written(folder: Path) -> tuple[Groups, Path]:
+    return in_place(parquet(folder / "a.parquet", TABLE, compression="none")), folder / "a.parquet"
 
 
-@pytest.mark.parametrize("kind", ["parquet", "ipc"])
-def test_a_file_that_is_written_again_is_refused(kind: str, tmp_path: Path) -> None:
-    groups, path = written(kind, tmp_path)
+def test_a_file_that_is_written_again_is_refused(tmp_path: Path) -> None:
+    groups, path = written(tmp_path)
     before = path.stat()
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
     assert "was changed since the job was planned; run the same command again" in refused(groups)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "ipc"])
-def test_a_file_that_changes_between_two_groups_is_refused(kind: str, tmp_path: Path) -> None:
-    groups, path = written(kind, tmp_path)
+def test_a_file_of_the_same_size_and_time_that_took_its_place_is_refused(tmp_path: Path) -> None:
+    groups, path = written(tmp_path)
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes())
+    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
+    other.rename(path)
+    assert "was changed since the job was planned; run the same command again" in refused(groups)
+
+
+def test_a_file_that_changes_between_two_groups_is_refused(tmp_path: Path) -> None:
+    groups, path = written(tmp_path)
     reading = stored_rows.read(groups.pieces([(0, 10), (30, 40)]), ["text"], types=TYPES, addresses={})
     next(reading)
     os.truncate(path, 40)
@@ -286,7 +263,7 @@ def test_a_file_that_changes_between_two_groups_is_refused(kind: str, tmp_path: 
 
 
 def test_a_file_that_shrinks_while_it_is_decoded_was_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups, path = written("parquet", tmp_path)
+    groups, path = written(tmp_path)
     read_row_group = pq.ParquetFile.read_row_group
 
     def shrinking(self: pq.ParquetFile, *arguments: object, **options: object) -> pa.Table:
@@ -297,15 +274,14 @@ def test_a_file_that_shrinks_while_it_is_decoded_was_changed(tmp_path: Path, mon
     assert "was changed since the job was planned" in refused(groups)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "ipc"])
-def test_a_file_that_is_gone_is_named(kind: str, tmp_path: Path) -> None:
-    groups, path = written(kind, tmp_path)
+def test_a_file_that_is_gone_is_named(tmp_path: Path) -> None:
+    groups, path = written(tmp_path)
     path.unlink()
     assert refused(groups).startswith(f"{path}: is gone")
 
 
 def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups, path = written("parquet", tmp_path)
+    groups, path = written(tmp_path)
 
     def denied(path: str) -> pa.NativeFile:
         raise PermissionError(13, "Permission denied", path)
@@ -332,23 +308,18 @@ def test_far_away_a_file_that_is_gone_is_named() -> None:
     assert "memory://rows/gone.parquet: is gone" in refused(groups)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "ipc"])
-def test_a_group_that_cannot_be_decoded_is_named_with_its_row(kind: str, tmp_path: Path) -> None:
-    groups, path = written(kind, tmp_path)
+def test_a_group_that_cannot_be_decoded_is_named_with_its_row(tmp_path: Path) -> None:
+    groups, path = written(tmp_path)
     content = bytearray(path.read_bytes())
-    if kind == "parquet":
-        chunk = pq.read_metadata(path).row_group(4).column(1)
-        start = chunk.dictionary_page_offset or chunk.data_page_offset
-        content[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
-    else:
-        content[groups.at[4] : groups.at[4] + 64] = b"\x7f" * 64
+    chunk = pq.read_metadata(path).row_group(4).column(1)
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    content[start : start + chunk.total_compressed_size] = b"\xff" * chunk.total_compressed_size
     path.write_bytes(content)
     [before] = groups.files
-    groups = dataclasses.replace(groups, files=(dataclasses.replace(before, stamp=path.stat().st_mtime_ns),))
+    groups = dataclasses.replace(groups, files=(dataclasses.replace(before, stamp=stamp_of(path.stat())),))
     assert read(groups, [(0, 40)], ["text"])
     said = refused(groups, [(43, 44)])
-    place = "row group 4" if kind == "parquet" else f"record batches at byte {groups.at[4]}"
-    assert place in said
+    assert "row group 4" in said
     assert "row 43 of the split, cannot be decoded" in said
 
 
@@ -360,9 +331,8 @@ def test_a_page_whose_checksum_is_wrong_is_not_read(tmp_path: Path) -> None:
     assert "row group 4" in refused(groups, [(40, 50)])
 
 
-@pytest.mark.parametrize("kind", ["parquet", "ipc"])
-def test_damage_anywhere_is_an_error_or_rows_and_never_a_crash(kind: str, tmp_path: Path) -> None:
-    groups, path = written(kind, tmp_path)
+def test_damage_anywhere_is_an_error_or_rows_and_never_a_crash(tmp_path: Path) -> None:
+    groups, path = written(tmp_path)
     whole = path.read_bytes()
     [file] = groups.files
     groups = dataclasses.replace(groups, files=(dataclasses.replace(file, stamp=None),))
@@ -381,7 +351,7 @@ def test_damage_anywhere_is_an_error_or_rows_and_never_a_crash(kind: str, tmp_pa
 
 
 def test_a_plan_of_more_row_groups_than_there_are_is_refused(tmp_path: Path) -> None:
-    groups, _ = written("parquet", tmp_path)
+    groups, _ = written(tmp_path)
     assert "the file has 10 row groups" in refused(dataclasses.replace(groups, at=groups.at + 10))
 
 
@@ -397,7 +367,7 @@ def test_addresses_with_credentials_are_used_and_not_shown() -> None:
 def test_reading_imports_no_datasets_no_transformers_and_no_beam() -> None:
     program = (
         "import sys\n"
-        "from pipelines.prepare.sources.formats import features, footers\n"
+        "from pipelines.prepare.sources.parquet import footers\n"
         "from pipelines.prepare.sources.rows import reading, stored_rows\n"
         "print(sorted({'datasets', 'transformers', 'apache_beam', 'tensorflow', 'pandas'} & sys.modules.keys()))"
     )

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from pipelines.prepare.options.config import SourceConfig
-from pipelines.prepare.sources.formats.groups import Groups, StoredFile
+from pipelines.prepare.sources.parquet.groups import Groups, StoredFile
 from pipelines.prepare.sources.rows import selection
 from pipelines.prepare.sources.rows.reading import RowReader, SplitSource
 from tfrecord_io.errors import ConfigError, SourceError, SplitNotFoundError
@@ -22,11 +22,11 @@ def grouped(num_rows: int, *, rows: int = 7) -> Groups:
     """Groups of at most so many rows of one file that nobody reads."""
     counts = np.diff(np.minimum(np.arange(0, num_rows + rows, rows), num_rows))
     return Groups(
-        files=(StoredFile(path="a.parquet", format="parquet", size=1),),
+        files=(StoredFile(path="a.parquet", size=1),),
         num_rows=counts,
         file=np.zeros(len(counts), np.int32),
         at=np.arange(len(counts)),
-        length=np.zeros(len(counts), np.int64),
+        source_rows=np.array([rows], np.int64),
         num_bytes=counts * 10,
         stored_bytes=counts * 5,
     )

@@ -1,1 +1,0 @@
-"""The data files that DATASET names, local or remote: listing them, their versions, and reading their bytes."""

@@ -1,0 +1,191 @@
+"""Where the rows of a split are stored: groups of rows that can be read by themselves, and the pieces for a task.
+
+    split rows   0 ............................... 4,200
+    groups       a.parquet 0, 1, 2        b.parquet 0, 1      row groups of the source's files, or of ingested parts
+    row ranges          [800, 1500)    [3000, 3200)           the rows of a task
+    pieces              a/0 from 800, a/1 to 500, b/0 ...     the same, cut where groups end
+
+Groups stay on the launcher; pieces travel to workers, in the plan.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tfrecord_io.errors import SourceError
+
+__all__ = ["Cover", "Groups", "Pieces", "StoredFile", "cover"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredFile:
+    """A Parquet file that rows are read from: one of the source, or an `ingested` part.
+
+    `path` is without credentials (see `RowReader.addresses`). By `size` in bytes, `version` (the service's generation
+    or etag, empty if unknown) and `stamp` (of a local file, see `stamp_of`) a changed file is detected.
+    """
+
+    path: str
+    size: int
+    ingested: bool = False
+    version: str = ""
+    stamp: int | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pieces:
+    """P ranges of rows, in reading order, each inside one group. All arrays are [P].
+
+    `starts` int64: number of the first row in the split. `counts` int64: rows. `skips` int64: rows of the group before
+    the first. `file` int32: index into `files`. `at` int64: the row group.
+    """
+
+    files: tuple[StoredFile, ...]
+    starts: np.ndarray
+    counts: np.ndarray
+    skips: np.ndarray
+    file: np.ndarray
+    at: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows in all pieces."""
+        return int(self.counts.sum())
+
+
+@dataclasses.dataclass(frozen=True)
+class Cover:
+    """N parts of groups in reading order: index of the group, number of the first row, and number of rows, int64 [N].
+
+    groups    |  0  |  1  |  2  |  3  |  4  |
+    ranges       [========)      [=========)
+    cover         a    b  c      d    e   f             parts of groups, in the order of the ranges
+    positions     0                         18          rows are counted on from range to range
+    """
+
+    groups: np.ndarray
+    starts: np.ndarray
+    counts: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    @property
+    def ends(self) -> np.ndarray:
+        """The position behind each part, int64 [N]."""
+        return np.cumsum(self.counts)
+
+
+def cover(ends: np.ndarray, ranges: Sequence[tuple[int, int]] | np.ndarray) -> Cover:
+    """Return the parts of groups that [start, stop) row ranges cover; `ends` int64 [G]: the row behind each group."""
+    spans = _spans(ranges)
+    first = np.searchsorted(ends, spans[:, 0], "right")
+    counts = np.searchsorted(ends, spans[:, 1] - 1, "right") - first + 1
+    owner = np.repeat(np.arange(len(spans)), counts)
+    group = np.arange(counts.sum()) - (np.cumsum(counts) - counts - first)[owner]
+    starts = np.maximum(spans[owner, 0], np.where(group > 0, ends[group - 1], 0))
+    stops = np.minimum(spans[owner, 1], ends[group])
+    filled = starts < stops  # a group may have no rows
+    return Cover(groups=group[filled], starts=starts[filled], counts=(stops - starts)[filled])
+
+
+def _spans(ranges: Sequence[tuple[int, int]] | np.ndarray) -> np.ndarray:
+    spans = np.asarray(ranges, np.int64).reshape(-1, 2)
+    return spans[spans[:, 0] < spans[:, 1]]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Groups:
+    """N groups of a split in row order, without gaps. All arrays are [N].
+
+    `num_rows` int64; `file` int32 and `at` int64 as in `Pieces`. `num_bytes` int64: uncompressed bytes of the columns
+    that the job reads; `stored_bytes` int64: their compressed bytes in the file. `nulls` int64 by column: how many of
+    its values are null, for columns where that is known. `source_rows` int64 [S]: rows of each file of the source, or
+    of each of its streams' shards where files are not known.
+    """
+
+    files: tuple[StoredFile, ...]
+    num_rows: np.ndarray
+    file: np.ndarray
+    at: np.ndarray
+    num_bytes: np.ndarray
+    stored_bytes: np.ndarray
+    source_rows: np.ndarray
+    nulls: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_ends", np.cumsum(self.num_rows, dtype=np.int64))
+
+    def __len__(self) -> int:
+        return len(self.num_rows)
+
+    @property
+    def ends(self) -> np.ndarray:
+        """The number of the row behind each group, int64 [N]."""
+        ends: np.ndarray = self._ends  # type: ignore[attr-defined]
+        return ends
+
+    @property
+    def total_rows(self) -> int:
+        """The number of rows in the split."""
+        return int(self.ends[-1]) if len(self) else 0
+
+    def pieces(self, row_ranges: Sequence[tuple[int, int]] | np.ndarray) -> Pieces:
+        """Cut [start, stop) row ranges, in their order, where groups end.
+
+        Raises: SourceError if a row does not exist.
+        """
+        spans = _spans(row_ranges)
+        if len(spans) and (spans.min() < 0 or spans[:, 1].max() > self.total_rows):
+            raise SourceError(
+                f"rows up to {spans[:, 1].max()} were planned, but the source has {self.total_rows}",
+                remedy="the source has changed; start over with --overwrite",
+            )
+        found = cover(self.ends, spans)
+        group = found.groups
+        return Pieces(
+            files=self.files,
+            starts=found.starts,
+            counts=found.counts,
+            skips=found.starts - (self.ends[group] - self.num_rows[group]),
+            file=self.file[group],
+            at=self.at[group],
+        )
+
+    @classmethod
+    def unread(cls, source_rows: np.ndarray, *, columns: Sequence[str] = ()) -> Groups:
+        """Return one group that stands for files that nobody reads, with so many rows; no column has nulls."""
+        none = np.zeros(1, np.int64)
+        return cls(
+            files=(StoredFile(path="", size=0),),
+            num_rows=source_rows.sum(keepdims=True),
+            file=none.astype(np.int32),
+            at=none,
+            num_bytes=none,
+            stored_bytes=none,
+            source_rows=source_rows,
+            nulls=dict.fromkeys(columns, none),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Groups]) -> Groups:
+        """Join the groups of several files, one after the other."""
+        offsets = np.cumsum([0, *(len(part.files) for part in parts)])
+        columns = sorted(set.intersection(*(set(part.nulls) for part in parts))) if parts else []
+        arrays = {
+            name: np.concatenate([np.zeros(0, np.int64), *(getattr(part, name) for part in parts)])
+            for name in ("num_rows", "at", "num_bytes", "stored_bytes", "source_rows")
+        }
+        shifted = [part.file + offset for part, offset in zip(parts, offsets, strict=False)]
+        return cls(
+            files=tuple(file for part in parts for file in part.files),
+            file=np.concatenate([np.zeros(0, np.int32), *shifted]).astype(np.int32),
+            nulls={name: np.concatenate([part.nulls[name] for part in parts]) for name in columns},
+            **arrays,
+        )

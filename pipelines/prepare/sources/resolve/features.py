@@ -1,0 +1,95 @@
+"""The columns of a split: their features, as `datasets` describes them, and the Arrow types as which they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["Column", "Columns", "columns_of"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column: its Arrow type `kind`, and the feature of `datasets` as `text` for messages.
+
+    `names` are the class names of a ClassLabel, `item_names` those of a list of ClassLabel, and `fields` the columns
+    inside a struct.
+    """
+
+    kind: pa.DataType
+    text: str
+    names: tuple[str, ...] | None = None
+    item_names: tuple[str, ...] | None = None
+    fields: Mapping[str, Column] = dataclasses.field(default_factory=dict, compare=False)
+
+
+class Columns(dict[str, Column]):
+    """A split's columns by name."""
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """The names and types as an Arrow schema."""
+        return pa.schema([(name, column.kind) for name, column in self.items()])
+
+    def with_fields(self) -> Columns:
+        """Return the columns, and behind them the fields of structs, such as `translation.en` (see `nested`)."""
+        within = {
+            f"{name}.{inner}": column
+            for name, outer in self.items()
+            for inner, column in Columns(outer.fields).with_fields().items()
+        }
+        return Columns({**self, **{name: column for name, column in within.items() if name not in self}})
+
+
+def columns_of(schema: pa.Schema, features: Any = None) -> Columns:
+    """Return the columns of files with this schema: the `features` of `datasets` if given, else those of the schema.
+
+    A type that `datasets` does not know is read as it is stored.
+    """
+    described = features if features is not None else _features_of(schema)
+    if described is None:
+        return Columns((field.name, _of_field(field)) for field in schema)
+    kinds = described.arrow_schema
+    return Columns((name, _of_feature(feature, kinds.field(name).type)) for name, feature in described.items())
+
+
+def _of_field(field: pa.Field) -> Column:
+    described = _features_of(pa.schema([field]))
+    if described is None:
+        return Column(kind=field.type, text=str(field.type))
+    return _of_feature(described[field.name], described.arrow_schema.field(0).type)
+
+
+def _features_of(schema: pa.Schema) -> Any | None:
+    """Return the features of a schema; None if a type is unknown, or the metadata is damaged."""
+    import datasets
+
+    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
+        return datasets.Features.from_arrow_schema(schema)
+    return None
+
+
+def _of_feature(feature: Any, kind: pa.DataType) -> Column:
+    inside = kind if pa.types.is_struct(kind) else ()
+    # The fields of Translation and the like have no features of their own.
+    own = feature if isinstance(feature, Mapping) else {}
+    return Column(
+        kind=kind,
+        text=repr(feature),
+        names=_class_names(feature),
+        item_names=_class_names(getattr(feature, "feature", None)),
+        fields={
+            field.name: _of_feature(own[field.name], field.type) if field.name in own else _of_field(field)
+            for field in inside
+        },
+    )
+
+
+def _class_names(feature: Any) -> tuple[str, ...] | None:
+    import datasets
+
+    return tuple(feature.names) if isinstance(feature, datasets.ClassLabel) else None

@@ -1,0 +1,251 @@
+"""Datasets of the hub: the commit that a revision names now, whether it needs a token, errors of its client."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import errno
+import functools
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines.prepare.options import paths
+from pipelines.prepare.process import hub_libraries
+from pipelines.prepare.storage import storage_errors
+from pipelines.prepare.storage.persistence import retry_transient
+from tfrecord_io.errors import PrepError, SourceError
+from tfrecord_io.shown import first_line
+
+__all__ = [
+    "Repository",
+    "as_source_error",
+    "cache_folders",
+    "data_files",
+    "is_repository",
+    "pin",
+    "read_range",
+    "repository",
+]
+
+_DATASETS = "hf://datasets/"
+_SECONDS = 60
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Repository:
+    """A dataset at one commit. `needs_token`: it is private or gated; `folder`: where it lies in the hub's cache, if
+    the hub must not be asked.
+    """
+
+    name: str
+    commit: str
+    needs_token: bool = False
+    folder: str | None = None
+
+    @property
+    def root(self) -> str:
+        """The address of its files."""
+        return f"{_DATASETS}{self.name}@{self.commit}"
+
+    def name_of(self, path: str) -> str:
+        """Return the path of a file below the repository."""
+        return path[len(self.folder or self.root) :].lstrip("/")
+
+
+def is_repository(dataset: str) -> bool:
+    """Whether DATASET names a whole dataset of the hub, not files or a folder."""
+    if not dataset.startswith("hf://"):
+        return not paths.names_files(dataset)
+    name = re.sub("@refs/[^/]*/", "@refs%2F", dataset.removeprefix(_DATASETS).rstrip("/"))
+    return dataset.startswith(_DATASETS) and name.count("/") == 1
+
+
+def repository(dataset: str, *, revision: str | None) -> Repository:
+    """Return a dataset at the commit that `revision` (default: the main branch) names now.
+
+    Every worker then reads the same commit.
+
+    Raises: SourceError if it does not exist or cannot be read.
+    """
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    if not constants.HF_HUB_OFFLINE and not hub_libraries.hub_answers():
+        raise SourceError(
+            f"{dataset}: no such local file or folder, and the hub cannot be reached (no answer in 10 seconds)",
+            remedy="check the spelling of a local path; for a hub dataset check the network, or set HF_HUB_OFFLINE=1 "
+            "to use the cache of the hub",
+        )
+
+    name, _, in_address = dataset.removeprefix(_DATASETS).rstrip("/").partition("@")
+    revision = in_address.replace("%2F", "/") or revision
+    if constants.HF_HUB_OFFLINE:
+        return _cached(name, revision=revision)
+    api = huggingface_hub.HfApi()
+    with as_source_error(name):
+        info = retry_transient(lambda: api.dataset_info(name, revision=revision), path=name, passes=_is_transient)
+    # The hub resolves old short names such as `imdb` to full ones, which addresses need.
+    full = info.id if "/" in info.id else name
+    return Repository(name=full, commit=str(info.sha), needs_token=bool(info.private or info.gated))
+
+
+def pin(address: str, *, revision: str | None) -> tuple[str, Repository]:
+    """Return an address in a dataset of the hub with the commit in it, and the dataset. Raises: SourceError."""
+    owner, _, below = address.removeprefix(_DATASETS).partition("/")
+    head, _, inner = below.replace("@refs/", "@refs%2F").partition("/")
+    if head.partition("@")[2].startswith("refs%2F"):  # NAME@refs/convert/parquet/PATH
+        last, _, inner = inner.partition("/")
+        head = f"{head}%2F{last}"
+    if not address.startswith(_DATASETS) or not inner:
+        raise SourceError(
+            f"{address}: not a dataset of the hub", remedy="give hf://datasets/USER/NAME, and a path or glob in it"
+        )
+    found = repository(f"{owner}/{head}", revision=revision)
+    return f"{found.folder or found.root}/{inner}", found
+
+
+def data_files(repository: Repository, patterns: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the addresses of patterns in a repository; of all its files without any pattern."""
+    return {
+        split: [f"{repository.root}/{pattern}" for pattern in some]
+        for split, some in (patterns or {"train": ["**"]}).items()
+    }
+
+
+def cache_folders() -> list[str]:
+    """Return the folders of the hub's own cache, where links of a snapshot lead."""
+    from huggingface_hub import constants
+
+    return [os.path.realpath(constants.HF_HUB_CACHE)]
+
+
+def _cached(name: str, *, revision: str | None) -> Repository:
+    """Find a dataset in the hub's cache, all of its files."""
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    wanted = f" --revision {revision}" if revision else ""
+    remedy = f"unset HF_HUB_OFFLINE, or run once with a connection: hf download {name} --repo-type dataset{wanted}"
+    try:
+        folder = huggingface_hub.snapshot_download(name, repo_type="dataset", revision=revision, local_files_only=True)
+    except errors.HFValidationError as error:
+        raise SourceError(f"{name}: no such dataset, file or folder", remedy="check the spelling") from error
+    except (errors.LocalEntryNotFoundError, FileNotFoundError) as error:
+        what = f"--revision {revision} is not in the hub's cache" if revision else "it is not in the hub's cache"
+        raise SourceError(
+            f"{name}: no such local file or folder, and the hub cannot be reached offline; {what}", remedy=remedy
+        ) from error
+    except errors.IncompleteSnapshotError as error:
+        raise SourceError(f"{name}: not all of its files are in the hub's cache", remedy=remedy) from error
+    commit = os.path.basename(folder)
+    if not _is_whole(name, commit):
+        raise SourceError(
+            f"{name}: cannot tell whether all of its files are in the hub's cache",
+            remedy=f"{remedy}; or name the folder {folder} to read the files in it",
+        )
+    return Repository(name=name, commit=commit, folder=folder)
+
+
+def _is_whole(name: str, commit: str) -> bool:
+    """Whether the cache holds the listing of a commit; without it, any file may be missing."""
+    import huggingface_hub
+    from huggingface_hub import errors
+
+    cached_tree: Any = getattr(huggingface_hub, "get_cached_repo_tree", None)
+    if cached_tree is None:
+        return False
+    try:
+        return bool(cached_tree(name, repo_type="dataset", revision=commit))
+    except errors.CachedRepoTreeNotFoundError:
+        return False
+
+
+def _is_transient(error: BaseException) -> bool:
+    """Whether a later request may succeed: the hub asks to wait, or is overloaded."""
+    response = getattr(error, "response", None)
+    return getattr(response, "status_code", 0) in (429, 502, 503, 504) or storage_errors.is_transient(error)
+
+
+@contextlib.contextmanager
+def as_source_error(dataset: str) -> Iterator[None]:
+    """Turn errors of the hub's client into a SourceError with a remedy; others pass."""
+    from huggingface_hub import errors
+
+    try:
+        yield
+    except PrepError:
+        raise
+    except errors.GatedRepoError as error:
+        raise SourceError(
+            f"{dataset}: this dataset is gated, and the credentials in use have no access",
+            remedy="ask for access on its page, then set HF_TOKEN",
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise SourceError(
+            f"{dataset}: no such revision", remedy="give a branch, tag or commit of the dataset as --revision"
+        ) from error
+    except (errors.RepositoryNotFoundError, errors.HFValidationError) as error:
+        raise SourceError(
+            f"{dataset}: no such dataset, file or folder ({first_line(error)})",
+            remedy="check the spelling; for a private dataset set HF_TOKEN",
+        ) from error
+    except errors.HfHubHTTPError as error:
+        raise SourceError(
+            f"{dataset}: the hub answered with an error ({first_line(error)})",
+            remedy="run the same command again later; it goes on where it stopped",
+        ) from error
+    except Exception as error:
+        if not _is_network(error):
+            raise
+        raise SourceError(
+            f"{dataset}: no such local file or folder, and the hub cannot be reached ({first_line(error)})",
+            remedy="check the spelling of a local path; for a hub dataset check the network and HF_HUB_OFFLINE",
+        ) from error
+
+
+def _is_network(error: Exception) -> bool:
+    # Versions of the hub's client use different HTTP libraries, each with its own errors.
+    return isinstance(error, ConnectionError) or type(error).__module__.startswith(("http", "requests", "urllib3"))
+
+
+def read_range(address: str, start: int, stop: int) -> bytes:
+    """Read bytes [start, stop) of `hf://datasets/NAME@COMMIT/FILE`.
+
+    Raises: FileNotFoundError; SourceError if access is refused; the client's error if the hub cannot be reached.
+    """
+    from huggingface_hub import errors
+    from huggingface_hub import utils as hub_utils
+
+    # The module makes its exports at run time, which mypy cannot see.
+    utils: Any = hub_utils
+    headers = {**utils.build_hf_headers(), "range": f"bytes={start}-{stop - 1}"}
+    try:
+        response = utils.http_backoff("GET", _url(address), headers=headers, timeout=_SECONDS)
+        utils.hf_raise_for_status(response)
+    except errors.OfflineModeIsEnabled as error:
+        raise SourceError(
+            f"{address}: cannot be read while HF_HUB_OFFLINE is set", remedy="unset HF_HUB_OFFLINE"
+        ) from error
+    except errors.HfHubHTTPError as error:
+        status = storage_errors.status_of(error)
+        if status in (401, 403):
+            raise SourceError(
+                f"{address}: the hub refuses access (status {status})",
+                remedy="ask for access on the page of the dataset, then set HF_TOKEN",
+            ) from error
+        if status == 404:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), address) from error
+        raise
+    content: bytes = response.content
+    return content
+
+
+@functools.lru_cache(maxsize=1_024)
+def _url(address: str) -> str:
+    import huggingface_hub
+
+    name, _, rest = address.removeprefix(_DATASETS).partition("@")
+    revision, _, file = rest.partition("/")
+    return str(huggingface_hub.hf_hub_url(name, file, repo_type="dataset", revision=revision))

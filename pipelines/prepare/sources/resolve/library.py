@@ -1,0 +1,156 @@
+"""`datasets` itself, called without side effects: no download counter, no log, no progress bars, no import of torch.
+
+A `Stream` is an opened dataset: what reads its splits, lazily, and their features.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import sys
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines.prepare.options.suggestions import to_utf8
+from tfrecord_io.errors import PrepError, SourceError
+from tfrecord_io.shown import first_line
+
+__all__ = ["Stream", "listed", "open_builder", "quiet", "reading"]
+
+_ROWS = 1000
+
+_lock = threading.RLock()
+_users_settings: list[Callable[[], None]] = []
+_callers = 0
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[Any]:
+    """Yield `datasets`; its settings, which are the user's, are restored when no thread is in here any more."""
+    global _callers
+    import datasets
+
+    with _lock:
+        if not _callers:
+            _users_settings.extend(_change_settings(datasets))
+        _callers += 1
+    try:
+        yield datasets
+    finally:
+        with _lock:
+            _callers -= 1
+            while not _callers and _users_settings:
+                _users_settings.pop()()
+
+
+def _change_settings(datasets: Any) -> Iterator[Callable[[], None]]:
+    """Change the settings; yield for each a function that restores it."""
+    settings = {"HF_UPDATE_DOWNLOAD_COUNTS": False}
+    if "torch" not in sys.modules:  # each stream would import it, to be a dataset of torch as well
+        settings["TORCH_AVAILABLE"] = False
+    config = vars(datasets.config)
+    yield functools.partial(config.update, {name: config[name] for name in settings})
+    config.update(settings)
+    yield functools.partial(datasets.logging.set_verbosity, datasets.logging.get_verbosity())
+    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    if not datasets.are_progress_bars_disabled():
+        yield datasets.enable_progress_bars
+        datasets.disable_progress_bars()
+
+
+def open_builder(path: str, **options: Any) -> Any:
+    """Return the builder of a dataset, as `load_dataset_builder` does; its cache holds nothing but lock files."""
+    # The first use of a reader patches its module, which is not thread-safe.
+    with quiet() as datasets, _lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of readers that a later release will drop
+        return datasets.load_dataset_builder(path, cache_dir=_cache().name, **options)
+
+
+def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """Return `data_files` of files that are known to exist, by which `datasets` need not look for each again."""
+    from datasets.data_files import DataFilesList
+
+    return {split: DataFilesList(list(paths), [()] * len(paths)) for split, paths in splits.items()}
+
+
+@contextlib.contextmanager
+def reading(where: Callable[[], str]) -> Iterator[None]:
+    """Turn errors of reading rows into SourceError; `where` names the place."""
+    try:
+        yield
+    except (PrepError, GeneratorExit):
+        raise
+    except UnicodeDecodeError as error:
+        found = error.object[error.start : error.start + 8]
+        raise SourceError(
+            f"{where()}: cannot be read: not UTF-8, {error.reason} at {found!r}", remedy=to_utf8(error.object)
+        ) from error
+    except StopIteration as error:  # of a reader that asks for the first rows
+        raise no_rows(where()) from error
+    except Exception as error:  # each reader has its own errors
+        raise SourceError(
+            f"{where()}: cannot be read: {first_line(error) or type(error).__name__}",
+            remedy="correct the file or leave it out; if files have different types, convert them to the same types",
+        ) from error
+
+
+def no_rows(where: str) -> SourceError:
+    """Return the error of a dataset without rows."""
+    return SourceError(f"{where}: no rows, expected at least one", remedy="check the files for their content")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Stream:
+    """Opened splits: by None a builder for all of them, or by its name one for each (`save_to_disk`)."""
+
+    builders: Mapping[str | None, Any]
+
+    def described(self, split: str) -> Any | None:
+        """Return the features that a card or the user describes, None without."""
+        return self.builders[split if split in self.builders else None].info.features
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows to read at a time: one where `datasets` gives the rows of a batch types of their own."""
+        import datasets
+
+        is_generated = any(isinstance(each, datasets.GeneratorBasedBuilder) for each in self.builders.values())
+        return 1 if is_generated else _ROWS
+
+    @functools.cached_property
+    def splits(self) -> dict[str, Any]:
+        """An IterableDataset for each split, with features: those of the first rows if nothing else describes them."""
+        with quiet():
+            found: dict[str, Any] = {}
+            for split, builder in self.builders.items():
+                opened = builder.as_streaming_dataset()
+                if split is None:
+                    found.update({str(name): each for name, each in opened.items()})
+                else:
+                    found[split] = next(iter(opened.values()))
+            if all(each.features is not None for each in found.values()):
+                return found
+            features = _features_of_rows(found)
+            return {name: each.cast(each.features or features) for name, each in found.items()}
+
+
+def _features_of_rows(splits: Mapping[str, Any]) -> Any:
+    """Return the features of the first rows, which `load_dataset` gives all others. Raises: SourceError if none."""
+    import datasets
+
+    # One shard after the other: no file is read for the sake of a full batch.
+    shards = (dataset.shard(dataset.num_shards, at) for dataset in splits.values() for at in range(dataset.num_shards))
+    tables = (next(shard.with_format("arrow").iter(_ROWS), None) for shard in shards)
+    first = next((table for table in tables if table is not None), None)
+    if first is None:
+        raise no_rows(", ".join(splits))
+    return datasets.Features.from_arrow_schema(first.schema)
+
+
+@functools.cache
+def _cache() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="prep-tfrecords-")

@@ -1,1 +1,0 @@
-"""From DATASET to splits and their files, by the rules of `datasets`."""

@@ -1,0 +1,172 @@
+"""Whatever `load_dataset` reads is read here: the same splits, features and rows, in the same order."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import tarfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines.prepare.options.config import SourceConfig
+from tests import building
+
+ROWS = [{"text": f"row {row} é", "label": row % 3, "more": {"a": [row, None]}} for row in range(25)]
+PLAIN = [{"text": row["text"], "label": row["label"]} for row in ROWS]
+CSV = "text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in PLAIN)
+LINES = "".join(f"{row['text']}\n" + "\n" * (row["label"] == 1) for row in PLAIN)
+CONLL = "".join(f"word{row} NN B-X\nother NN O\n\n" for row in range(9))
+JSONL = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
+
+
+def _text(name: str, content: str | bytes) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+
+    return write
+
+
+def _zip(name: str, files: Mapping[str, bytes]) -> Callable[[Path], None]:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as opened:
+        for inner, content in files.items():
+            opened.writestr(inner, content)
+    return _text(name, packed.getvalue())
+
+
+def _tar(name: str, files: Mapping[str, bytes]) -> Callable[[Path], None]:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as opened:
+        for inner, content in files.items():
+            entry = tarfile.TarInfo(inner)
+            entry.size = len(content)
+            opened.addfile(entry, io.BytesIO(content))
+    return _text(name, packed.getvalue())
+
+
+def _parquet(folder: Path) -> None:
+    pq.write_table(pa.Table.from_pylist(ROWS), folder / "train.parquet", row_group_size=10)
+    pq.write_table(pa.Table.from_pylist(ROWS[:4]), folder / "test.parquet")
+
+
+def _views(folder: Path) -> None:
+    pq.write_table(pa.table({"text": pa.array(["a", None, "é" * 40], pa.string_view())}), folder / "a.parquet")
+
+
+def _arrow(folder: Path) -> None:
+    table = pa.Table.from_pylist(ROWS)
+    with pa.ipc.new_stream(str(folder / "a.arrow"), table.schema) as opened:
+        opened.write_table(table, max_chunksize=7)
+
+
+def _hdf5(folder: Path) -> None:
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(folder / "a.h5", "w") as opened:
+        opened["text"] = [row["text"] for row in PLAIN]
+        opened["label"] = [row["label"] for row in PLAIN]
+
+
+def _images(folder: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for row in range(4):
+        image.new("RGB", (2, 2), (row, 0, 0)).save(folder / f"{row}.png")
+    lines = [json.dumps({"file_name": f"{row}.png", "text": f"caption {row}"}) for row in range(4)]
+    (folder / "metadata.jsonl").write_text("\n".join(lines))
+
+
+def _card(folder: Path) -> None:
+    names = "[{split: train, path: some/*.csv}, {split: test, path: other.csv}]"
+    features = "[{name: text, dtype: string}, {name: label, dtype: {class_label: {names: [a, b, c]}}}]"
+    configs = f"configs:\n- config_name: x\n  data_files: {names}\n"
+    card = f"---\n{configs}dataset_info:\n- config_name: x\n  features: {features}\n---\n"
+    for name in ("some/1.csv", "some/0.csv", "other.csv"):
+        _text(name, CSV)(folder)
+    (folder / "README.md").write_text(card)
+
+
+SAMPLES = {"0.json": b'{"text": "one", "n": 1}', "1.json": b'{"text": "two", "n": 2}'}
+# How each is written, and the options: of `load_dataset` and, where they have other names, of the source.
+FORMATS: dict[str, tuple[Callable[[Path], None], dict[str, Any]]] = {
+    "json lines": (_text("a.jsonl", JSONL), {}),
+    "json, an array": (_text("a.json", json.dumps(ROWS)), {}),
+    "json, a field": (_text("a.json", json.dumps({"data": PLAIN})), {"field": "data"}),
+    "json, packed": (_text("a.jsonl.gz", gzip.compress(JSONL)), {}),
+    "json, mixed types": (_text("a.jsonl", '{"a": 1}\n{"a": "x"}\n{"a": [1]}\n'), {}),
+    "csv": (_text("a.csv", CSV), {}),
+    "csv, other separator": (_text("a.csv", CSV.replace(",", ";")), {"delimiter": ";"}),
+    "csv, packed": (_text("a.csv.bz2", bz2.compress(CSV.encode())), {}),
+    "csv, gaps": (_text("a.csv", "text,n\na,1\nb,\n"), {}),
+    "tsv": (_text("a.tsv", CSV.replace(",", "\t")), {}),
+    "text": (_text("a.txt", LINES), {}),
+    "text by paragraph": (_text("a.txt", LINES), {"sample_by": "paragraph"}),
+    "text by document": (_text("a.txt", LINES), {"sample_by": "document"}),
+    "parquet": (_parquet, {}),
+    "parquet, string views": (_views, {}),
+    "arrow": (_arrow, {}),
+    "conll": (_text("a.conll", CONLL), {}),
+    "hdf5": (_hdf5, {}),
+    "webdataset": (_tar("a.tar", SAMPLES), {}),
+    "zip of json": (_zip("a.zip", {"x/0.jsonl": JSONL, "x/1.jsonl": JSONL}), {}),
+    "zip of csv": (_zip("a.zip", {"0.csv": CSV.encode()}), {"path": "csv"}),
+    "images with a text column": (_images, {}),
+    "split names": (lambda folder: [_text(f"{name}.csv", CSV)(folder) for name in ("train", "dev", "my-test")], {}),
+    "folders of splits": (lambda folder: [_text(f"{name}/0.csv", CSV)(folder) for name in ("train", "test")], {}),
+    "shards of splits": (lambda folder: [_text(f"data/{name}-00000-of-00001.csv", CSV)(folder) for name in "ab"], {}),
+    "a card": (_card, {}),
+    "files beside": (lambda folder: [_text(name, CSV)(folder) for name in ("a.csv", "b.csv", "notes.md")], {}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_folder_is_read_as_load_dataset_reads_it(name: str, tmp_path: Path) -> None:
+    write, options = FORMATS[name]
+    (tmp_path / "data").mkdir()
+    write(tmp_path / "data")
+    options = dict(options)
+    reader = options.pop("path", None)
+    where: dict[str, Any] = {"path": reader, "data_dir": str(tmp_path / "data")} if reader else {}
+    expected = datasets.load_dataset(
+        **(where or {"path": str(tmp_path / "data")}), cache_dir=str(tmp_path / "cache"), **options
+    )
+    given = {"sample_by": options.pop("sample_by", None), "format": reader}
+    source = building.opened(
+        SourceConfig(
+            dataset=str(tmp_path / "data"),
+            source_options=tuple(f"{key}={value}" for key, value in options.items()),
+            **given,
+        )
+    )
+    assert_same(source, expected)
+
+
+def test_a_saved_dataset_is_read_as_load_from_disk_reads_it(tmp_path: Path) -> None:
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["a", "b", "c"])}
+    )
+    train = datasets.Dataset.from_list(PLAIN, features=features).shuffle(seed=3)
+    datasets.DatasetDict({"my-split": train, "b": train.select([2, 1])}).save_to_disk(
+        tmp_path / "data", num_shards={"my-split": 3, "b": 1}
+    )
+    assert_same(
+        building.opened(SourceConfig(dataset=str(tmp_path / "data"))), datasets.load_from_disk(tmp_path / "data")
+    )
+
+
+def assert_same(source: Any, expected: Any) -> None:
+    assert set(source.splits) == set(expected)
+    for name, split in source.splits.items():
+        held = expected[name].with_format("arrow")[:]
+        known = {column: each.text for column, each in source.columns_of(split).items()}
+        assert known == {column: repr(feature) for column, feature in expected[name].features.items()}
+        batches = [batch for _, batch in split.read(split.ranges, held.column_names)]
+        assert pa.Table.from_batches(batches).to_pylist() == held.to_pylist()

@@ -1,0 +1,112 @@
+"""What a file's content is known by, wherever it is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+import xxhash
+from fsspec.implementations.memory import MemoryFileSystem
+
+from pipelines.prepare.sources.resolve import identity, listing
+from pipelines.prepare.sources.resolve.data_files import stamp_of
+from pipelines.prepare.sources.resolve.listing import ListedFile
+from tfrecord_io.errors import SourceError
+
+FILES = [ListedFile(path=f"memory://digests/{index}", name=str(index), size=index) for index in range(40)]
+
+
+@pytest.fixture
+def remote() -> Iterator[MemoryFileSystem]:
+    """Forty small objects, of which the file system gives no version."""
+    fs = fsspec.filesystem("memory")
+    for index, found in enumerate(FILES):
+        fs.pipe(found.path, b"x" * index)
+    yield fs
+    fs.store.clear()
+
+
+def known(files: Sequence[ListedFile]) -> list[dict[str, Any]]:
+    return [entry for _, entry in identity.identify(files)]
+
+
+def test_a_local_file_is_known_by_all_of_its_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"x" * 5_000_000)
+    ((data, entry),) = identity.identify([listing.describe(str(path), name="a.txt")])
+    digest = xxhash.xxh3_128(path.read_bytes()).hexdigest()
+    assert entry == {"name": "a.txt", "bytes": 5_000_000, "xxh3": digest}
+    assert (data.version, data.size) == (f"xxh3:{digest}", 5_000_000)
+    assert data.stamp == stamp_of(path.stat())
+
+
+def test_a_local_file_that_changes_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"before")
+    found = listing.describe(str(path), name="a.txt")
+    path.write_bytes(b"longer than before")
+    with pytest.raises(SourceError, match=r"a\.txt: was changed while it was read"):
+        known([found])
+
+
+def test_a_remote_file_is_known_by_its_bytes_where_its_service_has_no_mark(
+    remote: MemoryFileSystem, tmp_path: Path
+) -> None:
+    (tmp_path / "7").write_bytes(b"x" * 7)
+    assert known([FILES[7]]) == known([listing.describe(str(tmp_path / "7"), name="7")])
+
+
+def test_services_are_asked_many_at_a_time(remote: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    together = threading.Barrier(8, timeout=30)
+
+    def info(self: Any, path: str, **options: Any) -> dict[str, Any]:
+        together.wait()  # nobody gets an answer before eight have asked
+        return {"name": path, "size": 1, "etag": path}
+
+    monkeypatch.setattr(MemoryFileSystem, "info", info)
+    found = known(FILES)
+    assert [entry["name"] for entry in found] == [str(index) for index in range(40)]
+    assert found[3]["mark"].endswith("/3")
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (PermissionError("denied"), "cannot be read: denied"),
+        (FileNotFoundError("gone"), "was listed, but is gone"),
+    ],
+)
+def test_what_a_service_says_is_an_error_with_a_remedy(
+    remote: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch, error: Exception, cause: str
+) -> None:
+    def info(self: Any, path: str, **options: Any) -> dict[str, Any]:
+        raise error
+
+    monkeypatch.setattr(MemoryFileSystem, "info", info)
+    with pytest.raises(SourceError, match=f"memory://digests/0: .*{cause}") as caught:
+        known(FILES)
+    assert caught.value.remedy
+
+
+def test_a_service_that_does_not_answer_is_an_error(remote: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = threading.Event()
+
+    def info(self: Any, path: str, **options: Any) -> dict[str, Any]:
+        over.wait()
+        return {"name": path, "size": 1, "etag": "x"}
+
+    monkeypatch.setattr(MemoryFileSystem, "info", info)
+    monkeypatch.setattr(identity, "_ANSWER_SECONDS", 0.1)
+    with pytest.raises(SourceError, match="memory://digests/0: no answer within 0 s"):
+        known(FILES)
+    over.set()
+
+
+def test_a_local_file_that_may_not_be_read_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(SourceError, match="folder"):
+        known([ListedFile(path=str(tmp_path / "folder"), name="folder", size=1, stamp=1)])

@@ -1,0 +1,377 @@
+"""Every way of naming a dataset leads to its files, in the order in which `datasets` reads them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.resolve.data_files import SourceListing
+from pipelines.prepare.sources.resolve.resolve import resolve
+from tfrecord_io.errors import ConfigError, SourceError
+
+TEXTS = [f"row {index} é" for index in range(30)]
+ROW = b'{"text": "a"}\n'
+
+
+def _resolve(dataset: Path | str, *more: Path | str, **options: Any) -> SourceListing:
+    return resolve(SourceConfig(dataset=str(dataset), more_paths=tuple(map(str, more)), **options))
+
+
+def _paths(listing: SourceListing, folder: Path | None = None) -> dict[str, list[str]]:
+    """Where the files of each split are, below a folder."""
+    return {
+        split: [os.path.relpath(file.path, folder) if folder else file.path for file in files]
+        for split, files in listing.splits.items()
+    }
+
+
+def _write(folder: Path, *names: str, content: bytes = ROW) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.fixture
+def memory() -> Iterator[MemoryFileSystem]:
+    fs = fsspec.filesystem("memory")
+    yield fs
+    fs.store.clear()
+    fs.pseudo_dirs[:] = [""]
+
+
+def test_files_are_in_the_order_of_their_names(tmp_path: Path) -> None:
+    _write(tmp_path, "train-00001-of-00002.jsonl", "train-00000-of-00002.jsonl")
+    expected = {"train": ["train-00000-of-00002.jsonl", "train-00001-of-00002.jsonl"]}
+    assert _paths(_resolve(tmp_path / "*.jsonl"), tmp_path) == expected
+
+
+@pytest.mark.parametrize("other", ["./a.jsonl", "../here/a.jsonl", "{}/a.jsonl", "*.jsonl", ".", "file://{}/a.jsonl"])
+def test_a_file_that_is_named_in_two_ways_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    here = _write(tmp_path / "here", "a.jsonl")
+    monkeypatch.chdir(here)
+    assert _paths(_resolve("a.jsonl", other.format(here)), here) == {"train": ["a.jsonl"]}
+
+
+def test_a_folder_is_searched_in_depth_without_hidden_files_and_metadata(tmp_path: Path) -> None:
+    _write(tmp_path, "a/b/train.jsonl", "a/test.jsonl", ".cache/train.jsonl", "a/.train.jsonl", "__x/train.jsonl")
+    _write(tmp_path, "a/dataset_info.json", "README.md", "metadata.json", content=b"{}")
+    assert _paths(_resolve(tmp_path), tmp_path) == {"train": ["a/b/train.jsonl"], "test": ["a/test.jsonl"]}
+
+
+@pytest.mark.parametrize("left", [".prep/lock", "manifest.json"])
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_an_output_below_the_source_is_no_part_of_it(
+    tmp_path: Path, memory: MemoryFileSystem, left: str, where: str
+) -> None:
+    names = ["train.jsonl", *(f"out/{name}" for name in (left, "features.json", "rejected/a.jsonl", "x.tfrecord"))]
+    for name in names:
+        memory.pipe(f"/data/{name}", ROW)
+    _write(tmp_path / "data", *names)
+    found = _resolve(tmp_path / "data" if where == "local" else "memory://data")
+    assert [file.name for files in found.splits.values() for file in files] == ["train.jsonl"]
+
+
+def test_a_manifest_alone_does_not_make_a_folder_an_output(tmp_path: Path) -> None:
+    _write(tmp_path, "a/rows.jsonl", "a/manifest.json")
+    assert _paths(_resolve(tmp_path), tmp_path) == {"train": ["a/manifest.json", "a/rows.jsonl"]}
+
+
+def test_an_output_is_no_source_itself(tmp_path: Path) -> None:
+    _write(tmp_path, "manifest.json", "features.json", "x-train-00000-of-00001.tfrecord")
+    with pytest.raises(
+        SourceError, match=r"the output of a build, .*; name the files that the dataset is to be made from"
+    ):
+        _resolve(tmp_path)
+
+
+def test_a_folder_below_a_hidden_one_is_read_when_it_is_named(tmp_path: Path) -> None:
+    _write(tmp_path, ".hidden/data/train.jsonl")
+    assert list(_resolve(tmp_path / ".hidden/data").splits) == ["train"]
+
+
+def test_signs_of_a_glob_in_existing_names_mean_themselves(tmp_path: Path) -> None:
+    _write(tmp_path, "v[1]/train-[2]*.jsonl", "v[1]/train-2.jsonl", "v1/train.jsonl")
+    assert _paths(_resolve(tmp_path / "v[1]/train-[2]*.jsonl"), tmp_path) == {"train": ["v[1]/train-[2]*.jsonl"]}
+    assert _paths(_resolve(tmp_path / "v[1]"), tmp_path) == {"train": ["v[1]/train-2.jsonl", "v[1]/train-[2]*.jsonl"]}
+
+
+def test_a_file_address_is_the_local_file(tmp_path: Path) -> None:
+    _write(tmp_path, "train.jsonl")
+    assert _paths(_resolve(f"file://{tmp_path}/train.jsonl")) == _paths(_resolve(tmp_path / "train.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("name", "split"), [("dev.jsonl", "validation"), ("en.valid.jsonl", "validation"), ("device.jsonl", "train")]
+)
+def test_a_file_name_says_its_split_as_a_word(tmp_path: Path, name: str, split: str) -> None:
+    assert list(_resolve(_write(tmp_path, name) / name).splits) == [split]
+
+
+@pytest.mark.parametrize("name", ["missing.jsonl", "missing/*.csv", "missing/folder/of/data", "./missing"])
+def test_a_path_that_is_not_there_is_a_clear_error(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SourceError, match=r"no such file") as caught:
+        _resolve(name if name.startswith("./") else tmp_path / name)
+    assert caught.value.remedy
+
+
+def test_a_glob_of_folders_alone_is_an_error(tmp_path: Path) -> None:
+    _write(tmp_path, "a/x.jsonl", "b/x.jsonl")
+    with pytest.raises(SourceError, match="matches folders only, expected files"):
+        _resolve(tmp_path / "*")
+
+
+def test_several_paths_are_one_dataset(tmp_path: Path) -> None:
+    """As where the shell has resolved a glob. The splits are those of the same files in a folder."""
+    names = ["b/train.jsonl", "b/test.jsonl", "a/train.jsonl"]
+    _write(tmp_path, *names)
+    found = _resolve(*(tmp_path / name for name in names))
+    assert _paths(found, tmp_path) == {"train": ["a/train.jsonl", "b/train.jsonl"], "test": ["b/test.jsonl"]}
+    assert found.identity == _resolve(tmp_path / "*/*.jsonl").identity == _resolve(tmp_path).identity
+
+
+@pytest.mark.parametrize("reader", ["json", "csv", "parquet", "text", "arrow", "imagefolder"])
+def test_the_name_of_a_reader_is_no_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
+    """`datasets` would read whatever is in the current folder."""
+    monkeypatch.chdir(_write(tmp_path, "train.jsonl"))
+    with pytest.raises(
+        SourceError, match=f"'{reader}' is the name of a reader of `datasets`, expected the files"
+    ) as caught:
+        _resolve(reader)
+    assert "data/*." in caught.value.remedy
+    _write(tmp_path, f"{reader}/a.jsonl")
+    assert _paths(_resolve(reader), tmp_path) == {"train": [f"{reader}/a.jsonl"]}, "a folder of that name is the folder"
+
+
+def test_a_misspelt_path_is_answered_with_the_nearest_one(tmp_path: Path) -> None:
+    _write(tmp_path, "reviews/train.jsonl")
+    with pytest.raises(SourceError, match="/reveiws: no such file or folder") as caught:
+        _resolve(tmp_path / "reveiws")
+    assert caught.value.remedy == f"did you mean {tmp_path / 'reviews'}?"
+
+
+def test_several_names_are_files(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="imdb: no such file; only files can be named together"):
+        _resolve(_write(tmp_path, "a.jsonl") / "a.jsonl", "imdb")
+    with pytest.raises(SourceError, match="an address of the hub with other paths"):
+        _resolve(tmp_path / "a.jsonl", "hf://datasets/me/data/a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("option", "cause"),
+    [
+        ({"config": "en"}, "BuilderConfig 'en' not found|--config chooses"),
+        ({"revision": "main"}, "--revision is for hub"),
+    ],
+)
+@pytest.mark.parametrize("named", ["folder", "saved", "file"])
+def test_options_that_choose_nothing_are_refused(
+    tmp_path: Path, option: dict[str, str], cause: str, named: str
+) -> None:
+    if named == "saved":
+        datasets.Dataset.from_dict({"text": TEXTS}).save_to_disk(tmp_path / "data")
+    else:
+        _write(tmp_path, "data/a.jsonl")
+    with pytest.raises(SourceError, match=cause):
+        _resolve(tmp_path / ("data/a.jsonl" if named == "file" else "data"), **option)
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_identity_is_the_content_wherever_it_lies(tmp_path: Path, saved: bool) -> None:
+    first, second = tmp_path / "first", tmp_path / "elsewhere" / "second"
+    if saved:
+        one = datasets.Dataset.from_dict({"text": TEXTS})
+        datasets.DatasetDict({"train": one, "test": one}).save_to_disk(first)
+    else:
+        _write(first, "train.jsonl", "sub/test.jsonl")
+    shutil.copytree(first, second)
+    assert _resolve(first).identity == _resolve(second).identity
+    assert str(tmp_path) not in json.dumps(dict(_resolve(first).identity))
+
+
+def test_identity_says_which_files_are_of_which_split(tmp_path: Path) -> None:
+    _write(tmp_path, "train/0.jsonl", "test/0.jsonl")
+    before = _resolve(tmp_path).identity
+    (tmp_path / "test").rename(tmp_path / "valid")
+    assert _resolve(tmp_path).identity != before
+
+
+def test_one_changed_byte_changes_the_identity(tmp_path: Path) -> None:
+    before = _resolve(_write(tmp_path, "a.jsonl")).identity
+    _write(tmp_path, "a.jsonl", content=ROW.replace(b"a", b"b"))
+    assert _resolve(tmp_path).identity != before
+
+
+def test_a_remote_folder_is_read_like_a_local_one(tmp_path: Path, memory: MemoryFileSystem) -> None:
+    files = b"[{split: a, path: 'en/*'}, {split: b, path: de/0.jsonl}]"
+    card = b"---\nconfigs:\n- config_name: x\n  data_files: " + files + b"\n---\n"
+    for name in ("en/1.jsonl", "en/0.jsonl", "de/0.jsonl", ".hidden/x.jsonl", "__x/x.jsonl"):
+        memory.pipe(f"/bucket/data/{name}", ROW)
+        _write(tmp_path, name)
+    for _ in range(2):
+        here, there = _resolve(tmp_path), _resolve("memory://bucket/data/")
+        assert here.identity == there.identity
+        assert _paths(there) == {
+            split: [path.replace(str(tmp_path), "memory:///bucket/data") for path in some]
+            for split, some in _paths(here).items()
+        }
+        memory.pipe("/bucket/data/README.md", card)
+        _write(tmp_path, "README.md", content=card)
+    assert list(there.splits) == ["a", "b"]
+
+
+def test_a_remote_glob_is_resolved_in_order(memory: MemoryFileSystem) -> None:
+    for name in ("b.jsonl", "a.jsonl", "c.txt"):
+        memory.pipe(f"/bucket/data/{name}", ROW)
+    found = {"train": ["memory:///bucket/data/a.jsonl", "memory:///bucket/data/b.jsonl"]}
+    assert _paths(_resolve("memory://bucket/data/*.jsonl")) == found
+
+
+@pytest.mark.parametrize("where", ["local", "remote"])
+def test_a_glob_finds_what_is_hidden_or_special_only_where_it_says_so(
+    tmp_path: Path, memory: MemoryFileSystem, where: str
+) -> None:
+    names = ["__a.jsonl", ".b.jsonl", "__c/d.jsonl", ".e/f.jsonl", "g/h.jsonl"]
+    _write(tmp_path, *names)
+    for name in names:
+        memory.pipe(f"/data/{name}", ROW)
+    root = str(tmp_path) if where == "local" else "memory://data"
+
+    def found(pattern: str) -> list[str]:
+        return [file.path.rpartition("/")[2] for file in _resolve(f"{root}/{pattern}").splits["train"]]
+
+    assert found("**/*.jsonl") == ["__a.jsonl", "h.jsonl"]
+    assert found("__c/*.jsonl") == ["d.jsonl"]
+    assert found(".e/*.jsonl") == ["f.jsonl"]
+
+
+def test_an_address_without_a_file_is_an_error(memory: MemoryFileSystem) -> None:
+    memory.pipe("/bucket/data/a.jsonl", ROW)
+    for address in ("memory://bucket/data/none.jsonl", "memory://bucket/none/*.jsonl", "memory://bucket/none"):
+        with pytest.raises(SourceError, match=r"no such file; check the address"):
+            _resolve(address)
+
+
+@pytest.mark.parametrize(
+    ("asked", "address"), [("info", "memory://box/a.csv"), ("find", "memory://box"), ("glob", "memory://box/*.csv")]
+)
+def test_nothing_but_a_missing_file_is_missing(
+    memory: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch, asked: str, address: str
+) -> None:
+    def deny(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    memory.pipe("/box/a.csv", b"text\na\n")
+    monkeypatch.setattr(MemoryFileSystem, asked, deny)
+    with pytest.raises(SourceError, match="cannot be read: Permission denied") as caught:
+        _resolve(address)
+    assert caught.value.remedy
+
+
+def test_one_listing_tells_all_of_a_remote_folder(memory: MemoryFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    find, info = MemoryFileSystem.find, MemoryFileSystem.info
+
+    def listed(self: Any, path: str, **options: Any) -> Any:
+        found = find(self, path, **options)
+        return {name: {**one, "etag": name} for name, one in found.items()}
+
+    def told(self: Any, path: str, **options: Any) -> Any:
+        asked.append(path)
+        return info(self, path, **options)
+
+    for index in range(20):
+        memory.pipe(f"/data/{index}.jsonl", ROW)
+    found = _resolve_with(monkeypatch, listed, told)
+    assert len(found.splits["train"]) == 20
+    assert not [path for path in asked if path.endswith(".jsonl")]
+
+
+def _resolve_with(monkeypatch: pytest.MonkeyPatch, find: Any, info: Any) -> SourceListing:
+    monkeypatch.setattr(MemoryFileSystem, "find", find)
+    monkeypatch.setattr(MemoryFileSystem, "info", info)
+    return _resolve("memory://data")
+
+
+def test_code_beside_the_data_is_not_run(tmp_path: Path) -> None:
+    _write(tmp_path, "data/train.jsonl")
+    _write(tmp_path, "data/data.py", content=b"raise SystemExit('this code must not run')")
+    with pytest.raises(SourceError, match="Dataset scripts are no longer supported"):
+        _resolve(tmp_path / "data")
+    assert list(_resolve(tmp_path / "data/*.jsonl").splits) == ["train"]
+
+
+@pytest.mark.parametrize("names", [["a.jsonl", "b.jsonl", "c.csv"], ["train.jsonl", "test.jsonl", "more.jsonl"]])
+def test_what_datasets_leaves_out_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, names: Sequence[str]
+) -> None:
+    _write(tmp_path, *names, "notes.md", "README.md")
+    found = _resolve(tmp_path)
+    assert sorted(path for some in _paths(found, tmp_path).values() for path in some) == sorted(names[:2])
+    assert f"{tmp_path}: not used: {names[2]}, notes.md" in caplog.text
+
+
+def test_a_file_in_capitals_that_is_taken_for_training_rows_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert list(_resolve(_write(tmp_path, "TRAIN.jsonl", "TEST.jsonl")).splits) == ["train"]
+    assert "TEST.jsonl is in split train" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a.doc"])
+def test_a_file_without_a_reader_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SourceError, match="no file that `datasets` knows a reader for") as caught:
+        _resolve(_write(tmp_path, name) / name)
+    assert "--format" in caught.value.remedy
+
+
+def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    _write(tmp_path, "elsewhere/secret.jsonl", "data/a.jsonl")
+    (tmp_path / "data/b.jsonl").symlink_to(tmp_path / "elsewhere/secret.jsonl")
+    with pytest.raises(SourceError, match=r"data/b\.jsonl is not inside of it"):
+        _resolve(tmp_path / "data")
+
+
+def test_a_card_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    _write(tmp_path, "secret.jsonl", "data/a.jsonl")
+    card = b"---\nconfigs:\n- config_name: x\n  data_files: ../secret.jsonl\n---\n"
+    _write(tmp_path, "data/README.md", content=card)
+    with pytest.raises(SourceError, match="is not inside of it"):
+        _resolve(tmp_path / "data")
+
+
+def test_data_files_say_the_splits(tmp_path: Path) -> None:
+    _write(tmp_path, "x/a.jsonl", "x/b.jsonl", "y/c.jsonl")
+    found = _resolve(tmp_path, data_files=("x/*.jsonl", "held=y/*"))
+    assert _paths(found, tmp_path) == {"train": ["x/a.jsonl", "x/b.jsonl"], "held": ["y/c.jsonl"]}
+    assert found.identity["data_files"] == ["x/*.jsonl", "held=y/*"]
+
+
+def test_a_format_reads_files_of_any_name(tmp_path: Path) -> None:
+    _write(tmp_path, "a.log", "notes.md")
+    found = _resolve(tmp_path, format="text", sample_by="document")
+    assert (found.kind, _paths(found, tmp_path)) == ("text", {"train": ["a.log", "notes.md"]})
+
+
+def test_an_option_that_a_reader_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"its reader does not take these options, .*: fild"):
+        _resolve(_write(tmp_path, "a.jsonl"), source_options=("fild=data",))
+
+
+def test_nothing_of_the_users_settings_of_datasets_is_changed(tmp_path: Path) -> None:
+    before = (datasets.logging.get_verbosity(), datasets.are_progress_bars_disabled(), dict(vars(datasets.config)))
+    _resolve(_write(tmp_path, "a.jsonl"))
+    after = (datasets.logging.get_verbosity(), datasets.are_progress_bars_disabled(), dict(vars(datasets.config)))
+    assert after == before

@@ -1,0 +1,129 @@
+"""Folders that `save_to_disk` wrote, here and elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import datasets
+import fsspec
+import pyarrow as pa
+import pytest
+
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.resolve.data_files import SourceListing
+from pipelines.prepare.sources.resolve.resolve import resolve
+from tfrecord_io.errors import SourceError
+
+TEXTS = [f"row {index} é" for index in range(30)]
+
+
+def _dataset(texts: Sequence[str] = TEXTS, **options: Any) -> datasets.Dataset:
+    return datasets.Dataset.from_dict({"text": list(texts)}, **options)
+
+
+def _resolve(folder: Path | str) -> SourceListing:
+    return resolve(SourceConfig(dataset=str(folder)))
+
+
+def _texts(listing: SourceListing, split: str = "train") -> list[str]:
+    tables = [pa.ipc.open_stream(pa.OSFile(file.path)).read_all() for file in listing.splits[split]]
+    return [text for table in tables for text in table["text"].to_pylist()]
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Iterator[str]:
+    """The address of a copy of tmp_path/saved."""
+    fs = fsspec.filesystem("memory")
+    yield "memory://bucket/saved"
+    fs.store.clear()
+    fs.pseudo_dirs[:] = [""]
+
+
+def test_the_files_are_in_the_order_of_the_rows(tmp_path: Path) -> None:
+    _dataset().shuffle(seed=3).save_to_disk(tmp_path / "saved", num_shards=3)
+    listing = _resolve(tmp_path / "saved")
+    assert _texts(listing) == _dataset().shuffle(seed=3)["text"][:]
+    assert listing.kind == "save_to_disk"
+
+
+def test_a_dict_has_its_splits_by_name(tmp_path: Path) -> None:
+    made = datasets.DatasetDict({"my-split": _dataset(), "b": _dataset(TEXTS[:3])})
+    made.save_to_disk(tmp_path / "saved")
+    listing = _resolve(tmp_path / "saved")
+    assert list(listing.splits) == ["my-split", "b"]
+    assert _texts(listing, "b") == TEXTS[:3]
+    assert [entry["name"] for entry in listing.identity["files"]] == [
+        "my-split/data-00000-of-00001.arrow",
+        "b/data-00000-of-00001.arrow",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("split", "name"), [(None, "train"), ("test", "test"), ("test[:10]", "test"), ("train+test", "train")]
+)
+def test_a_dataset_alone_has_the_name_that_it_had(tmp_path: Path, split: str | None, name: str) -> None:
+    _dataset(split=split and datasets.Split(split)).save_to_disk(tmp_path / "saved")
+    assert list(_resolve(tmp_path / "saved").splits) == [name]
+
+
+def test_the_columns_are_those_of_the_dataset(tmp_path: Path) -> None:
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
+    made = datasets.Dataset.from_dict({"text": ["a"], "label": [1]}, features=features)
+    datasets.DatasetDict({"train": made}).save_to_disk(tmp_path / "saved")
+    assert _resolve(tmp_path / "saved").stream.described("train") == features
+
+
+def test_a_split_whose_name_cannot_be_that_of_a_file_is_refused(tmp_path: Path) -> None:
+    datasets.DatasetDict({"train": _dataset()}).save_to_disk(tmp_path / "saved")
+    (tmp_path / "saved" / "train").rename(tmp_path / "saved" / "a b")
+    (tmp_path / "saved" / "dataset_dict.json").write_text('{"splits": ["a b"]}')
+    with pytest.raises(SourceError, match="split 'a b', expected letters"):
+        _resolve(tmp_path / "saved")
+
+
+def test_a_remote_one_is_the_same(tmp_path: Path, remote: str) -> None:
+    datasets.DatasetDict({"b": _dataset(), "a": _dataset(TEXTS[:2])}).save_to_disk(tmp_path / "saved", num_shards=None)
+    fsspec.filesystem("memory").put(str(tmp_path / "saved"), "/bucket/saved", recursive=True)
+    here, there = _resolve(tmp_path / "saved"), _resolve(remote)
+    assert here.identity == there.identity
+    assert here.stream.described("a") == there.stream.described("a")
+    assert [file.path for file in there.splits["a"]] == ["memory://bucket/saved/a/data-00000-of-00001.arrow"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"_data_files": [{"filename": "../../x.arrow"}]}, "the data file '../../x.arrow'"),
+        ({"_data_files": [{"filename": "/etc/passwd"}]}, "the data file '/etc/passwd'"),
+        ({"_data_files": [{}]}, "the data file None"),
+        ({"_data_files": None}, "no list of data files"),
+        ({"_indices_data_files": [{"filename": "i.arrow"}]}, "reordered by an indices file"),
+    ],
+)
+def test_a_folder_that_is_not_whole_is_refused(tmp_path: Path, changes: dict[str, Any], cause: str) -> None:
+    datasets.DatasetDict({"train": _dataset()}).save_to_disk(tmp_path / "saved")
+    state = tmp_path / "saved/train/state.json"
+    state.write_text(json.dumps({**json.loads(state.read_text()), **changes}))
+    with pytest.raises(SourceError, match=cause) as caught:
+        _resolve(tmp_path / "saved")
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize("name", ["dataset_dict.json", "train/state.json", "train/dataset_info.json"])
+@pytest.mark.parametrize("content", [b"{", b"[]", b"\xff"])
+def test_what_is_no_json_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    datasets.DatasetDict({"train": _dataset()}).save_to_disk(tmp_path / "saved")
+    (tmp_path / "saved" / name).write_bytes(content)
+    with pytest.raises(SourceError, match=f"{name} is not as `save_to_disk` writes it"):
+        _resolve(tmp_path / "saved")
+
+
+def test_a_split_whose_state_is_gone_is_named(tmp_path: Path) -> None:
+    datasets.DatasetDict({"train": _dataset(), "test": _dataset()}).save_to_disk(tmp_path / "saved")
+    os.remove(tmp_path / "saved/test/state.json")
+    with pytest.raises(SourceError, match=r"test/state\.json is not as .*: it is missing"):
+        _resolve(tmp_path / "saved")

@@ -1,0 +1,190 @@
+"""Data files behind a web address: signed ones, ones that are not there, and servers that do not answer."""
+
+from __future__ import annotations
+
+import gzip
+import http.server
+import json
+import re
+import socket
+import threading
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.prepare.doctor import doctor
+from pipelines.prepare.options import paths
+from pipelines.prepare.options.config import SourceConfig, default_name
+from pipelines.prepare.sources.resolve.resolve import resolve
+from pipelines.prepare.storage import persistence
+from tests import building
+from tests.building import Outcome
+from tfrecord_io.errors import SourceError
+
+SIGNATURE = "X-Goog-Signature=hush/4a%2B&X-Goog-Expires=900"
+ROWS = "".join(json.dumps({"text": f"row {number} [/INST]"}) + "\n" for number in range(30)).encode()
+FILES = {"/train.jsonl": ROWS, "/b/test.jsonl.gz": gzip.compress(ROWS)}
+
+
+class _Signed(http.server.BaseHTTPRequestHandler):
+    """As storage services answer to an address that is signed for GET."""
+
+    def do_HEAD(self) -> None:
+        self.send_error(403)
+
+    def do_GET(self) -> None:
+        address = urllib.parse.urlsplit(self.path)
+        content = FILES.get(address.path)
+        if "X-Goog-Signature=hush" not in address.query or content is None:
+            self.send_error(403 if content else 404)
+            return
+        start, stop = 0, len(content)
+        if found := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", "")):
+            start, stop = int(found[1]), int(found[2]) + 1
+        self.send_response(206 if found else 200)
+        self.send_header("Content-Length", str(len(content[start:stop])))
+        self.end_headers()
+        self.wfile.write(content[start:stop])
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Signed) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{serving.server_port}"
+        serving.shutdown()
+
+
+def refusing() -> str:
+    """The address of a server that is not there."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def refused(address: str) -> SourceError:
+    with pytest.raises(SourceError) as caught:
+        resolve(SourceConfig(dataset=address))
+    assert "hush" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize(("name", "split"), [("train.jsonl", "train"), ("b/test.jsonl.gz", "test")])
+def test_a_signed_address_is_the_file_that_its_path_names(server: str, name: str, split: str) -> None:
+    address = f"{server}/{name}?{SIGNATURE}"
+    found = resolve(SourceConfig(dataset=address))
+    (file,) = found.splits[split]
+    assert list(found.splits) == [split]
+    assert (file.path, file.name, found.kind) == (address, name.rpartition("/")[2], "json")
+    assert file.size == len(FILES[f"/{name}"])
+    assert "hush" not in json.dumps(found.identity)
+
+
+def test_an_address_that_is_signed_anew_is_the_same_dataset(server: str) -> None:
+    one, other = (resolve(SourceConfig(dataset=f"{server}/train.jsonl?{SIGNATURE}{end}")).identity for end in ("", "1"))
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    ("address", "kind", "name"),
+    [
+        ("https://host/a/train.parquet?X-Goog-Signature=x/y.csv", "parquet", "train"),
+        ("https://host/Data.JSONL.gz?sig=a.b#c", "json", "Data"),
+        ("https://me:pass@host/a.csv", "csv", "a"),
+        ("gs://box/part-?.tsv", "tsv", "box"),
+        ("https://host/?file=a.csv", None, "host"),
+    ],
+)
+def test_kind_and_name_are_those_of_the_path(address: str, kind: str | None, name: str) -> None:
+    assert paths.kind_of(address) == kind
+    assert default_name(address) == name
+
+
+def test_what_a_server_says_is_told_apart(server: str) -> None:
+    error = refused(f"{server}/train.jsonl?sig=hush")
+    assert "127.0.0.1 refuses access (status 403)" in error.cause
+    assert "a signed address is good for a limited time" in error.remedy
+    assert "no such file" in refused(f"{server}/none.jsonl?{SIGNATURE}").cause
+
+
+@pytest.mark.parametrize("path", ["a.parquet?X-Goog-Signature=hush", "*.parquet"])
+def test_a_server_that_is_not_there_is_not_a_file_that_is_not_there(path: str) -> None:
+    error = refused(f"{refusing()}/{path}")
+    assert "127.0.0.1 refuses the connection" in error.cause
+    assert "no such file" not in error.cause
+    assert error.remedy.startswith("check the address, the network and that the server is up")
+
+
+def test_a_host_without_an_address_is_named() -> None:
+    assert "no connection to no-such-host.invalid" in refused("http://me:hush@no-such-host.invalid/a.parquet").cause
+
+
+def test_two_addresses_of_one_name_are_refused(server: str) -> None:
+    """What tells them apart would be in the query alone, which is never shown."""
+    with pytest.raises(SourceError, match=r"/train\.jsonl: named twice, with different queries"):
+        resolve(
+            SourceConfig(
+                dataset=f"{server}/train.jsonl?{SIGNATURE}", more_paths=(f"{server}/train.jsonl?{SIGNATURE}1",)
+            )
+        )
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_is_overloaded_is_waited_for(server: str, monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    monkeypatch.setattr(persistence, "_FIRST_SECONDS", 0.01)
+    refusals = [status] * 3
+    answer = _Signed.do_GET
+
+    def busy(self: _Signed) -> None:
+        if refusals:
+            self.send_error(refusals.pop())
+            return
+        answer(self)
+
+    monkeypatch.setattr(_Signed, "do_GET", busy)
+    assert list(resolve(SourceConfig(dataset=f"{server}/train.jsonl?{SIGNATURE}")).splits) == ["train"]
+    assert not refusals
+
+
+def test_nobody_waits_for_ever(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(persistence, "_FIRST_SECONDS", 0.01)
+    monkeypatch.setattr(persistence, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(_Signed, "do_GET", lambda self: self.send_error(503))
+    assert "answers with status 503" in refused(f"{server}/train.jsonl?{SIGNATURE}").cause
+
+
+def test_the_doctor_says_the_same_of_a_source(server: str, tmp_path: Path) -> None:
+    def check(address: str) -> Any:
+        return doctor.diagnose(str(tmp_path), dataset=address)[-1]
+
+    assert check(f"{server}/train.jsonl?{SIGNATURE}").ok
+    for address in (f"{server}/train.jsonl?sig=hush", f"{server}/none.csv?{SIGNATURE}", f"{refusing()}/a?sig=hush"):
+        found = check(address)
+        assert found.ok is False
+        assert "hush" not in found.found + found.remedy
+
+
+@pytest.mark.slow
+def test_a_dataset_of_a_signed_address_holds_no_trace_of_the_signature(server: str, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    address = f"{server}/train.jsonl?{SIGNATURE}"
+    outcomes: list[Outcome] = [
+        building.command("build", address, "--verbose", *building.options(output, keep_ingested=tmp_path / "kept")),
+        building.command("verify", output),
+        building.command("trace", output, "--split=train", "--shard=0", "--record=0", "--json", "--source", address),
+        building.command("inspect", output, "--json"),
+    ]
+    assert [each.status for each in outcomes] == [0, 0, 0, 0], outcomes
+    told = [each.out + each.err for each in outcomes]
+    files = {**building.files(output), **building.files(tmp_path / "kept")}
+    assert any(name.startswith("train-train-") for name in files), "the name is that of the file"
+    assert any(name.endswith(".parquet") for name in files)
+    assert not [text for text in told if "hush" in text]
+    assert not [name for name, content in files.items() if b"hush" in content or "hush" in name]
+    assert b"/train.jsonl" in b"".join(content for name, content in files.items() if name.endswith("source.json"))
