@@ -39,9 +39,11 @@ REQUEST = [
     "--chat-template",
     "--compression",
     "--config",
+    "--data-files",
     "--dry-run",
     "--engine",
     "--filter",
+    "--format",
     "--hold-out",
     "--hold-out-by",
     "--index",
@@ -69,10 +71,12 @@ REQUEST = [
     "--remainder",
     "--resume",
     "--revision",
+    "--sample-by",
     "--save-options",
     "--seed",
     "--shard-size",
     "--shuffle",
+    "--source-option",
     "--special-tokens",
     "--split",
     "--stride",
@@ -107,6 +111,7 @@ OPTIONS = {
     ),
     "tokenizer": sorted(
         [
+            *("--data-files", "--format", "--sample-by", "--source-option"),
             *("--chat-template", "--config", "--evaluation-rows", "--filter", "--kind", "--limit"),
             *("--limit-alphabet", "--lowercase", "--map", "--max-length", "--min-frequency", "--no-lowercase"),
             *(

@@ -209,7 +209,7 @@ def job_in(folder: Path) -> Any:
 def part_stream() -> bytes:
     """The only part of a plan, as it is before it is packed."""
     spans = np.array([(0, 10), (70, 90), (10, 40), (60, 70)])
-    files = (StoredFile(path="a.parquet", size=9), StoredFile(path="b.arrow", format="ipc", size=5))
+    files = (StoredFile(path="a.parquet", size=9), StoredFile(path="b.parquet", size=5, ingested=True))
     pieces = Pieces(
         files=files,
         starts=spans[:, 0],
@@ -217,7 +217,6 @@ def part_stream() -> bytes:
         skips=np.zeros(4, np.int64),
         file=np.array([0, 1, 0, 1], np.int32),
         at=np.arange(4),
-        length=np.zeros(4, np.int64),
     )
     content = plan_parts.encode(pieces, first=0, rows=np.array(HEADER_DOCUMENT["rows"]))
     with pa.CompressedInputStream(pa.BufferReader(content), "zstd") as unpacked:

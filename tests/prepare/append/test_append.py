@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipelines.prepare.sources.ingest import ingest
-from pipelines.prepare.sources.ingest.tasks import IngestTask
+from pipelines.prepare.sources.ingest import ingest, tasks
+from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask
 from pipelines.prepare.sources.resolve import resolve
 from tests import building
 from tests.building import read_manifest
@@ -140,11 +140,13 @@ def test_old_files_are_not_ingested_again(tmp_path: Path, monkeypatch: pytest.Mo
     read: list[str] = []
     run = ingest.run
 
-    def note(task: IngestTask, **options: Any) -> Any:
-        read.append(task.file.name)
-        return run(task, **options)
+    def note(source: IngestSource, task: IngestTask, **options: Any) -> Any:
+        stream = source.streams[task.split]
+        read.extend(stream.files[shard].name for shard in stream.shards_of(task))
+        return run(source, task, **options)
 
     monkeypatch.setattr(ingest, "run", note)
+    monkeypatch.setattr(tasks, "_PART_BYTES", 100)
     done(build(data, out, "--append", label_column="label"))
     assert read == ["train-b.jsonl"]
 
@@ -204,18 +206,14 @@ def test_readers_of_the_former_manifest_go_on_and_may_open_it_again(tmp_path: Pa
 def test_hub_datasets_are_compared_file_by_file_at_both_revisions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pipelines.prepare.sources.files import folder_listing, hub
+    from pipelines.prepare.sources.resolve import hub
 
     current = "1" * 40
 
     def repository(name: str, *, revision: str | None) -> hub.Repository:
-        commit = revision or current
-        return hub.Repository(
-            name=name,
-            commit=commit,
-            listing=folder_listing.list_local(str(tmp_path / commit)),
-            needs_token=False,
-        )
+        name, _, in_address = name.removeprefix("hf://datasets/").partition("@")
+        commit = in_address or revision or current
+        return hub.Repository(name=name, commit=commit, folder=str(tmp_path / commit))
 
     monkeypatch.setattr(hub, "repository", repository)
     out = tmp_path / "out"

@@ -34,7 +34,7 @@ def groups_of(sizes: Sequence[int], *, files: int = 2) -> Groups:
         num_rows=np.array(sizes),
         file=(np.arange(count) * files // count).astype(np.int32),
         at=np.arange(count),
-        length=np.zeros(count, np.int64),
+        source_rows=np.array([count], np.int64),
         num_bytes=np.array(sizes) * 100,
         stored_bytes=np.array(sizes) * 50,
     )
@@ -101,7 +101,7 @@ def test_a_task_is_found_by_its_key(planned: Any) -> None:
 def test_pieces_say_where_rows_are(planned: Any) -> None:
     for key, row_ranges in zip(keys_of(planned), SHARDS, strict=True):
         found, wanted = plan_files.task_of(planned, key).located, GROUPS.pieces(row_ranges)
-        for name in ("starts", "counts", "skips", "at", "length"):
+        for name in ("starts", "counts", "skips", "at"):
             np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
         assert [found.files[at] for at in found.file] == [wanted.files[at] for at in wanted.file]
 

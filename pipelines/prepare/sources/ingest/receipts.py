@@ -19,7 +19,6 @@ from pipelines.prepare.sources.ingest.tasks import VERSION, IngestSource, Ingest
 from pipelines.prepare.sources.parquet import footers
 from pipelines.prepare.sources.parquet.groups import Groups
 from pipelines.prepare.sources.resolve.data_files import DataFile
-from tfrecord_io.errors import SourceError
 
 __all__ = ["IngestReceipt", "find_receipts", "read_groups"]
 
@@ -82,11 +81,8 @@ def read_groups(
     Raises: SourceError if a part is not the one that was written.
     """
     files = [DataFile(path=source.path(each.task), name="", size=each.num_bytes, version="") for each in receipts]
-    found = []
-    for file, footer, receipt in zip(files, footers.read_footers(files, columns), receipts, strict=True):
-        if footer.digest != receipt.footer:
-            raise SourceError(
-                f"{file.path}: is not the file that was ingested", remedy="delete it, and run the same command again"
-            )
-        found.append(footers.groups_of(file, footer, source_rows=np.array(receipt.rows, np.int64)))
-    return found
+    read = footers.read_footers(files, columns, digests=[each.footer for each in receipts])
+    return [
+        footers.groups_of(file, footer, source_rows=np.array(receipt.rows, np.int64))
+        for file, footer, receipt in zip(files, read, receipts, strict=True)
+    ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -59,7 +60,7 @@ class Footer:
 
     `num_bytes` are uncompressed bytes of the requested columns, `stored_bytes` their compressed bytes, and `all_bytes`
     uncompressed bytes of all columns. `nulls` counts nulls of the columns and of fields of structs, but not in
-    lists, where that is known. `digest` is that of the footer's bytes.
+    lists, where that is known.
     """
 
     schema: pa.Schema
@@ -68,26 +69,32 @@ class Footer:
     stored_bytes: np.ndarray
     all_bytes: np.ndarray
     nulls: Mapping[str, np.ndarray]
-    digest: str
 
 
-def read_footers(files: Sequence[DataFile], columns: Collection[str] | None) -> list[Footer]:
+def read_footers(
+    files: Sequence[DataFile], columns: Collection[str] | None, *, digests: Sequence[str] = ()
+) -> list[Footer]:
     """Read the footers of Parquet files, in their order, with the bytes of `columns` (None: all columns).
 
-    Columns that a file lacks count no bytes.
+    Columns that a file lacks count no bytes. `digests` are those of the footers of ingested parts.
 
     Raises: SourceError if a file cannot be read, is damaged, or has changed.
     """
     remote = any(access.is_remote(file.path) for file in files)
     leaves = _ColumnLeavesCache(columns)
 
-    def read(file: DataFile) -> Footer:
+    def read(file: DataFile, digest: str | None) -> Footer:
         with access.opened(file, {}) as handle:
             content = fetch_footer(file, handle)
+        if digest not in (None, digest_of(content)):
+            raise SourceError(
+                f"{file.path}: is not the file that was ingested", remedy="delete it, and run the same command again"
+            )
         opened = parse_footer(file, content)
-        return _footer(opened.metadata, leaves.of(opened), digest=digest_of(content))
+        return _footer(opened.metadata, leaves.of(opened))
 
-    return list(ordered_map(read, files, threads=min(_THREADS, len(files)) if remote else 1))
+    each = itertools.zip_longest(files, digests)
+    return list(ordered_map(lambda pair: read(*pair), each, threads=min(_THREADS, len(files)) if remote else 1))
 
 
 def require_columns(files: Sequence[DataFile], found: Sequence[Footer], types: pa.Schema) -> None:
@@ -236,7 +243,7 @@ def _prefixes(path: str) -> Iterator[str]:
     return (".".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
-def _footer(metadata: pq.FileMetaData, columns: _ColumnLeaves, *, digest: str) -> Footer:
+def _footer(metadata: pq.FileMetaData, columns: _ColumnLeaves) -> Footer:
     # Lists are faster to fill than arrays: ten million row groups take a few minutes.
     rows: list[int] = []
     uncompressed: list[int] = []
@@ -263,5 +270,4 @@ def _footer(metadata: pq.FileMetaData, columns: _ColumnLeaves, *, digest: str) -
         # Some writers leave out the total of all columns.
         all_bytes=np.maximum(np.array(total, np.int64), num_bytes),
         nulls={name: np.array(counted, np.int64) for name, counted in nulls.items() if len(counted) == len(rows)},
-        digest=digest,
     )

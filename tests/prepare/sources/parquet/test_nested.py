@@ -13,7 +13,7 @@ from pipelines.prepare.sources.parquet import nested
 from pipelines.prepare.sources.resolve.features import columns_of
 from pipelines.prepare.sources.rows import stored_rows
 from tests import building
-from tests.prepare.sources.stored import data_file, in_place, ingested, parquet
+from tests.prepare.sources.stored import data_file, in_place, parquet
 from tfrecord_io.errors import SourceError
 
 PAIRS = [
@@ -26,11 +26,8 @@ TABLE = pa.table({"t": pa.array([{"en": f"row {n}", "x": {"y": n}} if n % 5 else
 
 
 @pytest.mark.parametrize("name", ["t.en", "t.x.y", "t.x"])
-@pytest.mark.parametrize("kind", ["parquet", "ipc"])
-def test_a_field_is_what_arrow_flattens_and_null_in_a_null_struct(kind: str, name: str, tmp_path: Path) -> None:
-    groups = (
-        in_place(parquet(tmp_path / "a.parquet", TABLE)) if kind == "parquet" else ingested(tmp_path / "a.arrow", TABLE)
-    )
+def test_a_field_is_what_arrow_flattens_and_null_in_a_null_struct(name: str, tmp_path: Path) -> None:
+    groups = in_place(parquet(tmp_path / "a.parquet", TABLE))
     pieces = groups.pieces([(3, 27)])
     read = list(stored_rows.read(pieces, [name], types=TABLE.schema, addresses={}))
     flat = TABLE.flatten().flatten() if name == "t.x.y" else TABLE.flatten()

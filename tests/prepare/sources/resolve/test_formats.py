@@ -166,7 +166,7 @@ def assert_same(source: Any, expected: Any) -> None:
     assert set(source.splits) == set(expected)
     for name, split in source.splits.items():
         held = expected[name].with_format("arrow")[:]
-        known = {column: each.text for column, each in source.columns_of(split).items()}
+        known = {column: each.text for column, each in source.columns[name].items()}
         assert known == {column: repr(feature) for column, feature in expected[name].features.items()}
         batches = [batch for _, batch in split.read(split.ranges, held.column_names)]
         assert pa.Table.from_batches(batches).to_pylist() == held.to_pylist()
