@@ -2,7 +2,7 @@
 #
 #   venv_make [PYTHON]      .venv exists and runs; PYTHON, if given, decides its version
 #   venv_install EXTRA      `pip install -e .[EXTRA]`, unless setup.py and Python are those of the last install; for dev
-#                           the versions that scripts/lock wrote for this Python, if it did
+#                           the versions and digests that scripts/lock wrote for this Python, if it did
 #   venv_ready EXTRA        whether that install is up to date
 #
 # The stamp .venv/.installed-EXTRA is written after a successful install only, so that an interrupted one is redone.
@@ -65,17 +65,17 @@ venv_make() {
 
 lock_file() { printf 'requirements/dev-py%s.txt\n' "${1/./}"; }
 
-# The options for pip that hold an install to the locked versions; none on systems that nothing was locked for.
+# The file with the locked versions for an extra; none on systems that nothing was locked for.
 locked() {
   local file
   file="$(lock_file "$(python_version "$VENV/bin/python")")"
-  if [ "$1" = dev ] && [ -f "$file" ] && [ "$(uname -sm)" = "Linux x86_64" ]; then printf -- '--constraint=%s\n' "$file"; fi
+  if [ "$1" = dev ] && [ -f "$file" ] && [ "$(uname -sm)" = "Linux x86_64" ]; then printf '%s\n' "$file"; fi
 }
 
 venv_stamp() {
   "$VENV/bin/python" -c '
 import hashlib, pathlib, sys
-needed = [pathlib.Path("setup.py"), *(pathlib.Path(option.partition("=")[2]) for option in sys.argv[1:])]
+needed = map(pathlib.Path, ["setup.py", *sys.argv[1:]])
 print(hashlib.sha256(b"".join(map(pathlib.Path.read_bytes, needed))).hexdigest(), sys.version.split()[0])' \
     $(locked "$1")
 }
@@ -85,13 +85,19 @@ venv_ready() {
 }
 
 venv_install() {
-  local extra="$1"
+  local extra="$1" lock
   ! venv_ready "$extra" || return 0
   say "installing this project with [$extra] into $VENV; the first time takes some minutes"
   rm -f "$VENV/.installed-$extra"
-  venv_pip --upgrade pip
-  # shellcheck disable=SC2046 # an option or none
-  venv_pip $(locked "$extra") --editable ".[$extra]"
+  lock="$(locked "$extra")"
+  if [ -n "$lock" ]; then
+    # Each package is compared with its digest, also those that build this one.
+    venv_pip --require-hashes --requirement "$lock"
+    venv_pip --no-deps --no-build-isolation --editable .
+  else
+    venv_pip --upgrade pip
+    venv_pip --editable ".[$extra]"
+  fi
   venv_stamp "$extra" >"$VENV/.installed-$extra"
 }
 

@@ -7,11 +7,13 @@
 
 Maven fetches the parts, about 150 MB, into its own local repository, and only those that are not there yet. The jar
 holds nothing but a manifest that points to them, lies in ~/.cache/prep-tfrecords (or $XDG_CACHE_HOME), and is made
-again when a part is gone. Exit status: 0 if it is there, 1 if not, with cause and remedy.
+again when a part is gone. All parts are pinned by one digest. Exit status: 0 if it is there, 1 if not, with cause and
+remedy.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pathlib
 import shutil
@@ -21,6 +23,7 @@ import tempfile
 import urllib.parse
 import urllib.request
 import zipfile
+from collections.abc import Sequence
 
 # This file is run by its path, whatever the working directory.
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -31,6 +34,8 @@ from scripts.fetching import NotFetchedError
 FLINK = "1.19"
 # The newest release of which every part could be had. Beam's protocols change little: it serves newer Python SDKs.
 BEAM = "2.62.0"
+# Of a listing of all parts: digest and name of each, in the order of their names.
+SHA256 = "e3756fbe6cbcd86afbdc9edc4e9f7aea7d94d0419933a18a6685f91290722dab"
 JOB_SERVER = "org.apache.beam.runners.flink.FlinkJobServerDriver"
 _SECONDS = 900
 _LINE_BYTES = 72
@@ -87,8 +92,22 @@ def fetch() -> pathlib.Path:
             raise NotFetchedError(f"{program} is not on PATH")
     if missing():
         print(f"getting Flink {FLINK} and Beam {BEAM} through Maven, about 150 MB if all is new", file=sys.stderr)
-        _write_jar(path(), _resolve())
+        parts = _resolve()
+        _require_known(parts)
+        _write_jar(path(), parts)
+    else:
+        _require_known(_parts(path()))
     return path()
+
+
+def _require_known(parts: Sequence[pathlib.Path]) -> None:
+    """Raise NotFetchedError unless these are the parts that `SHA256` was taken of, by name and content."""
+    listing = [f"{hashlib.sha256(part.read_bytes()).hexdigest()}  {part.name}\n" for part in parts]
+    digest = hashlib.sha256("".join(sorted(listing, key=lambda line: line.split()[1])).encode()).hexdigest()
+    if digest != SHA256:
+        raise NotFetchedError(
+            f"sha256 of the {len(parts)} jars, as `sha256sum` lists them by name, is {digest}, expected {SHA256}"
+        )
 
 
 def _resolve() -> list[pathlib.Path]:

@@ -19,8 +19,7 @@ LOCKS = sorted((REPOSITORY / "requirements").glob("dev-py*.txt"))
 
 
 def locked(path: Path) -> dict[str, str]:
-    lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
-    return dict(line.split("==") for line in lines)
+    return dict(re.findall(r"^([a-z0-9-]+)(?:\[[^]]*\])?==(\S+) \\$", path.read_text(), re.M))
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +46,14 @@ def test_the_locked_versions_satisfy_what_dev_asks_for(path: Path, metadata: str
     assert len(asked) > 20
     for requirement in asked:
         assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), requirement
+
+
+@pytest.mark.parametrize("path", LOCKS, ids=lambda path: path.stem)
+def test_every_locked_package_has_a_digest_and_those_that_build_this_one_are_there(path: Path) -> None:
+    packages = re.split(r"\n(?=[a-z])", path.read_text())[1:]
+    assert len(packages) == len(locked(path)) > 200
+    assert all(re.search(r" \\\n    --hash=sha256:[0-9a-f]{64}\b", package) for package in packages)
+    assert "setuptools" in locked(path)
 
 
 def test_only_supported_pythons_are_locked(metadata: str) -> None:
@@ -77,4 +84,4 @@ def test_an_install_is_held_to_the_lock_where_it_was_made_for(
     said = subprocess.run(
         ["bash", "-euc", script], cwd=REPOSITORY, check=True, capture_output=True, text=True, env=dict(os.environ)
     )
-    assert said.stdout.split() == (["--constraint=requirements/dev-py311.txt"] if held else [])
+    assert said.stdout.split() == (["requirements/dev-py311.txt"] if held else [])
