@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ def test_a_changed_part_is_refused_before_it_is_run(tmp_path: Path, monkeypatch:
     parts = [tmp_path / "b.jar", tmp_path / "a.jar"]
     for part in parts:
         part.write_text(part.name)
-    monkeypatch.setattr(script.shutil, "which", lambda program: program)
+    monkeypatch.setattr(shutil, "which", lambda program: program)
     monkeypatch.setattr(script, "_resolve", lambda: parts)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     # sha256sum a.jar b.jar | sha256sum
