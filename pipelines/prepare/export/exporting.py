@@ -131,7 +131,8 @@ class _Job:
         dataset = {
             "name": manifest.name,
             "fingerprint": manifest.fingerprint,
-            "manifest_sha256": manifests.digest(manifest),
+            # Of the file: another release of this library may write the same manifest with another format version.
+            "manifest_sha256": hashlib.sha256(storage.read_bytes(storage.join(root, manifests.FILE_NAME))).hexdigest(),
         }
         items = {
             "dataset": dataset,
