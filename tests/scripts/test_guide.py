@@ -101,7 +101,7 @@ class TestAcceptability:
         truth = runpy.run_path(str(copy / "examples" / "acceptability" / "make_data.py"))["splits"]()["test"]
         rows = pq.read_table(copy / "out" / "acceptability" / "test.parquet").to_pylist()
         found = matthews_corrcoef([row["label"] for row in truth], [row["prediction_id"] for row in rows])
-        assert found > 0.5, "1.0 with other seeds; chance gives 0"
+        assert found > 0.5, "0.99 or 1.0 in validation with five seeds; chance gives 0"
 
 
 def test_the_data_of_acceptability_are_those_of_its_script() -> None:
