@@ -290,6 +290,8 @@ def estimates(estimated: list[Estimate]) -> None:
     out.print(splits)
     if estimated and estimated[0].engine:
         out.print(f"tokenized by {estimated[0].engine}")
+    if estimated and estimated[0].row:
+        out.print(f"a row is {estimated[0].row}")
     if estimated and estimated[0].chats:
         out.print(f"conversations: {estimated[0].chats}")
     if estimated and estimated[0].steps:

@@ -41,6 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     "pad buckets": {"bucket_lengths": "8,16,64", "max_length": 64},
     "pad gzip": {"compression": "gzip", "shard_size": "1MB"},
     "pad parquet": {"source": "rows.parquet", "shard_size": "1MB"},
+    "pad small files": {"source": "files", "shard_size": "4kB"},
     "concat": {"layout": "concat"},
     "concat bos": {"layout": "concat", "kind": "unigram_left", "special_tokens": "bos-eos", "remainder": "drop"},
     "pack": {"layout": "pack", "max_length": 64},
@@ -56,10 +57,11 @@ FAST = {"pad", "concat", "pack", "chat", "seq2seq", "tokens", "qa"}
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same rows in JSON lines, and in row groups of a Parquet file."""
+    """The same rows in JSON lines, in several such files, and in row groups of a Parquet file."""
     folder = tmp_path_factory.mktemp("golden")
     table = pa.Table.from_pylist(_rows())
     building.source(folder / "rows", train=table.to_pylist())
+    building.source(folder / "files", **{f"train-{at}": table.slice(40 * at, 40).to_pylist() for at in range(4)})
     pq.write_table(table, folder / "rows.parquet", row_group_size=40)
     return folder
 

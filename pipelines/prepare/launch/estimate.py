@@ -14,6 +14,7 @@ from pipelines.prepare.launch.layout_comparison import Cost, compare
 from pipelines.prepare.launch.resolved_job import Resolved
 from pipelines.prepare.layouts import layout_of
 from pipelines.prepare.options.config import PrepareConfig
+from pipelines.prepare.options.source_config import SAMPLES
 from pipelines.prepare.plan.length_histogram import LengthHistogram, count_lengths
 from pipelines.prepare.plan.sampling import Sample
 from tfrecord_io.format.ledger import FILTERED, HELD_OUT, LEFT_OUT, NOT_HELD_OUT
@@ -32,7 +33,7 @@ class Estimate:
 
     Tokens include special tokens. `seconds`: tokenizing on this machine with `engine`, without start-up.
     `rows_in_other_splits` are in another split by --hold-out. `steps` are the user functions as on the command line.
-    `chats` says which form conversations have.
+    `chats` says which form conversations have, `row` what a row of text files is.
     If the split was not read completely, `rows_rejected` is a lower bound, and rows left out on purpose are projected
     from the sample. `histogram` counts the sampled rows by their lengths.
     """
@@ -50,6 +51,7 @@ class Estimate:
     layouts: tuple[Cost, ...]
     steps: tuple[str, ...] = ()
     chats: str = ""
+    row: str = ""
     engine: str = ""
     histogram: LengthHistogram | None = None
 
@@ -89,6 +91,7 @@ def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -
         layouts=_compared(sample, resolved, shard_bytes=config.output.shard_bytes, rows=usable),
         steps=tuple(f"--{step.kind} {step.spec}" for step in config.source.functions),
         chats=resolved.job.spec.columns.chats,
+        row=_row(resolved, config),
         engine=engine_of(resolved.encoder),
         histogram=count_lengths(
             sample.row_tokens,
@@ -97,6 +100,14 @@ def of_split(planned: PlannedSplit, resolved: Resolved, config: PrepareConfig) -
             cuts=not layout_of(layout).joins_rows and layout.stride is None,
         ),
     )
+
+
+def _row(resolved: Resolved, config: PrepareConfig) -> str:
+    if resolved.source.kind != "text":
+        return ""
+    sample = config.source.sample_by or "line"
+    others = " or ".join(each for each in SAMPLES if each != sample)
+    return f"a {sample} of a file (--sample-by {others} for others)"
 
 
 def _compared(sample: Sample, resolved: Resolved, *, shard_bytes: int, rows: int) -> tuple[Cost, ...]:

@@ -19,7 +19,7 @@ from pipelines.prepare.options.suggestions import to_utf8
 from tfrecord_io.errors import PrepError, SourceError
 from tfrecord_io.shown import first_line
 
-__all__ = ["Stream", "listed", "open_builder", "quiet", "reading"]
+__all__ = ["Stream", "listed", "open_builder", "options_of", "quiet", "reading"]
 
 _ROWS = 1000
 
@@ -77,6 +77,14 @@ def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     return {split: DataFilesList(list(paths), [()] * len(paths)) for split, paths in splits.items()}
 
 
+def options_of(config: Any) -> dict[str, Any]:
+    """Return the options of a reader that differ from its defaults, such as the separator of .tsv files."""
+    default = type(config)()
+    fixed = {"name", "version", "data_dir", "data_files", "description", "features"}
+    names = [field.name for field in dataclasses.fields(config) if field.name not in fixed]
+    return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(default, name)}
+
+
 @contextlib.contextmanager
 def reading(where: Callable[[], str]) -> Iterator[None]:
     """Turn errors of reading rows into SourceError; `where` names the place."""
@@ -120,6 +128,17 @@ class Stream:
 
         is_generated = any(isinstance(each, datasets.GeneratorBasedBuilder) for each in self.builders.values())
         return 1 if is_generated else _ROWS
+
+    @property
+    def has_options(self) -> bool:
+        """Whether a reader has options besides its files and their features."""
+        return any(options_of(builder.config) for builder in self.builders.values())
+
+    def reopened(self, split: str, paths: Sequence[str], features: Any) -> Any:
+        """Return the IterableDataset of other files, or of ranges of files, with these features."""
+        builder = open_builder(self.builders[None].name, data_files=listed({split: paths}), features=features)
+        with quiet():
+            return builder.as_streaming_dataset()[split]
 
     @functools.cached_property
     def splits(self) -> dict[str, Any]:

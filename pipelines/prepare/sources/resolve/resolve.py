@@ -42,7 +42,7 @@ _MOST_NAMED = 1_000
 _NAMED = 5
 _CARDS = ("README.md", ".huggingface.yaml")
 _MOST_CARD_BYTES = 1 << 20
-# Files beside the data that nobody expects to be rows.
+# Files beside the data that nobody expects to be rows; nor is a program.
 _BESIDE = frozenset({*_CARDS, "LICENSE", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"})
 _EVALUATED = re.compile(
     r"(?<![A-Za-z])(TEST|VALID|VALIDATION|VAL|DEV|EVAL)(?![A-Za-z])|^(Test|Valid|Validation|Dev|Eval)(?![a-z])"
@@ -119,7 +119,10 @@ def _of_listed(files: Sequence[ListedFile], config: SourceConfig, *, card: str |
         }
         splits = {split: [below[name].path for name in some] for split, some in names.items()}
         builder = library.open_builder(
-            found.name, data_files=library.listed(splits), features=found.info.features, **_config_options(found.config)
+            found.name,
+            data_files=library.listed(splits),
+            features=found.info.features,
+            **library.options_of(found.config),
         )
     return _listing(builder, config, where=where, files={each.path: each for each in files}, folder=None)
 
@@ -276,10 +279,14 @@ def _require_inside(splits: Mapping[str, Sequence[str]], *, root: str, where: st
 
 
 def _tell_unused(files: Mapping[str, ListedFile], used: set[str], *, where: str) -> None:
-    unused = sorted(each.name for path, each in files.items() if path not in used and each.name not in _BESIDE)
+    unused = sorted(each.name for path, each in files.items() if path not in used and _could_be_data(each.name))
     if unused:
         more = f" and {len(unused) - _NAMED:,} more" if len(unused) > _NAMED else ""
         _log.warning("%s: not used: %s%s", where, ", ".join(unused[:_NAMED]), more)
+
+
+def _could_be_data(name: str) -> bool:
+    return name not in _BESIDE and not name.endswith((".py", ".ipynb", ".sh"))
 
 
 def _tell_capitals(splits: Mapping[str, Sequence[str]], *, where: str) -> None:
@@ -334,14 +341,6 @@ def _described_options(config: SourceConfig) -> dict[str, Any]:
         "sample_by": config.sample_by,
     }
     return {name: value for name, value in given.items() if value}
-
-
-def _config_options(config: Any) -> dict[str, Any]:
-    """Return the options of a reader that differ from its defaults, such as the separator of .tsv files."""
-    default = type(config)()
-    fixed = {"name", "version", "data_dir", "data_files", "description", "features"}
-    names = [field.name for field in dataclasses.fields(config) if field.name not in fixed]
-    return {name: getattr(config, name) for name in names if getattr(config, name) != getattr(default, name)}
 
 
 @contextlib.contextmanager

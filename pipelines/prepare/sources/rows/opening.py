@@ -19,7 +19,7 @@ from pipelines.prepare.sources.ingest.tasks import IngestSource, IngestTask, Spl
 from pipelines.prepare.sources.parquet import footers, nested
 from pipelines.prepare.sources.parquet.footers import Footer
 from pipelines.prepare.sources.parquet.groups import Groups
-from pipelines.prepare.sources.resolve import features, library, resolve
+from pipelines.prepare.sources.resolve import features, library, line_ranges, resolve
 from pipelines.prepare.sources.resolve.data_files import DataFile, SourceListing
 from pipelines.prepare.sources.resolve.features import Columns
 from tfrecord_io.errors import OutputError
@@ -71,7 +71,12 @@ class OpenedSource:
             dataset = dataset.reshard()  # a shard for each row group
             counts = [len(self.footers[file.path].num_rows) for file in files]
         else:
-            counts = [1] * len(files)
+            stream, kind = self.listing.stream, self.listing.kind
+            ranges = [[file.path] if stream.has_options else line_ranges.ranges_of(file, kind=kind) for file in files]
+            counts = [len(each) for each in ranges]
+            if sum(counts) > len(files):
+                paths = [path for each in ranges for path in each]
+                dataset = stream.reopened(split, paths, dataset.features)
         shard_files = tuple(np.repeat(np.arange(len(files)), counts).tolist())
         if len(shard_files) != dataset.num_shards:
             shard_files = ()

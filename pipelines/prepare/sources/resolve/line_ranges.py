@@ -1,0 +1,109 @@
+"""Ranges of a large file of lines as files of their own, so that every core reads a part of it.
+
+    a.jsonl            0 ─────────────────────── 1 GB
+    lines://…          0-128000000/a.jsonl   128000000-256000000/a.jsonl ...
+
+`datasets` opens such an address through fsspec. A range holds the lines that begin in it; a line ends with \\n.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import re
+from typing import Any
+
+import fsspec
+
+from pipelines.prepare.sources.resolve.data_files import DataFile
+
+__all__ = ["ranges_of"]
+
+_LARGE_BYTES = 256_000_000
+_PART_BYTES = 64_000_000
+_HEAD_BYTES = 1 << 20
+_PROTOCOL = "lines"
+_ADDRESS = re.compile(r"(lines://)?(?P<start>\d+)-(?P<stop>\d+)(?P<path>/.*)")
+
+
+def ranges_of(file: DataFile, *, kind: str) -> list[str]:
+    """Return the addresses of the ranges of a large local file whose lines are rows, else the file's own path."""
+    is_plain = file.path.lower().endswith((".jsonl", ".ndjson", ".json", ".txt"))
+    if file.size <= _LARGE_BYTES or "://" in file.path or not is_plain:
+        return [file.path]
+    if not (kind == "text" or (kind == "json" and _begins_with_row(file.path))):
+        return [file.path]
+    count = -(-file.size // _PART_BYTES)
+    bounds = [file.size * part // count for part in range(count + 1)]
+    return [f"{_PROTOCOL}://{start}-{stop}{file.path}" for start, stop in itertools.pairwise(bounds)]
+
+
+def _begins_with_row(path: str) -> bool:
+    with open(path, "rb") as stream:
+        line = stream.readline(_HEAD_BYTES)
+    try:
+        return isinstance(json.loads(line), dict)
+    except ValueError:
+        return False
+
+
+class _LineRanges(fsspec.AbstractFileSystem):
+    """An fsspec file system of ranges of local files."""
+
+    protocol = _PROTOCOL
+    cachable = False
+
+    @classmethod
+    def _strip_protocol(cls, path: str) -> str:
+        return path.removeprefix(f"{_PROTOCOL}://")
+
+    def info(self, path: str, **_: Any) -> dict[str, Any]:
+        """Return the metadata of a range; its size is that of the bytes before its lines are cut."""
+        if (found := _ADDRESS.fullmatch(path)) is None:
+            raise FileNotFoundError(path)
+        return {"name": self._strip_protocol(path), "type": "file", "size": int(found["stop"]) - int(found["start"])}
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        """Open the lines of a range, as bytes or as text."""
+        if (found := _ADDRESS.fullmatch(path)) is None:
+            raise FileNotFoundError(path)
+        stream = io.BufferedReader(_Lines(found["path"], int(found["start"]), int(found["stop"])), 1 << 20)
+        if "b" in mode:
+            return stream
+        return io.TextIOWrapper(stream, encoding=options.get("encoding") or "utf-8", errors=options.get("errors"))
+
+
+class _Lines(io.RawIOBase):
+    """The lines of a file that begin in bytes [start, stop)."""
+
+    def __init__(self, path: str, start: int, stop: int) -> None:
+        self._file = open(path, "rb")  # noqa: SIM115 (closed with this stream)
+        self._begin = self._next_line(start)
+        self._end = self._next_line(stop)
+        self._file.seek(self._begin)
+
+    def _next_line(self, at: int) -> int:
+        """Return the offset of the first line that begins at byte `at` or later."""
+        if not at:
+            return 0
+        self._file.seek(at - 1)
+        self._file.readline()
+        return self._file.tell()
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into `buffer`; return the number of bytes, 0 at the end."""
+        view = memoryview(buffer).cast("B")
+        return self._file.readinto(view[: max(0, min(len(view), self._end - self._file.tell()))])
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+        super().close()
+
+
+fsspec.register_implementation(_PROTOCOL, _LineRanges, clobber=True)
