@@ -15,7 +15,7 @@ prep-tfrecords build "$here" --output "$out/data" --tokenizer "$out/tokenizer" \
   --text-column sentence --label-column label --max-length 24
 
 # 3. Training from random weights; the checkpoint with the best Matthews correlation becomes the model.
-train-tpu --data "$out/data" --task classify --num-labels 2 --model bert-tiny --model-dir "$out/model" --tpu none \
+train-tpu --data "$out/data" --task classify --model bert-tiny --model-dir "$out/model" --tpu none \
   --epochs 20 --warmup-ratio 0.1 --learning-rate 5e-4 --dropout 0 --log-every 100 --eval-every 100 \
   --keep-best --best-metric matthews
 
