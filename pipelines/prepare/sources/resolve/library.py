@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import pkgutil
 import sys
 import tempfile
 import threading
@@ -19,7 +20,7 @@ from pipelines.prepare.options.suggestions import to_utf8
 from tfrecord_io.errors import PrepError, SourceError
 from tfrecord_io.shown import first_line
 
-__all__ = ["Stream", "listed", "open_builder", "options_of", "quiet", "reading"]
+__all__ = ["Stream", "listed", "open_builder", "options_of", "quiet", "reader_names", "reading"]
 
 _ROWS = 1000
 
@@ -68,6 +69,14 @@ def open_builder(path: str, **options: Any) -> Any:
     with quiet() as datasets, _lock, warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # of readers that a later release will drop
         return datasets.load_dataset_builder(path, cache_dir=_cache().name, **options)
+
+
+def reader_names() -> list[str]:
+    """Return the names of the readers that `datasets` brings: json, csv, webdataset, ..."""
+    with quiet():
+        from datasets import packaged_modules
+
+    return [each.name for each in pkgutil.iter_modules(packaged_modules.__path__)]
 
 
 def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:

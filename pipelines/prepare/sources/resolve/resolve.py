@@ -28,6 +28,7 @@ from pipelines.prepare import storage
 from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.split_options import SPLIT_NAME
+from pipelines.prepare.options.suggestions import suggestion
 from pipelines.prepare.sources.resolve import hub, identity, library, listing, saved_datasets
 from pipelines.prepare.sources.resolve.data_files import SourceListing
 from pipelines.prepare.sources.resolve.library import Stream
@@ -57,6 +58,7 @@ def resolve(config: SourceConfig) -> SourceListing:
     Raises: SourceError if it does not exist, cannot be listed, or `datasets` cannot read it.
     """
     paths.require_dataset(config.dataset, *config.more_paths)
+    _require_reader(config.format)
     if not config.more_paths and hub.is_repository(config.dataset):
         return _of_hub(config)
     if any(name.startswith("hf://") for name in (config.dataset, *config.more_paths)):
@@ -67,6 +69,15 @@ def resolve(config: SourceConfig) -> SourceListing:
     if not config.more_paths and (folder := storage.local_path(config.dataset)) and os.path.isdir(folder):
         return _of_folder(os.path.abspath(folder), config)
     return _of_files(config)
+
+
+def _require_reader(name: str | None) -> None:
+    """Refuse a --format that is no reader: `datasets` would take it for a dataset of the hub. Raises: ConfigError."""
+    if name is not None and name not in (known := library.reader_names()):
+        raise ConfigError(
+            f"--format {name}: no such reader, expected one of {', '.join(known)}",
+            remedy=f"{suggestion(name, known)}text reads lines, json also JSON lines, csv also TSV by its file name",
+        )
 
 
 def _of_folder(folder: str, config: SourceConfig) -> SourceListing:

@@ -375,3 +375,9 @@ def test_nothing_of_the_users_settings_of_datasets_is_changed(tmp_path: Path) ->
     _resolve(_write(tmp_path, "a.jsonl"))
     after = (datasets.logging.get_verbosity(), datasets.are_progress_bars_disabled(), dict(vars(datasets.config)))
     assert after == before
+
+
+def test_a_format_that_datasets_has_no_reader_for_is_not_looked_for_on_the_hub(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--format jsno: no such reader") as caught:
+        _resolve(_write(tmp_path, "a.jsonl"), format="jsno")
+    assert "did you mean 'json'?" in caught.value.remedy
