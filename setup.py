@@ -35,6 +35,7 @@ DEV = [
     "nbclient>=0.10",
     "nbformat>=5.10",
     "optax>=0.2.8",
+    "psutil>=7.0",
     "pytest>=8.3",
     "pytest-timeout>=2.3",
     "pytest-xdist>=3.6",

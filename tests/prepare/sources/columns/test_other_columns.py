@@ -16,7 +16,7 @@ from tfrecord_io.errors import SourceError
 def located(folder: Path, splits: list[str], columns: list[str] | None) -> int:
     """How many rows there are."""
     found = opening.open_source(SourceConfig(dataset=str(folder)), columns=columns)
-    groups = opening.locate_rows(found, splits, folder="", inside=None, columns=columns, run=lambda _: None)
+    groups = opening.locate_rows(found, splits, folder="", inside=None, columns=columns, run=lambda *_: None)
     return sum(each.total_rows for each in groups.values())
 
 

@@ -9,6 +9,7 @@ import os
 import pickle
 import random
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,9 +26,9 @@ from pipelines.prepare.sources.rows.opening import OpenedSource
 from pipelines.prepare.sources.rows.reading import RowReader
 from tfrecord_io.errors import SourceError
 
-SHORT = [{"text": f"row {row}", "label": row if row % 7 else None} for row in range(2500)]
-LONG = [{"text": "x" * random.Random(row).randrange(20_000), "label": row} for row in range(300)]
-LARGE = {"text": "y" * 3_000_000, "label": 1}
+SHORT: list[dict[str, Any]] = [{"text": f"row {row}", "label": row if row % 7 else None} for row in range(2500)]
+LONG: list[dict[str, Any]] = [{"text": "x" * random.Random(row).randrange(20_000), "label": row} for row in range(300)]
+LARGE: dict[str, Any] = {"text": "y" * 3_000_000, "label": 1}
 
 
 def json_lines(*rows: object) -> str:

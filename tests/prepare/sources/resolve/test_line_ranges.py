@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def test_ranges_have_the_rows_of_the_whole(
     monkeypatch: pytest.MonkeyPatch,
     name: str,
     content: str,
-    options: dict[str, str],
+    options: dict[str, Any],
     shards: int,
     part_bytes: int,
 ) -> None:
