@@ -5,6 +5,10 @@
     built = build("imdb", output="out", tokenizer="bert-base-uncased", label_column="label", max_length=256)
     inspect("out", rows=3)
 
+`build` and `plan` also take what a notebook holds: a Dataset, DatasetDict or IterableDataset of `datasets`, a dict by
+split, a pandas or polars DataFrame or a pyarrow.Table as the dataset, a tokenizer of `transformers`, and functions as
+`map` and `filter`.
+
 Keyword arguments are named as the options of `prep-tfrecords build`, with underscores (`--text-column` is
 `text_column`), and have the same defaults. One that may be repeated takes a list; a flag takes True or False
 (`shuffle=False` is --no-shuffle). `map` and `filter` run in the order in which they are given. Results are dataclasses
@@ -111,18 +115,22 @@ class Exported:
         return _html((self.root, ("split", "file", "rows", "tokens", "bytes"), rows))
 
 
-def build(*datasets: Text, output: Text, tokenizer: Text, beam_args: Sequence[str] = (), **options: Any) -> Built:
+def build(*datasets: Any, output: Text, tokenizer: Any, beam_args: Sequence[str] = (), **options: Any) -> Built:
     """Make a dataset, or what is missing of it, as `prep-tfrecords build` does.
 
-    datasets: a hub id, files by path or glob, or a folder. beam_args: what stands behind `--` on the command line.
+    datasets: a hub id, files by path or glob, a folder, or one object. Its rows are written to Parquet first, in a
+    temporary folder or in that of `keep_ingested`; their digest is the source's identity, so that the same rows go on
+    with the same build. tokenizer: a hub id, a folder or a tokenizer. beam_args: what stands behind `--` on the command
+    line.
 
     Raises: ConfigError for an option that there is not; every PrepError of a build.
     """
-    from pipelines.cli import keywords
+    from pipelines.cli import objects
     from pipelines.prepare.launch import launcher
 
-    config = keywords.config_of(datasets, {"output": output, "tokenizer": tokenizer, **options}, beam_args=beam_args)
-    made = launcher.build(config)
+    given = {"output": output, "tokenizer": tokenizer, **options}
+    with objects.config_of(datasets, given, beam_args=beam_args) as config:
+        made = launcher.build(config)
     return Built(
         root=config.output.root,
         manifest=made.manifest,
@@ -132,16 +140,16 @@ def build(*datasets: Text, output: Text, tokenizer: Text, beam_args: Sequence[st
     )
 
 
-def plan(*datasets: Text, tokenizer: Text, **options: Any) -> Planned:
+def plan(*datasets: Any, tokenizer: Any, **options: Any) -> Planned:
     """Estimate from a sample what `build` with the same arguments would make. Writes nothing.
 
     Raises: as `build`.
     """
-    from pipelines.cli import keywords
+    from pipelines.cli import objects
     from pipelines.prepare.launch import estimate
 
-    config = keywords.config_of(datasets, {"output": ".", "tokenizer": tokenizer, **options})
-    return Planned(splits=tuple(estimate.estimate(config)))
+    with objects.config_of(datasets, {"output": ".", "tokenizer": tokenizer, **options}) as config:
+        return Planned(splits=tuple(estimate.estimate(config)))
 
 
 def inspect(dataset: Text, *, split: str | Iterable[str] = (), rows: int = 2) -> Inspected:

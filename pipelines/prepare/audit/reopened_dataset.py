@@ -10,8 +10,10 @@ requested rows are read, or ingested again where needed.
 
 from __future__ import annotations
 
+import atexit
 import collections
 import dataclasses
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast, get_args
 
@@ -29,7 +31,9 @@ from pipelines.prepare.plan.planning import ShardTask
 from pipelines.prepare.plan.spec import ShardSpec
 from pipelines.prepare.sources.columns.column_planning import complete_from_manifest, plan_types
 from pipelines.prepare.sources.columns.extraction import ColumnPlan
+from pipelines.prepare.sources.ingest import objects
 from pipelines.prepare.sources.parquet.groups import Groups, Pieces
+from pipelines.prepare.sources.resolve import saved_datasets
 from pipelines.prepare.sources.resolve.features import Columns
 from pipelines.prepare.sources.rows import hold_out, opening, selection, user_functions
 from pipelines.prepare.sources.rows.function_check import examine_functions
@@ -70,6 +74,8 @@ class ReopenedDataset:
     @property
     def source_name(self) -> str:
         """Name of the source: a hub dataset's name, or the kind of any other source."""
+        if self.manifest.source["kind"] == "object":
+            return "an object given in Python"
         return str(self.manifest.source.get("name") or self.manifest.source["kind"])
 
     def open_encoder(self) -> BatchEncoder:
@@ -99,8 +105,8 @@ class ReopenedDataset:
         return self.rows[self.job.splits[split].source_split].pieces(row_ranges)
 
     def locate(self, split: str, row: int) -> tuple[str | None, int]:
-        """Return the file with a row of a split and the row's number in it, from 0; (None, `row`) for a hub dataset."""
-        if self.manifest.source["kind"] == "hub":
+        """Return the file with a row of a split and the row's number in it, from 0; (None, `row`) without files."""
+        if self.manifest.source["kind"] in ("hub", "object"):
             return None, row
         file, file_row = self.rows[self.job.splits[split].source_split].locate(row)
         return (without_access(file.path) if file else None), file_row
@@ -119,7 +125,7 @@ def reopen(root: str, manifest: Manifest, *, consent: Consent = NONE) -> Reopene
         more_paths=() if consent.source else tuple(source_to_open(path, consent, root=root) for path in record["more"]),
         config=record.get("config"),
         revision=record.get("revision"),
-        **{name: record[name] for name in SOURCE_OPTIONS if name in record},
+        **{name: record[name] for name in (*SOURCE_OPTIONS, "object_splits") if name in record},
         **options.columns,
     )
     stored = user_functions.restore(
@@ -151,14 +157,24 @@ def _jobs(job: Job, manifest: Manifest) -> list[Job]:
 
 def _find(source: SourceConfig, consent: Consent) -> OpenedSource:
     """Open the source. Raises: SourceError, which suggests --source if the user named none."""
+    if source.object_splits and saved_datasets.is_saved(source.dataset):
+        source = _stored(source)
     try:
         return opening.open_source(source, columns=None)
     except SourceError as error:
-        if consent.source:
+        if consent.source or source.object_splits:
             raise
         raise SourceError(
             error.cause, remedy=f"{error.remedy}; give its new path with --source if it has moved"
         ) from error
+
+
+def _stored(source: SourceConfig) -> SourceConfig:
+    """Return the source with the parts of the object that `save_to_disk` wrote, in a folder until this process ends."""
+    home = tempfile.TemporaryDirectory(prefix="prep-tfrecords-")
+    atexit.register(home.cleanup)
+    found = objects.store_saved(source.dataset, home.name)
+    return dataclasses.replace(source, dataset=found.folder, object_splits=found.splits)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -43,7 +43,7 @@ def read(root: str, fingerprint: str) -> Mapping[str, Any]:
         optional(text, source.get("revision"))
         for name in ("format", "sample_by"):
             optional(text, source.get(name))
-        for name in {"data_files", "source_options"} & source.keys():
+        for name in {"data_files", "source_options", "object_splits"} & source.keys():
             source[name] = tuple(map(text, items(source[name])))
     except (FileNotFoundError, *WRONG) as error:
         raise FormatError(

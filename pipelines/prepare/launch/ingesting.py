@@ -134,12 +134,13 @@ def copies_for_workers(
 
     Raises: SourceError if a file cannot be read; OutputError.
     """
+    is_object = found.listing.identity["kind"] == "object"  # its parts are in this machine's temporary folder
     files = [
         file
         for name in splits
         if found.is_in_place(name)
         for file in found.listing.splits[name]
-        if not _is_readable(file, found, root=root)
+        if is_object or not _is_readable(file, found, root=root)
     ]
     if not files:
         return found

@@ -61,7 +61,7 @@ def source_location(
         "revision": identity.get("revision"),
         **{
             name: list(each) if isinstance(each, tuple) else each
-            for name in SOURCE_OPTIONS
+            for name in (*SOURCE_OPTIONS, "object_splits")
             if (each := getattr(config, name))
         },
     }

@@ -25,10 +25,14 @@ _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*\Z")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FunctionOption:
-    """One `--map` or `--filter`: a function of the user's, named by `spec` as `package.module:function`."""
+    """One `--map` or `--filter`: a function of the user's, named by `spec` as `package.module:function`.
+
+    `source` is the text of a module with it, None if the module is a file.
+    """
 
     kind: FunctionKind
     spec: str
+    source: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(FunctionKind) or not _FUNCTION.match(self.spec):
@@ -44,8 +48,9 @@ class SourceConfig:
 
     `dataset` is a hub id, a path, a glob or a folder; `more_paths` are further files of the same dataset. `format` is
     the reader of `datasets`, `data_files` are patterns such as `test=*.csv`, `source_options` are KEY=VALUE for the
-    reader, and `sample_by` is what a row of text files is: a line, a paragraph or a document. `splits` are
-    those to make, empty for all of them. `label_classes`: each distinct number of the label column is a class.
+    reader, and `sample_by` is what a row of text files is: a line, a paragraph or a document. `object_splits`: the
+    splits of an object whose parts are in the folder `dataset` (see `ingest.objects`). `splits` are those to make,
+    empty for all of them. `label_classes`: each distinct number of the label column is a class.
     `hold_out` defines new splits with rows of another, such as `validation=1%` (see `split_options`); no row is in two
     of them, nor is a value of column `hold_out_by`. A column that only some layouts take is None for the layout's own
     default. `functions` are applied in this order.
@@ -59,6 +64,7 @@ class SourceConfig:
     data_files: tuple[str, ...] = ()
     source_options: tuple[str, ...] = ()
     sample_by: str | None = None
+    object_splits: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
     text_columns: tuple[str, ...] = ("text",)
     label_column: str | None = None

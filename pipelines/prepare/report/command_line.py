@@ -30,7 +30,8 @@ def of_manifest(manifest: Manifest, *, source: Mapping[str, Any] | None, output:
     """
     options = manifest.options
     named = source or {}
-    dataset = named.get("dataset") or manifest.source.get("name") or _SOURCE
+    is_object = manifest.source.get("kind") == "object"
+    dataset = (None if is_object else named.get("dataset")) or manifest.source.get("name") or _SOURCE
     words = [str(dataset), *map(str, named.get("more", ()))]
     words += ["--output", output, "--tokenizer", manifest.tokenizer.name]
     words += _options(config=named.get("config"), revision=named.get("revision") or manifest.source.get("revision"))

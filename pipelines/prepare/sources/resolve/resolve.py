@@ -1,5 +1,6 @@
 """Resolving DATASET to splits and files by `datasets`, before rows are read. DATASET is one of
 
+    the Parquet parts of an object              those of its splits
     a folder written by `save_to_disk`          the Arrow files that its state.json names
     a local folder                              load_dataset(FOLDER)
     a folder elsewhere, files, globs            load_dataset(READER, data_files=...); reader and splits are those that
@@ -57,6 +58,8 @@ def resolve(config: SourceConfig) -> SourceListing:
 
     Raises: SourceError if it does not exist, cannot be listed, or `datasets` cannot read it.
     """
+    if config.object_splits:
+        return _of_object(config)
     paths.require_dataset(config.dataset, *config.more_paths)
     _require_reader(config.format)
     if not config.more_paths and hub.is_repository(config.dataset):
@@ -174,6 +177,29 @@ def _of_saved(config: SourceConfig) -> SourceListing:
     }
     splits = {name: some for name, (some, _) in saved.items()}
     return _source(splits, files, kind="save_to_disk", stream=Stream(builders=builders), where=where, config=config)
+
+
+def _of_object(config: SourceConfig) -> SourceListing:
+    """List the parts of an object that the user gave in Python (see `ingest.objects`)."""
+    if not os.path.isdir(config.dataset):
+        raise SourceError(
+            f"the dataset was made from an object in Python, whose rows are not kept at {config.dataset}",
+            remedy="save the object with save_to_disk, and name that folder with --source",
+        )
+    files = sorted(listing.list_folder(config.dataset).values(), key=lambda each: each.name)
+    splits = {
+        split: [each.path for each in files if each.name.rpartition("-of-")[0].rpartition("-")[0] == split]
+        for split in config.object_splits
+    }
+    with _as_source_error(config):
+        builders: dict[str | None, Any] = {
+            split: library.open_builder("parquet", data_files=library.listed({"train": some}))
+            for split, some in splits.items()
+        }
+    by_path = {each.path: each for each in files}
+    stream = Stream(builders=builders)
+    found = _source(splits, by_path, kind="parquet", stream=stream, where="the object", config=config)
+    return dataclasses.replace(found, identity={**found.identity, "kind": "object"})
 
 
 def _of_hub(config: SourceConfig) -> SourceListing:

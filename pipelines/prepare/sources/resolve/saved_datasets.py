@@ -18,7 +18,7 @@ from pipelines.prepare.sources.resolve import listing
 from tfrecord_io.errors import SourceError
 from tfrecord_io.shown import is_web, without_access
 
-__all__ = ["is_saved", "read"]
+__all__ = ["is_saved", "own_name", "read"]
 
 _DICT = "dataset_dict.json"
 _STATE = "state.json"
@@ -36,7 +36,8 @@ def read(folder: str) -> dict[str, tuple[list[str], Any]]:
     """Return the files and the features of each split. Raises: SourceError if something is missing or damaged."""
     if _content(folder, _DICT) is None:
         state = _read_json(folder, _STATE)
-        return {_own_name(state): _split(folder, "", state)}
+        loaded = state.get("_split") if state.get("_data_files") else None
+        return {own_name(str(loaded or "")): _split(folder, "", state)}
     names = _read_json(folder, _DICT).get("splits")
     if not isinstance(names, list) or not all(isinstance(name, str) and "/" not in name for name in names):
         raise _damaged(folder, _DICT, "no list of splits")
@@ -66,9 +67,8 @@ def _split(folder: str, split: str, state: dict[str, Any]) -> tuple[list[str], A
     return [storage.join(absolute, *filter(None, [split]), str(name)) for name in names], features
 
 
-def _own_name(state: dict[str, Any]) -> str:
-    """Return the split that a saved single dataset was loaded from, or `train` if that is not one split."""
-    loaded = str(state.get("_split") or "") if state.get("_data_files") else ""
+def own_name(loaded: str) -> str:
+    """Return the split that a single dataset was `loaded` from, such as `test[:10%]`; `train` if not from one split."""
     names = {part.partition("[")[0] for part in loaded.split("+")}
     return (names.pop() if len(names) == 1 else "") or "train"
 

@@ -73,6 +73,9 @@ def locate(options: Sequence[FunctionOption]) -> tuple[UserFunction, ...]:
     functions = []
     for each in options:
         name = each.spec.partition(":")[0]
+        if each.source is not None:
+            functions.append(UserFunction(kind=each.kind, spec=each.spec, source=each.source, path="<notebook>"))
+            continue
         if name not in modules:
             modules[name] = _find_module(name, option=f"--{each.kind} {each.spec}")
         source, path = modules[name]

@@ -1,0 +1,180 @@
+"""Objects as a source: a Dataset, an IterableDataset, a frame or a table that the user holds becomes Parquet parts.
+
+    split              rows                          HOME/object-DIGEST/
+    train              4,000, 900 MB                 train-00000-of-00002.parquet, train-00001-of-00002.parquet
+    validation         500, 1 MB                     validation-00000-of-00001.parquet
+
+From there on it is a source like any other, and its identity is the digest of the parts: equal rows are the same
+source. The parts are cut where `save_to_disk` begins a new file, so that its folder gives the same blocks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+
+from pipelines.prepare.options.split_options import SPLIT_NAME
+from pipelines.prepare.sources.ingest import parts
+from pipelines.prepare.sources.resolve import library, saved_datasets
+from tfrecord_io.errors import ConfigError, PrepError, SourceError
+from tfrecord_io.shown import first_line
+
+__all__ = ["StoredObject", "store", "store_saved"]
+
+_ROWS = 1000
+# The largest file that `save_to_disk` writes by default.
+_FILE_BYTES = 500_000_000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class StoredObject:
+    """The folder with the parts of an object, and the names of its splits."""
+
+    folder: str
+    splits: tuple[str, ...]
+
+
+def store(source: Any, home: str) -> StoredObject:
+    """Write the rows of an object to a folder in `home`, named by their digest.
+
+    Raises: ConfigError if it is no dataset, frame or table; SourceError if its rows cannot be read.
+    """
+    with library.quiet(), tempfile.TemporaryDirectory(prefix=".object-", dir=home) as folder:
+        splits = _splits_of(source)
+        digest = xxhash.xxh3_128()
+        for split, dataset in splits.items():
+            digest.update(f"{split}\n".encode())
+            shards = _shards_of(dataset)
+            for number, shard in enumerate(shards):
+                path = os.path.join(folder, f"{split}-{number:05}-of-{len(shards):05}.parquet")
+                with open(path, "wb") as file:
+                    for chunk in _part(shard, split):
+                        digest.update(chunk)
+                        file.write(chunk)
+        final = os.path.join(home, f"object-{digest.hexdigest()}")
+        os.makedirs(final, exist_ok=True)
+        for name in os.listdir(folder):
+            os.replace(os.path.join(folder, name), os.path.join(final, name))
+    return StoredObject(folder=final, splits=tuple(splits))
+
+
+def store_saved(path: str, home: str) -> StoredObject:
+    """Write the rows of a folder of `save_to_disk` as those of the object that was saved. Raises: as `store`."""
+    with library.quiet() as datasets:
+        try:
+            saved = datasets.load_from_disk(path)
+        except Exception as error:  # any: of the file system, of damaged files
+            raise SourceError(
+                f"{path}: cannot be opened: {first_line(error)}", remedy="save the object again with `save_to_disk`"
+            ) from error
+    return store(saved, home)
+
+
+def _splits_of(source: Any) -> dict[str, Any]:
+    """Return a Dataset or an IterableDataset for each split. Raises: ConfigError, SourceError."""
+    if isinstance(source, Mapping):
+        found = {str(name): _dataset_of(each) for name, each in source.items()}
+    else:
+        dataset = _dataset_of(source)
+        found = {saved_datasets.own_name(str(dataset.split or "")): dataset}
+    if not found:
+        raise SourceError("the object has no splits, expected at least one", remedy="give a dataset with rows")
+    for name in found:
+        if not SPLIT_NAME.match(name):
+            raise SourceError(
+                f"split {name!r} of the object, expected letters, digits, '_' or '.', as in a file name",
+                remedy="rename the split",
+            )
+    return found
+
+
+def _dataset_of(source: Any) -> Any:
+    import datasets
+
+    if isinstance(source, datasets.IterableDataset):
+        return source
+    if isinstance(source, datasets.Dataset):
+        if source.format["type"] == "custom":
+            raise ConfigError(
+                "the Dataset has a transform, which runs when rows are shown and would be ignored",
+                remedy="apply it with dataset.map(...), or remove it with dataset.reset_format()",
+            )
+        return source.with_format(None)
+    table = _table_of(source)
+    return datasets.Dataset(datasets.table.InMemoryTable(table), fingerprint="object")
+
+
+def _table_of(source: Any) -> pa.Table:
+    """Return the table in a table or a frame; the index of a pandas frame is no column. Raises: ConfigError."""
+    if isinstance(source, pa.Table):
+        return source
+    is_pandas = type(source).__module__.startswith("pandas") and type(source).__name__ == "DataFrame"
+    try:
+        table = pa.Table.from_pandas(source, preserve_index=False) if is_pandas else source.to_arrow()
+        if isinstance(table, pa.Table):
+            return table
+    except AttributeError:  # neither pandas nor polars
+        pass
+    except pa.ArrowException as error:
+        raise SourceError(
+            f"the frame cannot become an Arrow table: {first_line(error)}",
+            remedy="give each column values of one type",
+        ) from error
+    raise ConfigError(
+        f"{type(source).__module__}.{type(source).__qualname__} is not a dataset that can be built from",
+        remedy="give a path, a Dataset or IterableDataset of `datasets`, a dict of them by split, a pandas or polars "
+        "DataFrame, or a pyarrow.Table",
+    )
+
+
+def _shards_of(dataset: Any) -> list[Any]:
+    """Return streams of the rows, cut where `save_to_disk` would begin a new file."""
+    import datasets
+
+    if isinstance(dataset, datasets.IterableDataset):
+        return [dataset]
+    if not len(dataset):
+        return [dataset]
+    size = dataset.data.nbytes * len(dataset) // len(dataset.data)
+    count = min(size // _FILE_BYTES + 1, len(dataset))
+    cut = (dataset.shard(num_shards=count, index=index, contiguous=True) for index in range(count))
+    return [each.to_iterable_dataset() for each in cut]
+
+
+def _part(dataset: Any, split: str) -> Iterator[bytes]:
+    """Yield the bytes of a Parquet part with the rows, whose schema has the features. Raises: SourceError."""
+    import datasets
+
+    rows = 0
+    try:
+        features = dataset.features
+        if features is None:
+            first = next(dataset.with_format("arrow").iter(_ROWS), None)
+            if first is None:
+                raise library.no_rows(f"split {split!r} of the object")
+            features = datasets.Features.from_arrow_schema(first.schema)
+            dataset = dataset.cast(features)
+        types = features.arrow_schema
+
+        def tables() -> Iterator[pa.Table]:
+            nonlocal rows
+            for table in dataset.with_format("arrow").iter(_ROWS):
+                # The same rows are to have the same sizes, whatever they were cut from.
+                yield pa.Table.from_arrays(table.combine_chunks().columns, schema=types)
+                rows += table.num_rows
+
+        yield from parts.part_chunks(types, parts.even_tables(tables()))
+    except (PrepError, GeneratorExit, OSError):
+        raise
+    except Exception as error:  # whatever the user's own functions and generators raise
+        raise SourceError(
+            f"split {split!r} of the object, after row {rows:,}: cannot be read: "
+            f"{first_line(error) or type(error).__name__}",
+            remedy="correct what makes these rows; if their types differ, give the object its features with .cast(...)",
+        ) from error

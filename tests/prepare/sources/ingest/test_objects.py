@@ -1,0 +1,172 @@
+"""Objects as a source: the same rows are the same parts, and the same shards as from their `save_to_disk` folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipelines import build, inspect, plan, verify
+from pipelines.prepare.sources.ingest import objects
+from tests import building
+from tfrecord_io.errors import ConfigError, SourceError
+
+FEATURES = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])})
+SMALL: dict[str, Any] = {"max_length": 16, "shard_size": "20kB", "workers": 1, "label_column": "label"}
+
+
+def _columns(rows: int) -> dict[str, list[Any]]:
+    return {
+        "text": [f"text {row}, " + "good " * (row % 9) for row in range(rows)],
+        "label": [r % 2 for r in range(rows)],
+    }
+
+
+def _dataset(rows: int = 300) -> datasets.Dataset:
+    return datasets.Dataset.from_dict(_columns(rows), features=FEATURES)
+
+
+def _generator() -> Any:
+    yield from _dataset().to_list()
+
+
+class _Polars:
+    """What is used of a polars frame: rows as an Arrow table."""
+
+    def to_arrow(self) -> pa.Table:
+        return pa.table(_columns(300))
+
+
+def _build(source: Any, output: Path, **options: Any) -> Any:
+    return build(source, output=output, tokenizer=building.tokenizer(), **{**SMALL, **options})
+
+
+def test_a_dataset_and_its_saved_folder_give_equal_shards(tmp_path: Path) -> None:
+    held = datasets.DatasetDict({"train": _dataset(12_345).shuffle(seed=1), "test": _dataset(50)})
+    held["train"] = held["train"].filter(lambda row: len(row["text"]) > 12)
+    held.save_to_disk(tmp_path / "saved")
+    made = _build(held, tmp_path / "object")
+    _build(tmp_path / "saved", tmp_path / "folder", name="dataset")
+    assert len(made.manifest.splits["train"].shards) > 5
+    assert building.shard_bytes(tmp_path / "object") == building.shard_bytes(tmp_path / "folder")
+    assert made.manifest.schema.features == building.read_manifest(tmp_path / "folder").schema.features
+    assert inspect(tmp_path / "object").manifest.label_names == ("bad", "good")
+    assert verify(tmp_path / "object").damaged == ()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: _dataset().to_iterable_dataset(num_shards=3),
+        lambda: datasets.IterableDataset.from_generator(_generator, features=FEATURES),
+        lambda: {"train": _dataset().with_format("numpy")},
+        lambda: datasets.concatenate_datasets([_dataset().select(range(7)), _dataset().select(range(7, 300))]),
+    ],
+    ids=["stream", "generator", "dict", "concatenated"],
+)
+def test_equal_rows_are_the_same_source(tmp_path: Path, make: Callable[[], Any]) -> None:
+    assert objects.store(make(), str(tmp_path)) == objects.store(_dataset(), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: pd.DataFrame(_columns(300), index=range(5, 305)),
+        lambda: pa.table(_columns(300)),
+        _Polars,
+        lambda: datasets.IterableDataset.from_generator(lambda: iter(pa.table(_columns(300)).to_pylist())),
+    ],
+    ids=["pandas", "pyarrow", "polars", "without features"],
+)
+def test_frames_and_tables_have_their_rows_and_types(tmp_path: Path, make: Callable[[], Any]) -> None:
+    stored = objects.store(make(), str(tmp_path))
+    assert stored.splits == ("train",)
+    (name,) = os.listdir(stored.folder)
+    assert pq.read_table(os.path.join(stored.folder, name)).to_pydict() == _columns(300)
+
+
+def test_the_same_rows_go_on_with_a_build_and_others_are_refused(tmp_path: Path) -> None:
+    _build(_dataset(), tmp_path / "out")
+    again = _build(_dataset().to_iterable_dataset(), tmp_path / "out")
+    assert again.shards_made == 0
+    with pytest.raises(Exception, match="source") as raised:
+        _build(_dataset(299), tmp_path / "out")
+    assert type(raised.value).__name__ == "FingerprintMismatchError"
+
+
+def test_the_tokenizer_can_be_an_object(tmp_path: Path) -> None:
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(building.tokenizer())
+    made = build(_dataset(), output=tmp_path / "object", tokenizer=tokenizer, **SMALL)
+    assert made.manifest.fingerprint == _build(_dataset(), tmp_path / "name").manifest.fingerprint
+    assert made.manifest.tokenizer.name == building.tokenizer().name
+
+
+def test_a_plan_takes_an_object(tmp_path: Path) -> None:
+    (planned,) = plan(pd.DataFrame(_columns(40)), tokenizer=building.tokenizer(), **SMALL).splits
+    assert (planned.split, planned.rows) == ("train", 40)
+
+
+def _traced(root: Path, *options: object) -> building.Outcome:
+    return building.command("trace", root, "--split", "train", "--shard", 0, "--record", 3, *options)
+
+
+def test_a_trace_says_row_and_split_and_that_it_was_an_object(tmp_path: Path) -> None:
+    _build(_dataset(), tmp_path / "out", shuffle=False, keep_ingested=tmp_path / "kept")
+    found = _traced(tmp_path / "out")
+    assert found.status == 0, found.err
+    assert "1 row of an object given in Python" in found.out
+    assert "row 3 of the split\n" in found.out
+
+
+def test_a_saved_folder_stands_in_for_an_object_that_is_gone(tmp_path: Path) -> None:
+    _build(_dataset(), tmp_path / "out", shuffle=False)
+    cause, remedy = _traced(tmp_path / "out").error
+    assert "made from an object in Python, whose rows are not kept" in cause
+    assert "save_to_disk" in remedy
+    _dataset().save_to_disk(tmp_path / "saved")
+    shard = next((tmp_path / "out").glob("*.tfrecord"))
+    before = shard.read_bytes()
+    shard.write_bytes(before[:-9])
+    repaired = building.command("verify", tmp_path / "out", "--repair", "--source", tmp_path / "saved")
+    assert (repaired.status, shard.read_bytes()) == (0, before), repaired.err
+    _dataset(299).save_to_disk(tmp_path / "other")
+    assert "has changed" in _traced(tmp_path / "out", "--source", tmp_path / "other").error[0]
+
+
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [
+        ([{"text": "a"}], "builtins.list is not a dataset"),
+        ({"a/b": _dataset()}, "split 'a/b' of the object"),
+        ({}, "no splits"),
+        (_dataset().with_transform(lambda rows: rows), "has a transform"),
+        (pd.DataFrame({"text": ["a", 1]}), "cannot become an Arrow table"),
+        (datasets.IterableDataset.from_generator(lambda: iter([])), "no rows"),
+        (datasets.IterableDataset.from_generator(lambda: (1 / row for row in [0])), "division by zero"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else "",
+)
+def test_what_cannot_be_built_from_is_refused(tmp_path: Path, source: Any, cause: str) -> None:
+    with pytest.raises((ConfigError, SourceError)) as raised:
+        objects.store(source, str(tmp_path))
+    assert cause in raised.value.cause
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"format": "json"}, {"revision": "main"}, {"append": True}, {"keep_ingested": "gs://bucket/kept"}],
+    ids=lambda each: next(iter(each)),
+)
+def test_options_of_files_are_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="with an object"):
+        _build(_dataset(), tmp_path / "out", **options)
