@@ -102,8 +102,8 @@ def parse(program: str, words: list[str], *, whole: bool) -> None:
         command = command.commands[words.pop(0)]
     try:
         command.make_context(program, words)
-    except click.MissingParameter:
-        if whole:
+    except click.UsageError as error:
+        if whole or not any(isinstance(each, click.MissingParameter) for each in (error, error.__context__)):
             raise
 
 

@@ -27,9 +27,15 @@ def test_other_names_are_refused(name: Any) -> None:
         feature(name=name)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "string", "", None, ["int64"], 64])
+@pytest.mark.parametrize("dtype", ["int32", "", None, ["int64"], 64])
 def test_other_dtypes_are_refused(dtype: Any) -> None:
-    with pytest.raises(SchemaError, match=r"dtype .*, expected one of \('int64', 'float32'\)"):
+    with pytest.raises(SchemaError, match=r"dtype .*, expected one of \('int64', 'float32', 'string', 'bytes'\)"):
+        feature(dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", ["string", "bytes"])
+def test_text_is_refused_but_in_a_kept_column(dtype: Any) -> None:
+    with pytest.raises(SchemaError, match="expected a column of single values"):
         feature(dtype=dtype)
 
 
