@@ -30,7 +30,7 @@ from pipelines.prepare.options import paths
 from pipelines.prepare.options.config import SourceConfig
 from pipelines.prepare.options.split_options import SPLIT_NAME
 from pipelines.prepare.options.suggestions import suggestion
-from pipelines.prepare.sources.resolve import hub, identity, library, listing, saved_datasets
+from pipelines.prepare.sources.resolve import hub, identity, library, listing, saved_datasets, trust
 from pipelines.prepare.sources.resolve.data_files import SourceListing
 from pipelines.prepare.sources.resolve.library import Stream
 from pipelines.prepare.sources.resolve.listing import ListedFile
@@ -42,10 +42,10 @@ __all__ = ["resolve"]
 # Sources of more files are listed in the manifest by one digest.
 _MOST_NAMED = 1_000
 _NAMED = 5
-_CARDS = ("README.md", ".huggingface.yaml")
-_MOST_CARD_BYTES = 1 << 20
 # Files beside the data that nobody expects to be rows; nor is a program.
-_BESIDE = frozenset({*_CARDS, "LICENSE", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"})
+_BESIDE = frozenset(
+    {*trust.CARDS, "LICENSE", "config.json", "dataset_info.json", "dataset_infos.json", "dataset_dict.json"}
+)
 _EVALUATED = re.compile(
     r"(?<![A-Za-z])(TEST|VALID|VALIDATION|VAL|DEV|EVAL)(?![A-Za-z])|^(Test|Valid|Validation|Dev|Eval)(?![a-z])"
 )
@@ -94,6 +94,7 @@ def _of_folder(folder: str, config: SourceConfig) -> SourceListing:
         if config.format:
             builder = library.open_builder(config.format, data_dir=folder, name=config.config, **options)
         else:
+            trust.require_modest_cards(folder, where=folder)
             builder = library.open_builder(folder, name=config.config, **options)
     return _listing(builder, config, where=folder, files={each.path: each for each in files.values()}, folder=folder)
 
@@ -126,6 +127,7 @@ def _of_listed(files: Sequence[ListedFile], config: SourceConfig, *, card: str |
         if config.format:
             found = library.open_builder(config.format, data_dir=folder, name=config.config, **_options(config))
         else:
+            trust.require_modest_cards(folder, where=where)
             found = library.open_builder(folder, name=config.config, **_options(config))
         names = {
             str(split): [os.path.relpath(path, folder) for path in some]
@@ -152,9 +154,9 @@ def _mirror(files: Mapping[str, ListedFile], *, card: str | None) -> Iterator[st
                 open(path, "wb").close()
             else:
                 os.symlink(file.path, path)
-        for name in _CARDS if card else ():
+        for name in trust.CARDS if card else ():
             with contextlib.suppress(FileNotFoundError), storage.as_source_error(str(card)):
-                content = storage.read_bytes(storage.join(str(card), name), most_bytes=_MOST_CARD_BYTES)
+                content = storage.read_bytes(storage.join(str(card), name), most_bytes=trust.MOST_CARD_BYTES)
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(os.path.join(folder, name))
                 with open(os.path.join(folder, name), "wb") as stream:
@@ -205,6 +207,8 @@ def _of_object(config: SourceConfig) -> SourceListing:
 def _of_hub(config: SourceConfig) -> SourceListing:
     repository = hub.repository(config.dataset, revision=config.revision)
     with _as_source_error(config):
+        if repository.folder is not None or not config.format:
+            trust.require_modest_cards(repository.folder or repository.root, where=repository.name)
         if repository.folder is not None:
             builder = library.open_builder(repository.folder, name=config.config, **_options(config))
         elif config.format:
@@ -220,7 +224,7 @@ def _of_hub(config: SourceConfig) -> SourceListing:
         path: listing.describe(path, name=repository.name_of(path))
         for path in dict.fromkeys(path for some in splits.values() for path in some)
     }
-    _require_inside(splits, root=repository.folder or repository.root, where=repository.name)
+    trust.require_inside(splits, root=repository.folder or repository.root, where=repository.name)
     found = _source(
         splits, files, kind=builder.name, stream=Stream(builders={None: builder}), where=repository.name, config=config
     )
@@ -247,7 +251,7 @@ def _listing(
 ) -> SourceListing:
     splits = _splits_of(builder)
     if folder is not None:
-        _require_inside(splits, root=folder, where=where)
+        trust.require_inside(splits, root=folder, where=where)
     used = {path.rpartition("::")[2] for some in splits.values() for path in some}
     _tell_unused(files, used, where=where)
     _tell_capitals(splits, where=where)
@@ -297,22 +301,6 @@ def _entries(entries: Sequence[Mapping[str, Any]]) -> Any:
         return list(entries)
     digest = hashlib.sha256(json.dumps(entries, sort_keys=True).encode()).hexdigest()
     return {"count": len(entries), "bytes": sum(entry["bytes"] for entry in entries), "sha256": digest}
-
-
-def _require_inside(splits: Mapping[str, Sequence[str]], *, root: str, where: str) -> None:
-    """Check that every resolved file lies in the folder or repository that the user named. Raises: SourceError."""
-    allowed = [root] if "://" in root else [os.path.realpath(root), *hub.cache_folders()]
-    for path in (path for some in splits.values() for path in some):
-        if "://" in root:
-            inside = path.startswith(f"{root}/") and ".." not in path.split("/")
-        else:
-            real = os.path.realpath(path)
-            inside = "://" not in path and any(os.path.commonpath([real, each]) == each for each in allowed)
-        if not inside:
-            raise SourceError(
-                f"{where}: {without_access(path)} is not inside of it, but its card or a link leads there",
-                remedy="name that file itself as DATASET if you trust it",
-            )
 
 
 def _tell_unused(files: Mapping[str, ListedFile], used: set[str], *, where: str) -> None:

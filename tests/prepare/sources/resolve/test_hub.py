@@ -64,6 +64,9 @@ REPOSITORIES = {
     "me/busy": Repository({}, status=429, refusals=10**9),
     "me/waking": Repository(_named(["a.jsonl"]), status=503, refusals=2),
     "me/empty": Repository({"README.md": b"# Nothing\n"}),
+    "me/lured": Repository(
+        {"README.md": TWO.replace("en/*", "hf://datasets/me/good/*").encode(), **_named(["a.jsonl"])}
+    ),
     "me/pickled": Repository({"a.pkl": b"no"}),
     **{f"me/{name}": Repository(_named(names)) for name, names in LAYOUTS.items()},
 }
@@ -141,7 +144,7 @@ def online(home: Path, endpoint: str) -> dict[str, dict[str, Any]]:
     requests: list[tuple[str | None, ...]] = [
         *(("me/good",), ("me/good", "main"), ("me/good", SHA), ("me/good", "nope")),
         *(("me/missing",), ("me/gated",), ("me/broken",), ("me/busy",), ("a/b/c",), ("me/script",), ("me/waking",)),
-        *(("me/private",), ("me/open-to-members",), ("me/empty",), ("me/pickled",)),
+        *(("me/private",), ("me/open-to-members",), ("me/empty",), ("me/lured",), ("me/pickled",)),
         *(("me/card",), ("me/card", None, "en"), ("me/card", None, "fr"), ("me/good", None, "en")),
         *((f"me/{name}",) for name in LAYOUTS),
         *(("hf://datasets/me/card/en/*.jsonl",), ("hf://datasets/me/card@main/de/a.jsonl",)),
@@ -233,6 +236,7 @@ def test_a_hub_that_is_overloaded_is_waited_for(online: dict[str, dict[str, Any]
         ("me/busy", "me/busy: the hub answered with an error (", "run the same command again later"),
         ("me/script", "me/script: Dataset scripts are no longer supported", "--revision refs/convert/parquet"),
         ("me/empty", "me/empty: no file that `datasets` knows", "--format"),
+        ("me/lured", "me/lured, README.md: names 'hf://datasets/me/good/*.jsonl' as data", "name that file itself"),
         ("me/pickled", "me/pickled: no file that `datasets` knows", "--format"),
         ("me/card@fr", "me/card: `datasets` cannot open it (BuilderConfig 'fr' not found", "--config"),
         ("me/good@en", "me/good: `datasets` cannot open it (BuilderConfig 'en' not found", "--config"),

@@ -344,14 +344,6 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
         _resolve(tmp_path / "data")
 
 
-def test_a_card_that_leads_out_of_the_folder_is_refused(tmp_path: Path) -> None:
-    _write(tmp_path, "secret.jsonl", "data/a.jsonl")
-    card = b"---\nconfigs:\n- config_name: x\n  data_files: ../secret.jsonl\n---\n"
-    _write(tmp_path, "data/README.md", content=card)
-    with pytest.raises(SourceError, match="is not inside of it"):
-        _resolve(tmp_path / "data")
-
-
 def test_data_files_say_the_splits(tmp_path: Path) -> None:
     _write(tmp_path, "x/a.jsonl", "x/b.jsonl", "y/c.jsonl")
     found = _resolve(tmp_path, data_files=("x/*.jsonl", "held=y/*"))

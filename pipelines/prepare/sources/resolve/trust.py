@@ -1,0 +1,132 @@
+"""Trusting no card: what a dataset's card may name, and where the files that resolution found may lie.
+
+A card is the YAML of `README.md` or `.huggingface.yaml`, which `datasets` follows while it resolves. It is read here
+first, since `datasets` already asks an address, and copies aliases, before it returns.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pipelines.prepare import storage
+from pipelines.prepare.sources.resolve import hub, listing
+from tfrecord_io.errors import SourceError
+from tfrecord_io.shown import without_access
+
+__all__ = ["CARDS", "MOST_CARD_BYTES", "require_inside", "require_modest_cards"]
+
+CARDS = ("README.md", ".huggingface.yaml")
+MOST_CARD_BYTES = 1 << 20
+# Far above the cards of real datasets: 21,000 class names are 42,000 nodes.
+_MOST_NODES = 200_000
+_MOST_DEPTH = 100
+_LEADS_OUT = re.compile(r"^[/~]|::|://|(^|/)\.\.(/|$)")
+
+
+def require_modest_cards(folder: str, *, where: str) -> None:
+    """Check the cards in a folder, local or remote: their size, and that they name data below the folder alone.
+
+    Raises: SourceError; yaml.YAMLError if a card is no YAML.
+    """
+    for name in CARDS:
+        text = _read(storage.join(folder, name), where=f"{where}, {name}")
+        _require_modest(text if name.endswith(".yaml") else _metadata(text), where=f"{where}, {name}")
+
+
+def _read(path: str, *, where: str) -> str:
+    """Read a card, or a link to one; empty if there is none."""
+    try:
+        with storage.as_source_error(path):
+            if listing.describe(path, name="").size > MOST_CARD_BYTES or not _is_regular(path):
+                raise SourceError(
+                    f"{where}: more than {MOST_CARD_BYTES:,} bytes, or no regular file",
+                    remedy="name the data files by a glob, so that the card is not read",
+                )
+            fs, inner = storage.file_system(path)
+            content: bytes = fs.cat_file(inner)
+    except FileNotFoundError:
+        return ""
+    return content.decode(errors="replace")
+
+
+def _is_regular(path: str) -> bool:
+    return "://" in path or os.path.isfile(path)
+
+
+def _metadata(text: str) -> str:
+    from huggingface_hub.repocard import REGEX_YAML_BLOCK
+
+    found = REGEX_YAML_BLOCK.search(text)
+    return str(found[2]) if found else ""
+
+
+def _require_modest(text: str, *, where: str) -> None:
+    import yaml
+
+    _require_small(text, where=where)
+    card = yaml.safe_load(text)
+    configs = card.get("configs") if isinstance(card, Mapping) else None
+    for config in configs if isinstance(configs, list) else ():
+        named = (config.get("data_files"), config.get("data_dir")) if isinstance(config, Mapping) else ()
+        if outside := next((path for path in _texts(named) if _LEADS_OUT.search(path)), None):
+            raise SourceError(
+                f"{where}: names {without_access(outside)!r} as data, expected paths inside of the dataset",
+                remedy="name that file itself as DATASET if you trust it",
+            )
+
+
+def _require_small(text: str, *, where: str) -> None:
+    """Check the depth of YAML, and its number of nodes with aliases spelt out, without building it."""
+    import yaml
+
+    sizes: dict[str, int] = {}  # of finished anchors
+    opened: list[tuple[str | None, int]] = []
+    nodes = 0
+    for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+        if isinstance(event, yaml.AliasEvent):
+            nodes += sizes.get(event.anchor, _MOST_NODES)  # an alias inside of its own anchor has no end
+        elif isinstance(event, yaml.ScalarEvent):
+            nodes += 1
+        elif isinstance(event, yaml.CollectionStartEvent):
+            opened.append((event.anchor, nodes))
+            nodes += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, before = opened.pop()
+            if anchor:
+                sizes[anchor] = nodes - before
+        if isinstance(event, yaml.ScalarEvent) and event.anchor:
+            sizes[event.anchor] = 1
+        if nodes > _MOST_NODES or len(opened) > _MOST_DEPTH:
+            raise SourceError(
+                f"{where}: more than {_MOST_NODES:,} values or {_MOST_DEPTH} levels, counted with aliases spelt out",
+                remedy="name the data files by a glob, so that the card is not read",
+            )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(each)
+
+
+def require_inside(splits: Mapping[str, Sequence[str]], *, root: str, where: str) -> None:
+    """Check that every resolved file lies in the folder or repository that the user named. Raises: SourceError."""
+    allowed = [root] if "://" in root else [os.path.realpath(root), *hub.cache_folders()]
+    for path in (path for some in splits.values() for path in some):
+        if "://" in root:
+            inside = path.startswith(f"{root}/") and ".." not in path.split("/")
+        else:
+            # `zip://a.csv::FILE` is a file in an archive.
+            file = path.rpartition("::")[2]
+            real = os.path.realpath(file)
+            inside = "://" not in file and any(os.path.commonpath([real, each]) == each for each in allowed)
+        if not inside:
+            raise SourceError(
+                f"{where}: {without_access(path)} is not inside of it, but its card or a link leads there",
+                remedy="name that file itself as DATASET if you trust it",
+            )

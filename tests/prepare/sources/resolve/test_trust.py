@@ -1,0 +1,136 @@
+"""No card of a dataset leads out of it, asks the network, or occupies the process."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines.prepare.options.config import SourceConfig
+from pipelines.prepare.sources.resolve.data_files import SourceListing
+from pipelines.prepare.sources.resolve.resolve import resolve
+from tfrecord_io.errors import SourceError
+
+ROW = b'{"text": "a"}\n'
+BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+)
+
+
+class Asked(http.server.ThreadingHTTPServer):
+    """A web server that notes who asks it."""
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        asked = self.paths
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                asked.append(self.path)
+                self.send_error(404)
+
+            do_HEAD = do_GET
+
+        super().__init__(("127.0.0.1", 0), Handler)
+
+
+@pytest.fixture
+def web() -> Iterator[Asked]:
+    server = Asked()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def _folder(tmp_path: Path, yaml: str, *, name: str = "README.md") -> Path:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "a.jsonl").write_bytes(ROW)
+    (tmp_path / "secret.jsonl").write_bytes(ROW)
+    (data / name).write_text(yaml if name.endswith(".yaml") else f"---\n{yaml}\n---\n# Data\n")
+    return data
+
+
+def _resolve(dataset: Path | str) -> SourceListing:
+    return resolve(SourceConfig(dataset=str(dataset)))
+
+
+@pytest.mark.parametrize(
+    ("name", "configs"),
+    [
+        ("README.md", "[{config_name: x, data_files: '{}'}]"),
+        ("README.md", "[{config_name: x, data_files: ['*.jsonl', '{}']}]"),
+        (".huggingface.yaml", "[{config_name: x, data_files: [{split: train, path: ['{}']}]}]"),
+        ("README.md", "[{config_name: x, data_files: '*.jsonl'}, {config_name: y, data_dir: '{}'}]"),
+    ],
+)
+@pytest.mark.parametrize(
+    "outside",
+    [
+        "http://127.0.0.1:PORT/a.jsonl",
+        "zip://a.jsonl::http://127.0.0.1:PORT/a.zip",
+        "file:///etc/passwd",
+        "hf://datasets/other/data/a.jsonl",
+        "/etc/passwd",
+        "../secret.jsonl",
+        "x/../../secret.jsonl",
+        "~/secret.jsonl",
+    ],
+)
+def test_a_card_that_leads_out_is_refused_before_anybody_is_asked(
+    tmp_path: Path, web: Asked, name: str, configs: str, outside: str
+) -> None:
+    outside = outside.replace("PORT", str(web.server_address[1]))
+    data = _folder(tmp_path, f"configs: {configs.replace('{}', outside)}", name=name)
+    with pytest.raises(SourceError, match=f"{name}: names .*, expected paths inside of the dataset") as caught:
+        _resolve(data)
+    assert outside in caught.value.cause
+    assert web.paths == []
+
+
+def test_a_card_among_files_that_are_named_is_no_exception(tmp_path: Path, web: Asked) -> None:
+    address = f"http://127.0.0.1:{web.server_address[1]}/a.jsonl"
+    data = _folder(tmp_path, f"configs: [{{config_name: x, data_files: '{address}'}}]")
+    with pytest.raises(SourceError, match="expected paths inside of the dataset"):
+        _resolve(data / "*")
+    assert web.paths == []
+
+
+@pytest.mark.parametrize(
+    "yaml",
+    [
+        f"{BOMB}configs: [{{config_name: x, data_files: *i}}]",
+        "a: &a [*a]",
+        "a: " + "[" * 300_000,
+        "\n".join(" " * depth + "a:" for depth in range(700)),
+        "text: " + "x" * (1 << 20),
+        "a: [" + "1," * 250_000 + "]",
+    ],
+    ids=["aliases", "endless", "deep", "deep block", "large", "many"],
+)
+@pytest.mark.parametrize("name", ["README.md", ".huggingface.yaml"])
+def test_a_card_that_would_occupy_the_process_is_refused(tmp_path: Path, yaml: str, name: str) -> None:
+    with pytest.raises(SourceError, match=f"{name}: more than"):
+        _resolve(_folder(tmp_path, yaml, name=name))
+
+
+def test_a_card_may_repeat_itself_by_an_alias(tmp_path: Path) -> None:
+    yaml = "configs:\n- {config_name: x, data_files: &files [{split: a, path: '*.jsonl'}]}\n"
+    yaml += "- {config_name: y, default: true, data_files: *files}"
+    assert list(_resolve(_folder(tmp_path, yaml)).splits) == ["a"]
+
+
+def test_an_empty_card_says_nothing(tmp_path: Path) -> None:
+    assert list(_resolve(_folder(tmp_path, "")).splits) == ["train"]
+
+
+@pytest.mark.parametrize(
+    "yaml", ["- a", "configs: [", "configs: 1", "configs: [1, {config_name: x, data_files: {a: [b]}}]"]
+)
+def test_a_card_that_datasets_cannot_read_is_refused(tmp_path: Path, yaml: str) -> None:
+    with pytest.raises(SourceError, match="`datasets` cannot open it"):
+        _resolve(_folder(tmp_path, yaml))
