@@ -17,6 +17,9 @@ FAST = ["fastokens>=0.3.5,<0.4", "gigatoken>=0.10,<0.11", "tokenizers>=0.23,<0.2
 TRAIN = ["keras>=3.12", "keras-hub>=0.25.1", "safetensors>=0.4.5", "tensorflow>=2.20"]
 # Beam's clients for Google Cloud, and what packs this package for workers: half a second more for each import of Beam.
 DATAFLOW = ["apache-beam[gcp]>=2.65", "setuptools>=78.1.1"]
+# TensorFlow reads the data for JAX too.
+JAX = [*TRAIN, "jax>=0.6.2", "orbax-checkpoint>=0.11.20"]
+JAX_TPU = [*JAX, "jax[tpu]>=0.6.2"]
 # JAX compiles for TPUs without one; it pins the compiler (libtpu, 480 MB) that it was made with.
 PREFLIGHT = ["jax[tpu]>=0.6.2"]
 # Files for `tfds.data_source`, Grain and MaxText; their shards can be read at random without an index.
@@ -88,10 +91,12 @@ setup(
         "fast": FAST,
         "dataflow": DATAFLOW,
         "train": TRAIN,
+        "jax": JAX,
+        "jax-tpu": JAX_TPU,
         "preflight": [*TRAIN, *PREFLIGHT],
         "arrayrecord": ARRAYRECORD,
         "docs": DOCS,
-        "dev": [*FAST, *DATAFLOW, *TRAIN, *PREFLIGHT, *DOCS, *DEV],
+        "dev": [*FAST, *DATAFLOW, *JAX_TPU, *PREFLIGHT, *DOCS, *DEV],
     },
     entry_points={
         "console_scripts": ["prep-tfrecords=pipelines.cli.commands:main", "train-tpu=pipelines.train.cli:main"],

@@ -9,13 +9,12 @@ count of those since, are what an uninterrupted run would have.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Mapping
 
 import tensorflow as tf
 
-from pipelines.train.checkpoints import usable
+from pipelines.train.checkpoints import write_json
 from pipelines.train.metrics.evaluation import is_better
 from tfrecord_io.errors import OutputError, PrepError
 from tfrecord_io.format import json_fields
@@ -35,9 +34,10 @@ class Evaluation:
 
 
 class History:
-    """The evaluations in a folder, local or gs://, judged by one metric."""
+    """The evaluations in a folder, local or gs://, judged by one metric. `writes`: whether this process keeps them."""
 
-    def __init__(self, model_dir: str, *, metric: str) -> None:
+    def __init__(self, model_dir: str, *, metric: str, writes: bool = True) -> None:
+        self._writes = writes
         self._folder = model_dir.rstrip("/")
         self._path = f"{self._folder}/{_FILE}"
         self._metric = metric
@@ -55,11 +55,8 @@ class History:
         """
         before = [each for each in self._evaluations if each.step != step]
         self._evaluations = [*before, Evaluation(step=step, metrics=dict(metrics))]
-        text = json.dumps([_as_json(each) for each in self._evaluations], indent=1)
-        with usable(self._folder):
-            with tf.io.gfile.GFile(f"{self._path}.new", "w") as file:
-                file.write(text + "\n")
-            tf.io.gfile.rename(f"{self._path}.new", self._path, overwrite=True)
+        if self._writes:
+            write_json(self._folder, _FILE, [_as_json(each) for each in self._evaluations])
         best = self.best
         return best is not None and best.step == step
 

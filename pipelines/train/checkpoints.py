@@ -1,13 +1,13 @@
 """What a training remembers: weights, optimizer and step in one checkpoint, and beside it what it was made for.
 
     MODEL_DIR/run.json                 identity: the dataset's fingerprint, task, model, batch size, seed …
-    MODEL_DIR/checkpoints/ckpt-120.*   after 120 steps; the file `checkpoint` names the last finished one
+    MODEL_DIR/checkpoints/ckpt-120.*   after 120 steps, in the backend's own form (ckpt_120/ on JAX)
     MODEL_DIR/best/ckpt-80.*           that of the best evaluation, with --keep-best
     MODEL_DIR/model.keras, model.weights.h5   when the training is done, and what `model_files` writes
 
 The step is the reader's position too: with the same identity, batch 120 is the same on every run, so a training goes on
-with `start_step=120`. That holds only for the same identity, so another one is refused. The file `checkpoint` is
-replaced after a checkpoint's own files are complete: a kill in between leaves the checkpoint before it in force.
+with `start_step=120`. That holds only for the same identity, so another one is refused. A kill
+while a checkpoint is written leaves the one before it in force.
 """
 
 from __future__ import annotations
@@ -17,18 +17,35 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
 
 import tensorflow as tf
 
-from pipelines.train.steps.train_step import ReplicaStep
 from tfrecord_io.errors import FingerprintMismatchError, OutputError
 from tfrecord_io.format import json_fields
 
-__all__ = ["Checkpoints", "belongs_to", "last_step", "save_model", "usable"]
+__all__ = [
+    "PARTS",
+    "Checkpoints",
+    "Saves",
+    "belongs_to",
+    "damaged",
+    "last_step",
+    "save_model",
+    "unwritten",
+    "usable",
+    "write_json",
+]
 
-_IDENTITY = "run.json"
+_IDENTITY, _SAVES = "run.json", "checkpoints"
+# In run.json of a training by JAX: in how many parts the reader makes a batch, which decides what is masked. A training
+# that goes on keeps them on another number of devices.
+PARTS = "input_parts"
+# TensorFlow's ckpt-120, which the file `checkpoint` names, and Orbax' folder ckpt_120/.
+_CHECKPOINT = re.compile(r"ckpt[-_](\d+)/?\Z")
+# What older trainings, and those of TensorFlow, leave out.
+_UNSAID = {"backend": "tensorflow"}
 # In errors, where the name alone says too little.
 _NAMED = {"data": "fingerprint of the data"}
 # What TensorFlow puts around a message.
@@ -36,8 +53,8 @@ _WHERE = re.compile(r"\{\{.*?\}\} | \[Op:.*")
 _MOST_BYTES = 1 << 20
 
 
-def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> bool:
-    """Whether the folder holds this training already; False if it holds none.
+def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the folder's run.json says, if it holds this training already; nothing if it holds none.
 
     Raises: FingerprintMismatchError if it holds another; OutputError if that cannot be found out.
     """
@@ -45,14 +62,16 @@ def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> bool:
     with usable(folder):
         path = f"{folder}/{_IDENTITY}"
         if not tf.io.gfile.exists(path):
-            return False
+            return {}
         with tf.io.gfile.GFile(path) as file:
             if file.size() > _MOST_BYTES:
                 raise ValueError(f"{path} is not what a training wrote")
             found = json_fields.mapping(json_fields.load(file.read()))
     # None is what cannot be known yet, such as a global batch before the replicas are counted.
     names = [name for name in {**identity, **found} if name not in identity or identity[name] is not None]
-    differing = {name: (found.get(name), identity.get(name)) for name in names if found.get(name) != identity.get(name)}
+    names = [name for name in names if name != PARTS]
+    pairs = {name: tuple(each.get(name, _UNSAID.get(name)) for each in (found, identity)) for name in names}
+    differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
     if differing:
         listing = ", ".join(
             f"{_NAMED.get(name, name)} {old!r}, now {new!r}" for name, (old, new) in sorted(differing.items())
@@ -62,79 +81,116 @@ def belongs_to(model_dir: str, *, identity: Mapping[str, Any]) -> bool:
             remedy="give another --model-dir, or the same data and options to go on with that training; data that rows "
             "were appended to is as before at DATA/manifest-0.json, manifest-1.json, …",
         )
-    return True
+    return found
 
 
 def last_step(model_dir: str) -> int:
     """The step of the checkpoint in force, 0 without one."""
-    number = re.search(r"ckpt-(\d+)\Z", tf.train.latest_checkpoint(_saves(model_dir)) or "")
-    return int(number.group(1)) if number else 0
+    folder = f"{model_dir.rstrip('/')}/{_SAVES}"
+    latest = tf.train.latest_checkpoint(folder)
+    names = [latest] if latest else tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    return max((int(found[1]) for name in names if (found := _CHECKPOINT.search(name))), default=0)
+
+
+class Saves(Protocol):
+    """Checkpoints of a learner in a folder, local or gs://, the newest ones."""
+
+    @property
+    def last_step(self) -> int | None:
+        """The step of the newest one."""
+
+    def save(self) -> None:
+        """Write one of the present step. Raises: OutputError if it cannot be written."""
+
+    def restore(self) -> None:
+        """Put the newest one in place of the present state. Raises: OutputError if it is damaged."""
+
+    def close(self) -> None:
+        """Wait for what is still being written."""
 
 
 class Checkpoints:
-    """The checkpoints of one training in a folder, local or gs://."""
+    """The checkpoints of one training in a folder, local or gs://. `saves`: makes those of a folder, the newest N."""
 
-    def __init__(self, model_dir: str, replica_step: ReplicaStep, *, identity: Mapping[str, Any], keep: int) -> None:
+    def __init__(
+        self,
+        model_dir: str,
+        saves: Callable[[str, int], Saves],
+        *,
+        identity: Mapping[str, Any],
+        keep: int,
+        writes: bool,
+    ) -> None:
+        """`writes`: whether this process says what the folder is for."""
+        self._writes = writes
         self._folder = model_dir.rstrip("/")
         self._identity = dict(identity)
-        self._replica_step = replica_step
-        # Lists, by position: Keras' names change with what else was built in a process.
-        self._state = tf.train.Checkpoint(**replica_step.saved)
-        self._manager = tf.train.CheckpointManager(self._state, _saves(model_dir), max_to_keep=keep)
-        self._best = tf.train.CheckpointManager(self._state, f"{self._folder}/best", max_to_keep=1)
+        self.made_of: Mapping[str, Any] = {}
+        self._last = saves(f"{self._folder}/{_SAVES}", keep)
+        self._best = saves(f"{self._folder}/best", 1)
 
     def open(self) -> int:
-        """Restores the last checkpoint, or claims a new folder. Returns the steps already taken.
+        """Restore the last checkpoint, or claim a new folder. Returns the steps already taken.
 
         Raises: FingerprintMismatchError if the folder is another training's; OutputError if it cannot be used.
         """
-        if not belongs_to(self._folder, identity=self._identity):
-            with usable(self._folder):
-                tf.io.gfile.makedirs(self._folder)
-                path = f"{self._folder}/{_IDENTITY}"
-                with tf.io.gfile.GFile(f"{path}.new", "w") as file:
-                    file.write(json.dumps(self._identity, indent=2, sort_keys=True) + "\n")
-                tf.io.gfile.rename(f"{path}.new", path, overwrite=True)  # a kill leaves no half of it
-        if self._manager.latest_checkpoint:
-            self._restore(self._manager.latest_checkpoint)
-        return self._replica_step.step
+        self.made_of = belongs_to(self._folder, identity=self._identity)
+        if not self.made_of:
+            self.made_of = self._identity
+            if self._writes:
+                write_json(self._folder, _IDENTITY, self._identity)
+        if self._last.last_step:
+            self._last.restore()
+        return self._last.last_step or 0
 
-    def save(self) -> str:
-        """Writes a checkpoint of the present step. Raises: OutputError if it cannot be written."""
-        return self._save(self._manager)
+    def save(self) -> None:
+        """Write a checkpoint of the present step. Raises: OutputError if it cannot be written."""
+        self._last.save()
 
-    def save_best(self) -> str:
-        """Writes a checkpoint of the present step in place of the best one. Raises: OutputError likewise."""
-        return self._save(self._best)
+    def save_best(self) -> None:
+        """Write a checkpoint of the present step in place of the best one. Raises: OutputError likewise."""
+        self._last.close()  # which is never older than the best, so that a resumed run still knows of it
+        self._best.save()
 
     @property
     def best_step(self) -> int | None:
         """The step of the checkpoint that `save_best` wrote last, in this run or before."""
-        path = self._best.latest_checkpoint
-        return None if path is None else int(path.rpartition("-")[2])
+        return self._best.last_step
 
     def restore_best(self) -> None:
-        """Puts the best checkpoint's weights in place of the present ones. Raises: OutputError if it is damaged."""
-        assert self._best.latest_checkpoint is not None, "one was saved"
-        self._restore(self._best.latest_checkpoint)
+        """Put the best checkpoint's weights in place of the present ones. Raises: OutputError if it is damaged."""
+        self._best.restore()
 
-    def _save(self, manager: tf.train.CheckpointManager) -> str:
-        try:
-            return str(manager.save(checkpoint_number=self._replica_step.step))
-        except tf.errors.OpError as error:
-            raise OutputError(
-                f"--model-dir {self._folder}: a checkpoint cannot be written ({_first_line(error)})",
-                remedy="make room or give the right to write, and run the same command again",
-            ) from error
+    def close(self) -> None:
+        """Wait until all are written. Raises: OutputError if one cannot be."""
+        self._last.close()
+        self._best.close()
 
-    def _restore(self, path: str) -> None:
-        try:
-            self._state.restore(path).assert_consumed()
-        except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:  # one for each way to be damaged
-            raise OutputError(
-                f"{path}: it does not fit this model or is damaged ({_first_line(error)})",
-                remedy="give another --model-dir, or the version of the model that wrote it",
-            ) from error
+
+def unwritten(folder: str, error: BaseException) -> OutputError:
+    """What it means that a checkpoint could not be saved."""
+    return OutputError(
+        f"--model-dir {folder}: a checkpoint cannot be written ({_first_line(error)})",
+        remedy="make room or give the right to write, and run the same command again",
+    )
+
+
+def damaged(path: str, error: BaseException) -> OutputError:
+    """What it means that a checkpoint could not be restored."""
+    return OutputError(
+        f"{path}: it does not fit this model or is damaged ({_first_line(error)})",
+        remedy="give another --model-dir, or the version of the model that wrote it",
+    )
+
+
+def write_json(folder: str, name: str, document: Any) -> None:
+    """Write a file whole or not at all, so that a kill leaves no half of it. Raises: OutputError likewise."""
+    with usable(folder):
+        tf.io.gfile.makedirs(folder)
+        path = f"{folder.rstrip('/')}/{name}"
+        with tf.io.gfile.GFile(f"{path}.new", "w") as file:
+            file.write(json.dumps(document, indent=2, sort_keys=True) + "\n")
+        tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
 
 
 def save_model(model: Any, model_dir: str) -> tuple[str, str]:
@@ -165,10 +221,6 @@ def usable(folder: str) -> Iterator[None]:
             f"--model-dir {folder}: it cannot be used ({_first_line(error)})",
             remedy="give a folder that can be written, or an empty one",
         ) from error
-
-
-def _saves(model_dir: str) -> str:
-    return f"{model_dir.rstrip('/')}/checkpoints"
 
 
 def _first_line(error: BaseException) -> str:

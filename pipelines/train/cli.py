@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -19,7 +20,7 @@ import cloup
 import tfrecord_io
 from pipelines.terminal.console import TwoLineErrors, errors
 from pipelines.train import config as configs
-from pipelines.train import tensorflow_ready
+from pipelines.train import targets, tensorflow_ready
 from pipelines.train.errors import usual_remedies
 from pipelines.train.export.command import export
 from pipelines.train.predict.command import predict
@@ -100,6 +101,8 @@ _HELP = {
         "tpu": "auto, local, none, a TPU's name, or grpc://IP:8470.",
         "zone": "Zone of the TPU that --tpu names.",
         "project": "Project of the TPU that --tpu names.",
+        "backend": "What drives the devices. auto: JAX on a TPU VM (unless tensorflow-tpu is there), else TensorFlow.",
+        "shard_model": "Divide weights and optimizer state among the devices, for a model beyond one chip; JAX.",
         "replicas": "GPUs to use, or parts to split the CPU into.",
         "precision": "Number format of the computation.",
         "steps_per_call": "Steps that run on the devices before Python gets control again.",
@@ -209,7 +212,7 @@ def main(
         if preflight is None:
             config.require_model_dir()  # before TensorFlow, which takes seconds to start
         trained = _train(config, as_json=as_json, verbose=verbose, result=result if preflight is not None else None)
-    if as_json and trained is not None:
+    if as_json and trained is not None and trained.model_path:  # which one process of several writes
         click.echo(json.dumps({"steps": trained.steps, "model": trained.model_path, **trained.metrics}))
 
 
@@ -217,7 +220,9 @@ def _train(config: configs.TrainConfig, *, as_json: bool, verbose: bool, result:
     """What `run.train` gives, or None after a preflight."""
     if config.order == "global" and any(folder.startswith("gs://") for folder in config.data_folders):
         tensorflow_ready.ask_for_exact_ranges()
-    tensorflow_ready.load(verbose=verbose)
+    target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
+    backend = targets.backend(config.backend, target) if result is None else "tensorflow"
+    tensorflow_ready.load(verbose=verbose, backend=backend)
     import tensorflow as tf
 
     from pipelines.train import run

@@ -17,10 +17,11 @@ from typing import Any, Literal, get_args
 
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["DecoderStart", "Loop", "Order", "Pooling", "Precision", "Schedule", "Task", "TrainConfig"]
+__all__ = ["Backend", "DecoderStart", "Loop", "Order", "Pooling", "Precision", "Schedule", "Task", "TrainConfig"]
 
 Task = Literal["classify", "tokens", "span", "mlm", "clm", "seq2seq"]
 Loop = Literal["custom", "keras"]
+Backend = Literal["auto", "tensorflow", "jax"]
 Precision = Literal["float32", "bfloat16"]
 Order = Literal["hosts", "global"]
 Pooling = Literal["auto", "first", "mean", "last"]
@@ -55,6 +56,8 @@ class TrainConfig:
     tpu: str = "auto"
     zone: str | None = None
     project: str | None = None
+    backend: Backend = "auto"
+    shard_model: bool = False
     replicas: int | None = None
     learning_rate: float = 1e-4
     warmup: int = 0
@@ -103,6 +106,7 @@ class TrainConfig:
         kinds = {
             "task": Task,
             "loop": Loop,
+            "backend": Backend,
             "order": Order,
             "precision": Precision,
             "pooling": Pooling,

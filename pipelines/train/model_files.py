@@ -20,7 +20,7 @@ from typing import Any, get_args
 
 import tensorflow as tf
 
-from pipelines.train.checkpoints import usable
+from pipelines.train.checkpoints import usable, write_json
 from pipelines.train.config import DecoderStart, Pooling, Task, TrainConfig
 from pipelines.train.models import Built
 from pipelines.train.tasks import BoundTask, decoder_start
@@ -100,11 +100,7 @@ def write(model_dir: str, model: TrainedModel) -> None:
     """Writes model.json. Raises: OutputError if that is not possible."""
     document = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
     document |= {"version": _VERSION, "manifest": json.loads(manifests.dump(model.manifest))}
-    path = f"{model_dir.rstrip('/')}/{_FILE_NAME}"
-    with usable(model_dir):
-        with tf.io.gfile.GFile(f"{path}.new", "w") as file:
-            file.write(json.dumps(document, indent=2, sort_keys=True) + "\n")
-        tf.io.gfile.rename(f"{path}.new", path, overwrite=True)
+    write_json(model_dir, _FILE_NAME, document)
 
 
 def read(model_dir: str) -> TrainedModel:

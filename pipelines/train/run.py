@@ -8,30 +8,26 @@ import math
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import keras
-import tensorflow as tf
-
-from pipelines.train import devices, model_files, models
+from pipelines.train import backends, model_files, targets
 from pipelines.train import setup as jobs
 from pipelines.train.best import History
-from pipelines.train.checkpoints import Checkpoints, save_model, usable
+from pipelines.train.checkpoints import PARTS, Checkpoints, save_model, usable
 from pipelines.train.config import TrainConfig
+from pipelines.train.engines import Engine, TrainingSpan
 from pipelines.train.errors import StoppedError, TrainingError
 from pipelines.train.progress import Progress
 from pipelines.train.setup import TrainingSetup
-from pipelines.train.steps import feeds, loops
-from pipelines.train.steps.adamw import AdamW
 from pipelines.train.steps.evaluating import Evaluator
 from pipelines.train.steps.feeds import Feeds
 from pipelines.train.steps.profiling import Profile
-from pipelines.train.steps.train_step import ReplicaStep
 from tfrecord_io.errors import ConfigError
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 
-__all__ = ["Trained", "make_replica_step", "train"]
+__all__ = ["Trained", "train"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,12 +48,12 @@ def train(config: TrainConfig, *, as_json: bool = False) -> Trained:
     Raises: PrepError of the kind that says what is wrong; StoppedError after SIGTERM, with the state saved.
     """
     job = jobs.check(config)
-    strategy = devices.connect(job.target, replicas=config.replicas, zone=config.zone, project=config.project)
-    for line in devices.missed_tpu(job.target, strategy):  # at once: the model may take minutes to load
+    engine = backends.opened(job.target, config)
+    for line in targets.missed_tpu(job.target, engine.hardware):  # at once: the model may take minutes to load
         print(line, file=sys.stderr, flush=True)
-    job = job.sized(strategy.num_replicas_in_sync)
+    job = job.sized(engine.replicas)
     with _stoppable() as stop:
-        return _Run(job, strategy=strategy, stop=stop, as_json=as_json).go()
+        return _Run(job, engine=engine, stop=stop, as_json=as_json).go()
 
 
 class _Run:
@@ -67,7 +63,7 @@ class _Run:
         self,
         job: TrainingSetup,
         *,
-        strategy: tf.distribute.Strategy,
+        engine: Engine,
         stop: _Stop,
         as_json: bool,
     ) -> None:
@@ -75,19 +71,21 @@ class _Run:
         self._job = job
         self._config = config
         self._data = job.data
-        self._strategy = strategy
+        self._engine = engine
         self._stop = stop
-        self._replica_step = make_replica_step(job, strategy=strategy)
+        self._learner = engine.learner(job)
         self._checkpoints = Checkpoints(
-            config.model_dir, self._replica_step, identity=job.identity, keep=config.keep_checkpoints
+            config.model_dir,
+            lambda folder, keep: engine.saves(self._learner, folder, keep=keep),
+            identity={**job.identity, **({PARTS: engine.input_parts} if engine.input_parts else {})},
+            keep=config.keep_checkpoints,
+            writes=engine.is_first,
         )
-        self._progress = _progress(config, self._data, as_json=as_json)
-        self._feeds = Feeds(config, task=job.task, strategy=strategy)
-        self._evaluator = Evaluator(
-            self._replica_step, strategy=strategy, feeds=self._feeds, task=job.task, progress=self._progress
-        )
-        self._history = History(config.model_dir, metric=config.best_metric or "loss")
-        self._profile = Profile(config.profiled, log_dir=_log_dir(config))
+        self._progress = _progress(config, self._data, as_json=as_json, engine=engine)
+        self._feeds = Feeds(config, task=job.task, engine=engine)
+        self._evaluator = Evaluator(engine, self._learner, feeds=self._feeds, task=job.task, progress=self._progress)
+        self._history = History(config.model_dir, metric=config.best_metric or "loss", writes=engine.is_first)
+        self._profile = Profile(config.profiled, engine=engine, log_dir=_log_dir(config))
         self._saved_at = self._evaluated_at = -1
         self._metrics: Mapping[str, float] = {}
         for line in (*job.warnings, *self._facts()):
@@ -95,11 +93,11 @@ class _Run:
 
     def _facts(self) -> Iterator[str]:
         """Lines on what is about to run."""
-        place = devices.place(self._job.target, self._strategy)
-        yield f"replicas: {self._strategy.num_replicas_in_sync}, on {place}"
+        place = targets.place(self._job.target, self._engine.hardware)
+        yield f"replicas: {self._engine.replicas}, on {place}"
         if lengths := self._data.manifest.bucket_lengths:
             listing = ", ".join(map(str, lengths))
-            yield f"rows of {len(lengths)} lengths ({listing}): {self._replica_step.traces} steps to compile"
+            yield f"rows of {len(lengths)} lengths ({listing}): {len(lengths)} steps to compile"
 
     def go(self) -> Trained:
         start = self._open()
@@ -110,27 +108,26 @@ class _Run:
                 "divisor",
                 remedy="choose one, or --loop custom, which can end with a shorter call",
             )
-        loop = loops.fit if config.loop == "keras" else loops.custom
         if not self._stop.is_set() and not self._ends_early():
             self._profile.after(start)
+            self._began = time.monotonic()
             try:
-                loop(
-                    self._replica_step,
-                    self._strategy,
-                    feed=self._feeds.training(self._data, start_step=start),
-                    span=loops.TrainingSpan(
-                        until=config.total_steps, steps_per_call=config.steps_per_call, after_call=self._after_call
-                    ),
+                span = TrainingSpan(
+                    until=config.total_steps, steps_per_call=config.steps_per_call, after_call=self._after_call
+                )
+                self._engine.train(
+                    self._learner, self._feeds.training(self._data, start_step=start), span, loop=config.loop
                 )
             finally:
                 self._profile.close()
-        if self._replica_step.step < config.total_steps and not self._ends_early():
+        if self._learner.step < config.total_steps and not self._ends_early():
             self._stopped()
         return self._finish(start)
 
     def _open(self) -> int:
         """Restores what an earlier run left. Returns the steps that it took."""
         start, total = self._checkpoints.open(), self._config.total_steps
+        self._engine.input_parts = self._checkpoints.made_of.get(PARTS, 0)
         self._history.open(start)
         if not start:
             return start
@@ -159,12 +156,14 @@ class _Run:
         if (news := self._profile.after(step)) is not None:
             self._progress.note(news)
         if step % config.log_every == 0 or step == config.total_steps:
-            self._progress.training(step, loss=loss, learning_rate=self._replica_step.learning_rate)
+            self._progress.training(
+                step, loss=loss, learning_rate=self._learner.learning_rate, flops=self._learner.flops
+            )
         if self._stop.is_set():
             return False
         if config.eval_every and step % config.eval_every == 0 and step < config.total_steps:
             self._evaluate()
-            self._progress.start_clock(step)
+            self._start_clock(step)
             if self._ends_early():
                 self._progress.note(
                     f"ended early: no better {config.best_metric or 'loss'} in {self._history.since_best} evaluations"
@@ -172,10 +171,16 @@ class _Run:
                 return False
         if config.save_every and step % config.save_every == 0:
             self._save()
-            self._progress.start_clock(step)
+            self._start_clock(step)
         if not self._progress.running or step % config.log_every == 0:
-            self._progress.start_clock(step)  # the first call compiled, which is no training
+            self._start_clock(step)  # the first call compiled, which is no training
         return True
+
+    def _start_clock(self, step: int) -> None:
+        if not self._progress.running:
+            seconds = time.monotonic() - self._began
+            self._progress.note(f"first call: {seconds:.1f} s, compiling included")
+        self._progress.start_clock(step, flops=self._learner.flops)
 
     def _ends_early(self) -> bool:
         patience = self._config.early_stopping
@@ -184,18 +189,21 @@ class _Run:
     def _finish(self, start: int) -> Trained:
         self._save()
         self._evaluate()
-        steps = self._replica_step.step
+        self._checkpoints.close()
+        steps = self._learner.step
         self._take_best()
-        model_path, weights_path = save_model(self._replica_step.model, self._config.model_dir)
-        self._describe()
-        self._progress.note(f"saved {model_path} and {weights_path}")
+        model, model_path = self._engine.current(self._learner), ""
+        if self._engine.is_first:
+            model_path, weights_path = save_model(model, self._config.model_dir)
+            self._describe()
+            self._progress.note(f"saved {model_path} and {weights_path}")
         self._progress.close()
         return Trained(steps=steps, resumed_at=start, metrics=dict(self._metrics), model_path=model_path)
 
     def _take_best(self) -> None:
         """Goes back to the weights of the best evaluation, if that is asked for."""
         best = self._history.best
-        if not self._config.keep_best or best is None or best.step == self._replica_step.step:
+        if not self._config.keep_best or best is None or best.step == self._learner.step:
             return
         if self._checkpoints.best_step != best.step:
             self._progress.note(
@@ -218,8 +226,8 @@ class _Run:
             config,
             self._data.manifest,
             job.task,
-            built=self._replica_step.built,
-            steps=self._replica_step.step,
+            built=self._learner.built,
+            steps=self._learner.step,
             eval_split=job.eval_split,
             metrics=self._metrics,
         )
@@ -227,22 +235,22 @@ class _Run:
 
     def _stopped(self) -> None:
         self._save()
+        self._checkpoints.close()
         self._progress.close()
         error = StoppedError(
-            f"stopped by a signal after step {self._replica_step.step:,} of {self._config.total_steps:,}, which is "
-            "saved",
+            f"stopped by a signal after step {self._learner.step:,} of {self._config.total_steps:,}, which is saved",
             remedy="run the same command again: it goes on with the next batch",
         )
         error.signal_number = self._stop.signal_number
         raise error
 
     def _save(self) -> None:
-        if self._replica_step.step != self._saved_at:
+        if self._learner.step != self._saved_at:
             self._checkpoints.save()
-            self._saved_at = self._replica_step.step
+            self._saved_at = self._learner.step
 
     def _evaluate(self) -> None:
-        split, step = self._job.eval_split, self._replica_step.step
+        split, step = self._job.eval_split, self._learner.step
         if split is None or step == self._evaluated_at:
             return
         self._metrics = self._evaluator.evaluate(self._data, split)
@@ -254,42 +262,7 @@ class _Run:
             self._checkpoints.save_best()
 
 
-def make_replica_step(job: TrainingSetup, *, strategy: tf.distribute.Strategy) -> ReplicaStep:
-    """The model with its optimizer and its task, as `train` and the preflight run it. Sets Keras up as asked."""
-    config, data, task = job.config, job.data, job.task
-    keras.utils.set_random_seed(config.seed % 2**32)
-    keras.mixed_precision.set_global_policy("mixed_bfloat16" if config.precision == "bfloat16" else "float32")
-    if config.deterministic:
-        tf.config.experimental.enable_op_determinism()
-    specs = feeds.element_specs(data, config, task, replicas=strategy.num_replicas_in_sync)
-    with strategy.scope():
-        built = models.build(config, data.manifest, task)
-        if not built.model.trainable_variables:
-            raise ConfigError(f"--model {config.model}: it has no weights to train")
-        return ReplicaStep(
-            built,
-            task=task,
-            optimizer=_optimizer(config),
-            seed=config.seed,
-            batch_specs=specs,
-            # A TPU's programs are compiled by XLA anyway, and refuse to be told so again.
-            jit_compile=config.jit_compile and not job.target.is_tpu,
-            accumulate=config.accumulate,
-        )
-
-
-def _optimizer(config: TrainConfig) -> AdamW:
-    return AdamW(
-        rate=config.learning_rate,
-        warmup=config.warmup,
-        steps=config.total_steps,
-        decay=config.weight_decay,
-        clip_norm=config.clip_norm,
-        schedule=config.schedule,
-    )
-
-
-def _progress(config: TrainConfig, data: InputFunctions, *, as_json: bool) -> Progress:
+def _progress(config: TrainConfig, data: InputFunctions, *, as_json: bool, engine: Engine) -> Progress:
     with usable(config.model_dir):
         return Progress(
             log_dir=_log_dir(config),
@@ -297,6 +270,8 @@ def _progress(config: TrainConfig, data: InputFunctions, *, as_json: bool) -> Pr
             batch_size=config.batch_rows,
             tokens_per_example=data.tokens_per_example(config.train_split),
             as_json=as_json,
+            peak_flops=engine.peak_flops,
+            speaks=engine.is_first,
         )
 
 

@@ -16,11 +16,12 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from pipelines.train import checkpoints, datasets, devices, model_names, tasks
+from pipelines.train import checkpoints, datasets, model_names, targets, tasks
 from pipelines.train.config import TrainConfig
-from pipelines.train.devices import Target
+from pipelines.train.targets import Target
 from pipelines.train.tasks import BoundTask
 from tfrecord_io import manifest, readiness
 from tfrecord_io.errors import ConfigError
@@ -59,13 +60,13 @@ class TrainingSetup:
 def check(config: TrainConfig) -> TrainingSetup:
     """Raises: PrepError of the kind that says what is wrong."""
     config.require_model_dir()
-    target = devices.choose(config.tpu, environment=os.environ, chips_here=devices.has_tpu_chips())
+    target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     for option, path in (*(("--data", folder) for folder in config.data_folders), ("--model-dir", config.model_dir)):
-        devices.require_reachable_path(target, option=option, path=path)
+        targets.require_reachable_path(target, option=option, path=path)
     data = datasets.open_data(config)
     eval_split = _eval_split(config, data)
     datasets.require_labels(config, data, eval_split=eval_split)
-    config = _sized(datasets.with_num_labels(config, data, eval_split=eval_split), data, target=target)
+    config = _sized(datasets.with_num_labels(config, data, eval_split=eval_split), data)
     task = tasks.bind(config, data.manifest)
     model_names.require_known(config.model)
     _refuse_dataset(config.model_dir)
@@ -81,14 +82,11 @@ def check(config: TrainConfig) -> TrainingSetup:
     return TrainingSetup(config=config, target=target, data=data, eval_split=eval_split, task=task, warnings=warnings)
 
 
-def _sized(config: TrainConfig, data: InputFunctions, *, target: Target) -> TrainConfig:
+def _sized(config: TrainConfig, data: InputFunctions) -> TrainConfig:
     """Steps and rows as numbers, as far as they can be known before a device is touched."""
-    replicas = config.replicas
-    if replicas is None and target.kind == "host":
-        replicas = devices.count_of_host()
-    if replicas is None and config.global_batch_size is None:
+    if config.replicas is None and config.global_batch_size is None:
         return config
-    return config.sized(rows=data.num_examples(config.train_split), replicas=replicas or 1)
+    return config.sized(rows=data.num_examples(config.train_split), replicas=config.replicas or 1)
 
 
 def _refuse_dataset(model_dir: str) -> None:
@@ -124,7 +122,9 @@ def _unfit(
 
 
 def _identity(config: TrainConfig, data: InputFunctions) -> Mapping[str, Any]:
-    return {"data": data.manifest.fingerprint, **config.identity()}
+    # Trainings of TensorFlow, which was the only one, do not name it.
+    backend = {} if keras.backend.backend() == "tensorflow" else {"backend": keras.backend.backend()}
+    return {"data": data.manifest.fingerprint, **backend, **config.identity()}
 
 
 def _eval_split(config: TrainConfig, data: InputFunctions) -> str | None:

@@ -8,8 +8,8 @@ import keras
 
 from pipelines.train import models, tasks
 from pipelines.train.config import TrainConfig
+from pipelines.train.on_tensorflow.replica_step import ReplicaStep
 from pipelines.train.steps.adamw import AdamW
-from pipelines.train.steps.train_step import ReplicaStep
 from tfrecord_io.reader import Data
 
 __all__ = ["prepared"]

@@ -10,9 +10,10 @@ import tensorflow as tf
 
 from pipelines.train import datasets, tasks
 from pipelines.train.config import TrainConfig
-from pipelines.train.steps import loops
+from pipelines.train.on_tensorflow.engine import TensorFlowEngine
+from pipelines.train.on_tensorflow.replica_step import ReplicaStep
 from pipelines.train.steps.feeds import Feeds
-from pipelines.train.steps.train_step import ReplicaStep
+from pipelines.train.targets import Target
 from tests import building
 from tests.train import training
 from tfrecord_io.reader import Data
@@ -60,15 +61,19 @@ def test_an_evaluation_counts_every_example_once(data: Path) -> None:
     config = TrainConfig(data=str(data), task="classify", model="bert-tiny", global_batch_size=16)
     opened = datasets.open_data(config)
     assert isinstance(opened, Data)
-    task, strategy = tasks.bind(config, opened.manifest), tf.distribute.MirroredStrategy(["CPU:0"])
-    feed = Feeds(config, task=task, strategy=strategy).evaluation(opened, "validation")
-    found = loops.evaluate(_Counting(), strategy, feed, task)  # type: ignore[arg-type]
+    engine = TensorFlowEngine(Target(kind="host", chosen_by="test"))
+    task = tasks.bind(config, opened.manifest)
+    feed = Feeds(config, task=task, engine=engine).evaluation(opened, "validation")
+    found = engine.evaluate(_Counting(task), feed)  # type: ignore[arg-type]
     assert found.sums["weight"] == 80
     assert found.sums["loss"] == sum(part.num_examples("validation") * length for length, part in _parts(opened))
 
 
 class _Counting:
     """Instead of a model: the sum of row lengths, for a loss."""
+
+    def __init__(self, task: Any) -> None:
+        self.task = task
 
     def evaluate(self, batch: Any) -> Any:
         inputs, labels, weights = batch

@@ -48,7 +48,7 @@ def test_tensorflow_asks_a_bucket_for_exact_ranges_where_blocks_are_read(
     """Before TensorFlow is imported, which reads the variable then."""
     seen: list[str | None] = []
 
-    def stop(*, verbose: bool) -> None:
+    def stop(*, verbose: bool, backend: str) -> None:
         seen.append(os.environ.get(GCS_BLOCK_SIZE))
         raise KeyboardInterrupt
 

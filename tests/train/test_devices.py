@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from pipelines.train import connection_errors, devices
-from pipelines.train.devices import Target
+from pipelines.train import targets
 from pipelines.train.errors import DeviceError
+from pipelines.train.on_tensorflow import connection_errors, strategies
+from pipelines.train.targets import Target
 from tests import building
 from tests.train import training
 from tfrecord_io.errors import ConfigError
@@ -40,14 +41,14 @@ ADDRESS = "grpc://10.0.0.2:8470"
 def test_the_first_that_names_a_tpu_decides(
     tpu: str, environment: dict[str, str], chips: bool, kind: str, address: str
 ) -> None:
-    target = devices.choose(tpu, environment=environment, chips_here=chips)
+    target = targets.choose(tpu, environment=environment, chips_here=chips)
     assert (target.kind, target.address) == (kind, address)
 
 
 @pytest.mark.parametrize("tpu", ["http://10.0.0.2:8470", "grpc://10.0.0.2", ""])
 def test_what_is_no_address_is_refused(tpu: str) -> None:
     with pytest.raises(ConfigError, match="expected auto, local, none"):
-        devices.choose(tpu, environment={}, chips_here=False)
+        targets.choose(tpu, environment={}, chips_here=False)
 
 
 @pytest.mark.parametrize(
@@ -80,16 +81,16 @@ def test_an_address_where_nothing_listens_is_known_at_once() -> None:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
     with pytest.raises(DeviceError, match="nothing answers"):
-        devices.connect(Target(kind="tpu-node", address=f"grpc://127.0.0.1:{port}", chosen_by="test"))
+        strategies.connect(Target(kind="tpu-node", address=f"grpc://127.0.0.1:{port}", chosen_by="test"))
 
 
 @pytest.mark.parametrize("option", ["--data", "--model-dir"])
 def test_a_tpu_node_gets_no_local_path(option: str) -> None:
     node = Target(kind="tpu-node", address=ADDRESS, chosen_by="test")
     with pytest.raises(ConfigError, match="another machine"):
-        devices.require_reachable_path(node, option=option, path="/data")
-    devices.require_reachable_path(node, option=option, path="gs://bucket/data")
-    devices.require_reachable_path(Target(kind="tpu-vm", chosen_by="test"), option=option, path="/data")
+        targets.require_reachable_path(node, option=option, path="/data")
+    targets.require_reachable_path(node, option=option, path="gs://bucket/data")
+    targets.require_reachable_path(Target(kind="tpu-vm", chosen_by="test"), option=option, path="/data")
 
 
 def test_a_local_model_folder_on_a_tpu_node_is_refused_before_anything_starts(tmp_path: Path) -> None:
@@ -111,12 +112,13 @@ SERVER = (
 CONNECT = """
 import sys
 import tensorflow as tf
-from pipelines.train import devices
+from pipelines.train.on_tensorflow import strategies
+from pipelines.train.targets import Target
 from tfrecord_io.errors import PrepError
 
 assert sum(int(each) for each in tf.data.Dataset.range(3)) == 3
 try:
-    devices.connect(devices.Target(kind="tpu-node", address=sys.argv[1], chosen_by="test"))
+    strategies.connect(Target(kind="tpu-node", address=sys.argv[1], chosen_by="test"))
 except PrepError as error:
     print(type(error).__name__, error.cause)
 """
@@ -136,9 +138,9 @@ def test_a_server_without_tpu_is_told_from_a_tpu() -> None:
 
 @pytest.mark.parametrize(("tpu", "warned"), [("auto", True), ("none", False)])
 def test_a_tpu_that_was_looked_for_in_vain_is_a_warning(tpu: str, warned: bool) -> None:
-    target = devices.choose(tpu, environment={}, chips_here=False)
+    target = targets.choose(tpu, environment={}, chips_here=False)
     strategy = tf.distribute.MirroredStrategy(["CPU:0"])
-    lines = devices.missed_tpu(target, strategy)
+    lines = targets.missed_tpu(target, strategies.hardware(strategy))
     assert bool(lines) is warned
     if warned:
         cause, remedy = lines
@@ -156,4 +158,4 @@ def test_the_program_says_that_it_found_no_tpu_and_tensorflow_says_nothing(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     _, err = training.program(tmp_path / "model", tpu="auto", steps=1).communicate(timeout=120)
     words = [line.split()[0] for line in err.splitlines()]
-    assert words == ["warning:", "remedy:", "replicas:", "step", "step", "saved"], err
+    assert words == ["warning:", "remedy:", "replicas:", "step", "first", "step", "saved"], err

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from pipelines.train import tasks
-from pipelines.train.steps.train_step import ReplicaStep
+from pipelines.train.on_tensorflow.replica_step import ReplicaStep
 from tests.train import training
 from tests.train.stepping import prepared
 from tfrecord_io import objectives, reader

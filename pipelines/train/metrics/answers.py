@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from pipelines.train.metrics.evaluation import PART
 
@@ -25,7 +26,7 @@ __all__ = ["MOST_ANSWER_TOKENS", "best_spans", "exact_match_and_f1"]
 MOST_ANSWER_TOKENS = 30
 
 
-def best_spans(logits: tf.Tensor, text: tf.Tensor) -> dict[str, tf.Tensor]:
+def best_spans(logits: Any, text: Any) -> dict[str, Any]:
     """The best answer of each window.
 
     Args:
@@ -35,18 +36,17 @@ def best_spans(logits: tf.Tensor, text: tf.Tensor) -> dict[str, tf.Tensor]:
     Returns: `first` and `last` int32 [B]; `score` float32 [B], -inf in a window without text; `none` float32 [B], the
         score of no answer, which is that of the first position.
     """
-    start_BL, end_BL = (tf.where(text, logits[..., at], -math.inf) for at in (0, 1))
+    start_BL, end_BL = (ops.where(text, logits[..., at], -math.inf) for at in (0, 1))
     length = logits.shape[1]
-    place = tf.range(length)
-    gap = place[tf.newaxis, :] - place[:, tf.newaxis]
+    gap = np.arange(length)[None, :] - np.arange(length)[:, None]
     allowed = (gap >= 0) & (gap < MOST_ANSWER_TOKENS)
-    scores = tf.where(allowed, start_BL[:, :, tf.newaxis] + end_BL[:, tf.newaxis, :], -math.inf)
-    flat = tf.reshape(scores, [-1, length * length])
-    best = tf.argmax(flat, axis=1, output_type=tf.int32)
+    scores = ops.where(allowed, start_BL[:, :, None] + end_BL[:, None, :], -math.inf)
+    flat = ops.reshape(scores, [-1, length * length])
+    best = ops.argmax(flat, axis=1)
     return {
         "first": best // length,
         "last": best % length,
-        "score": tf.reduce_max(flat, axis=1),
+        "score": ops.max(flat, axis=1),
         "none": logits[:, 0, 0] + logits[:, 0, 1],
     }
 

@@ -12,20 +12,21 @@ needed only to look at; the counts of 10,000 classes are 120 kB, the matrix is 4
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 __all__ = ["accuracy", "count", "f1", "macro_f1", "matthews", "micro_f1"]
 
 
-def count(predicted: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, *, num_classes: int) -> tf.Tensor:
+def count(predicted: Any, labels: Any, weights: Any, *, num_classes: int) -> Any:
     """float32 [3, C]: right, predicted and actual, each the sum of weights. The arguments have one shape."""
-    predicted, labels, weights = (tf.reshape(each, [-1]) for each in (predicted, labels, weights))
-    right = tf.where(predicted == labels, weights, 0.0)
-    return tf.stack(
+    predicted, labels, weights = (ops.reshape(each, [-1]) for each in (predicted, labels, weights))
+    right = ops.where(predicted == labels, weights, 0.0)
+    return ops.stack(
         [
-            tf.math.unsorted_segment_sum(values, classes, num_classes)
+            ops.segment_sum(values, classes, num_segments=num_classes)
             for values, classes in ((right, labels), (weights, predicted), (weights, labels))
         ]
     )

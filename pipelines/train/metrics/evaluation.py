@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-__all__ = ["PART", "WEIGHT", "Evaluated", "is_better", "together"]
+__all__ = ["PART", "WEIGHT", "Evaluated", "is_better", "real_rows", "together"]
 
 # Rows of several datasets, evaluated together, are told apart by this column of `rows`.
 PART = "part"
@@ -39,6 +39,22 @@ def together(found: Sequence[Evaluated]) -> Evaluated:
         counts = [len(each.rows[WEIGHT]) for each in found]
         rows[PART] = np.repeat(np.arange(len(found)), counts)
     return Evaluated(sums=sums, rows=rows)
+
+
+def real_rows(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The rows of all steps without those that only fill up a batch; of windows of several lengths, as wide as the
+    longest.
+    """
+    joined = {}
+    for name in parts[0] if parts else ():
+        width = max(each[name].shape[-1] for each in parts) if parts[0][name].ndim > 1 else None
+        values = [each[name] if width is None else _widened(each[name], width) for each in parts]
+        joined[name] = np.concatenate(values)
+    return {name: values[joined[WEIGHT] > 0] for name, values in joined.items()}
+
+
+def _widened(values: np.ndarray, width: int) -> np.ndarray:
+    return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, width - values.shape[-1])])
 
 
 def is_better(name: str, value: float, than: float | None) -> bool:

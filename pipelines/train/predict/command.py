@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+import os
+from typing import Any, get_args
 
 import click
 
 from pipelines.terminal.console import errors, say
-from pipelines.train import tensorflow_ready
+from pipelines.train import targets, tensorflow_ready
+from pipelines.train.config import Backend
 from pipelines.train.errors import usual_remedies
 from pipelines.train.predict.config import PredictConfig
 from tfrecord_io.errors import ConfigError, PrepError
@@ -30,6 +32,9 @@ _INTERRUPTED = ("interrupted; nothing was written", "run the same command again"
 )
 @click.option("--overwrite", is_flag=True, help="Replace FILE if it is there.")
 @click.option("--tpu", default="auto", metavar="WHERE", help="auto, local, none, a TPU's name, or grpc://IP:8470.")
+@click.option(
+    "--backend", type=click.Choice(get_args(Backend)), default="auto", help="What drives the devices, as in a training."
+)
 @click.option("--zone", help="Of the TPU, with its name.")
 @click.option("--project", help="Of the TPU, with its name.")
 @click.option("--replicas", type=int, metavar="N", help="GPUs to use, or parts to split the CPU into.")
@@ -57,7 +62,8 @@ def predict(text: str | None, top: int, as_json: bool, verbose: bool, **options:
 
 
 def _predict(config: PredictConfig, *, as_json: bool, verbose: bool) -> None:
-    tensorflow_ready.load(verbose=verbose)
+    target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
+    tensorflow_ready.load(verbose=verbose, backend=targets.backend(config.backend, target))
     import tensorflow as tf
 
     from pipelines.train.predict import predicting

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from pipelines.train.config import Backend
 from tfrecord_io.errors import ConfigError
 
 __all__ = ["PredictConfig"]
@@ -24,6 +25,7 @@ class PredictConfig:
     output: str
     split: str = "test"
     tpu: str = "auto"
+    backend: Backend = "auto"
     zone: str | None = None
     project: str | None = None
     replicas: int | None = None

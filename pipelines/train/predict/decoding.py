@@ -13,13 +13,13 @@ section 7), and the best one is given. Among equals the lower token id wins, as 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import tensorflow as tf
+from keras import ops
 
-__all__ = ["Decoded", "beam_search", "greedy_search"]
+__all__ = ["Decoded", "beam_search", "greedy_search", "of_place"]
 
-NextLogits = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+NextLogits = Callable[[Any, Any], Any]
 
 _IMPOSSIBLE = -1e30  # finite, so that sums of two of them are no NaN
 
@@ -30,38 +30,37 @@ class Decoded(NamedTuple):  # which a tf.function can give
     Of a beam search scores are divided by the length penalty.
     """
 
-    ids: tf.Tensor
-    lengths: tf.Tensor
-    scores: tf.Tensor
+    ids: Any
+    lengths: Any
+    scores: Any
 
 
-def greedy_search(
-    next_logits: NextLogits, ids: tf.Tensor, lengths: tf.Tensor, *, steps: int, eos_id: int | None
-) -> Decoded:
+def greedy_search(next_logits: NextLogits, ids: Any, lengths: Any, *, steps: int, eos_id: int | None) -> Decoded:
     """Append the likeliest token up to `steps` times. Rows without a token stay as they are."""
     open_B = (lengths > 0) & (lengths < ids.shape[1])
-    scores_B = tf.zeros_like(lengths, tf.float32)
+    scores_B = ops.zeros_like(lengths, "float32")
 
-    def step(at: tf.Tensor, ids: tf.Tensor, lengths: tf.Tensor, scores: tf.Tensor, going: tf.Tensor) -> tuple:
-        chances_BV = tf.nn.log_softmax(tf.cast(next_logits(ids, lengths), tf.float32))
-        chosen_B = tf.argmax(chances_BV, axis=-1, output_type=tf.int32)
+    def step(_: Any, state: tuple) -> tuple:
+        ids, lengths, scores, going = state
+        chances_BV = ops.log_softmax(ops.cast(next_logits(ids, lengths), "float32"))
+        chosen_B = ops.argmax(chances_BV, axis=-1)
         ids = _put(ids, lengths, chosen_B, where=going)
-        scores += tf.where(going, tf.reduce_max(chances_BV, axis=-1), 0.0)
-        lengths += tf.cast(going, tf.int32)
+        scores += ops.where(going, ops.max(chances_BV, axis=-1), 0.0)
+        lengths += ops.cast(going, "int32")
         going &= lengths < ids.shape[1]
         if eos_id is not None:
-            going &= chosen_B != eos_id
-        return at + 1, ids, lengths, scores, going
+            going &= ops.not_equal(chosen_B, eos_id)
+        return ids, lengths, scores, going
 
-    state = (tf.constant(0), ids, lengths, scores_B, open_B)
-    _, ids, lengths, scores, _ = tf.while_loop(lambda *_: True, step, state, maximum_iterations=steps)
+    state = (ids, lengths, scores_B, open_B)
+    ids, lengths, scores, _ = ops.fori_loop(0, steps, step, state)
     return Decoded(ids=ids, lengths=lengths, scores=scores)
 
 
 def beam_search(
     next_logits: NextLogits,
-    ids: tf.Tensor,
-    lengths: tf.Tensor,
+    ids: Any,
+    lengths: Any,
     *,
     steps: int,
     beams: int,
@@ -70,41 +69,51 @@ def beam_search(
 ) -> Decoded:
     """Append up to `steps` tokens: the best of `beams` sequences. `ids` and `lengths` have static shapes."""
     (rows, length), first_B = ids.shape, lengths
-    ids_BKL = tf.repeat(ids[:, tf.newaxis], beams, axis=1)
-    lengths_BK = tf.repeat(lengths[:, tf.newaxis], beams, axis=1)
+    ids_BKL = ops.repeat(ids[:, None], beams, axis=1)
+    lengths_BK = ops.repeat(lengths[:, None], beams, axis=1)
     # All beams begin alike: only the first one counts, or the first step would choose the same token K times.
-    scores_BK = tf.repeat(tf.constant([[0.0] + [_IMPOSSIBLE] * (beams - 1)]), rows, axis=0)
+    scores_BK = ops.convert_to_tensor([[0.0] + [_IMPOSSIBLE] * (beams - 1)] * rows)
     open_BK = (lengths_BK > 0) & (lengths_BK < length)
 
-    def step(at: tf.Tensor, ids: tf.Tensor, lengths: tf.Tensor, scores: tf.Tensor, going: tf.Tensor) -> tuple:
-        flat_ids, flat_lengths = tf.reshape(ids, [rows * beams, length]), tf.reshape(lengths, [rows * beams])
-        logits = tf.cast(next_logits(flat_ids, flat_lengths), tf.float32)
+    def step(_: Any, state: tuple) -> tuple:
+        ids, lengths, scores, going = state
+        flat_ids, flat_lengths = ops.reshape(ids, [rows * beams, length]), ops.reshape(lengths, [rows * beams])
+        logits = ops.cast(next_logits(flat_ids, flat_lengths), "float32")
         vocab_size = logits.shape[-1]
-        chances_BKV = tf.reshape(tf.nn.log_softmax(logits), [rows, beams, vocab_size])
+        chances_BKV = ops.reshape(ops.log_softmax(logits), [rows, beams, vocab_size])
         # A finished sequence has one continuation: itself, which takes the place of token 0.
-        itself_V = tf.constant([0.0] + [_IMPOSSIBLE] * (vocab_size - 1))
-        totals_BKV = scores[..., tf.newaxis] + tf.where(going[..., tf.newaxis], chances_BKV, itself_V)
-        scores, best = tf.math.top_k(tf.reshape(totals_BKV, [rows, beams * vocab_size]), k=beams)
+        itself_V = ops.convert_to_tensor([0.0] + [_IMPOSSIBLE] * (vocab_size - 1))
+        totals_BKV = scores[..., None] + ops.where(going[..., None], chances_BKV, itself_V)
+        scores, best = ops.top_k(ops.reshape(totals_BKV, [rows, beams * vocab_size]), k=beams)
         beam, token = best // vocab_size, best % vocab_size
-        ids, lengths, going = (tf.gather(each, beam, batch_dims=1) for each in (ids, lengths, going))
+        ids, lengths, going = (_of_beam(each, beam) for each in (ids, lengths, going))
         ids = _put(ids, lengths, token, where=going)
-        lengths += tf.cast(going, tf.int32)
+        lengths += ops.cast(going, "int32")
         going &= lengths < length
         if eos_id is not None:
-            going &= token != eos_id
-        return at + 1, ids, lengths, scores, going
+            going &= ops.not_equal(token, eos_id)
+        return ids, lengths, scores, going
 
-    state = (tf.constant(0), ids_BKL, lengths_BK, scores_BK, open_BK)
-    _, ids_BKL, lengths_BK, scores_BK, _ = tf.while_loop(lambda *_: True, step, state, maximum_iterations=steps)
-    generated_BK = tf.cast(lengths_BK - first_B[:, tf.newaxis], tf.float32)
+    state = (ids_BKL, lengths_BK, scores_BK, open_BK)
+    ids_BKL, lengths_BK, scores_BK, _ = ops.fori_loop(0, steps, step, state)
+    generated_BK = ops.cast(lengths_BK - first_B[:, None], "float32")
     scores_BK = scores_BK / ((5.0 + generated_BK) / 6.0) ** penalty
-    best_B = tf.argmax(scores_BK, axis=1, output_type=tf.int32)
-    ids, lengths, scores = (tf.gather(each, best_B, batch_dims=1) for each in (ids_BKL, lengths_BK, scores_BK))
+    best_B1 = ops.argmax(scores_BK, axis=1)[:, None]
+    ids, lengths, scores = (_of_beam(each, best_B1)[:, 0] for each in (ids_BKL, lengths_BK, scores_BK))
     return Decoded(ids=ids, lengths=lengths, scores=scores)
 
 
-def _put(ids: tf.Tensor, lengths: tf.Tensor, tokens: tf.Tensor, *, where: tf.Tensor) -> tf.Tensor:
+def _put(ids: Any, lengths: Any, tokens: Any, *, where: Any) -> Any:
     """The ids [..., L] with `tokens` at the places `lengths`, in the rows `where`; a comparison, which XLA fuses."""
-    places = tf.range(ids.shape[-1])
-    here = (places == lengths[..., tf.newaxis]) & where[..., tf.newaxis]
-    return tf.where(here, tokens[..., tf.newaxis], ids)
+    here = ops.equal(ops.arange(ids.shape[-1]), lengths[..., None]) & where[..., None]
+    return ops.where(here, tokens[..., None], ids)
+
+
+def _of_beam(values: Any, beam: Any) -> Any:
+    """Of values [B, K, ...] those of the beams int32 [B, N]: [B, N, ...]."""
+    return ops.take_along_axis(values, beam if len(values.shape) == 2 else beam[..., None], axis=1)
+
+
+def of_place(logits: Any, places: Any) -> Any:
+    """Of logits [N, L, V] those at the places int32 [N]: [N, V]."""
+    return ops.take_along_axis(logits, places[:, None, None], axis=1)[:, 0]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from pipelines.terminal import tables
 from pipelines.train import model_files, models
@@ -94,10 +94,10 @@ def _chances(model: Any, trained: TrainedModel, ids: np.ndarray, places: np.ndar
     features[tokens.mask] = inside[np.newaxis].astype(np.int32)
     features[MASKED_POSITIONS] = (places + before)[np.newaxis].astype(np.int32)
     taken = models.taken(model, features)
-    logits = model({name: tf.constant(each) for name, each in taken.items()}, training=False)[0]
+    logits = model({name: ops.convert_to_tensor(each) for name, each in taken.items()}, training=False)[0]
     if MASKED_POSITIONS not in taken:
-        logits = tf.gather(logits, places + before)
-    return np.asarray(tf.nn.softmax(tf.cast(logits, tf.float32)[:, : facts.vocab_size]))
+        logits = ops.take(logits, places + before, axis=0)
+    return ops.convert_to_numpy(ops.softmax(ops.cast(logits, "float32")[:, : facts.vocab_size]))
 
 
 def _candidate(tokenizer: Any, ids: np.ndarray, *, place: int, token: int, chance: float) -> Candidate:

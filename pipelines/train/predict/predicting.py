@@ -16,16 +16,14 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
-import keras
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
 
 from pipelines.terminal.console import say
-from pipelines.train import devices, model_files, models
+from pipelines.train import backends, model_files, targets
+from pipelines.train.engines import Engine
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict import loading, output_file, source_order
 from pipelines.train.predict.config import PredictConfig
@@ -54,19 +52,19 @@ def predict(config: PredictConfig) -> Written:
 
     Raises: PrepError of the kind that says what is wrong.
     """
-    target = devices.choose(config.tpu, environment=os.environ, chips_here=devices.has_tpu_chips())
+    target = targets.choose(config.tpu, environment=os.environ, chips_here=targets.has_tpu_chips())
     trained, data = model_files.read(config.model_dir), reader.open(config.data)
     _require_fit(trained, data, config)
     output_file.require_free(config.output, overwrite=config.overwrite)
     predictor = open_predictor(
         config, trained, data.manifest, load_tokenizer=lambda: loading.load_tokenizer(config.model_dir)
     )
-    strategy = devices.connect(target, replicas=config.replicas, zone=config.zone, project=config.project)
-    for line in devices.missed_tpu(target, strategy):
+    engine = backends.opened(target, config)
+    for line in targets.missed_tpu(target, engine.hardware):
         print(line.replace("training on", "predicting on"), file=sys.stderr, flush=True)
-    config.require_equal_parts(strategy.num_replicas_in_sync)
-    say(f"replicas: {strategy.num_replicas_in_sync}, on {devices.place(target, strategy)}")
-    table, places = _predicted(config, data, predictor, strategy=strategy)
+    config.require_equal_parts(engine.replicas)
+    say(f"replicas: {engine.replicas}, on {targets.place(target, engine.hardware)}")
+    table, places = _predicted(config, data, predictor, engine=engine)
     table = predictor.joined(source_order.in_source_order(table, data, config.split, places=places))
     output_file.write(table, config.output)
     return Written(path=config.output, rows=table.num_rows)
@@ -116,21 +114,20 @@ def _listed(lengths: tuple[int, ...]) -> str:
     return " or ".join(map(str, lengths))
 
 
-def _predicted(
-    config: PredictConfig, data: Data, predictor: Predictor, *, strategy: tf.distribute.Strategy
-) -> tuple[pa.Table, Places]:
+def _predicted(config: PredictConfig, data: Data, predictor: Predictor, *, engine: Engine) -> tuple[pa.Table, Places]:
     """One row for each record in the order of the files, and where each record belongs, as far as records say it."""
-    with strategy.scope():
-        model = loading.load_model(config.model_dir, predictor.trained, build=config.build).model
+    model = engine.place_model(lambda: loading.load_model(config.model_dir, predictor.trained, build=config.build))
     parts, places = [], Places.of(data.manifest)
     kept = data.manifest.schema.of_bytes
     for part in _by_length(data, config.split):
         batches = part.dataset(config.split, global_batch_size=config.batch_size, training=False, keep=kept)
         of_part = dataclasses.replace(predictor, manifest=part.manifest)
-        run = _on_replicas(model, of_part, spec=batches.element_spec, strategy=strategy)
+        run = None
         for batch in batches.as_numpy_iterator():
+            given = of_part.device_features(batch)
+            run = run or engine.predict(model, of_part.outputs, like=given)
             counts = batch[input_plan.WEIGHT] > 0  # the others only fill up the last batch
-            outputs = {name: values[counts] for name, values in run(batch).items()}
+            outputs = {name: values[counts] for name, values in run(given).items()}
             features = {name: each[counts] for name, each in batch.items()}
             columns = of_part.columns(outputs, features)
             parts.append(pa.table(columns | _kept_columns(features, part.manifest, taken=columns)))
@@ -157,56 +154,3 @@ def _by_length(data: Data, split: str) -> list[Data]:
     """The data as datasets of one length each: those that have rows in the split, ascending."""
     parts = [data.bucket(length) for length in data.manifest.bucket_lengths]
     return [part for part in parts if part.num_examples(split)] or [data]
-
-
-def _on_replicas(
-    model: keras.Model, predictor: Predictor, *, spec: Mapping[str, tf.TensorSpec], strategy: tf.distribute.Strategy
-) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-    """The function from a batch to the outputs for its rows, in their order."""
-    replicas, names = strategy.num_replicas_in_sync, predictor.device_features
-    weights = [variable.value for variable in model.trainable_variables]
-    state = [variable.value for variable in model.non_trainable_variables]
-
-    def outputs(weights: list[tf.Tensor], state: list[tf.Tensor], features: dict[str, tf.Tensor]) -> Any:
-        def call(features: Mapping[str, tf.Tensor]) -> tf.Tensor:
-            taken = models.taken(model, features)
-            return model.stateless_call(weights, state, taken, training=False)[0]
-
-        return predictor.outputs(call, features)
-
-    # Traced once for all replicas, see `train_step`; a model that keeps variables from Keras, by each of them.
-    specs = {
-        name: tf.TensorSpec([spec[name].shape[0] // replicas, *spec[name].shape[1:]], spec[name].dtype)
-        for name in names
-    }
-    traced = tf.function(outputs, autograph=False)
-    concrete = traced.get_concrete_function(_specs(weights), _specs(state), specs)
-    pure = traced if any(each.dtype == tf.resource for each in concrete.captured_inputs) else concrete
-
-    def on_replica(features: dict[str, tf.Tensor]) -> Any:
-        values = [[tf.convert_to_tensor(each) for each in variables] for variables in (weights, state)]
-        return pure(*values, features)
-
-    @tf.function(autograph=False)
-    def step(features: dict[str, Any]) -> Any:
-        return strategy.run(on_replica, args=(features,))
-
-    def run(batch: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        parts = {name: np.split(batch[name], replicas) for name in names}
-        given = {
-            name: strategy.experimental_distribute_values_from_function(
-                lambda context, each=each: tf.constant(each[context.replica_id_in_sync_group])
-            )
-            for name, each in parts.items()
-        }
-        found = step(given)
-        return {
-            name: np.concatenate([each.numpy() for each in strategy.experimental_local_results(values)])
-            for name, values in found.items()
-        }
-
-    return run
-
-
-def _specs(variables: list[Any]) -> list[tf.TensorSpec]:
-    return [tf.TensorSpec(each.shape, each.dtype) for each in variables]

@@ -18,12 +18,12 @@ from collections.abc import Callable
 
 from pipelines.train import datasets, tasks
 from pipelines.train.config import TrainConfig
-from pipelines.train.devices import Target
 from pipelines.train.preflight import batch_search, compiler, input_speed, replica_program, tpu_slices
 from pipelines.train.preflight.compiler import Compiled, OutOfMemory
 from pipelines.train.preflight.errors import CompilerError, UnfitError
 from pipelines.train.preflight.tpu_slices import Slice
 from pipelines.train.setup import TrainingSetup
+from pipelines.train.targets import Target
 
 __all__ = ["Preflight", "Speed", "require_fit", "run_preflight", "speed"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipelines.train import run
+from pipelines.train.on_tensorflow.engine import make_replica_step
 from pipelines.train.preflight import xla_rules
 from pipelines.train.setup import TrainingSetup
 from tfrecord_io.errors import ConfigError, PrepError
@@ -31,7 +31,7 @@ def stablehlo(job: TrainingSetup, *, batch: int) -> str:
     xla_rules.check_spec(spec)
     graph = None
     try:
-        learner = run.make_replica_step(dataclasses.replace(job, config=config), strategy=tf.distribute.get_strategy())
+        learner = make_replica_step(dataclasses.replace(job, config=config), strategy=tf.distribute.get_strategy())
         leaves = tf.nest.flatten(spec)
 
         def step(*values: tf.Tensor) -> Any:

@@ -21,7 +21,7 @@ import re
 
 from tfrecord_io.errors import ConfigError
 
-__all__ = ["GENERATIONS", "Generation", "Slice", "parse"]
+__all__ = ["GENERATIONS", "Generation", "Slice", "parse", "peak_flops_per_s"]
 
 _GIB = 2**30
 _NAME = re.compile(r"(v\d\w*?)-(\d+)\Z")
@@ -91,6 +91,14 @@ GENERATIONS = {
         _generation("v6e", "v6e:2x2", rates=(918, 1640), gibibytes=32, counted=(1, 1), sizes="1 4 8 16 32 64 128 256"),
     )
 }
+
+
+def peak_flops_per_s(device_kind: str) -> float:
+    """Peak rate of a device by the name that JAX has for it, 0 for one that is not in the table."""
+    kinds = {"v5lite": "v5e", "v5": "v5p", "v6lite": "v6e"}
+    name = device_kind.removeprefix("TPU").strip().replace(" ", "")
+    generation = GENERATIONS.get(kinds.get(name, name))
+    return generation.replica_flops_per_s if generation is not None else 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

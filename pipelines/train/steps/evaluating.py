@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import tensorflow as tf
-
 from pipelines.train import datasets
+from pipelines.train.engines import Engine, Learner
 from pipelines.train.metrics.evaluation import Evaluated, together
 from pipelines.train.progress import Progress
-from pipelines.train.steps import loops
 from pipelines.train.steps.feeds import Feeds
-from pipelines.train.steps.train_step import ReplicaStep
 from pipelines.train.tasks import BoundTask
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 
@@ -23,15 +20,15 @@ class Evaluator:
 
     def __init__(
         self,
-        replica_step: ReplicaStep,
+        engine: Engine,
+        learner: Learner,
         *,
-        strategy: tf.distribute.Strategy,
         feeds: Feeds,
         task: BoundTask,
         progress: Progress,
     ) -> None:
-        self._replica_step = replica_step
-        self._strategy = strategy
+        self._engine = engine
+        self._learner = learner
         self._feeds = feeds
         self._task = task
         self._progress = progress
@@ -40,7 +37,7 @@ class Evaluator:
         """Metrics by name: of a mixture, those of all its datasets together."""
         parts = datasets.evaluated(data, split)
         found = {
-            name: loops.evaluate(self._replica_step, self._strategy, self._feeds.evaluation(each, split), self._task)
+            name: self._engine.evaluate(self._learner, self._feeds.evaluation(each, split))
             for name, each in parts.items()
         }
         metrics: Mapping[str, float] = {}
@@ -56,5 +53,5 @@ class Evaluator:
             self._progress.note(f"{name}: none of {examples:,} examples has a label, so there is nothing to measure")
             return {}
         metrics = self._task.metrics(found)
-        self._progress.evaluation(self._replica_step.step, split=name, metrics=metrics, examples=examples)
+        self._progress.evaluation(self._learner.step, split=name, metrics=metrics, examples=examples)
         return metrics

@@ -1,4 +1,4 @@
-"""Batches on the devices: one stream of them, or one for each length of rows.
+"""The batches of a training and of an evaluation: one stream of them, or one for each length of rows.
 
     rows of one length         {64: stream}                      64, 64, 64, 64, ...
     a dataset with buckets     {32: stream, 64: stream}          64, 32, 64, 64, ...      see `tfrecord_io.buckets`
@@ -8,40 +8,30 @@ Every element has a static shape, so each length is a compiled step of its own.
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 import itertools
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
 
 from pipelines.train import datasets
 from pipelines.train.config import TrainConfig
+from pipelines.train.engines import Engine, Feed
 from pipelines.train.tasks import BoundTask
 from tfrecord_io import buckets
 from tfrecord_io.buckets import Buckets
 from tfrecord_io.input_pipeline.input_functions import InputFunctions
 from tfrecord_io.reader import Data
 
-__all__ = ["Feed", "Feeds", "element_specs"]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Feed:
-    """`streams`: distributed batches by length of rows; `schedule`: the length of each step's batch, from the first."""
-
-    streams: Mapping[int, Any]
-    schedule: Iterator[int]
+__all__ = ["Feeds", "element_specs"]
 
 
 class Feeds:
     """Makes the feeds of one training."""
 
-    def __init__(self, config: TrainConfig, *, task: BoundTask, strategy: tf.distribute.Strategy) -> None:
+    def __init__(self, config: TrainConfig, *, task: BoundTask, engine: Engine) -> None:
         self._config = config
         self._task = task
-        self._strategy = strategy
+        self._engine = engine
 
     def training(self, data: InputFunctions, *, start_step: int) -> Feed:
         """Batches without end, from step `start_step` on."""
@@ -49,36 +39,32 @@ class Feeds:
         if isinstance(data, Data) and data.manifest.bucket_lengths:
             lengths = self._buckets(data, split, training=True)
             streams = {each: lengths.input_fn(each, start_step=start_step) for each in lengths.lengths}
-            return self._feed(streams, lengths.schedule(start_step))
+            return self._engine.feed(streams, lengths.schedule(start_step))
         stream = self._input_fn(data, split, training=True, start_step=start_step)
-        return self._feed({data.manifest.row_length: stream}, itertools.repeat(data.manifest.row_length))
+        return self._engine.feed({data.manifest.row_length: stream}, itertools.repeat(data.manifest.row_length))
 
     def evaluation(self, data: Data, split: str) -> Feed:
         """Batches that have every example once."""
         if data.manifest.bucket_lengths:
             lengths = self._buckets(data, split, training=False)
-            return self._feed({each: lengths.input_fn(each) for each in lengths.lengths}, lengths.schedule())
+            return self._engine.feed({each: lengths.input_fn(each) for each in lengths.lengths}, lengths.schedule())
         steps = data.evaluation_steps(
             split,
             global_batch_size=self._config.batch_rows,
-            num_hosts=self._num_hosts,
+            num_hosts=self._engine.hosts,
             order=self._config.order,
         )
         length = data.manifest.row_length
         stream = self._input_fn(data, split, training=False, start_step=0)
-        return self._feed({length: stream}, itertools.repeat(length, steps))
-
-    def _feed(self, input_fns: Mapping[int, Any], schedule: Iterator[int]) -> Feed:
-        distribute = self._strategy.distribute_datasets_from_function
-        return Feed(streams={length: distribute(each) for length, each in input_fns.items()}, schedule=schedule)
+        return self._engine.feed({length: stream}, itertools.repeat(length, steps))
 
     def _buckets(self, data: Data, split: str, *, training: bool) -> Buckets:
         return buckets.read(
             data,
             split,
             global_batch_size=self._config.batch_rows,
-            replicas=self._strategy.num_replicas_in_sync,
-            hosts=self._num_hosts,
+            replicas=self._engine.replicas,
+            hosts=self._engine.hosts,
             seed=self._config.seed,
             objective=self._task.objective,
             training=training,
@@ -95,18 +81,6 @@ class Feeds:
             order=self._config.order,
             start_step=start_step,
         )
-
-    @functools.cached_property
-    def _num_hosts(self) -> int:
-        """Hosts that read; strategies say it only to input functions."""
-        found = []
-
-        def note(context: tf.distribute.InputContext) -> tf.data.Dataset:
-            found.append(context.num_input_pipelines)
-            return tf.data.Dataset.from_tensors(tf.zeros([1])).repeat()
-
-        self._strategy.distribute_datasets_from_function(note)
-        return int(found[0])
 
 
 def element_specs(data: InputFunctions, config: TrainConfig, task: BoundTask, *, replicas: int) -> list[Any]:

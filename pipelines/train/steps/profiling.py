@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
+from pipelines.train.engines import Engine
 
 __all__ = ["Profile"]
 
@@ -10,7 +10,8 @@ __all__ = ["Profile"]
 class Profile:
     """Begins before step `span[0]` and ends after step `span[1]`; without a span it does nothing."""
 
-    def __init__(self, span: tuple[int, int] | None, *, log_dir: str) -> None:
+    def __init__(self, span: tuple[int, int] | None, *, engine: Engine, log_dir: str) -> None:
+        self._engine = engine
         self._span = span
         self._log_dir = log_dir
         self._running = False
@@ -21,7 +22,7 @@ class Profile:
             return None
         first, last = self._span
         if step == first - 1:
-            tf.profiler.experimental.start(self._log_dir)
+            self._engine.start_profile(self._log_dir)
             self._running = True
         elif self._running and step >= last:
             self.close()
@@ -36,4 +37,4 @@ class Profile:
         """Ends what is running; what it has seen is written."""
         if self._running:
             self._running = False
-            tf.profiler.experimental.stop()
+            self._engine.stop_profile()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
+from typing import Any
 
-import tensorflow as tf
+from keras import ops
 
 from pipelines.train.config import Task
 from pipelines.train.metrics import class_counts
 from pipelines.train.metrics.evaluation import Evaluated
 from tfrecord_io.objectives import MASKED_POSITIONS, Objective
 
-__all__ = ["BoundTask"]
+__all__ = ["BoundTask", "weighted_sum"]
 
 _OF_VOCABULARY = ("mlm", "clm", "seq2seq")
 
@@ -57,44 +58,41 @@ class BoundTask:
         more: tuple[str, tuple[int, ...]] = ("hits", ()) if self.of_vocabulary else ("counts", (3, self.num_outputs))
         return dict([("loss", ()), ("weight", ()), more])
 
-    def aligned(
-        self, logits: tf.Tensor, inputs: Mapping[str, tf.Tensor], *, taken: Mapping[str, tf.Tensor]
-    ) -> tf.Tensor:
+    def aligned(self, logits: Any, inputs: Mapping[str, Any], *, taken: Mapping[str, Any]) -> Any:
         """Logits where there are labels. `taken`: the inputs that the model used; it may have computed more logits."""
         if MASKED_POSITIONS in inputs.keys() - taken.keys():
-            return tf.gather(logits, inputs[MASKED_POSITIONS], batch_dims=1)
+            return ops.take_along_axis(logits, inputs[MASKED_POSITIONS][..., None], axis=1)
         return logits
 
-    def weights(self, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    def weights(self, labels: Any, weights: Any) -> Any:
         """The weights, 0 where a row has no label: -1, as unlabelled test splits have it."""
         if self.name != "classify" or self.regression:
             return weights
-        return tf.where(labels < 0, 0.0, weights)
+        return ops.where(labels < 0, 0.0, weights)
 
-    def losses(self, logits: tf.Tensor, labels: tf.Tensor, *, smoothing: bool) -> tf.Tensor:
+    def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
         """float32, of the shape of the weights: one loss for each label, not weighted."""
-        logits = tf.cast(logits, tf.float32)  # a softmax over a vocabulary needs more than bfloat16's 8 bits
+        logits = ops.cast(logits, "float32")  # a softmax over a vocabulary needs more than bfloat16's 8 bits
         if self.name == "classify":
-            labels = tf.maximum(labels, 0)  # -1 has weight 0, see `weights`; its loss must be a number all the same
-        exact = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+            labels = ops.maximum(labels, 0)  # -1 has weight 0, see `weights`; its loss must be a number all the same
+        exact = ops.sparse_categorical_crossentropy(labels, logits, from_logits=True)
         if not (smoothing and self.label_smoothing):
             return exact
         # (1 - s) exact + s (logsumexp - mean), without another softmax over the vocabulary: exact = logsumexp - target.
-        target = tf.gather(logits, labels, batch_dims=labels.shape.rank)
-        return exact + self.label_smoothing * (target - tf.reduce_mean(logits, axis=-1))
+        target = ops.take_along_axis(logits, labels[..., None], axis=-1)[..., 0]
+        return exact + self.label_smoothing * (target - ops.mean(logits, axis=-1))
 
-    def sums(self, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> dict[str, tf.Tensor]:
+    def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
         """What can be added over replicas and steps, float32."""
         losses = self.losses(logits, labels, smoothing=False)
-        found = {"loss": _weighted(losses, weights), "weight": tf.reduce_sum(weights)}
-        predicted = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        found = {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
+        predicted = ops.argmax(logits, axis=-1)
         if self.of_vocabulary:
-            hits = tf.cast(predicted == labels, tf.float32)
-            return {**found, "hits": _weighted(hits, weights)}
+            return {**found, "hits": ops.sum(ops.where(predicted == labels, weights, 0.0))}
         counts = class_counts.count(predicted, labels, weights, num_classes=self.num_outputs)
         return {**found, "counts": counts}
 
-    def rows(self, logits: tf.Tensor, labels: tf.Tensor, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """What is needed of each row, [B, ...], where sums are not enough."""
         del logits, labels, inputs
         return {}
@@ -116,6 +114,8 @@ class BoundTask:
         return {name: every[name] for name in self.metric_names}
 
 
-def _weighted(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    # A row that fills up a batch has no token, of which a model may make 0 / 0: its weight 0 must win.
-    return tf.reduce_sum(tf.math.multiply_no_nan(values, weights))
+def weighted_sum(values: Any, weights: Any) -> Any:
+    """The sum of values times weights; weight 0 wins over a value that is no number, as a model may make of a row that
+    only fills up a batch.
+    """
+    return ops.sum(ops.where(weights == 0, 0.0, values * weights))

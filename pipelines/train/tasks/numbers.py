@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from pipelines.train.metrics import agreement
 from pipelines.train.metrics.evaluation import Evaluated
-from pipelines.train.tasks.base import BoundTask
+from pipelines.train.tasks.base import BoundTask, weighted_sum
 
 __all__ = ["NumberTask"]
 
@@ -31,18 +32,17 @@ class NumberTask(BoundTask):
     def sum_shapes(self) -> dict[str, tuple[int, ...]]:
         return {"loss": (), "weight": ()}
 
-    def losses(self, logits: tf.Tensor, labels: tf.Tensor, *, smoothing: bool) -> tf.Tensor:
+    def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
         del smoothing  # numbers have no other classes to share with
-        return tf.square(tf.cast(logits[..., 0], tf.float32) - labels)
+        return ops.square(ops.cast(logits[..., 0], "float32") - labels)
 
-    def sums(self, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> dict[str, tf.Tensor]:
+    def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
         losses = self.losses(logits, labels, smoothing=False)
-        loss = tf.reduce_sum(tf.math.multiply_no_nan(losses, weights))
-        return {"loss": loss, "weight": tf.reduce_sum(weights)}
+        return {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
 
-    def rows(self, logits: tf.Tensor, labels: tf.Tensor, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
         del inputs
-        return {"predicted": tf.cast(logits[..., 0], tf.float32), "label": labels}
+        return {"predicted": ops.cast(logits[..., 0], "float32"), "label": labels}
 
     def metrics(self, found: Evaluated) -> dict[str, float]:
         pair = [found.rows[name].astype(np.float64) for name in ("predicted", "label")]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from pipelines.train.metrics import class_counts
 from pipelines.train.metrics.evaluation import Evaluated
-from pipelines.train.tasks.base import BoundTask
+from pipelines.train.tasks.base import BoundTask, weighted_sum
 
 __all__ = ["SeveralClassesTask"]
 
@@ -24,23 +25,22 @@ class SeveralClassesTask(BoundTask):
     def metric_names(self) -> tuple[str, ...]:
         return ("loss", "micro_f1", "macro_f1")
 
-    def weights(self, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+    def weights(self, labels: Any, weights: Any) -> Any:
         del labels  # a row without a class is one to learn from
         return weights
 
-    def losses(self, logits: tf.Tensor, labels: tf.Tensor, *, smoothing: bool) -> tf.Tensor:
-        targets = tf.cast(labels, tf.float32)
+    def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
+        targets = ops.cast(labels, "float32")
         if smoothing:
             targets += self.label_smoothing * (0.5 - targets)
-        each = tf.nn.sigmoid_cross_entropy_with_logits(labels=targets, logits=tf.cast(logits, tf.float32))
-        return tf.reduce_mean(each, axis=-1)
+        each = ops.binary_crossentropy(targets, ops.cast(logits, "float32"), from_logits=True)
+        return ops.mean(each, axis=-1)
 
-    def sums(self, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> dict[str, tf.Tensor]:
+    def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
         losses = self.losses(logits, labels, smoothing=False)
-        predicted, actual = tf.cast(logits > 0, tf.float32), tf.cast(labels, tf.float32)
-        counts = [tf.linalg.matvec(each, weights, transpose_a=True) for each in (predicted * actual, predicted, actual)]
-        loss = tf.reduce_sum(tf.math.multiply_no_nan(losses, weights))
-        return {"loss": loss, "weight": tf.reduce_sum(weights), "counts": tf.stack(counts)}
+        predicted, actual = ops.cast(logits > 0, "float32"), ops.cast(labels, "float32")
+        counts = [ops.matmul(weights, each) for each in (predicted * actual, predicted, actual)]
+        return {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights), "counts": ops.stack(counts)}
 
     def metrics(self, found: Evaluated) -> dict[str, float]:
         counts = found.sums["counts"]

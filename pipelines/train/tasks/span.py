@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
+from keras import ops
 
 from pipelines.train.metrics import answers
 from pipelines.train.metrics.evaluation import Evaluated
-from pipelines.train.tasks.base import BoundTask
+from pipelines.train.tasks.base import BoundTask, weighted_sum
 from tfrecord_io import objectives
 from tfrecord_io.errors import ReaderError
 from tfrecord_io.manifest import Manifest
@@ -72,26 +73,23 @@ class SpanTask(BoundTask):
     def sum_shapes(self) -> dict[str, tuple[int, ...]]:
         return {"loss": (), "weight": ()}
 
-    def aligned(
-        self, logits: tf.Tensor, inputs: Mapping[str, tf.Tensor], *, taken: Mapping[str, tf.Tensor]
-    ) -> tf.Tensor:
+    def aligned(self, logits: Any, inputs: Mapping[str, Any], *, taken: Mapping[str, Any]) -> Any:
         del taken
         text_BL = _text(inputs)
-        first_BL = tf.broadcast_to(tf.range(text_BL.shape[1]) == 0, tf.shape(text_BL))
-        return tf.where((text_BL | first_BL)[..., tf.newaxis], tf.cast(logits, tf.float32), _MASKED)
+        first_L = ops.arange(text_BL.shape[1]) == 0
+        return ops.where(ops.logical_or(text_BL, first_L)[..., None], ops.cast(logits, "float32"), _MASKED)
 
-    def losses(self, logits: tf.Tensor, labels: tf.Tensor, *, smoothing: bool) -> tf.Tensor:
+    def losses(self, logits: Any, labels: Any, *, smoothing: bool) -> Any:
         del smoothing  # most of the positions that would get a share are masked
-        each = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=tf.transpose(logits, [0, 2, 1]))
-        return tf.reduce_mean(each, axis=1)
+        each = ops.sparse_categorical_crossentropy(labels, ops.transpose(logits, [0, 2, 1]), from_logits=True)
+        return ops.mean(each, axis=1)
 
-    def sums(self, logits: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> dict[str, tf.Tensor]:
+    def sums(self, logits: Any, labels: Any, weights: Any) -> dict[str, Any]:
         losses = self.losses(logits, labels, smoothing=False)
-        loss = tf.reduce_sum(tf.math.multiply_no_nan(losses, weights))
-        return {"loss": loss, "weight": tf.reduce_sum(weights)}
+        return {"loss": weighted_sum(losses, weights), "weight": ops.sum(weights)}
 
-    def rows(self, logits: tf.Tensor, labels: tf.Tensor, inputs: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        read: dict[str, tf.Tensor] = {role: inputs[f"{_PREFIX}{role}"] for role in _ROLES}
+    def rows(self, logits: Any, labels: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        read: dict[str, Any] = {role: inputs[f"{_PREFIX}{role}"] for role in _ROLES}
         return {**answers.best_spans(logits, _text(inputs)), **read, "label": labels}
 
     def metrics(self, found: Evaluated) -> dict[str, float]:
@@ -99,6 +97,6 @@ class SpanTask(BoundTask):
         return {"loss": found.mean("loss"), "exact_match": exact, "token_f1": overlap}
 
 
-def _text(inputs: Mapping[str, tf.Tensor]) -> tf.Tensor:
+def _text(inputs: Mapping[str, Any]) -> Any:
     """bool [B, L]: tokens of the text."""
     return inputs[f"{_PREFIX}char_ends"] > inputs[f"{_PREFIX}char_starts"]

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
 
 from pipelines.train.model_files import TrainedModel
 from pipelines.train.predict.config import PredictConfig
@@ -22,7 +21,7 @@ from tfrecord_io.objective_parts.tokens import TokenFeatures
 __all__ = ["Call", "Predictor"]
 
 # Features of B rows to logits, without dropout.
-Call = Callable[[Mapping[str, tf.Tensor]], tf.Tensor]
+Call = Callable[[Mapping[str, Any]], Any]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,14 +41,13 @@ class Predictor(abc.ABC):
         """The names of the features of tokens."""
         return TokenFeatures.of(self.manifest)
 
-    @property
-    def device_features(self) -> tuple[str, ...]:
-        """The features that `outputs` gets."""
-        return self.tokens.inputs
+    def device_features(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Of the features of B rows, those that `outputs` gets."""
+        return {name: features[name] for name in self.tokens.inputs}
 
     @abc.abstractmethod
-    def outputs(self, call: Call, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """In the graph, for the B rows of one replica: tensors [B, ...]. `features`: see above."""
+    def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
+        """In `keras.ops`, for the B rows of one replica: tensors [B, ...]. `features`: see above."""
 
     @abc.abstractmethod
     def columns(self, outputs: Mapping[str, np.ndarray], features: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:

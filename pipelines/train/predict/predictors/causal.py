@@ -19,14 +19,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import tensorflow as tf
+from keras import ops
 
 from pipelines.train.predict import decoding
 from pipelines.train.predict.predictors.base import Call, Predictor
 from tfrecord_io import objectives
 from tfrecord_io.errors import ConfigError
-from tfrecord_io.input_pipeline import input_plan
 
 __all__ = ["CausalPredictor"]
+
+# What a token is to predict, and its weight, among the features on the devices.
+_LABELS, _WEIGHTS = "causal/labels", "causal/weights"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -53,30 +56,35 @@ class CausalPredictor(Predictor):
         facts = self.manifest.tokenizer
         return facts.sep_id if facts.eos_id is None else facts.eos_id
 
-    def outputs(self, call: Call, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def device_features(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        apply = objectives.causal_lm().bind(self.manifest)
+        inputs, labels, weights = apply(
+            {name: tf.constant(each) for name, each in features.items()}, seed=tf.zeros([2], tf.int64)
+        )
+        return {name: each.numpy() for name, each in {**inputs, _LABELS: labels, _WEIGHTS: weights}.items()}
+
+    def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         found = self._losses(call, features)
         return {**found, **self._generated(call, features)} if self.config.generate else found
 
-    def _losses(self, call: Call, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        apply = objectives.causal_lm().bind(self.manifest)
-        weight_B = tf.ones_like(features[self.tokens.ids][:, 0], tf.float32)
-        inputs, labels_BL, weights_BL = apply({**features, input_plan.WEIGHT: weight_B}, seed=tf.zeros([2], tf.int64))
-        logits_BLV = tf.cast(call(inputs), tf.float32)
-        losses_BL = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels_BL, logits=logits_BLV)
+    def _losses(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
+        weights_BL = features[_WEIGHTS]
+        logits_BLV = ops.cast(call(features), "float32")
+        losses_BL = ops.sparse_categorical_crossentropy(features[_LABELS], logits_BLV, from_logits=True)
         return {
-            "loss": tf.reduce_sum(tf.math.multiply_no_nan(losses_BL, weights_BL), axis=1),
-            "tokens": tf.reduce_sum(weights_BL, axis=1),
+            "loss": ops.sum(ops.where(weights_BL > 0, losses_BL * weights_BL, 0.0), axis=1),
+            "tokens": ops.sum(weights_BL, axis=1),
         }
 
-    def _generated(self, call: Call, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def _generated(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         tokens, config = self.tokens, self.config
         ids, lengths = self._prompts(features[tokens.ids], features[tokens.mask])
 
-        def next_logits(ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-            mask = tf.cast(tf.range(ids.shape[1]) < lengths[:, tf.newaxis], tf.int32)
-            others = {name: tf.zeros_like(ids) for name in tokens.inputs}
+        def next_logits(ids: Any, lengths: Any) -> Any:
+            mask = ops.cast(ops.arange(ids.shape[1]) < lengths[:, None], "int32")
+            others = {name: ops.zeros_like(ids) for name in tokens.inputs}
             logits = call({**others, tokens.ids: ids, tokens.mask: mask})
-            return tf.gather(logits, tf.maximum(lengths - 1, 0), batch_dims=1)
+            return decoding.of_place(logits, ops.maximum(lengths - 1, 0))
 
         given: dict[str, Any] = {"steps": config.generate, "eos_id": self._end_id}
         if config.beams == 1:
@@ -85,21 +93,20 @@ class CausalPredictor(Predictor):
             found = decoding.beam_search(next_logits, ids, lengths, beams=config.beams, **given)
         return {"ids": found.ids, "from": lengths, "to": found.lengths}
 
-    def _prompts(self, ids_BL: tf.Tensor, mask_BL: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _prompts(self, ids_BL: Any, mask_BL: Any) -> tuple[Any, Any]:
         """The rows' last tokens, as many as leave room, moved to the left, without an end-of-text token at the end."""
         length, eos_id = ids_BL.shape[1], self._end_id
-        place_BL = tf.range(1, length + 1) * tf.cast(mask_BL > 0, tf.int32)
-        stop_B = tf.reduce_max(place_BL, axis=1)
+        inside_BL = ops.cast(mask_BL > 0, "int32")
+        stop_B = ops.max(ops.arange(1, length + 1) * inside_BL, axis=1)
         if eos_id is not None:
-            last_B = tf.gather(ids_BL, tf.maximum(stop_B - 1, 0), batch_dims=1)
-            stop_B -= tf.cast((last_B == eos_id) & (stop_B > 1), tf.int32)
+            last_B = ops.take_along_axis(ids_BL, ops.maximum(stop_B - 1, 0)[:, None], axis=1)[:, 0]
+            stop_B -= ops.cast(ops.equal(last_B, eos_id) & (stop_B > 1), "int32")
         # Padding on the left comes before the first token.
-        first_B = tf.argmax(tf.cast(mask_BL > 0, tf.int32), axis=1, output_type=tf.int32)
-        count_B = tf.minimum(tf.maximum(stop_B - first_B, 0), length - self.config.generate)
-        from_BL = tf.minimum((stop_B - count_B)[:, tf.newaxis] + tf.range(length), length - 1)
-        moved_BL = tf.gather(ids_BL, from_BL, batch_dims=1)
-        inside_BL = tf.range(length) < count_B[:, tf.newaxis]
-        return tf.where(inside_BL, moved_BL, self.manifest.tokenizer.pad_id), count_B
+        first_B = ops.argmax(inside_BL, axis=1)
+        count_B = ops.minimum(ops.maximum(stop_B - first_B, 0), length - self.config.generate)
+        from_BL = ops.minimum((stop_B - count_B)[:, None] + ops.arange(length), length - 1)
+        moved_BL = ops.take_along_axis(ids_BL, from_BL, axis=1)
+        return ops.where(ops.arange(length) < count_B[:, None], moved_BL, self.manifest.tokenizer.pad_id), count_B
 
     def columns(self, outputs: Mapping[str, np.ndarray], features: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
         counts = outputs["tokens"]

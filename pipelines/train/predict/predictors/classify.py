@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
+from keras import ops
 
 from pipelines.train.predict.predictors.base import Call, Predictor
 
@@ -29,11 +30,11 @@ __all__ = ["ClassPredictor", "names_of"]
 class ClassPredictor(Predictor):
     """Predicts a class, or a number, for each row."""
 
-    def outputs(self, call: Call, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        logits = tf.cast(call(features), tf.float32)
+    def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
+        logits = ops.cast(call(features), "float32")
         if self.trained.manifest.multi_hot_size:
-            return {"values": tf.sigmoid(logits)}
-        return {"values": logits[:, 0] if self.trained.regression else tf.nn.softmax(logits)}
+            return {"values": ops.sigmoid(logits)}
+        return {"values": logits[:, 0] if self.trained.regression else ops.softmax(logits)}
 
     def columns(self, outputs: Mapping[str, np.ndarray], features: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
         label, values_NC = self.manifest.schema.with_role("label"), outputs["values"]

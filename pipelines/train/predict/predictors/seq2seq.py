@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
+from keras import ops
 
 from pipelines.train.predict import decoding
 from pipelines.train.predict.predictors.base import Call, Predictor
@@ -51,20 +51,20 @@ class TargetPredictor(Predictor):
         start = self.trained.decoder_start
         return "pad" if start is None or start == "auto" else start
 
-    def outputs(self, call: Call, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         (_, _, length), facts = self._target, self.manifest.tokenizer
         rows, beams = features[self.tokens.ids].shape[0], self.config.beams
-        repeated = {name: tf.repeat(features[name], beams, axis=0) for name in self.tokens.inputs}
+        repeated = {name: ops.repeat(features[name], beams, axis=0) for name in self.tokens.inputs}
 
-        def next_logits(ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-            mask = tf.cast(tf.range(length) < lengths[:, tf.newaxis], tf.int32)
+        def next_logits(ids: Any, lengths: Any) -> Any:
+            mask = ops.cast(ops.arange(length) < lengths[:, None], "int32")
             logits = call({**repeated, DECODER_INPUTS: ids, DECODER_MASK: mask})
-            return tf.gather(logits, lengths - 1, batch_dims=1)
+            return decoding.of_place(logits, lengths - 1)
 
         start = start_id(self.manifest, self._start)
-        ids = tf.where(tf.range(length) == 0, start, tf.fill([rows, length], facts.pad_id))
+        ids = ops.convert_to_tensor([[start] + [facts.pad_id] * (length - 1)] * rows, dtype="int32")
         given: dict[str, Any] = {"steps": length - 1, "eos_id": facts.eos_id}
-        ones = tf.ones([rows], tf.int32)
+        ones = ops.ones([rows], "int32")
         if beams == 1:
             found = decoding.greedy_search(next_logits, ids, ones, **given)
         else:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import tensorflow as tf
+from keras import ops
 
 from pipelines.train.metrics import answers
 from pipelines.train.predict.predictors.base import Call, Predictor
@@ -43,13 +43,12 @@ class SpanPredictor(Predictor):
         explained = {"objective": "predicting answers", "remedy": "build the data with --layout qa"}
         return required(self.manifest, "char_starts", **explained), required(self.manifest, "char_ends", **explained)
 
-    @property
-    def device_features(self) -> tuple[str, ...]:
-        return (*self.tokens.inputs, *self._characters)
+    def device_features(self, features: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {name: features[name] for name in (*self.tokens.inputs, *self._characters)}
 
-    def outputs(self, call: Call, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
         starts, ends = self._characters
-        return answers.best_spans(tf.cast(call(features), tf.float32), features[ends] > features[starts])
+        return answers.best_spans(ops.cast(call(features), "float32"), features[ends] > features[starts])
 
     def columns(self, outputs: Mapping[str, np.ndarray], features: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
         first, last = outputs["first"], outputs["last"]

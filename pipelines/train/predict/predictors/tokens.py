@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import tensorflow as tf
+from keras import ops
 
 from pipelines.train.predict.predictors.base import Call, Predictor
 from pipelines.train.predict.predictors.classify import names_of
@@ -37,10 +37,10 @@ class TokenPredictor(Predictor):
     def _tokenizer(self) -> Any:
         return self.load_tokenizer()
 
-    def outputs(self, call: Call, features: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        chances_BLC = tf.nn.softmax(tf.cast(call(features), tf.float32))
-        ids_BL = tf.argmax(chances_BLC, axis=-1, output_type=tf.int32)
-        return {"ids": ids_BL, "scores": tf.reduce_max(chances_BLC, axis=-1)}
+    def outputs(self, call: Call, features: Mapping[str, Any]) -> dict[str, Any]:
+        chances_BLC = ops.softmax(ops.cast(call(features), "float32"))
+        ids_BL = ops.argmax(chances_BLC, axis=-1)
+        return {"ids": ids_BL, "scores": ops.max(chances_BLC, axis=-1)}
 
     def columns(self, outputs: Mapping[str, np.ndarray], features: Mapping[str, np.ndarray]) -> dict[str, pa.Array]:
         explained = {"objective": "predicting tokens", "remedy": "build the data with --layout tokens"}

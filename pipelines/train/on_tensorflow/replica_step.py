@@ -1,35 +1,30 @@
-"""One step of training and one of evaluation, as every replica takes it, whatever loop repeats it.
+"""One step of training and one of evaluation, as every replica of a strategy takes it, whatever loop repeats it.
 
     each replica                                     all replicas     each replica
     rows ─► logits ─► weighted losses, gradients ─►  sum           ─► clip, AdamW ─► assigned to its copy of the weights
             └──── a pure function, traced once ───┘                   └─ another ─┘
 
-The model is called without side effects: the weights come in as values, and what it would have assigned comes out.
-That has four uses. A graph is traced once for all replicas. XLA may compile it on any device. Both loops run the same.
-And the seeds of dropout are functions of (seed, step, replica) instead of variables: replicas differ, and a resumed
-training draws what an uninterrupted one would have.
-
-Batches of another length are another graph, traced and compiled once (`traces` counts them); the update is the same for
-all. With `accumulate` N, a replica takes its rows in N parts, one after the other, in a loop on the device: weighted
-losses are sums, so the gradients of the parts add up to those of the whole.
+The pure functions are those of `pure_step`; seeds of dropout follow from the replica's number too, so that replicas
+differ. Batches of another length are another graph, traced and compiled once; the update is the same for all. With
+`accumulate` N, a replica takes its rows in N parts, one after the other, in a loop on the device: weighted losses are
+sums, so the gradients of the parts add up to those of the whole.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from pipelines.train import models
-from pipelines.train.metrics.evaluation import WEIGHT
+from pipelines.train.models import Built
 from pipelines.train.steps.adamw import AdamW
+from pipelines.train.steps.pure_step import Batch, PureStep
 from pipelines.train.tasks import BoundTask
 
-__all__ = ["ReplicaStep"]
+__all__ = ["ReplicaStep", "specs_of", "traced_once", "values_of"]
 
-Batch = tuple[Mapping[str, tf.Tensor], tf.Tensor, tf.Tensor]
 _SUM, _MEAN = tf.distribute.ReduceOp.SUM, tf.distribute.ReduceOp.MEAN
 
 
@@ -38,7 +33,7 @@ class ReplicaStep:
 
     def __init__(
         self,
-        built: models.Built,
+        built: Built,
         *,
         task: BoundTask,
         optimizer: AdamW,
@@ -52,11 +47,13 @@ class ReplicaStep:
         outside, where XLA cannot go.
         """
         self.built = built
+        self.flops = 0.0
         self.model = model = built.model
         self.optimizer = optimizer
-        self._task = task
+        self.task = task
         self._seed = seed
-        self._replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        shares = tf.distribute.get_strategy().num_replicas_in_sync * accumulate
+        self._pure = PureStep(built, task, shares=shares)
         self._weights = [variable.value for variable in model.trainable_variables]
         self._means, self._squares = (
             [tf.Variable(tf.zeros(each.shape, each.dtype), trainable=False) for each in self._weights] for _ in range(2)
@@ -68,20 +65,15 @@ class ReplicaStep:
         self._sums: dict[Any, Callable[..., Any]] = {}
         for spec in batch_specs:
             self._trace(spec, jit=jit_compile)
-        weights, step = _specs(self._weights), tf.TensorSpec([], tf.int64)
-        self._update = _traced(self.optimizer.update, (step, weights, weights, weights, weights), jit=jit_compile)
+        weights, step = specs_of(self._weights), tf.TensorSpec([], tf.int64)
+        self._update = traced_once(self.optimizer.update, (step, weights, weights, weights, weights), jit=jit_compile)
 
     def _trace(self, batch_spec: Any, *, jit: bool) -> None:
-        weights, state = _specs(self._weights), _specs(self.model.non_trainable_variables)
-        traced = functools.partial(_traced, jit=jit)
+        weights, state = specs_of(self._weights), specs_of(self.model.non_trainable_variables)
+        traced = functools.partial(traced_once, jit=jit)
         key, total = _shapes(batch_spec), tf.TensorSpec([], tf.float32)
         self._gradients[key] = traced(self._loss_and_gradients, (weights, state, batch_spec, total))
-        self._sums[key] = traced(self._evaluation_sums, (weights, state, batch_spec))
-
-    @property
-    def traces(self) -> int:
-        """Training graphs: one for each length of rows."""
-        return len(self._gradients)
+        self._sums[key] = traced(self._pure.sums, (weights, state, batch_spec))
 
     @property
     def step(self) -> int:
@@ -102,13 +94,13 @@ class ReplicaStep:
     def train(self, batch: Batch) -> tf.Tensor:
         """One step, in a replica's context. Returns the loss, the mean over the global batch, float32 []."""
         replica = tf.distribute.get_replica_context()
-        counted = self._task.weights(batch[1], batch[2])
+        counted = self.task.weights(batch[1], batch[2])
         total = replica.all_reduce(_SUM, tf.reduce_sum(counted))
-        weights, step = _values(self._weights), tf.convert_to_tensor(self._step)
+        weights, step = values_of(self._weights), tf.convert_to_tensor(self._step)
         gradients_of = self._gradients[_shapes(batch)]
         loss, gradients, state = gradients_of(weights, self._state(step), _plain(batch), total)
         loss, *gradients = replica.all_reduce(_SUM, [loss, *gradients])
-        updated = self._update(step, weights, gradients, _values(self._means), _values(self._squares))
+        updated = self._update(step, weights, gradients, values_of(self._means), values_of(self._squares))
         variables, values = [*self._weights, *self._means, *self._squares], [each for part in updated for each in part]
         for variable, value in self._changed(state):
             variables.append(variable)
@@ -120,8 +112,8 @@ class ReplicaStep:
         """One batch, in a replica's context. Returns the task's sums over all replicas, and what it needs of each row,
         of all replicas, see `tasks.BoundTask`.
         """
-        state = _values([variable.value for variable in self.model.non_trainable_variables])
-        sums, rows = self._sums[_shapes(batch)](_values(self._weights), state, _plain(batch))
+        state = values_of([variable.value for variable in self.model.non_trainable_variables])
+        sums, rows = self._sums[_shapes(batch)](values_of(self._weights), state, _plain(batch))
         replica = tf.distribute.get_replica_context()
         sums = {name: replica.all_reduce(_SUM, each) for name, each in sums.items()}
         return sums, {name: replica.all_gather(each, axis=0) for name, each in rows.items()}
@@ -139,49 +131,36 @@ class ReplicaStep:
             part = tf.nest.map_structure(lambda values: values[number], parts)
             more = self._part_of_step(weights, self._state_of_part(state, carried, number), part, total)
             summed = [one + other for one, other in zip(gradients, more[1], strict=True)]
-            return number + 1, loss + more[0], summed, [more[2][index] for index in self._kept]
+            return number + 1, loss + more[0], summed, [more[2][index] for index in self._pure.kept]
 
         # What does not change passes through the loop untouched: which that is, is known once a part was traced.
         first = (tf.constant(0), tf.zeros([]), [tf.zeros_like(each) for each in weights])
-        carried = [state[index] for index in self._kept]
+        carried = [state[index] for index in self._pure.kept]
         found = tf.while_loop(lambda number, *_: number < self._accumulate, add, (*first, carried))
         _, loss, gradients, carried = found
-        moved = [value for index, value in zip(self._kept, carried, strict=True) if index in self._moving]
+        moved = [value for index, value in zip(self._pure.kept, carried, strict=True) if index in self._moving]
         return loss, gradients, moved
-
-    @property
-    def _kept(self) -> list[int]:
-        """The state that a call may change for good: all but seeds, by index."""
-        variables = self.model.non_trainable_variables
-        return [at for at, each in enumerate(variables) if not _is_seed(each) and "float" in each.dtype]
 
     def _part_of_step(
         self, weights: list[tf.Tensor], state: list[tf.Tensor], batch: Batch, total: tf.Tensor
     ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
         """Loss, gradients, and all of the state, of these rows' share of the global batch."""
-        inputs, labels, example_weights = batch
-        example_weights = self._task.weights(labels, example_weights)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(weights)
-            logits, new_state, penalties = self._called(weights, state, inputs, training=True)
-            losses = self._task.losses(logits, labels, smoothing=True)
-            loss = tf.math.divide_no_nan(tf.reduce_sum(losses * example_weights), total)
-            # A model's own regularizers; each replica, and each part of its rows, adds its share.
-            loss += tf.cast(sum(penalties), tf.float32) / (self._replicas * self._accumulate)
+            loss, new_state = self._pure.loss(weights, state, batch, total)
         gradients = tape.gradient(loss, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         # Neither the weights of frozen layers, which come back as the very tensors that went in, nor seeds.
-        self._moving = frozenset(index for index in self._kept if new_state[index] is not state[index])
+        self._moving = frozenset(index for index in self._pure.kept if new_state[index] is not state[index])
         # An embedding's gradient is sparse; XLA and the sum over replicas want it dense.
         return loss, [tf.convert_to_tensor(gradient) for gradient in gradients], new_state
 
     def _state_of_part(self, state: list[tf.Tensor], carried: list[tf.Tensor], number: tf.Tensor) -> list[tf.Tensor]:
         """The state that part `number` of a replica's rows meets: its own seeds, and what the part before it left."""
         values = list(state)
-        for index, variable in enumerate(self.model.non_trainable_variables):
-            if _is_seed(variable):
-                seed = tf.random.experimental.stateless_fold_in(tf.cast(state[index], tf.int32), number)
-                values[index] = tf.cast(seed, state[index].dtype)
-        for index, value in zip(self._kept, carried, strict=True):
+        for index in self._pure.seeds:
+            seed = tf.random.experimental.stateless_fold_in(tf.cast(state[index], tf.int32), number)
+            values[index] = tf.cast(seed, state[index].dtype)
+        for index, value in zip(self._pure.kept, carried, strict=True):
             values[index] = value
         return values
 
@@ -190,39 +169,15 @@ class ReplicaStep:
         shape = values.shape.as_list()
         return tf.reshape(values, [self._accumulate, shape[0] // self._accumulate, *shape[1:]])
 
-    def _evaluation_sums(
-        self, weights: list[tf.Tensor], state: list[tf.Tensor], batch: Batch
-    ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-        inputs, labels, example_weights = batch
-        logits, _, _ = self._called(weights, state, inputs, training=False)
-        example_weights = self._task.weights(labels, example_weights)
-        rows = self._task.rows(logits, labels, inputs)
-        if rows:
-            rows = {**rows, WEIGHT: example_weights}
-        return self._task.sums(logits, labels, example_weights), rows
-
-    def _called(
-        self, weights: list[tf.Tensor], state: list[tf.Tensor], inputs: Mapping[str, tf.Tensor], *, training: bool
-    ) -> tuple[tf.Tensor, list[tf.Tensor], list[tf.Tensor]]:
-        """Logits where there are labels, new state, penalties."""
-        features = models.taken(self.model, inputs)
-        logits, state, penalties = self.model.stateless_call(
-            weights, state, features, training=training, return_losses=True
-        )
-        return self._task.aligned(logits, inputs, taken=features), state, penalties
-
     def _state(self, step: tf.Tensor) -> list[tf.Tensor]:
         """The values of what the model changes without training it; seeds are made, not read."""
         replica_id = tf.distribute.get_replica_context().replica_id_in_sync_group
         seed = tf.constant([self._seed % 2**31, self._seed // 2**31 % 2**31], tf.int32)
         for number in (step, replica_id):
             seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(number, tf.int32))
-        values = []
-        for index, variable in enumerate(self.model.non_trainable_variables):
-            if _is_seed(variable):
-                values.append(tf.cast(tf.random.experimental.stateless_fold_in(seed, index), variable.dtype))
-            else:
-                values.append(tf.convert_to_tensor(variable.value))
+        values = values_of([variable.value for variable in self.model.non_trainable_variables])
+        for index in self._pure.seeds:
+            values[index] = tf.cast(tf.random.experimental.stateless_fold_in(seed, index), values[index].dtype)
         return values
 
     def _changed(self, moved: list[tf.Tensor]) -> list[tuple[Any, tf.Tensor]]:
@@ -231,7 +186,7 @@ class ReplicaStep:
         return [(variables[index].value, value) for index, value in zip(sorted(self._moving), moved, strict=True)]
 
 
-def _traced(function: Callable[..., Any], specs: Any, *, jit: bool) -> Callable[..., Any]:
+def traced_once(function: Callable[..., Any], specs: Any, *, jit: bool) -> Callable[..., Any]:
     """The function traced once; each replica calls the same graph. Tracing a model for each of 8 replicas takes half a
     minute on 2 cores. A model that keeps variables from Keras is traced by each replica, which has its own.
     """
@@ -249,11 +204,11 @@ def _assign(strategy: tf.distribute.Strategy, variables: list[Any], values: list
         )
 
 
-def _specs(variables: list[Any]) -> list[tf.TensorSpec]:
+def specs_of(variables: list[Any]) -> list[tf.TensorSpec]:
     return [tf.TensorSpec(each.shape, each.dtype) for each in variables]
 
 
-def _values(variables: list[Any]) -> list[tf.Tensor]:
+def values_of(variables: list[Any]) -> list[tf.Tensor]:
     return [tf.convert_to_tensor(each) for each in variables]
 
 
@@ -265,7 +220,3 @@ def _plain(batch: Batch) -> Batch:
 def _shapes(batch: Any) -> tuple[tuple[int, ...], ...]:
     """What a graph is traced for: the static shapes of a batch, or of its specification."""
     return tuple(tuple(each.shape.as_list()) for each in tf.nest.flatten(_plain(batch)))
-
-
-def _is_seed(variable: Any) -> bool:
-    return bool(variable.name == "seed_generator_state")

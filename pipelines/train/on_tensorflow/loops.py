@@ -12,35 +12,22 @@ when it says so. The custom loop is the one to change; `fit` is there for Keras 
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from pipelines.train.metrics.evaluation import WEIGHT, Evaluated
-from pipelines.train.steps.feeds import Feed
-from pipelines.train.steps.train_step import ReplicaStep
-from pipelines.train.tasks import BoundTask
+from pipelines.train.engines import AfterCall, Feed, TrainingSpan
+from pipelines.train.metrics.evaluation import Evaluated, real_rows
+from pipelines.train.on_tensorflow.replica_step import ReplicaStep
 
-__all__ = ["AfterCall", "TrainingSpan", "custom", "evaluate", "fit"]
+__all__ = ["custom", "evaluate", "fit"]
 
-# (steps taken, loss of the last of them) -> whether to go on
-AfterCall = Callable[[int, float], bool]
 # Steps of an evaluation that are summed on the devices, in float32, which stops counting at 2**24.
 _SUMMED_STEPS = 100
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainingSpan:
-    """How far a training goes: until step `until`, in calls of `steps_per_call` steps, unless `after_call` ends it."""
-
-    until: int
-    steps_per_call: int
-    after_call: AfterCall
 
 
 def custom(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, *, feed: Feed, span: TrainingSpan) -> None:
@@ -82,8 +69,10 @@ def fit(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, *, feed: Fe
     model.fit(batches, steps_per_epoch=span.until - start, epochs=1, verbose=0, shuffle=False, callbacks=[watcher])
 
 
-def evaluate(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, feed: Feed, task: BoundTask) -> Evaluated:
+def evaluate(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, feed: Feed) -> Evaluated:
     """One pass over all that the feed has: the task's sums, and what it needs of each row."""
+
+    task = replica_step.task
 
     def one_step(iterator: Any) -> Any:
         found = strategy.run(_as_written(replica_step.evaluate), args=(next(iterator),))
@@ -108,7 +97,7 @@ def evaluate(replica_step: ReplicaStep, strategy: tf.distribute.Strategy, feed: 
         total = {name: values + sums[name].numpy() for name, values in total.items()}
         if some:
             rows.append({name: values.numpy() for name, values in some.items()})
-    return Evaluated(sums=total, rows=_real(rows))
+    return Evaluated(sums=total, rows=real_rows(rows))
 
 
 def _runs(schedule: Iterable[int], *, most: int) -> Iterator[tuple[int, int]]:
@@ -116,22 +105,6 @@ def _runs(schedule: Iterable[int], *, most: int) -> Iterator[tuple[int, int]]:
     for length, steps in itertools.groupby(schedule):
         while count := len(list(itertools.islice(steps, most))):
             yield length, count
-
-
-def _real(parts: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The rows of all steps without those that only fill up a batch; of windows of several lengths, as wide as the
-    longest.
-    """
-    joined = {}
-    for name in parts[0] if parts else ():
-        width = max(each[name].shape[-1] for each in parts) if parts[0][name].ndim > 1 else None
-        values = [each[name] if width is None else _widened(each[name], width) for each in parts]
-        joined[name] = np.concatenate(values)
-    return {name: values[joined[WEIGHT] > 0] for name, values in joined.items()}
-
-
-def _widened(values: np.ndarray, width: int) -> np.ndarray:
-    return np.pad(values, [(0, 0)] * (values.ndim - 1) + [(0, width - values.shape[-1])])
 
 
 # The step has no Python loop or condition on tensors; rewriting Keras for autograph would only take time.

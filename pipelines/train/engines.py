@@ -1,0 +1,139 @@
+"""What drives the devices: TensorFlow's strategies or JAX, by the backend that Keras was imported with.
+
+    engine ─► learner      a model on the devices, with its optimizer's state and its step
+           ─► feed         batches on the devices, from input functions of the reader
+           ─► saves        a folder of checkpoints
+           ─► train, evaluate, predict
+
+All else of a training is written once: tasks, models, losses, AdamW, what is logged, what is kept and when.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+
+from pipelines.train import models
+from pipelines.train.checkpoints import Saves
+from pipelines.train.config import Loop, TrainConfig
+from pipelines.train.metrics.evaluation import Evaluated
+from pipelines.train.models import Built
+from pipelines.train.setup import TrainingSetup
+from pipelines.train.steps.adamw import AdamW
+from tfrecord_io.errors import ConfigError
+
+__all__ = ["AfterCall", "Engine", "Feed", "Learner", "TrainingSpan", "built", "optimizer"]
+
+# (steps taken, loss of the last of them) -> whether to go on
+AfterCall = Callable[[int, float], bool]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainingSpan:
+    """How far a training goes: until step `until`, in calls of `steps_per_call` steps, unless `after_call` ends it."""
+
+    until: int
+    steps_per_call: int
+    after_call: AfterCall
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Feed:
+    """`streams`: batches by length of rows; `schedule`: the length of each step's batch, from the first."""
+
+    streams: Mapping[int, Any]
+    schedule: Iterator[int]
+
+
+class Learner(Protocol):
+    """A model in training, on all devices."""
+
+    built: Built
+    flops: float  # that one device has done in this process, 0 where they are not counted
+
+    @property
+    def step(self) -> int:
+        """Steps taken, restored ones included."""
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of the next step."""
+
+
+class Engine(Protocol):
+    """Devices that train together, in `replicas` equal parts. `is_first`: whether this process writes for all.
+
+    `input_parts`: in how many parts the reader makes a batch, if that need not be one for each replica; else 0.
+    """
+
+    replicas: int
+    input_parts: int
+    hardware: str
+    is_first: bool
+    peak_flops: float  # of one device in a second, 0 if that is not known
+
+    @property
+    def hosts(self) -> int:
+        """Machines that read."""
+
+    def learner(self, job: TrainingSetup) -> Learner:
+        """The model of a training, with random or pretrained weights. Raises: ConfigError if there is no such model."""
+
+    def current(self, learner: Any) -> keras.Model:
+        """The Keras model with the learner's present weights."""
+
+    def saves(self, learner: Any, folder: str, *, keep: int) -> Saves:
+        """The checkpoints in a folder, of which the newest `keep` stay."""
+
+    def feed(self, input_fns: Mapping[int, Any], schedule: Iterator[int]) -> Feed:
+        """Batches for the devices, from the reader's input functions by length of rows."""
+
+    def train(self, learner: Any, feed: Feed, span: TrainingSpan, *, loop: Loop) -> None:
+        """Take steps until the span ends."""
+
+    def evaluate(self, learner: Any, feed: Feed) -> Evaluated:
+        """One pass over all that the feed has: the task's sums, and what it needs of each row."""
+
+    def place_model(self, load: Callable[[], Built]) -> keras.Model:
+        """Load a model to predict with."""
+
+    def predict(
+        self, model: keras.Model, outputs: Callable[..., Any], *, like: Mapping[str, np.ndarray]
+    ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+        """The function from the features of a batch, of the shapes of `like`, to the outputs for its rows, in order.
+
+        `outputs(call, features)` gives them on the devices, where `call` takes features to logits.
+        """
+
+    def start_profile(self, folder: str) -> None:
+        """Begin to write a profile for TensorBoard."""
+
+    def stop_profile(self) -> None:
+        """End it."""
+
+
+def built(job: TrainingSetup) -> Built:
+    """Build the model of a training, with Keras set up as asked. Raises: ConfigError if there is no such model."""
+    config = job.config
+    keras.utils.set_random_seed(config.seed % 2**32)
+    keras.mixed_precision.set_global_policy("mixed_bfloat16" if config.precision == "bfloat16" else "float32")
+    found = models.build(config, job.data.manifest, job.task)
+    if not found.model.trainable_variables:
+        raise ConfigError(f"--model {config.model}: it has no weights to train")
+    return found
+
+
+def optimizer(config: TrainConfig) -> AdamW:
+    """The optimizer's rule of a training."""
+    return AdamW(
+        rate=config.learning_rate,
+        warmup=config.warmup,
+        steps=config.total_steps,
+        decay=config.weight_decay,
+        clip_norm=config.clip_norm,
+        schedule=config.schedule,
+    )

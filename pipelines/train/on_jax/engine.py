@@ -1,0 +1,212 @@
+"""JAX's engine: all devices of all hosts as a mesh of one axis, on which the rows of a batch lie.
+
+A host reads its own part of each batch by `tf.data`, as for TensorFlow's engine, and puts the next one on its devices
+while they take a step. Steps of one call are sent to the devices without waiting for each other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+import tensorflow as tf
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from pipelines.train import models
+from pipelines.train.config import Loop
+from pipelines.train.engines import Feed, TrainingSpan, built, optimizer
+from pipelines.train.errors import DeviceError
+from pipelines.train.metrics.evaluation import Evaluated, real_rows
+from pipelines.train.models import Built
+from pipelines.train.on_jax.global_step import AXIS, GlobalStep
+from pipelines.train.on_jax.saves import OrbaxSaves
+from pipelines.train.preflight.tpu_slices import peak_flops_per_s
+from pipelines.train.setup import TrainingSetup
+from pipelines.train.targets import Target
+from tfrecord_io.errors import ConfigError
+
+__all__ = ["JaxEngine"]
+
+# Steps of an evaluation whose sums may wait on the devices.
+_WAITING = 100
+_SPLIT = "xla_force_host_platform_device_count"
+
+
+class JaxEngine:
+    """The devices of a target, see `engines.Engine`. `input_parts`: parts in which the reader makes a global batch."""
+
+    def __init__(self, target: Target, *, replicas: int | None = None) -> None:
+        devices = _devices(target, replicas=replicas)
+        self._mesh = Mesh(np.array(devices), (AXIS,))
+        self.replicas = self.input_parts = len(devices)
+        self.hosts = jax.process_count()
+        self.is_first = jax.process_index() == 0
+        self.peak_flops = peak_flops_per_s(devices[0].device_kind)
+        self.hardware = {"cpu": "the CPU", "tpu": "a TPU"}.get(devices[0].platform) or (
+            "1 GPU" if self.replicas == 1 else f"{self.replicas} GPUs"
+        )
+
+    def learner(self, job: TrainingSetup) -> GlobalStep:
+        config = job.config
+        if config.loop == "keras":
+            raise ConfigError(
+                "--loop keras with --backend jax, expected --loop custom",
+                remedy="leave out --loop",
+            )
+        if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+            jax.config.update("jax_compilation_cache_dir", f"{config.model_dir.rstrip('/')}/compiled")
+        with _on_the_host():
+            model = built(job)
+        return GlobalStep(
+            model,
+            task=job.task,
+            optimizer=optimizer(config),
+            seed=config.seed,
+            mesh=self._mesh,
+            accumulate=config.accumulate,
+            shard=config.shard_model,
+        )
+
+    def current(self, learner: GlobalStep) -> keras.Model:
+        model = learner.built.model
+        whole = jax.jit(lambda values: values, out_shardings=learner.replicated)
+        with _on_the_host():
+            for variables, values in (
+                (model.trainable_variables, learner.state["weights"]),
+                (model.non_trainable_variables, learner.state["others"]),
+            ):
+                for variable, value in zip(variables, values, strict=True):
+                    variable.assign(np.asarray(whole(value)))
+        return model
+
+    def saves(self, learner: GlobalStep, folder: str, *, keep: int) -> OrbaxSaves:
+        return OrbaxSaves(learner, folder, keep=keep)
+
+    def feed(self, input_fns: Mapping[int, Any], schedule: Iterator[int]) -> Feed:
+        here = tf.distribute.InputContext(
+            num_input_pipelines=self.hosts,
+            input_pipeline_id=jax.process_index(),
+            num_replicas_in_sync=self.input_parts,
+        )
+        parts = self.input_parts // self.hosts
+        streams = {
+            length: make(here).batch(parts, drop_remainder=True).prefetch(tf.data.AUTOTUNE)
+            for length, make in input_fns.items()
+        }
+        return Feed(streams=streams, schedule=schedule)
+
+    def train(self, learner: GlobalStep, feed: Feed, span: TrainingSpan, *, loop: Loop) -> None:
+        del loop  # the custom one
+        batches = self._batches(feed)
+        upcoming = next(batches)
+        while learner.step < span.until:
+            for _ in range(min(span.steps_per_call, span.until - learner.step)):
+                loss = learner.take(upcoming)
+                upcoming = next(batches)  # while the devices work
+            if not span.after_call(learner.step, float(loss)):
+                return
+
+    def evaluate(self, learner: GlobalStep, feed: Feed) -> Evaluated:
+        total: dict[str, Any] = {name: np.zeros(shape) for name, shape in learner.task.sum_shapes.items()}
+        rows: list[dict[str, np.ndarray]] = []
+        waiting: list[Any] = []
+
+        def fetch() -> None:
+            for sums, some in jax.device_get(waiting):
+                for name in total:
+                    total[name] = total[name] + sums[name]
+                rows.extend([some] if some else [])
+            waiting.clear()
+
+        for batch in self._batches(feed):
+            waiting.append(learner.sums(batch))
+            if len(waiting) == _WAITING:
+                fetch()
+        fetch()
+        return Evaluated(sums=total, rows=real_rows(rows))
+
+    def _batches(self, feed: Feed) -> Iterator[Any]:
+        iterators = {length: stream.as_numpy_iterator() for length, stream in feed.streams.items()}
+        for length in feed.schedule:
+            yield jax.tree.map(self._on_devices, next(iterators[length]))
+
+    def _on_devices(self, parts: np.ndarray) -> jax.Array:
+        """This host's rows [P, B / P, ...] as its part of the global batch [B, ...]."""
+        rows = parts.reshape(-1, *parts.shape[2:])
+        return jax.make_array_from_process_local_data(NamedSharding(self._mesh, PartitionSpec(AXIS)), rows)
+
+    def place_model(self, load: Callable[[], Built]) -> keras.Model:
+        with _on_the_host():
+            return load().model
+
+    def predict(
+        self, model: keras.Model, outputs: Callable[..., Any], *, like: Mapping[str, np.ndarray]
+    ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+        del like
+        replicated, by_row = (NamedSharding(self._mesh, PartitionSpec(*axes)) for axes in ((), (AXIS,)))
+        variables = (model.trainable_variables, model.non_trainable_variables)
+        weights, state = ([jax.device_put(np.asarray(v.value), replicated) for v in each] for each in variables)
+
+        def pure(weights: Any, state: Any, features: Mapping[str, Any]) -> Any:
+            def call(features: Mapping[str, Any]) -> Any:
+                return model.stateless_call(weights, state, models.taken(model, features), training=False)[0]
+
+            return outputs(call, features)
+
+        step = jax.jit(pure, out_shardings=replicated)
+        return lambda batch: jax.device_get(step(weights, state, jax.device_put(dict(batch), by_row)))
+
+    def start_profile(self, folder: str) -> None:
+        jax.profiler.start_trace(folder)
+
+    def stop_profile(self) -> None:
+        jax.profiler.stop_trace()
+
+
+def _devices(target: Target, *, replicas: int | None) -> list[Any]:
+    """All devices that train. Raises: DeviceError if they are not those of the target; ConfigError if too few."""
+    if target.kind == "host" and not glob.glob("/dev/nvidia[0-9]*"):
+        jax.config.update("jax_platforms", "cpu")  # and not the TPU of this machine
+    _join_hosts(target)
+    if target.kind == "host" and replicas is not None and _SPLIT not in os.environ.get("XLA_FLAGS", ""):
+        with contextlib.suppress(RuntimeError):  # JAX was used before; fine if it was split just so
+            jax.config.update("jax_num_cpu_devices", replicas // int(os.environ.get("JAX_NUM_PROCESSES", "1")))
+    devices = jax.devices()
+    if target.is_tpu and devices[0].platform != "tpu":
+        raise DeviceError(
+            f"{target}: JAX finds {devices[0].platform}, expected a TPU",
+            remedy="run `pip install '.[jax-tpu]'` on a TPU VM, or give --tpu none",
+        )
+    if len(devices) < (replicas or 1) or (target.is_tpu and replicas not in (None, len(devices))):
+        raise ConfigError(
+            f"--replicas {replicas}, but JAX has {len(devices)} devices here",
+            remedy="leave out --replicas; a CPU can be split only before JAX is used",
+        )
+    return devices[:replicas]
+
+
+def _join_hosts(target: Target) -> None:
+    """Let all hosts of a TPU, or those of JAX_COORDINATOR_ADDRESS, be one JAX."""
+    if coordinator := os.environ.get("JAX_COORDINATOR_ADDRESS"):
+        count, number = (int(os.environ[name]) for name in ("JAX_NUM_PROCESSES", "JAX_PROCESS_ID"))
+        jax.distributed.initialize(coordinator, num_processes=count, process_id=number)
+    elif target.is_tpu:
+        try:
+            jax.distributed.initialize()
+        except (RuntimeError, ValueError) as error:  # one host, which need not find others
+            if jax.process_count() > 1:
+                raise DeviceError(f"{target}: the hosts of the TPU do not find each other ({error})") from error
+
+
+def _on_the_host() -> Any:
+    """A context in which Keras' variables lie in the host's memory: the devices have the learner's state."""
+    try:
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:  # JAX_PLATFORMS names an accelerator alone
+        return contextlib.nullcontext()

@@ -1,0 +1,152 @@
+"""One step of all devices together, as one program: XLA divides it by how batch and state lie on the mesh.
+
+    state   {"weights": [...], "others": [...], "means": [...], "squares": [...], "step": int32 []}
+    batch   rows lie on the devices of the mesh's axis "batch", in equal parts
+
+Sums are of the global batch as a matter of course: losses are divided by its sum of weights, gradients are clipped when
+they are whole, running means are of all its rows. Seeds of dropout follow from (seed, step), and a mask is one array
+over all devices, so that the number of devices changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from pipelines.train.models import Built
+from pipelines.train.steps.adamw import AdamW
+from pipelines.train.steps.pure_step import Batch, PureStep
+from pipelines.train.tasks import BoundTask
+
+__all__ = ["AXIS", "GlobalStep", "State"]
+
+AXIS = "batch"
+State = dict[str, Any]
+
+
+class GlobalStep:
+    """A model, its optimizer's state and its task, on the devices of a mesh."""
+
+    def __init__(
+        self,
+        built: Built,
+        *,
+        task: BoundTask,
+        optimizer: AdamW,
+        seed: int,
+        mesh: Mesh,
+        accumulate: int = 1,
+        shard: bool = False,
+    ) -> None:
+        """`shard`: divide weights and optimizer state among the devices, instead of a copy on each."""
+        self.built = built
+        self.task = task
+        self.step = 0
+        self.flops = 0.0  # of one device, in the steps of this process
+        self._optimizer = optimizer
+        self._pure = PureStep(built, task, shares=accumulate)
+        self._key = jax.random.fold_in(jax.random.PRNGKey(seed % 2**32), seed // 2**32)
+        self._mesh = mesh
+        self._accumulate = accumulate
+        self.replicated = NamedSharding(mesh, PartitionSpec())
+        self.by_row = NamedSharding(mesh, PartitionSpec(AXIS))
+        self._shard = shard
+        self.state = self._first_state()
+        shardings = jax.tree.map(lambda each: each.sharding, self.state)
+        self._train = jax.jit(self._taken, donate_argnums=0, out_shardings=(shardings, self.replicated))
+        self._sums = jax.jit(self._evaluated, out_shardings=self.replicated)
+        self._compiled: dict[Any, Any] = {}
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of the next step."""
+        return float(self._optimizer.learning_rate(np.int32(self.step)))
+
+    def take(self, batch: Batch) -> jax.Array:
+        """One step. Returns its loss, the mean over the global batch, float32 [], which may not be there yet."""
+        program, flops = self.program(batch)
+        self.state, loss = program(self.state, batch)
+        self.step, self.flops = self.step + 1, self.flops + flops
+        return loss
+
+    def sums(self, batch: Batch) -> Any:
+        """The task's sums over a batch of an evaluation, and what it needs of each row, of all devices."""
+        return self._sums(self.state["weights"], self.state["others"], batch)
+
+    def program(self, batch: Batch) -> tuple[Any, float]:
+        """The compiled step for batches of these shapes, and the FLOPs of one device in it."""
+        shapes = tuple(each.shape for each in jax.tree.leaves(batch))
+        if shapes not in self._compiled:
+            compiled = self._train.lower(self.state, batch).compile()
+            costs = compiled.cost_analysis() or {}
+            # XLA counts the body of a loop once.
+            self._compiled[shapes] = compiled, float(costs.get("flops", 0.0)) * self._accumulate
+        return self._compiled[shapes]
+
+    def _first_state(self) -> State:
+        model = self.built.model
+        weights = [np.asarray(each.value) for each in model.trainable_variables]
+        zeros = [np.zeros_like(each) for each in weights]
+        others = [np.asarray(each.value) for each in model.non_trainable_variables]
+        state = {"weights": weights, "others": others, "means": zeros, "squares": zeros, "step": np.int32(0)}
+        return jax.tree.map(lambda each: jax.device_put(each, self._place(each)), state)
+
+    def _place(self, values: np.ndarray) -> NamedSharding:
+        """Where an array of the state lies: everywhere, or divided along the largest dimension that allows it (ZeRO's
+        third stage, arXiv:1910.02054: XLA gathers a layer's weights where they are used).
+        """
+        sizes = [size if size % self._mesh.size == 0 else 0 for size in values.shape]
+        if not self._shard or values.ndim < 2 or not max(sizes):
+            return self.replicated
+        axes = [AXIS if at == int(np.argmax(sizes)) else None for at in range(values.ndim)]
+        return NamedSharding(self._mesh, PartitionSpec(*axes))
+
+    def _taken(self, state: State, batch: Batch) -> tuple[State, jax.Array]:
+        weights, step = state["weights"], state["step"]
+        total = jnp.sum(self.task.weights(batch[1], batch[2]))
+        key = jax.random.fold_in(self._key, step)
+        if self._accumulate == 1:
+            loss, gradients, others = self._part(weights, state["others"], batch, key, total)
+        else:
+            loss, gradients, others = self._in_turn(weights, state["others"], batch, key, total)
+        updated = self._optimizer.update(step, weights, gradients, state["means"], state["squares"])
+        new = dict(zip(("weights", "means", "squares"), updated, strict=True))
+        return {**new, "others": others, "step": step + 1}, loss
+
+    def _part(self, weights: Any, others: list[Any], batch: Batch, key: Any, total: Any) -> tuple[Any, Any, list[Any]]:
+        """Loss, gradients, and the state that the model leaves, of some rows' share of the global batch."""
+        given = list(others)
+        for index in self._pure.seeds:
+            given[index] = jax.random.key_data(jax.random.fold_in(key, index)).astype(others[index].dtype)
+        take = jax.value_and_grad(self._pure.loss, has_aux=True)
+        (loss, left), gradients = take(weights, given, batch, total)
+        kept = [left[at] if at in self._pure.kept else each for at, each in enumerate(others)]
+        return loss, gradients, kept
+
+    def _in_turn(self, weights: Any, others: list[Any], batch: Batch, key: Any, total: Any) -> Any:
+        """The same of a global batch, of which each device takes one part of its rows after the other."""
+
+        def add(carried: Any, numbered: Any) -> Any:
+            (loss, gradients, others), (number, part) = carried, numbered
+            more, changes, others = self._part(weights, others, part, jax.random.fold_in(key, number), total)
+            return (loss + more, jax.tree.map(jnp.add, gradients, changes), others), None
+
+        parts = jax.tree.map(self._cut, batch)
+        first = (jnp.zeros([]), jax.tree.map(jnp.zeros_like, weights), others)
+        return jax.lax.scan(add, first, (jnp.arange(self._accumulate), parts))[0]
+
+    def _cut(self, values: jax.Array) -> jax.Array:
+        """[B, ...] as [N, B / N, ...], each device's own rows in its own N parts."""
+        devices, parts = self._mesh.size, self._accumulate
+        rows, *rest = values.shape
+        split = jnp.moveaxis(values.reshape(devices, parts, rows // devices // parts, *rest), 1, 0)
+        joined = split.reshape(parts, rows // parts, *rest)
+        return jax.lax.with_sharding_constraint(joined, NamedSharding(self._mesh, PartitionSpec(None, AXIS)))
+
+    def _evaluated(self, weights: Sequence[Any], others: Sequence[Any], batch: Batch) -> Any:
+        return self._pure.sums(list(weights), list(others), batch)

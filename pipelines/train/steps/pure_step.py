@@ -1,0 +1,64 @@
+"""The mathematics of a step as functions of values, in `keras.ops`: what both backends compute for some rows.
+
+The model is called without side effects: the weights come in as values, and what it would have assigned comes out. So a
+graph is traced once whatever repeats it, XLA may compile it on any device, and seeds of dropout are functions of (seed,
+step) instead of variables: a resumed training draws what an uninterrupted one would have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from keras import ops
+
+from pipelines.train import models
+from pipelines.train.metrics.evaluation import WEIGHT
+from pipelines.train.models import Built
+from pipelines.train.tasks import BoundTask
+
+__all__ = ["Batch", "PureStep"]
+
+# Inputs by name, labels, weights.
+Batch = tuple[Mapping[str, Any], Any, Any]
+
+
+class PureStep:
+    """A model with its task. `shares`: parts of a global batch whose losses are added."""
+
+    def __init__(self, built: Built, task: BoundTask, *, shares: int) -> None:
+        self.model = built.model
+        self.task = task
+        self._shares = shares
+        variables = self.model.non_trainable_variables
+        self.seeds = [at for at, each in enumerate(variables) if each.name == "seed_generator_state"]
+        # The state that a call may change for good.
+        self.kept = [at for at, each in enumerate(variables) if at not in self.seeds and "float" in each.dtype]
+
+    def loss(self, weights: list[Any], state: list[Any], batch: Batch, total: Any) -> tuple[Any, list[Any]]:
+        """The share of these rows in the loss of a global batch with weights of the sum `total`, and all new state."""
+        inputs, labels, example_weights = batch
+        example_weights = self.task.weights(labels, example_weights)
+        logits, new_state, penalties = self._called(weights, state, inputs, training=True)
+        losses = self.task.losses(logits, labels, smoothing=True)
+        loss = ops.divide_no_nan(ops.sum(losses * example_weights), total)
+        # A model's own regularizers: each part of a global batch adds its share.
+        return loss + sum(ops.cast(each, "float32") for each in penalties) / self._shares, new_state
+
+    def sums(self, weights: list[Any], state: list[Any], batch: Batch) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The task's sums of an evaluation, and what it needs of each row."""
+        inputs, labels, example_weights = batch
+        logits, _, _ = self._called(weights, state, inputs, training=False)
+        example_weights = self.task.weights(labels, example_weights)
+        rows = self.task.rows(logits, labels, inputs)
+        return self.task.sums(logits, labels, example_weights), {**rows, WEIGHT: example_weights} if rows else {}
+
+    def _called(
+        self, weights: list[Any], state: list[Any], inputs: Mapping[str, Any], *, training: bool
+    ) -> tuple[Any, list[Any], list[Any]]:
+        """Logits where there are labels, new state, penalties."""
+        features = models.taken(self.model, inputs)
+        logits, state, penalties = self.model.stateless_call(
+            weights, state, features, training=training, return_losses=True
+        )
+        return self.task.aligned(logits, inputs, taken=features), state, penalties

@@ -1,0 +1,133 @@
+"""Where a training runs: which accelerator `--tpu` means, and which backend drives it. Neither TensorFlow nor JAX is
+needed to say so, since Keras' backend must be known before any of them is imported.
+
+    --tpu auto   TPU_NAME ► TPU_GRPC_URL ► COLAB_TPU_ADDR ► a TPU in this machine ► GPUs ► CPU
+    --tpu NAME | grpc://IP:8470     a TPU Node: its host is another machine, which sees only gs://; TensorFlow
+    --tpu local                     a TPU VM: the chips are in this machine; JAX, unless tensorflow-tpu is installed
+    --tpu none                      GPUs, or the CPU, which --replicas N splits into N devices; TensorFlow, unless asked
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import glob
+import importlib.metadata
+import importlib.util
+from collections.abc import Mapping
+from typing import Literal
+
+from pipelines.train.config import Backend
+from tfrecord_io.errors import ConfigError
+
+__all__ = ["Kind", "Target", "backend", "choose", "has_tpu_chips", "missed_tpu", "place", "require_reachable_path"]
+
+Kind = Literal["tpu-node", "tpu-vm", "host"]
+_VARIABLES = ("TPU_NAME", "TPU_GRPC_URL", "COLAB_TPU_ADDR")
+_HOSTS = ("cpu", "gpu", "cuda")  # which would be taken for names of TPUs
+_NONE_FOUND = "no TPU found"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Target:
+    """What was chosen, and by what. `address` is a TPU's name or grpc:// address, or empty."""
+
+    kind: Kind
+    address: str = ""
+    chosen_by: str
+
+    @property
+    def is_tpu(self) -> bool:
+        """Whether XLA compiles everything anyway, so that `jit_compile` must be left out."""
+        return self.kind != "host"
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.address}".strip() + f" ({self.chosen_by})"
+
+
+def choose(tpu: str, *, environment: Mapping[str, str], chips_here: bool) -> Target:
+    """Return the accelerator that `--tpu` means. `chips_here`: whether this machine has a TPU, see `has_tpu_chips`.
+
+    Raises: ConfigError if it is no name, no address and no word of the list above.
+    """
+    if tpu == "none":
+        return Target(kind="host", chosen_by="--tpu none")
+    if tpu == "local":
+        return Target(kind="tpu-vm", chosen_by="--tpu local")
+    if tpu != "auto":
+        return _named(tpu, chosen_by=f"--tpu {tpu}")
+    for variable in _VARIABLES:
+        value = environment.get(variable, "").strip()
+        if value == "local":
+            return Target(kind="tpu-vm", chosen_by=f"{variable}=local")
+        if value:
+            address = value if variable == "TPU_NAME" or "://" in value else f"grpc://{value}"
+            return _named(address, chosen_by=f"{variable}={value}")
+    if chips_here:
+        return Target(kind="tpu-vm", chosen_by="TPU chips in this machine")
+    return Target(kind="host", chosen_by=_NONE_FOUND)
+
+
+def backend(asked: Backend, target: Target) -> Literal["tensorflow", "jax"]:
+    """Return the backend that `--backend` means. Raises: ConfigError for JAX on a TPU Node, which it cannot reach."""
+    if asked == "jax" and target.kind == "tpu-node":
+        raise ConfigError(
+            f"--backend jax with a TPU Node ({target.address}), expected a TPU in this machine",
+            remedy="leave out --backend, or train on a TPU VM with --tpu local",
+        )
+    if asked != "auto":
+        return asked
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        importlib.metadata.distribution("tensorflow-tpu")  # without which TensorFlow sees no TPU
+        return "tensorflow"
+    jax_drives = target.kind == "tpu-vm" and importlib.util.find_spec("jax") is not None
+    return "jax" if jax_drives else "tensorflow"
+
+
+def missed_tpu(target: Target, hardware: str) -> tuple[str, ...]:
+    """Lines for people who may have meant a TPU, where `--tpu auto` found none; otherwise none."""
+    if target.chosen_by != _NONE_FOUND:
+        return ()
+    return (
+        f"warning: no TPU found ({', '.join(_VARIABLES)} are not set, and this machine has no TPU chips): training on "
+        f"{hardware}",
+        "remedy: for a TPU give --tpu NAME, grpc://IP:8470 or local; --tpu none leaves out this warning",
+    )
+
+
+def place(target: Target, hardware: str) -> str:
+    """Where the replicas are, and why, in words."""
+    return str(target) if target.is_tpu else f"{hardware} ({target.chosen_by})"
+
+
+def has_tpu_chips() -> bool:
+    """Whether this machine is a TPU VM: the chips' device files, and libtpu, which other machines may have too."""
+    if glob.glob("/dev/accel[0-9]*"):
+        return True
+    return bool(glob.glob("/dev/vfio/[0-9]*")) and importlib.util.find_spec("libtpu") is not None
+
+
+def require_reachable_path(target: Target, *, option: str, path: str) -> None:
+    """Raises: ConfigError if the host of a TPU Node would have to open a path that it cannot see."""
+    if target.kind == "tpu-node" and not path.startswith("gs://"):
+        raise ConfigError(
+            f"{option} {path} with a TPU Node ({target.address}), expected a gs:// address: the TPU's host is another "
+            "machine, which reads the data and writes the checkpoints itself and does not see this machine's files",
+            remedy=f"copy it to a bucket and give {option} gs://BUCKET/FOLDER, or train on a TPU VM with --tpu local",
+        )
+
+
+def _named(address: str, *, chosen_by: str) -> Target:
+    if address.lower() in _HOSTS:
+        raise ConfigError(
+            f"{chosen_by}: expected a TPU, auto, local or none",
+            remedy="give --tpu none, which takes the GPUs of this machine, else its CPU (CUDA_VISIBLE_DEVICES=-1 hides "
+            "the GPUs)",
+        )
+    scheme, separator, rest = address.partition("://")
+    if not address or (separator and (scheme != "grpc" or ":" not in rest)):
+        raise ConfigError(
+            f"{chosen_by}: {address!r}, expected auto, local, none, the name of a TPU, or grpc://IP:8470",
+            remedy="`gcloud compute tpus list` shows names and addresses",
+        )
+    return Target(kind="tpu-node", address=address, chosen_by=chosen_by)
