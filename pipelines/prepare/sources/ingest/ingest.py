@@ -113,8 +113,7 @@ def _rows(stream: SplitStream, task: IngestTask, rows: list[int]) -> Iterator[pa
     numbers = stream.shards_of(task)
     shards = stream.dataset.shard(num_shards=task.parts, index=task.part)
     assert shards.num_shards == len(numbers), "this is how `datasets` groups shards"
-    for index, number in enumerate(numbers):
-        one = shards if len(numbers) == 1 else shards.shard(num_shards=len(numbers), index=index)
+    for one, number in zip(library.shards_of(shards), numbers, strict=True):
         rows.append(0)
         file = stream.file_of(number)
         where = without_access(file.path) if file else f"split {task.split!r}, shard {number}"

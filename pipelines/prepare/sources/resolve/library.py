@@ -20,9 +20,10 @@ from pipelines.prepare.options.suggestions import to_utf8
 from tfrecord_io.errors import PrepError, SourceError
 from tfrecord_io.shown import first_line
 
-__all__ = ["Stream", "listed", "open_builder", "options_of", "quiet", "reader_names", "reading"]
+__all__ = ["Stream", "listed", "open_builder", "options_of", "quiet", "reader_names", "reading", "shards_of"]
 
 _ROWS = 1000
+_CUT = 16
 
 _lock = threading.RLock()
 _users_settings: list[Callable[[], None]] = []
@@ -166,12 +167,22 @@ class Stream:
             return {name: each.cast(each.features or features) for name, each in found.items()}
 
 
+def shards_of(dataset: Any) -> Iterator[Any]:
+    """Yield each shard of a stream by itself, in order: cut in groups of groups, since to cut n shards costs n."""
+    count = min(dataset.num_shards, _CUT)
+    if count <= 1:
+        yield dataset
+        return
+    for index in range(count):
+        yield from shards_of(dataset.shard(num_shards=count, index=index))
+
+
 def _features_of_rows(splits: Mapping[str, Any]) -> Any:
     """Return the features of the first rows, which `load_dataset` gives all others. Raises: SourceError if none."""
     import datasets
 
     # One shard after the other: no file is read for the sake of a full batch.
-    shards = (dataset.shard(dataset.num_shards, at) for dataset in splits.values() for at in range(dataset.num_shards))
+    shards = (shard for dataset in splits.values() for shard in shards_of(dataset))
     tables = (next(shard.with_format("arrow").iter(_ROWS), None) for shard in shards)
     first = next((table for table in tables if table is not None), None)
     if first is None:
