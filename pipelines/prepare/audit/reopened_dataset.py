@@ -157,7 +157,7 @@ def _jobs(job: Job, manifest: Manifest) -> list[Job]:
 
 def _find(source: SourceConfig, consent: Consent) -> OpenedSource:
     """Open the source. Raises: SourceError, which suggests --source if the user named none."""
-    if source.object_splits and saved_datasets.is_saved(source.dataset):
+    if consent.source and source.object_splits and saved_datasets.is_saved(source.dataset):
         source = _stored(source)
     try:
         return opening.open_source(source, columns=None)

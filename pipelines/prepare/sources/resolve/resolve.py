@@ -193,6 +193,11 @@ def _of_object(config: SourceConfig) -> SourceListing:
         split: [each.path for each in files if each.name.rpartition("-of-")[0].rpartition("-")[0] == split]
         for split in config.object_splits
     }
+    if not all(splits.values()):
+        raise SourceError(
+            f"{config.dataset}: not the Parquet parts of an object with the splits {', '.join(splits)}",
+            remedy="save the object with save_to_disk, and name that folder",
+        )
     with _as_source_error(config):
         builders: dict[str | None, Any] = {
             split: library.open_builder("parquet", data_files=library.listed({"train": some}))

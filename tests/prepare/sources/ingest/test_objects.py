@@ -138,6 +138,7 @@ def test_a_saved_folder_stands_in_for_an_object_that_is_gone(tmp_path: Path) -> 
     shard.write_bytes(before[:-9])
     repaired = building.command("verify", tmp_path / "out", "--repair", "--source", tmp_path / "saved")
     assert (repaired.status, shard.read_bytes()) == (0, before), repaired.err
+    assert "not the Parquet parts" in _traced(tmp_path / "out", "--source", building.REVIEWS).error[0]
     _dataset(299).save_to_disk(tmp_path / "other")
     assert "has changed" in _traced(tmp_path / "out", "--source", tmp_path / "other").error[0]
 
