@@ -37,9 +37,6 @@ def config_of(
     """
     given = {name: value for name, value in options.items() if name not in _FUNCTIONS}
     functions = _functions(options)
-    for kind in _FUNCTIONS:
-        if specs := [each.spec for each in functions if each.kind == kind]:
-            given[kind] = specs
     with tempfile.TemporaryDirectory(prefix="prep-tfrecords-") as home:
         if not isinstance(tokenizer := given.get("tokenizer"), str | os.PathLike | None):
             given["tokenizer"] = _save(tokenizer, home)
@@ -53,11 +50,10 @@ def config_of(
         if is_object:
             from pipelines.prepare.sources.ingest import objects
 
-            keep = config.keep_ingested
-            if keep is not None:
-                os.makedirs(keep, exist_ok=True)
-            stored = objects.store(datasets[0], os.path.abspath(keep or home))
-            source = dataclasses.replace(source, dataset=stored.folder, object_splits=stored.splits)
+            place = os.path.abspath(config.keep_ingested or home)
+            os.makedirs(place, exist_ok=True)
+            folder, splits = objects.store(datasets[0], place)
+            source = dataclasses.replace(source, dataset=folder, object_splits=splits)
         yield dataclasses.replace(config, source=source)
 
 
@@ -66,15 +62,16 @@ def _functions(options: Mapping[str, Any]) -> tuple[FunctionOption, ...]:
     from pipelines.prepare.options.config import FunctionOption
     from pipelines.prepare.sources.rows import given_functions
 
-    found = []
-    for kind in (name for name in options if name in _FUNCTIONS):
-        value = options[kind]
-        for each in value if isinstance(value, list | tuple) else [value] * (value is not None):
-            if isinstance(each, str):
-                found.append(FunctionOption(kind=kind, spec=each))
-            else:
-                found.append(given_functions.option_of(kind, each))
-    return tuple(found)
+    given = (
+        (kind, each)
+        for kind, value in options.items()
+        if kind in _FUNCTIONS and value is not None
+        for each in (value if isinstance(value, list | tuple) else [value])
+    )
+    return tuple(
+        FunctionOption(kind=kind, spec=each) if isinstance(each, str) else given_functions.option_of(kind, each)
+        for kind, each in given
+    )
 
 
 def _save(tokenizer: Any, home: str) -> str:

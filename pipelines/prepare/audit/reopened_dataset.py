@@ -173,8 +173,8 @@ def _stored(source: SourceConfig) -> SourceConfig:
     """Return the source with the parts of the object that `save_to_disk` wrote, in a folder until this process ends."""
     home = tempfile.TemporaryDirectory(prefix="prep-tfrecords-")
     atexit.register(home.cleanup)
-    found = objects.store_saved(source.dataset, home.name)
-    return dataclasses.replace(source, dataset=found.folder, object_splits=found.splits)
+    folder, splits = objects.store_saved(source.dataset, home.name)
+    return dataclasses.replace(source, dataset=folder, object_splits=splits)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

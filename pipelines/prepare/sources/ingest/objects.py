@@ -10,7 +10,6 @@ source. The parts are cut where `save_to_disk` begins a new file, so that its fo
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -25,35 +24,27 @@ from pipelines.prepare.sources.resolve import library, saved_datasets
 from tfrecord_io.errors import ConfigError, PrepError, SourceError
 from tfrecord_io.shown import first_line
 
-__all__ = ["StoredObject", "store", "store_saved"]
+__all__ = ["store", "store_saved"]
 
 _ROWS = 1000
 # The largest file that `save_to_disk` writes by default.
 _FILE_BYTES = 500_000_000
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class StoredObject:
-    """The folder with the parts of an object, and the names of its splits."""
-
-    folder: str
-    splits: tuple[str, ...]
-
-
-def store(source: Any, home: str) -> StoredObject:
-    """Write the rows of an object to a folder in `home`, named by their digest.
+def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
+    """Write the rows of an object to a folder in `home`, named by their digest; return it, and the object's splits.
 
     Raises: ConfigError if it is no dataset, frame or table; SourceError if its rows cannot be read.
     """
+    digest = xxhash.xxh3_128()
     with library.quiet(), tempfile.TemporaryDirectory(prefix=".object-", dir=home) as folder:
         splits = _splits_of(source)
-        digest = xxhash.xxh3_128()
         for split, dataset in splits.items():
-            digest.update(f"{split}\n".encode())
             shards = _shards_of(dataset)
             for number, shard in enumerate(shards):
-                path = os.path.join(folder, f"{split}-{number:05}-of-{len(shards):05}.parquet")
-                with open(path, "wb") as file:
+                name = f"{split}-{number:05}-of-{len(shards):05}.parquet"
+                digest.update(name.encode())
+                with open(os.path.join(folder, name), "wb") as file:
                     for chunk in _part(shard, split):
                         digest.update(chunk)
                         file.write(chunk)
@@ -61,18 +52,13 @@ def store(source: Any, home: str) -> StoredObject:
         os.makedirs(final, exist_ok=True)
         for name in os.listdir(folder):
             os.replace(os.path.join(folder, name), os.path.join(final, name))
-    return StoredObject(folder=final, splits=tuple(splits))
+    return final, tuple(splits)
 
 
-def store_saved(path: str, home: str) -> StoredObject:
+def store_saved(path: str, home: str) -> tuple[str, tuple[str, ...]]:
     """Write the rows of a folder of `save_to_disk` as those of the object that was saved. Raises: as `store`."""
-    with library.quiet() as datasets:
-        try:
-            saved = datasets.load_from_disk(path)
-        except Exception as error:  # any: of the file system, of damaged files
-            raise SourceError(
-                f"{path}: cannot be opened: {first_line(error)}", remedy="save the object again with `save_to_disk`"
-            ) from error
+    with library.quiet() as datasets, library.reading(lambda: path):
+        saved = datasets.load_from_disk(path)
     return store(saved, home)
 
 
@@ -84,9 +70,9 @@ def _splits_of(source: Any) -> dict[str, Any]:
         dataset = _dataset_of(source)
         found = {saved_datasets.own_name(str(dataset.split or "")): dataset}
     if not found:
-        raise SourceError("the object has no splits, expected at least one", remedy="give a dataset with rows")
+        raise library.no_rows("the object")
     for name in found:
-        if not SPLIT_NAME.match(name):
+        if not SPLIT_NAME.match(name):  # it becomes the name of a file
             raise SourceError(
                 f"split {name!r} of the object, expected letters, digits, '_' or '.', as in a file name",
                 remedy="rename the split",
@@ -99,33 +85,29 @@ def _dataset_of(source: Any) -> Any:
 
     if isinstance(source, datasets.IterableDataset):
         return source
-    if isinstance(source, datasets.Dataset):
-        if source.format["type"] == "custom":
-            raise ConfigError(
-                "the Dataset has a transform, which runs when rows are shown and would be ignored",
-                remedy="apply it with dataset.map(...), or remove it with dataset.reset_format()",
-            )
-        return source.with_format(None)
-    table = _table_of(source)
-    return datasets.Dataset(datasets.table.InMemoryTable(table), fingerprint="object")
+    if not isinstance(source, datasets.Dataset):
+        return datasets.Dataset(datasets.table.InMemoryTable(_table_of(source)), fingerprint="object")
+    if source.format["type"] == "custom":
+        raise ConfigError(
+            "the Dataset has a transform, which runs when rows are shown and would be ignored",
+            remedy="apply it with dataset.map(...), or remove it with dataset.reset_format()",
+        )
+    return source.with_format(None)
 
 
 def _table_of(source: Any) -> pa.Table:
     """Return the table in a table or a frame; the index of a pandas frame is no column. Raises: ConfigError."""
     if isinstance(source, pa.Table):
         return source
-    is_pandas = type(source).__module__.startswith("pandas") and type(source).__name__ == "DataFrame"
-    try:
-        table = pa.Table.from_pandas(source, preserve_index=False) if is_pandas else source.to_arrow()
-        if isinstance(table, pa.Table):
-            return table
-    except AttributeError:  # neither pandas nor polars
-        pass
-    except pa.ArrowException as error:
-        raise SourceError(
-            f"the frame cannot become an Arrow table: {first_line(error)}",
-            remedy="give each column values of one type",
-        ) from error
+    if type(source).__module__.startswith("pandas") and type(source).__name__ == "DataFrame":
+        try:
+            return pa.Table.from_pandas(source, preserve_index=False)
+        except pa.ArrowException as error:
+            raise SourceError(
+                f"the frame cannot become an Arrow table: {first_line(error)}", remedy="give a column one type of value"
+            ) from error
+    if hasattr(source, "to_arrow") and isinstance(table := source.to_arrow(), pa.Table):  # of polars
+        return table
     raise ConfigError(
         f"{type(source).__module__}.{type(source).__qualname__} is not a dataset that can be built from",
         remedy="give a path, a Dataset or IterableDataset of `datasets`, a dict of them by split, a pandas or polars "
@@ -137,9 +119,7 @@ def _shards_of(dataset: Any) -> list[Any]:
     """Return streams of the rows, cut where `save_to_disk` would begin a new file."""
     import datasets
 
-    if isinstance(dataset, datasets.IterableDataset):
-        return [dataset]
-    if not len(dataset):
+    if isinstance(dataset, datasets.IterableDataset) or not len(dataset):
         return [dataset]
     size = dataset.data.nbytes * len(dataset) // len(dataset.data)
     count = min(size // _FILE_BYTES + 1, len(dataset))
@@ -149,28 +129,21 @@ def _shards_of(dataset: Any) -> list[Any]:
 
 def _part(dataset: Any, split: str) -> Iterator[bytes]:
     """Yield the bytes of a Parquet part with the rows, whose schema has the features. Raises: SourceError."""
-    import datasets
-
     rows = 0
+
+    def tables(types: pa.Schema) -> Iterator[pa.Table]:
+        nonlocal rows
+        for table in dataset.with_format("arrow").iter(_ROWS):
+            # The same rows are to have the same sizes, whatever they were cut from.
+            yield pa.Table.from_arrays(table.combine_chunks().columns, schema=types)
+            rows += table.num_rows
+
     try:
-        features = dataset.features
-        if features is None:
-            first = next(dataset.with_format("arrow").iter(_ROWS), None)
-            if first is None:
-                raise library.no_rows(f"split {split!r} of the object")
-            features = datasets.Features.from_arrow_schema(first.schema)
-            dataset = dataset.cast(features)
-        types = features.arrow_schema
-
-        def tables() -> Iterator[pa.Table]:
-            nonlocal rows
-            for table in dataset.with_format("arrow").iter(_ROWS):
-                # The same rows are to have the same sizes, whatever they were cut from.
-                yield pa.Table.from_arrays(table.combine_chunks().columns, schema=types)
-                rows += table.num_rows
-
-        yield from parts.part_chunks(types, parts.even_tables(tables()))
-    except (PrepError, GeneratorExit, OSError):
+        if dataset.features is None:
+            dataset = dataset.cast(library.features_of_rows({f"split {split!r} of the object": dataset}))
+        types = dataset.features.arrow_schema
+        yield from parts.part_chunks(types, parts.even_tables(tables(types)))
+    except (PrepError, OSError):
         raise
     except Exception as error:  # whatever the user's own functions and generators raise
         raise SourceError(

@@ -20,7 +20,17 @@ from pipelines.prepare.options.suggestions import to_utf8
 from tfrecord_io.errors import PrepError, SourceError
 from tfrecord_io.shown import first_line
 
-__all__ = ["Stream", "listed", "open_builder", "options_of", "quiet", "reader_names", "reading", "shards_of"]
+__all__ = [
+    "Stream",
+    "features_of_rows",
+    "listed",
+    "open_builder",
+    "options_of",
+    "quiet",
+    "reader_names",
+    "reading",
+    "shards_of",
+]
 
 _ROWS = 1000
 _CUT = 16
@@ -163,7 +173,7 @@ class Stream:
                     found[split] = next(iter(opened.values()))
             if all(each.features is not None for each in found.values()):
                 return found
-            features = _features_of_rows(found)
+            features = features_of_rows(found)
             return {name: each.cast(each.features or features) for name, each in found.items()}
 
 
@@ -177,7 +187,7 @@ def shards_of(dataset: Any) -> Iterator[Any]:
         yield from shards_of(dataset.shard(num_shards=count, index=index))
 
 
-def _features_of_rows(splits: Mapping[str, Any]) -> Any:
+def features_of_rows(splits: Mapping[str, Any]) -> Any:
     """Return the features of the first rows, which `load_dataset` gives all others. Raises: SourceError if none."""
     import datasets
 

@@ -86,10 +86,10 @@ def test_equal_rows_are_the_same_source(tmp_path: Path, make: Callable[[], Any])
     ids=["pandas", "pyarrow", "polars", "without features"],
 )
 def test_frames_and_tables_have_their_rows_and_types(tmp_path: Path, make: Callable[[], Any]) -> None:
-    stored = objects.store(make(), str(tmp_path))
-    assert stored.splits == ("train",)
-    (name,) = os.listdir(stored.folder)
-    assert pq.read_table(os.path.join(stored.folder, name)).to_pydict() == _columns(300)
+    folder, splits = objects.store(make(), str(tmp_path))
+    assert splits == ("train",)
+    (name,) = os.listdir(folder)
+    assert pq.read_table(os.path.join(folder, name)).to_pydict() == _columns(300)
 
 
 def test_the_same_rows_go_on_with_a_build_and_others_are_refused(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_saved_folder_stands_in_for_an_object_that_is_gone(tmp_path: Path) -> 
     [
         ([{"text": "a"}], "builtins.list is not a dataset"),
         ({"a/b": _dataset()}, "split 'a/b' of the object"),
-        ({}, "no splits"),
+        ({}, "the object: no rows"),
         (_dataset().with_transform(lambda rows: rows), "has a transform"),
         (pd.DataFrame({"text": ["a", 1]}), "cannot become an Arrow table"),
         (datasets.IterableDataset.from_generator(lambda: iter([])), "no rows"),
