@@ -137,14 +137,15 @@ def _missing_remedy(missing: Sequence[str], *, schema: pa.Schema, kind: str) -> 
     parts = [part.strip() for part in missing[0].split(",")]
     if len(parts) > 1 and set(parts) <= set(names):
         return f"give each by itself: {' '.join(f'--text-column {part}' for part in parts)}"
-    if kind in _SEPARATED and len(names) == 1 and re.search(r"[;\t|]", names[0]):
-        return f"convert the file to commas, or to tabs as .tsv: its header line is a single name, {names[0]!r}"
+    if kind in _SEPARATED and len(names) == 1 and (found := re.search(r"[;\t|]", names[0])):
+        sign = "\\t" if found[0] == "\t" else found[0]
+        return f"add --source-option delimiter='{sign}': the header line is a single name, {names[0]!r}"
     for field in schema if kind == "json" else ():
         if _is_list_of(_is_struct_with(**dict.fromkeys(missing, lambda _: True)))(field.type):
-            return f"the rows seem to be inside {field.name!r}: write that list alone to a file, as JSON lines"
+            return f"add --source-option field={field.name}: the rows seem to be inside {field.name!r}"
     listed = f"{suggestion(missing[0], names)}choose among its columns: {', '.join(names)}"
     if kind in _SEPARATED and any(re.fullmatch(r"-?[\d.]+", name) for name in names):
-        return f"{listed}; the first line of a CSV file has to name its columns, so add such a line if it is missing"
+        return f'{listed}; if the file has no line of names, give them: --source-option names=\'["text", "label"]\''
     return listed
 
 

@@ -169,7 +169,9 @@ def _as_source_error(file: FileVersion) -> Iterator[None]:
     except (OSError, pa.ArrowException, ValueError) as error:
         raise SourceError(
             f"{without_access(file.path)}: cannot be read as a Parquet file ({visible_line(str(error))})",
-            remedy="copy it again from where it was made, or leave it out",
+            remedy="unpack it: Parquet is read in place"
+            if file.path.endswith(".zip")
+            else "copy it again from where it was made, or leave it out",
         ) from error
 
 

@@ -16,9 +16,11 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import fsspec
+
 from pipelines.prepare.options.suggestions import to_utf8
 from tfrecord_io.errors import PrepError, SourceError
-from tfrecord_io.shown import first_line
+from tfrecord_io.shown import first_line, without_access
 
 __all__ = [
     "Stream",
@@ -30,10 +32,14 @@ __all__ = [
     "reader_names",
     "reading",
     "shards_of",
+    "with_members",
 ]
 
 _ROWS = 1000
 _CUT = 16
+# Modules beside the readers, which `load_dataset` does not take: it would ask the hub for a dataset of that name.
+_INTERNAL = ("cache", "folder_based_builder", "generator", "spark", "sql")
+_TARS = (".tar", ".tar.gz", ".tar.bz2", ".tar.xz")
 
 _lock = threading.RLock()
 _users_settings: list[Callable[[], None]] = []
@@ -87,7 +93,7 @@ def reader_names() -> list[str]:
     with quiet():
         from datasets import packaged_modules
 
-    return [each.name for each in pkgutil.iter_modules(packaged_modules.__path__)]
+    return [each.name for each in pkgutil.iter_modules(packaged_modules.__path__) if each.name not in _INTERNAL]
 
 
 def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
@@ -95,6 +101,40 @@ def listed(splits: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     from datasets.data_files import DataFilesList
 
     return {split: DataFilesList(list(paths), [()] * len(paths)) for split, paths in splits.items()}
+
+
+def with_members(builder: Any) -> Any:
+    """Return the builder with the members of tar archives in place of these, whose streams `datasets` does not unpack.
+
+    A builder with options is opened by its reader, since for a folder `datasets` ignores some, such as `delimiter`.
+
+    Raises: OSError or tarfile.TarError if an archive cannot be read; SourceError if a member has an odd name.
+    """
+    files = {str(split): list(some) for split, some in (builder.config.data_files or {}).items()}
+    options, members = options_of(builder.config), files
+    if builder.name != "webdataset":
+        members = {split: [inner for path in some for inner in _members(path)] for split, some in files.items()}
+    if members == files and not options:
+        return builder
+    return open_builder(builder.name, data_files=listed(members), features=builder.info.features, **options)
+
+
+def _members(path: str) -> list[str]:
+    """Return the addresses of the visible files in a tar archive, in the order in which they would be unpacked."""
+    if not path.endswith(_TARS):
+        return [path]
+    opened, _ = fsspec.core.url_to_fs(f"tar://::{path}")
+    names = opened.find("")
+    if odd := [name for name in names if "::" in name or "://" in name or name.startswith("./")]:
+        raise SourceError(
+            f"{without_access(path)}: a member {odd[0]!r}, expected names such as 'folder/0.csv'",
+            remedy="unpack the archive, and name its folder as DATASET",
+        )
+    paths = [name.split("/") for name in names]
+    visible = [parts for parts in paths if not any(part.startswith((".", "__")) for part in parts)]
+    # Files come before the folders beside them.
+    ordered = sorted(visible, key=lambda parts: [*((1, part) for part in parts[:-1]), (0, parts[-1])])
+    return [f"tar://{'/'.join(parts)}::{path}" for parts in ordered]
 
 
 def options_of(config: Any) -> dict[str, Any]:
@@ -153,6 +193,14 @@ class Stream:
     def has_options(self) -> bool:
         """Whether a reader has options besides its files and their features."""
         return any(options_of(builder.config) for builder in self.builders.values())
+
+    def members(self, split: str) -> dict[str, list[str]]:
+        """Return the addresses of the members of each tar archive."""
+        found: dict[str, list[str]] = {}
+        for path in (self.builders.get(None) or self.builders[split]).config.data_files.get(split, ()):
+            if path.startswith("tar://"):
+                found.setdefault(path.rpartition("::")[2], []).append(path)
+        return found
 
     def reopened(self, split: str, paths: Sequence[str], features: Any) -> Any:
         """Return the IterableDataset of other files, or of ranges of files, with these features."""

@@ -230,9 +230,9 @@ def _of_hub(config: SourceConfig) -> SourceListing:
         for path in dict.fromkeys(path for some in splits.values() for path in some)
     }
     trust.require_inside(splits, root=repository.folder or repository.root, where=repository.name)
-    found = _source(
-        splits, files, kind=builder.name, stream=Stream(builders={None: builder}), where=repository.name, config=config
-    )
+    with _as_source_error(config):
+        stream = Stream(builders={None: library.with_members(builder)})
+    found = _source(splits, files, kind=builder.name, stream=stream, where=repository.name, config=config)
     described = {"kind": "hub", "name": repository.name, "config": config.config, "revision": repository.commit}
     return dataclasses.replace(
         found, identity={**described, **_described_options(config)}, needs_token=repository.needs_token
@@ -258,15 +258,20 @@ def _listing(
     if folder is not None:
         trust.require_inside(splits, root=folder, where=where)
     used = {path.rpartition("::")[2] for some in splits.values() for path in some}
+    if builder.name == "harbor" and not any(path.endswith(("/task.toml", "/instruction.md")) for path in used):
+        raise SourceError(
+            f"{where}: Markdown files, which `datasets` reads as text only where it is told to",
+            remedy="add --format text --sample-by document for a row of each file, --format text for one of each line",
+        )
     _tell_unused(files, used, where=where)
     _tell_capitals(splits, where=where)
     described = {
         path: files[path] if path in files else listing.describe(path, name=_below(path, folder)) for path in used
     }
     named = {path: dataclasses.replace(each, name=posixpath.basename(each.name)) for path, each in described.items()}
-    return _source(
-        splits, named, kind=builder.name, stream=Stream(builders={None: builder}), where=where, config=config
-    )
+    with _as_source_error(config):
+        stream = Stream(builders={None: library.with_members(builder)})
+    return _source(splits, named, kind=builder.name, stream=stream, where=where, config=config)
 
 
 def _source(
@@ -406,8 +411,9 @@ def _refused(error: Exception, where: str) -> SourceError:
             remedy="name its data files by a glob; for a dataset of the hub give --revision refs/convert/parquet, "
             "where the hub keeps the output of most such scripts",
         )
+    reason = first_line(error).partition(" with any supported extension")[0]  # hundreds of them
     return SourceError(
-        f"{where}: `datasets` cannot open it ({first_line(error)})",
+        f"{where}: `datasets` cannot open it ({reason})",
         remedy="name the files by --data-files, and their reader by --format, or choose another --config",
     )
 

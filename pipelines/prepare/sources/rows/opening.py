@@ -72,9 +72,13 @@ class OpenedSource:
             counts = [len(self.footers[file.path].num_rows) for file in files]
         else:
             stream, kind = self.listing.stream, self.listing.kind
-            ranges = [[file.path] if stream.has_options else line_ranges.ranges_of(file, kind=kind) for file in files]
+            members = stream.members(split)
+            opened = [members.get(file.path, [file.path]) for file in files]
+            ranges = (
+                opened if stream.has_options or members else [line_ranges.ranges_of(file, kind=kind) for file in files]
+            )
             counts = [len(each) for each in ranges]
-            if sum(counts) > len(files):
+            if ranges != opened:
                 paths = [path for each in ranges for path in each]
                 dataset = stream.reopened(split, paths, dataset.features)
         shard_files = tuple(np.repeat(np.arange(len(files)), counts).tolist())

@@ -127,17 +127,9 @@ def test_a_missing_column_names_those_that_are_there(tmp_path: Path) -> None:
     ("content", "column", "advice"),
     [
         ("a,b\nx,y\n", "a,b", "give each by itself: --text-column a --text-column b"),
-        (
-            "text;label\nx;1\n",
-            "text",
-            "convert the file to commas, or to tabs as .tsv: its header line is a single name",
-        ),
-        (
-            "text\tlabel\nx\t1\n",
-            "text",
-            "convert the file to commas, or to tabs as .tsv: its header line is a single name",
-        ),
-        ("good film,0\nbad,1\n", "text", "the first line of a CSV file has to name its columns"),
+        ("text;label\nx;1\n", "text", "add --source-option delimiter=';': the header line is a single name"),
+        ("text\tlabel\nx\t1\n", "text", "add --source-option delimiter='\\t': the header line is a single name"),
+        ("good film,0\nbad,1\n", "text", """give them: --source-option names='["text", "label"]'"""),
     ],
 )
 def test_a_missing_column_of_a_csv_file_says_what_may_be_wrong(
@@ -155,7 +147,7 @@ def test_rows_inside_of_one_json_value_are_explained(tmp_path: Path) -> None:
     config = SourceConfig(dataset=str(tmp_path / "a.json"))
     with pytest.raises(ColumnError) as raised:
         plan_columns(config, opened(config))
-    assert "the rows seem to be inside 'data'" in raised.value.remedy
+    assert raised.value.remedy == "add --source-option field=data: the rows seem to be inside 'data'"
 
 
 def test_a_column_that_one_split_lacks_is_an_error_that_names_the_split(tmp_path: Path) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import bz2
+import contextlib
 import gzip
 import io
 import json
+import sqlite3
 import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import datasets
 import pyarrow as pa
@@ -19,6 +21,7 @@ import pytest
 
 from pipelines.prepare.options.config import SourceConfig
 from tests import building
+from tfrecord_io.errors import SourceError
 
 ROWS = [{"text": f"row {row} é", "label": row % 3, "more": {"a": [row, None]}} for row in range(25)]
 PLAIN = [{"text": row["text"], "label": row["label"]} for row in ROWS]
@@ -44,9 +47,9 @@ def _zip(name: str, files: Mapping[str, bytes]) -> Callable[[Path], None]:
     return _text(name, packed.getvalue())
 
 
-def _tar(name: str, files: Mapping[str, bytes]) -> Callable[[Path], None]:
+def _tar(name: str, files: Mapping[str, bytes], mode: Literal["w:", "w:gz"] = "w:") -> Callable[[Path], None]:
     packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as opened:
+    with tarfile.open(fileobj=packed, mode=mode) as opened:
         for inner, content in files.items():
             entry = tarfile.TarInfo(inner)
             entry.size = len(content)
@@ -59,13 +62,17 @@ def _parquet(folder: Path) -> None:
     pq.write_table(pa.Table.from_pylist(ROWS[:4]), folder / "test.parquet")
 
 
-def _views(folder: Path) -> None:
-    pq.write_table(pa.table({"text": pa.array(["a", None, "é" * 40], pa.string_view())}), folder / "a.parquet")
+VIEWS = pa.table(
+    {
+        "text": pa.array(["a", None, "é" * 40], pa.string_view()),
+        "more": pa.array([{"a": "x" * 40}, {}, None], pa.struct({"a": pa.string_view()})),
+    }
+)
 
 
-def _arrow(folder: Path) -> None:
-    table = pa.Table.from_pylist(ROWS)
-    with pa.ipc.new_stream(str(folder / "a.arrow"), table.schema) as opened:
+def _arrow(folder: Path, table: pa.Table | None = None, write: Callable[..., Any] = pa.ipc.new_stream) -> None:
+    table = pa.Table.from_pylist(ROWS) if table is None else table
+    with write(str(folder / "a.arrow"), table.schema) as opened:
         opened.write_table(table, max_chunksize=7)
 
 
@@ -76,12 +83,15 @@ def _hdf5(folder: Path) -> None:
         opened["label"] = [row["label"] for row in PLAIN]
 
 
-def _images(folder: Path) -> None:
+def _images(folder: Path, *, metadata: str = "metadata.jsonl") -> None:
     image = pytest.importorskip("PIL.Image")
     for row in range(4):
         image.new("RGB", (2, 2), (row, 0, 0)).save(folder / f"{row}.png")
-    lines = [json.dumps({"file_name": f"{row}.png", "text": f"caption {row}"}) for row in range(4)]
-    (folder / "metadata.jsonl").write_text("\n".join(lines))
+    rows = pa.table({"file_name": [f"{row}.png" for row in range(4)], "text": [f"caption {row}" for row in range(4)]})
+    rows.to_pandas().to_csv(folder / "metadata.csv", index=False)
+    if metadata.endswith("jsonl"):
+        (folder / "metadata.csv").unlink()
+        rows.to_pandas().to_json(folder / metadata, orient="records", lines=True)
 
 
 def _card(folder: Path) -> None:
@@ -96,14 +106,14 @@ def _card(folder: Path) -> None:
 
 SAMPLES = {"0.json": b'{"text": "one", "n": 1}', "1.json": b'{"text": "two", "n": 2}'}
 # How each is written, and the options: of `load_dataset` and, where they have other names, of the source.
-FORMATS: dict[str, tuple[Callable[[Path], None], dict[str, Any]]] = {
+FORMATS: dict[str, tuple[Callable[[Path], object], dict[str, Any]]] = {
     "json lines": (_text("a.jsonl", JSONL), {}),
     "json, an array": (_text("a.json", json.dumps(ROWS)), {}),
     "json, a field": (_text("a.json", json.dumps({"data": PLAIN})), {"field": "data"}),
     "json, packed": (_text("a.jsonl.gz", gzip.compress(JSONL)), {}),
     "json, mixed types": (_text("a.jsonl", '{"a": 1}\n{"a": "x"}\n{"a": [1]}\n'), {}),
     "csv": (_text("a.csv", CSV), {}),
-    "csv, other separator": (_text("a.csv", CSV.replace(",", ";")), {"delimiter": ";"}),
+    "csv, other separator": (_text("a.csv", CSV.replace(",", ";")), {"path": "csv", "delimiter": ";"}),
     "csv, packed": (_text("a.csv.bz2", bz2.compress(CSV.encode())), {}),
     "csv, gaps": (_text("a.csv", "text,n\na,1\nb,\n"), {}),
     "tsv": (_text("a.tsv", CSV.replace(",", "\t")), {}),
@@ -111,14 +121,22 @@ FORMATS: dict[str, tuple[Callable[[Path], None], dict[str, Any]]] = {
     "text by paragraph": (_text("a.txt", LINES), {"sample_by": "paragraph"}),
     "text by document": (_text("a.txt", LINES), {"sample_by": "document"}),
     "parquet": (_parquet, {}),
-    "parquet, string views": (_views, {}),
+    "parquet, string views": (lambda folder: pq.write_table(VIEWS, folder / "a.parquet"), {}),
     "arrow": (_arrow, {}),
+    "arrow, string views": (lambda folder: _arrow(folder, VIEWS), {}),
+    "arrow with a footer": (lambda folder: _arrow(folder, write=pa.ipc.new_file), {}),
     "conll": (_text("a.conll", CONLL), {}),
+    "conllu": (_text("a.conllu", f"# about\n{CONLL}".replace(" ", "\t")), {}),
     "hdf5": (_hdf5, {}),
     "webdataset": (_tar("a.tar", SAMPLES), {}),
     "zip of json": (_zip("a.zip", {"x/0.jsonl": JSONL, "x/1.jsonl": JSONL}), {}),
     "zip of csv": (_zip("a.zip", {"0.csv": CSV.encode()}), {"path": "csv"}),
+    "zip of text": (_zip("a.zip", {"0.txt": LINES.encode(), "1.txt": b"one"}), {"sample_by": "document"}),
+    "tar of json": (_tar("a.tar", {"x/b.jsonl": JSONL, "c.jsonl": JSONL, "x/.a": b"!"}), {"path": "json"}),
+    "tar of csv, packed": (_tar("a.tar.gz", {"1.csv": CSV.encode(), "0.csv": CSV.encode()}, "w:gz"), {"path": "csv"}),
+    "tar of text": (_tar("a.tar", {"0.txt": b"a\nb", "1.md": b"c"}), {"path": "text", "sample_by": "document"}),
     "images with a text column": (_images, {}),
+    "images with a table of texts": (lambda folder: _images(folder, metadata="metadata.csv"), {}),
     "split names": (lambda folder: [_text(f"{name}.csv", CSV)(folder) for name in ("train", "dev", "my-test")], {}),
     "folders of splits": (lambda folder: [_text(f"{name}/0.csv", CSV)(folder) for name in ("train", "test")], {}),
     "shards of splits": (lambda folder: [_text(f"data/{name}-00000-of-00001.csv", CSV)(folder) for name in "ab"], {}),
@@ -127,6 +145,7 @@ FORMATS: dict[str, tuple[Callable[[Path], None], dict[str, Any]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:.*metadata.csv:pytest.PytestUnraisableExceptionWarning")  # left open by `datasets`
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_folder_is_read_as_load_dataset_reads_it(name: str, tmp_path: Path) -> None:
     write, options = FORMATS[name]
@@ -149,6 +168,28 @@ def test_a_folder_is_read_as_load_dataset_reads_it(name: str, tmp_path: Path) ->
     assert_same(source, expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "reader", "remedy"),
+    [("a.xml", None, "correct the file"), ("a.pkl", "pandas", "correct the file"), ("a.zip", None, "unpack it")],
+)
+@pytest.mark.filterwarnings("ignore:The Pandas builder")
+def test_what_load_dataset_cannot_read_is_refused(name: str, reader: str | None, remedy: str, tmp_path: Path) -> None:
+    """Its reader of XML opens no file in 5.2, it runs no pickle, and has no Parquet in archives."""
+    _zip(name, {"a.parquet": b""})(tmp_path) if name.endswith("zip") else _text(name, "<a/>")(tmp_path)
+    with pytest.raises((OSError, ValueError)):
+        list(datasets.load_dataset(reader or str(tmp_path), data_dir=str(tmp_path), streaming=True)["train"])
+    with pytest.raises(SourceError) as caught:
+        building.opened(SourceConfig(dataset=str(tmp_path), format=reader))
+    assert caught.value.remedy.startswith(remedy)
+
+
+@pytest.mark.parametrize("member", ["0.csv::http:/localhost/1.csv", "./0.csv"])
+def test_a_member_of_an_archive_that_reads_as_an_address_is_refused(member: str, tmp_path: Path) -> None:
+    _tar("a.tar", {member: b"text\nx\n"})(tmp_path)
+    with pytest.raises(SourceError, match=r"a member '.*', expected names such as .*; unpack the archive"):
+        building.opened(SourceConfig(dataset=str(tmp_path), format="csv"))
+
+
 def test_a_saved_dataset_is_read_as_load_from_disk_reads_it(tmp_path: Path) -> None:
     features = datasets.Features(
         {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["a", "b", "c"])}
@@ -160,6 +201,25 @@ def test_a_saved_dataset_is_read_as_load_from_disk_reads_it(tmp_path: Path) -> N
     assert_same(
         building.opened(SourceConfig(dataset=str(tmp_path / "data"))), datasets.load_from_disk(tmp_path / "data")
     )
+
+
+def test_the_separator_holds_for_a_folder_too(tmp_path: Path) -> None:
+    """`load_dataset(FOLDER, delimiter=";")` ignores it without a word."""
+    _text("a.csv", CSV.replace(",", ";"))(tmp_path)
+    source = building.opened(SourceConfig(dataset=str(tmp_path), source_options=("delimiter=;",)))
+    assert_same(
+        source, datasets.load_dataset("csv", data_dir=str(tmp_path), delimiter=";", cache_dir=str(tmp_path / "cache"))
+    )
+
+
+def test_rows_of_sql_are_saved_first(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "a.db")) as database:
+        database.execute("create table rows(text, label)")
+        database.executemany("insert into rows values(:text, :label)", PLAIN)
+        read = datasets.Dataset.from_sql("select * from rows", database, cache_dir=str(tmp_path / "cache"))
+    read.save_to_disk(tmp_path / "data")
+    source = building.opened(SourceConfig(dataset=str(tmp_path / "data")))
+    assert_same(source, {next(iter(source.splits)): read})
 
 
 def assert_same(source: Any, expected: Any) -> None:

@@ -357,6 +357,16 @@ def test_a_format_reads_files_of_any_name(tmp_path: Path) -> None:
     assert (found.kind, _paths(found, tmp_path)) == ("text", {"train": ["a.log", "notes.md"]})
 
 
+def test_markdown_alone_needs_a_reader(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"Markdown files.*add --format text --sample-by document"):
+        _resolve(_write(tmp_path, "a.md", "b.md"))
+
+
+def test_a_pattern_that_matches_nothing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"Unable to find '[^']*/b\.jsonl'\); name the files by --data-files"):
+        _resolve(_write(tmp_path, "a.jsonl"), data_files=("b.jsonl",))
+
+
 def test_an_option_that_a_reader_does_not_have_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"its reader does not take these options, .*: fild"):
         _resolve(_write(tmp_path, "a.jsonl"), source_options=("fild=data",))
@@ -369,7 +379,10 @@ def test_nothing_of_the_users_settings_of_datasets_is_changed(tmp_path: Path) ->
     assert after == before
 
 
-def test_a_format_that_datasets_has_no_reader_for_is_not_looked_for_on_the_hub(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--format jsno: no such reader") as caught:
-        _resolve(_write(tmp_path, "a.jsonl"), format="jsno")
-    assert "did you mean 'json'?" in caught.value.remedy
+@pytest.mark.parametrize(("name", "remedy"), [("jsno", "did you mean 'json'?"), ("sql", "text reads lines")])
+def test_a_format_that_datasets_has_no_reader_for_is_not_looked_for_on_the_hub(
+    tmp_path: Path, name: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"--format {name}: no such reader") as caught:
+        _resolve(_write(tmp_path, "a.jsonl"), format=name)
+    assert remedy in caught.value.remedy
