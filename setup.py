@@ -64,11 +64,13 @@ setup(
     install_requires=[
         "aiohttp>=3.9",
         "apache-beam>=2.65",
+        # With it fsspec sees that a .zst file is cut off; with `zstandard` its rows end there without a word.
+        "backports.zstd>=1.0",
         "click>=8.1",
         "cloup>=3.0.8",
-        "datasets>=4.0",
-        "fsspec>=2024.6",
-        "gcsfs>=2024.6",
+        "datasets>=5.2",
+        "fsspec>=2026.1",
+        "gcsfs>=2026.1",
         "google-api-core>=2.15",
         "google-auth>=2.30",
         "google-cloud-storage>=3.0",
@@ -85,7 +87,6 @@ setup(
         "tokenizers>=0.21",
         "transformers>=4.53",
         "xxhash>=3.4",
-        "zstandard>=0.19",
     ],
     extras_require={
         "fast": FAST,

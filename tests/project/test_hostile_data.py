@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import zstandard
+from backports import zstd
 
 from tests import building
 from tests.building import REPOSITORY, Outcome
@@ -375,8 +375,12 @@ CASES: dict[str, Kept | Rejected | Refused] = {
         remedy=MEND,
     ),
     "truncated-zst": Refused(
-        files={"train.csv.zst": zstandard.compress(b"text\na\n" * 1000)[:-1]},
-        cause="train.csv.zst: cannot be read: No columns to parse",
+        files={
+            "train.csv.zst": zstd.compress("".join(f"{row}\n" for row in ("text", *map(hex, range(100_000)))).encode())[
+                :-100
+            ]
+        },
+        cause="train.csv.zst.*: cannot be read: Compressed file ended before the end",
         remedy=MEND,
     ),
     "truncated-parquet": Refused(
