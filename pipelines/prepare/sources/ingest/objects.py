@@ -21,7 +21,7 @@ import xxhash
 from pipelines.prepare.options.split_options import SPLIT_NAME
 from pipelines.prepare.sources.ingest import parts
 from pipelines.prepare.sources.resolve import library, saved_datasets
-from tfrecord_io.errors import ConfigError, PrepError, SourceError
+from tfrecord_io.errors import ConfigError, OutputError, PrepError, SourceError
 from tfrecord_io.shown import first_line
 
 __all__ = ["store", "store_saved"]
@@ -34,8 +34,19 @@ _FILE_BYTES = 500_000_000
 def store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
     """Write the rows of an object to a folder in `home`, named by their digest; return it, and the object's splits.
 
-    Raises: ConfigError if it is no dataset, frame or table; SourceError if its rows cannot be read.
+    Raises: ConfigError if it is no dataset, frame or table; SourceError if its rows cannot be read; OutputError if they
+        cannot be written.
     """
+    try:
+        return _store(source, home)
+    except OSError as error:
+        raise OutputError(
+            f"{home}: the rows of the object cannot be written there ({error.strerror})",
+            remedy="free space, or name another folder with keep_ingested",
+        ) from error
+
+
+def _store(source: Any, home: str) -> tuple[str, tuple[str, ...]]:
     digest = xxhash.xxh3_128()
     with library.quiet(), tempfile.TemporaryDirectory(prefix=".object-", dir=home) as folder:
         splits = _splits_of(source)
@@ -143,7 +154,7 @@ def _part(dataset: Any, split: str) -> Iterator[bytes]:
             dataset = dataset.cast(library.features_of_rows({f"split {split!r} of the object": dataset}))
         types = dataset.features.arrow_schema
         yield from parts.part_chunks(types, parts.even_tables(tables(types)))
-    except (PrepError, OSError):
+    except PrepError:
         raise
     except Exception as error:  # whatever the user's own functions and generators raise
         raise SourceError(

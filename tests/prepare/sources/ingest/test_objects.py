@@ -16,7 +16,7 @@ import pytest
 from pipelines import build, inspect, plan, verify
 from pipelines.prepare.sources.ingest import objects
 from tests import building
-from tfrecord_io.errors import ConfigError, SourceError
+from tfrecord_io.errors import ConfigError, OutputError, SourceError
 
 FEATURES = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["bad", "good"])})
 SMALL: dict[str, Any] = {"max_length": 16, "shard_size": "20kB", "workers": 1, "label_column": "label"}
@@ -153,6 +153,7 @@ def test_a_saved_folder_stands_in_for_an_object_that_is_gone(tmp_path: Path) -> 
         (pd.DataFrame({"text": ["a", 1]}), "cannot become an Arrow table"),
         (datasets.IterableDataset.from_generator(lambda: iter([])), "no rows"),
         (datasets.IterableDataset.from_generator(lambda: (1 / row for row in [0])), "division by zero"),
+        (datasets.IterableDataset.from_generator(lambda: iter(os.listdir("/none"))), "No such file"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
@@ -161,6 +162,11 @@ def test_what_cannot_be_built_from_is_refused(tmp_path: Path, source: Any, cause
         objects.store(source, str(tmp_path))
     assert cause in raised.value.cause
     assert not list(tmp_path.iterdir())
+
+
+def test_rows_that_cannot_be_written_are_an_error_of_ours(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="cannot be written"):
+        objects.store(_dataset(), str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(
