@@ -81,3 +81,43 @@ def test_processes_end_with_their_launcher(number: signal.Signals, tmp_path: Pat
     launcher.wait(60)
     psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=60)
     assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def process_id(*_: object) -> int:
+    return os.getpid()
+
+
+def allocated(_: None, num_bytes: int) -> int:
+    return len(bytearray(num_bytes))
+
+
+def test_calls_share_a_process_of_their_own() -> None:
+    first, second = workers.call(process_id), workers.call(process_id, 1)
+    assert first == second != os.getpid()
+
+
+def test_a_call_that_kills_its_process_is_told_and_the_next_one_has_another() -> None:
+    first = workers.call(process_id)
+    with pytest.raises(workers.WorkerDiedError) as caught:
+        workers.call(dying, "crash", 3)
+    assert (caught.value.task, caught.value.how) == (3, "crashed (SIGSEGV)")
+    assert workers.call(process_id) != first
+
+
+def test_an_error_of_a_call_is_that_of_the_function_and_spares_the_process() -> None:
+    first = workers.call(process_id)
+    with pytest.raises(SourceError, match="leave it out"):
+        workers.call(refused, None, "a.jsonl")
+    assert workers.call(process_id) == first
+
+
+def test_an_idle_process_that_is_gone_is_replaced() -> None:
+    psutil.Process(workers.call(process_id)).kill()
+    assert workers.call(process_id) != os.getpid()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the limit counts mapped memory on Linux only")
+def test_a_process_has_a_limit_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_memory", lambda: 1 << 30)
+    with pytest.raises(MemoryError):
+        list(workers.run(allocated, [2 << 30], context=None, processes=1))

@@ -26,7 +26,7 @@ from tfrecord_io.shown import without_access
 
 __all__ = ["ingest_all", "run"]
 
-# A child process takes about a second of CPU to start, in which this process ingests so much.
+# A child process takes about a second of CPU to start, in which another ingests so much.
 _LEAST_BYTES = 32_000_000
 
 
@@ -49,20 +49,23 @@ def run(source: IngestSource, task: IngestTask, *, stop: threading.Event | None 
 
 
 def ingest_all(source: IngestSource, tasks: Sequence[IngestTask], *, processes: int) -> None:
-    """Run tasks in child processes, or in this one if there is too little to do for that to pay. Raises: as `run`."""
+    """Run tasks in child processes: one for each core, or a single one if there is little to do. Raises: as `run`."""
     streams = [source.streams[split] for split in dict.fromkeys(task.split for task in tasks)]
     total = sum(file.size for stream in streams for file in stream.files)
-    if processes == 1 or len(tasks) == 1 or total < _LEAST_BYTES:
-        for task in tasks:
-            run(source, task)
-        return
+    paths = [source.folder, *(file.path for stream in streams for file in stream.files)]
     try:
-        for _ in workers.run(_run_in_child, tasks, context=source, processes=processes):
-            pass
+        if processes > 1 and len(tasks) > 1 and total >= _LEAST_BYTES:
+            for _ in workers.run(_run_in_child, tasks, context=source, processes=processes):
+                pass
+            return
+        call = workers.call if library.is_seen_by_others(paths) else library.call
+        for task in tasks:
+            call(_run_in_child, source, task)
     except workers.WorkerDiedError as error:
         raise SourceError(
             f"{_files(source, error.task)}: the process that read it {error.how}",
-            remedy="the file is damaged or needs too much memory: leave it out, or convert it to Parquet",
+            remedy="the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to "
+            "Parquet",
         ) from error
 
 

@@ -13,18 +13,21 @@ import sys
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import fsspec
 
 from pipelines.prepare.options.suggestions import to_utf8
+from pipelines.prepare.process import workers
 from tfrecord_io.errors import PrepError, SourceError
 from tfrecord_io.shown import first_line, without_access
 
 __all__ = [
     "Stream",
+    "call",
     "features_of_rows",
+    "is_seen_by_others",
     "listed",
     "open_builder",
     "options_of",
@@ -157,6 +160,17 @@ def reading(where: Callable[[], str]) -> Iterator[None]:
         raise SourceError(
             f"{where()}: cannot be read: not UTF-8, {error.reason} at {found!r}", remedy=to_utf8(error.object)
         ) from error
+    except workers.WorkerDiedError as error:
+        raise SourceError(
+            f"{where()}: the process that read it {error.how}",
+            remedy="the file is damaged, nested too deeply or needs too much memory: leave it out, or convert it to "
+            "Parquet",
+        ) from error
+    except MemoryError as error:
+        raise SourceError(
+            f"{where()}: cannot be read: this needs more than half of the machine's memory",
+            remedy="split its rows, or convert the file to Parquet; a machine with more memory may read it",
+        ) from error
     except StopIteration as error:  # of a reader that asks for the first rows
         raise no_rows(where()) from error
     except Exception as error:  # each reader has its own errors
@@ -210,19 +224,42 @@ class Stream:
 
     @functools.cached_property
     def splits(self) -> dict[str, Any]:
-        """An IterableDataset for each split, with features: those of the first rows if nothing else describes them."""
-        with quiet():
-            found: dict[str, Any] = {}
-            for split, builder in self.builders.items():
-                opened = builder.as_streaming_dataset()
-                if split is None:
-                    found.update({str(name): each for name, each in opened.items()})
-                else:
-                    found[split] = next(iter(opened.values()))
-            if all(each.features is not None for each in found.values()):
-                return found
-            features = features_of_rows(found)
-            return {name: each.cast(each.features or features) for name, each in found.items()}
+        """An IterableDataset for each split, with features: those of the first rows if nothing else describes them.
+
+        A reader of `datasets` may already crash on these rows, so that a child process looks at them.
+        """
+        builders = self.builders.values()
+        files = [path for each in builders for some in (each.config.data_files or {}).values() for path in some]
+        is_parquet = all(each.name == "parquet" for each in builders)
+        found: dict[str, Any] = (workers.call if is_seen_by_others(files) and not is_parquet else call)(
+            _open, self.builders
+        )
+        return found
+
+
+def _open(builders: Mapping[str | None, Any]) -> dict[str, Any]:
+    with quiet():
+        found: dict[str, Any] = {}
+        for split, builder in builders.items():
+            opened = builder.as_streaming_dataset()
+            if split is None:
+                found.update({str(name): each for name, each in opened.items()})
+            else:
+                found[split] = next(iter(opened.values()))
+        if all(each.features is not None for each in found.values()):
+            return found
+        features = features_of_rows(found)
+        return {name: each.cast(each.features or features) for name, each in found.items()}
+
+
+def is_seen_by_others(paths: Iterable[str]) -> bool:
+    """Whether another process of this machine can certainly read the files: local ones, and those of the hub."""
+    return all("://" not in path or path.startswith("hf://") for path in (each.rpartition("::")[2] for each in paths))
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Call a function here, as `workers.call` does in a child."""
+    return function(*arguments)
 
 
 def shards_of(dataset: Any) -> Iterator[Any]:

@@ -212,3 +212,28 @@ def test_the_folder_is_that_of_the_content_wherever_it_lies(tmp_path: Path) -> N
     one, same, other = (opened(tmp_path / name).copy_folder("/out/.prep") for name in ("one", "same", "other"))
     assert one.startswith("/out/.prep/rows-")
     assert one == same != other
+
+
+@pytest.mark.parametrize("before", [0, 500_000], ids=["head", "later"])
+def test_a_row_that_crashes_the_reader_is_an_error_that_names_the_file(tmp_path: Path, before: int) -> None:
+    nested = '{"text": "b", "x": ' + "[" * 20_000 + "]" * 20_000 + "}\n"
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.jsonl").write_text('{"text": "some words for a row"}\n' * before + nested)
+    with pytest.raises(SourceError, match=r"a\.jsonl: the process that read it crashed \(SIGSEGV\)"):
+        _ingest(tmp_path)
+
+
+def _ingest(folder: Path) -> None:
+    source = IngestSource(streams=opened(folder / "data").streams(["train"]), folder=str(folder / "rows"))
+    ingest.ingest_all(source, source.tasks(), processes=1)
+
+
+def test_a_column_that_is_always_null_is_one(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": "a", "tool_calls": None}]
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.jsonl").write_text(json_lines(*[{"messages": messages, "text": "a"}] * 3))
+    source = IngestSource(streams=opened(tmp_path / "data").streams(["train"]), folder=str(tmp_path / "rows"))
+    groups = Groups.joined(receipts.read_groups(source, made(source), ["messages"]))
+    reader = RowReader(split="train", types=source.streams["train"].types)
+    found = [batch["messages"].to_pylist() for _, batch in reader.read(groups.pieces([(0, 3)]), ["messages"])]
+    assert found == [[messages] * 3]
