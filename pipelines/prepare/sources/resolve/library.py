@@ -76,8 +76,11 @@ def _change_settings(datasets: Any) -> Iterator[Callable[[], None]]:
     config = vars(datasets.config)
     yield functools.partial(config.update, {name: config[name] for name in settings})
     config.update(settings)
-    yield functools.partial(datasets.logging.set_verbosity, datasets.logging.get_verbosity())
-    datasets.logging.set_verbosity(datasets.logging.CRITICAL)
+    from huggingface_hub.utils import logging as hub_logging
+
+    for each in (datasets.logging, hub_logging):  # the latter notes that a README.md is no card
+        yield functools.partial(each.set_verbosity, each.get_verbosity())
+        each.set_verbosity(datasets.logging.CRITICAL)
     if not datasets.are_progress_bars_disabled():
         yield datasets.enable_progress_bars
         datasets.disable_progress_bars()

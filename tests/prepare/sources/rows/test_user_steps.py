@@ -330,7 +330,7 @@ class TestPlan:
         (found,) = json.loads(outcome.out)
         assert (found["rows"], found["rows_filtered"], found["rows_rejected"]) == (400, 100, 0)
         assert found["steps"] == ["--map clean:spaced", "--map clean:tripled", "--filter clean:some"]
-        assert "functions: --map clean:spaced, --map clean:tripled, --filter clean:some" in outcome.out
+        assert "functions: --map clean:spaced, --map clean:tripled, --filter clean:some" in outcome.err
 
     def test_a_plan_counts_tokens_of_the_rows_that_are_left(self, folder: Path, stepped: Path) -> None:
         options = building.options("unused", **STEPS, shard_size=SHARD_SIZE, workers=None)[2:]
