@@ -13,6 +13,7 @@ import io
 import json
 import re
 import runpy
+import shlex
 import shutil
 import subprocess
 import sys
@@ -35,7 +36,7 @@ SHELL = pages.blocks("bash", "sh")
 PYTHON = pages.blocks("python")
 PROGRAMS: dict[str, click.Command] = {"prep-tfrecords": prep_tfrecords.main, "train-tpu": train_tpu.main}
 # What readers have besides our own programs.
-COMMON = {"cp", "mkdir", "rm", "cmp"}
+COMMON = {"cp", "mkdir", "rm", "cmp", "printf"}
 # Options of Beam, of its runners and of our scripts, which pages name too.
 FOREIGN_OPTIONS = {
     *("--runner", "--project", "--region", "--temp_location", "--flink_master", "--parallelism", "--job_endpoint"),
@@ -195,7 +196,8 @@ def failure_of(command: Command) -> str:
             status = runpy.run_path(arguments[0])["main"](arguments[1:])
         return said.getvalue() if status else ""
     assert name in COMMON, f"{name}: a block of commands uses our programs and {sorted(COMMON)}"
-    ended = subprocess.run(command.words, capture_output=True, text=True, timeout=60)
+    line = shlex.join(command.words).replace(" '>' ", " > ")  # what printf says may go to a file
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
     return ended.stderr or str(ended) if ended.returncode else ""
 
 

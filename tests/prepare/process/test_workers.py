@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -79,8 +80,9 @@ def test_processes_end_with_their_launcher(number: signal.Signals, tmp_path: Pat
         time.sleep(0.05)
     launcher.send_signal(number)
     launcher.wait(60)
-    psutil.wait_procs([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)], timeout=60)
-    assert not any(psutil.pid_exists(pid) for pid in pids)
+    for pid in pids:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).wait(60)
 
 
 def process_id(*_: object) -> int:
