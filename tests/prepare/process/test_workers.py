@@ -66,7 +66,8 @@ def test_processes_end_with_their_launcher(number: signal.Signals, tmp_path: Pat
     """The launcher is a script without a guard for its main module."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys\n"
+        "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell's background jobs ignore it
         "from pipelines.prepare.process import workers\n"
         "from tests.prepare.process.test_workers import sleeping\n"
         "list(workers.run(sleeping, [1, 2], context=sys.argv[1], processes=2))\n"
