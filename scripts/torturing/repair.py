@@ -113,7 +113,7 @@ def _mended(ground: Ground, recipe: Recipe, folder: Path, damaged: Mapping[str, 
         return problem
     if touched := [name for name, inode in before.items() if (folder / name).stat().st_ino != inode]:
         return f"sound, but written again: {', '.join(touched)}"
-    said = re.findall(r"^made (.+) again from ", outcome.err, flags=re.MULTILINE)
+    said = re.findall(r"^made (.+) again from ", outcome.out + outcome.err, flags=re.MULTILINE)
     unsaid = [name for name in damaged if not any(_told_as(name) in each for each in said)]
     return f"nothing was said of {', '.join(unsaid)}" if unsaid else ""
 
