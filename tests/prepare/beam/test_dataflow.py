@@ -239,8 +239,9 @@ class TestOtherEnds:
         self, store: Gcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ingests: bool
     ) -> None:
         bucket, (job, _) = store.bucket(), JOB_IDS
-        fsspec.filesystem("gs").put(str(in_place(tmp_path)), f"gs://{bucket}/data/train.parquet")
-        dataset = REVIEWS if ingests else f"gs://{bucket}/data/train.parquet"
+        source = REVIEWS / "train.jsonl" if ingests else in_place(tmp_path)
+        dataset = f"gs://{bucket}/data/{source.name}"
+        fsspec.filesystem("gs").put(str(source), dataset)
 
         def interrupted(start: Any, **_: Any) -> None:
             start()
