@@ -145,7 +145,6 @@ FORMATS: dict[str, tuple[Callable[[Path], object], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.filterwarnings("ignore:.*metadata.csv:pytest.PytestUnraisableExceptionWarning")  # left open by `datasets`
 @pytest.mark.parametrize("name", FORMATS)
 def test_a_folder_is_read_as_load_dataset_reads_it(name: str, tmp_path: Path) -> None:
     write, options = FORMATS[name]
