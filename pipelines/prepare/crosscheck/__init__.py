@@ -1,1 +1,1 @@
-"""Comparing the tokens of fast engines with those of the reference tokenizer while a job runs."""
+"""Compares the tokens of fast engines with those of the reference tokenizer while a job runs."""

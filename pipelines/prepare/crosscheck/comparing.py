@@ -1,4 +1,4 @@
-"""Comparing a fast engine with the reference tokenizer while a job runs: one row in 2,000 is encoded by both.
+"""Compares a fast engine with the reference tokenizer while a job runs: one row in 2,000 is encoded by both.
 
 The choice depends on the seed and the row's number only, so it is the same on any runner and when a shard is made
 again. Whole rows are compared: special tokens, truncation, reasons for rejection. A difference ends the job.

@@ -1,4 +1,4 @@
-"""Finding and naming the rows on which a tokenizer's own library fails."""
+"""Finds and names the rows on which a tokenizer's own library fails."""
 
 from __future__ import annotations
 

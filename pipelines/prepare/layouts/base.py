@@ -1,4 +1,4 @@
-"""What every layout is made of: an encoder that tokenizes batches, and a builder that gathers a shard and lays it out.
+"""The interface of layouts: an encoder that tokenizes batches, and a builder that gathers a shard and lays it out.
 
     encode    turns texts into tokens; has no side effects, so several threads may call it at once
     add       takes the result of `encode`, in reading order
@@ -79,7 +79,7 @@ class Encoded:
 
     @property
     def usable(self) -> np.ndarray:
-        """Whether the row of each sequence can be used, bool."""
+        """Which sequences belong to usable rows, bool."""
         return np.asarray((self.reasons == "")[self.row_of_sequence])
 
     def take(self, which: np.ndarray) -> Encoded:
@@ -125,7 +125,7 @@ Lineage = Callable[[int], list[Piece]]
 
 
 class Builder(Protocol):
-    """Gathers the rows of one shard and lays them out."""
+    """Protocol of builders, which gather the rows of one shard and lay them out."""
 
     @property
     def rows_used(self) -> int:
@@ -170,7 +170,7 @@ class BatchEncoder(Protocol):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutContext:
-    """What an encoder is opened from: the tokenizer, facts about it, the options, the row length L, and the columns."""
+    """Arguments for opening an encoder: the tokenizer, facts about it, options, the row length L and the columns."""
 
     tokenizer: Any
     facts: TokenizerFacts
@@ -187,7 +187,7 @@ def text_inputs(source: SourceConfig) -> Inputs:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layout:
-    """One layout.
+    """Description of one layout.
 
     `open_encoder` raises ConfigError or TokenizerError if the tokenizer or the engine cannot serve it.
     `features`: the features that it makes of text. `inputs`: the columns that become tokens.

@@ -1,4 +1,4 @@
-"""The builder for records of several lengths: one builder for each length, which lays out its rows as if the dataset
+"""Builder for records of several lengths: one builder for each length, which lays out its rows as if the dataset
 had only that length.
 
     lengths 4, 8      rows of   3   6   2   9   4 tokens  (the fourth was cut to 8)
@@ -48,10 +48,10 @@ def length_groups(builder: Builder) -> tuple[LengthGroup, ...]:
 
 
 class BucketsBuilder:
-    """Makes one record of each row, with the smallest length that holds it."""
+    """Builder that makes one record of each row, with the smallest length that holds it."""
 
     def __init__(self, lengths: Sequence[int], open_builder: Callable[[int], Builder]) -> None:
-        """`open_builder` returns the builder for records of one length."""
+        """Open the builder. `open_builder` returns the builder for records of one length."""
         self._lengths = tuple(lengths)
         self._builders = tuple(open_builder(length) for length in lengths)
         self._rows: tuple[list[np.ndarray], ...] = tuple([np.zeros(0, np.int64)] for _ in lengths)

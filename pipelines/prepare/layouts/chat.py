@@ -92,7 +92,7 @@ def _open_encoder(context: LayoutContext) -> BatchEncoder:
 
 
 class _ChatBatchEncoder:
-    """Tokenizes conversations that the template has rendered."""
+    """Batch encoder for conversations."""
 
     may_reject = True
     constant_type: int | None = None

@@ -121,7 +121,7 @@ class PackBuilder:
 
 
 class _PackBatchEncoder:
-    """Tokenizes documents as `concat` does."""
+    """Batch encoder for documents, which tokenizes them as `concat` does."""
 
     constant_type: int | None = None
 

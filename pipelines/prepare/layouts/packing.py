@@ -134,7 +134,7 @@ def _split(lengths, order, length):  # type: ignore[no-untyped-def]
 
 @jit
 def _best_fit(sizes, length):  # type: ignore[no-untyped-def]
-    """The row of each piece, int64 [P], and the number of rows. Rows are numbered as their first pieces are."""
+    """Assign pieces to rows by best fit. Returns: rows, int64 [P], numbered by their first pieces; their number."""
     order = _longest_first(sizes, length)
     # No two rows would fit into one, so that all but one are half full on average.
     most = min(len(sizes), 2 * sizes.sum() // length + 1)
@@ -167,7 +167,7 @@ def _best_fit(sizes, length):  # type: ignore[no-untyped-def]
 
 @jit
 def _longest_first(sizes, length):  # type: ignore[no-untyped-def]
-    """Indices of the pieces by falling size, and as they came where sizes are equal."""
+    """Return the indices of the pieces by falling size; equal sizes keep their order."""
     at = np.zeros(length + 1, np.int64)
     for size in sizes:
         at[length - size] += 1
@@ -184,7 +184,7 @@ def _longest_first(sizes, length):  # type: ignore[no-untyped-def]
 
 @jit
 def _renumbered(row_of_piece, opener):  # type: ignore[no-untyped-def]
-    """The same rows, numbered by the pieces that opened them."""
+    """Return the rows renumbered in the order of the pieces that opened them."""
     new = np.empty(len(opener), np.int64)
     num_rows = 0
     for piece in range(len(row_of_piece)):
@@ -199,7 +199,7 @@ def _renumbered(row_of_piece, opener):  # type: ignore[no-untyped-def]
 
 @jit
 def _grouped(row_of_piece, edges, documents, firsts, sizes):  # type: ignore[no-untyped-def]
-    """The same values of all pieces, by row, where they begin at `edges`."""
+    """Group the pieces' values by row; the values of row r begin at `edges[r]`."""
     at = edges.copy()
     by_row = np.empty_like(documents), np.empty_like(firsts), np.empty_like(sizes)
     for piece in range(len(row_of_piece)):
@@ -214,7 +214,7 @@ def _grouped(row_of_piece, edges, documents, firsts, sizes):  # type: ignore[no-
 
 @jit
 def _empty_bitmap(size):  # type: ignore[no-untyped-def]
-    """All levels of a bitmap of `size` bits, one after the other, and where each begins and the last ends."""
+    """Return the concatenated levels of an empty bitmap of `size` bits, and the offsets of the levels."""
     levels = [0]
     words = size
     while words > 1 or len(levels) == 1:
@@ -242,7 +242,7 @@ def _clear(bits, levels, at):  # type: ignore[no-untyped-def]
 
 @jit
 def _next_set(bits, levels, at):  # type: ignore[no-untyped-def]
-    """The first bit from `at` on that is set, or -1."""
+    """Return the first set bit at or after `at`, or -1."""
     for level in range(len(levels) - 1):
         word = bits[levels[level] + (at >> 6)] >> np.uint64(at & 63)
         if word:

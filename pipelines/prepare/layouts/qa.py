@@ -146,7 +146,7 @@ def _answers(column: pa.Array, contexts: list[str]) -> tuple[np.ndarray, np.ndar
 
 
 def _firsts(lists: pa.Array, which: np.ndarray) -> list[Any]:
-    """The first value of the lists with the indices `which`."""
+    """Return the first value of each list with an index in `which`."""
     counts = list_lengths(lists)
     firsts: list[Any] = lists.flatten().take(pa.array((np.cumsum(counts) - counts)[which])).to_pylist()
     return firsts

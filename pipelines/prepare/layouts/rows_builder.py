@@ -1,4 +1,4 @@
-"""The builder for layouts that do not join rows: each ragged value is padded to a fixed length.
+"""Builder for layouts that do not join rows: each ragged value is padded to a fixed length.
 
     ragged input_ids     5 9 2 | 7 | 4 4        fields  input_ids: L = 4, filled with 0 on the right, and a mask
                                                                         attention_mask
@@ -29,7 +29,7 @@ _POSITIONS_PER_CHUNK = 1 << 24
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Field:
-    """How the ragged values `name` become a feature [N, length], filled up with `fill` on `side`.
+    """Description of how the ragged values `name` become a feature [N, length], filled up with `fill` on `side`.
 
     `held`: their dtype while a shard is gathered. `laid_out`: the dtype of the feature. `mask`: the name of a feature
     that is 1 on the values and 0 elsewhere, or None. `length` None: one value a record, and the feature is [N].
@@ -45,10 +45,10 @@ class Field:
 
 
 class RowsBuilder:
-    """Makes one record of each sequence, with other arrays beside it."""
+    """Builder that makes one record of each sequence, with other arrays beside it."""
 
     def __init__(self, fields: Sequence[Field], *, constants: Mapping[str, np.ndarray] | None = None) -> None:
-        """`constants` are values [length] that are the same in every record."""
+        """Open the builder. `constants` are values [length] that are the same in every record."""
         self.rows_used = 0
         self.tokens_cut = 0
         self._fields = tuple(fields)

@@ -80,7 +80,7 @@ def _target_length(context: LayoutContext) -> int:
 
 
 def _of_targets(context: LayoutContext) -> LayoutContext:
-    """The context that the encoder of targets is opened from: one text each, even where the inputs are pairs."""
+    """Return the context for opening the targets' encoder: one text each, even if the inputs are pairs."""
     # A target is one text, so strategies that choose a text of a pair do not apply.
     cut: Truncation = "do_not_truncate" if context.layout.truncation == "do_not_truncate" else "longest_first"
     one = dataclasses.replace(
@@ -118,7 +118,7 @@ def _has_target_mode(tokenizer: Any) -> bool:
 
 
 class _AsTarget:
-    """A tokenizer that treats every text as a target."""
+    """Wrapper of a tokenizer that treats every text as a target."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -131,7 +131,7 @@ class _AsTarget:
 
 
 class _Seq2SeqBatchEncoder:
-    """Tokenizes inputs and targets, each as `pad` does."""
+    """Batch encoder for inputs and targets, each tokenized as `pad` does."""
 
     def __init__(self, inputs: BatchEncoder, targets: BatchEncoder, context: LayoutContext) -> None:
         self.may_reject = inputs.may_reject or targets.may_reject

@@ -1,4 +1,4 @@
-"""Counting the tokens of records, whatever their layout."""
+"""Counts the tokens of records of any layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Refusing tokenizers that no dataset can be made with.
+"""Checks that refuse tokenizers with which no reproducible dataset can be made.
 
 These are tokenizers that may give a text different tokens each time, so that no dataset could be made again or checked,
 and those that would exhaust memory or never return.
@@ -18,7 +18,7 @@ _NOT_REPRODUCIBLE = "so the same text gets other tokens each time, and no datase
 
 
 def require_deterministic(tokenizer: Any, name: str) -> None:
-    """Check a tokenizer.
+    """Refuse a tokenizer that may give a text different tokens each time.
 
     Raises: TokenizerError if its tokens depend on chance, or its ids or added tokens are unusable.
     """

@@ -20,7 +20,7 @@ __all__ = ["DocumentFrame", "left_out_bos", "open_frame"]
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DocumentFrame:
-    """Token ids before and after each document."""
+    """The token ids that are put before and after each document."""
 
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()

@@ -1,4 +1,4 @@
-"""The digest of the content of a small folder, such as a tokenizer's."""
+"""Digest of the content of a small folder, such as a tokenizer's."""
 
 from __future__ import annotations
 

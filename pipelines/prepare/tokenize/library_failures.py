@@ -1,4 +1,4 @@
-"""Recognizing failures of a tokenizer's compiled library on a text: a plain Exception, or a panic.
+"""Recognizes failures of a tokenizer's compiled library on a text: a plain Exception, or a panic.
 
 A panic of Rust reaches Python as pyo3's PanicException, a BaseException that `except Exception` does not catch.
 """
@@ -14,16 +14,16 @@ REMEDY = "leave such rows out with --filter, or fix the tokenizer; `transformers
 
 
 class TextsNotEncoded(TokenizerError):
-    """The tokenizer's own library fails on a text."""
+    """Raised if the tokenizer's own library fails on a text."""
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether a tokenizer's library failed on a text: reported by an engine, or raised by the library itself."""
+    """Return whether an error says that a tokenizer's library failed on a text, by itself or through an engine."""
     return isinstance(error, TextsNotEncoded) or type(error) is Exception or _is_panic(error)
 
 
 def is_of_library(error: BaseException) -> bool:
-    """Whether an error may come from a compiled library: an Exception other than MemoryError, or a panic."""
+    """Return whether an error may come from a compiled library: an Exception other than MemoryError, or a panic."""
     return _is_panic(error) or (isinstance(error, Exception) and not isinstance(error, MemoryError))
 
 

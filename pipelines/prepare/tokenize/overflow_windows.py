@@ -1,4 +1,4 @@
-"""Cutting long texts into windows: rows of at most L tokens, neighbours sharing S, with each token's characters.
+"""Cuts long texts into windows: rows of at most L tokens, neighbours sharing S, with each token's characters.
 
     tokens of a text   a b c d e f g        L = 6 with [CLS] and [SEP], S = 2
     windows            [CLS] a b c d [SEP]    [CLS] c d e f [SEP]    [CLS] e f g [SEP]

@@ -155,7 +155,7 @@ def _grown(memory: mmap.mmap, num_bytes: int) -> mmap.mmap:
 
 
 class GrowingRagged:
-    """Sequences that are gathered batch by batch."""
+    """Ragged array that grows batch by batch."""
 
     def __init__(self, dtype: np.dtype) -> None:
         self._ids = GrowingVector(dtype)

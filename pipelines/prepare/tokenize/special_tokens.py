@@ -48,7 +48,7 @@ class Template:
 
     @property
     def type_ids(self) -> frozenset[int]:
-        """Token type ids that tokens of a row can have."""
+        """The token type ids that occur in a row."""
         second = () if self.second_type is None else (self.second_type,)
         return frozenset((*self.prefix_types, self.first_type, *self.middle_types, *second, *self.suffix_types))
 

@@ -68,7 +68,7 @@ class EncodedRows:
 
 
 class RowEncoder(Protocol):
-    """Makes rows of at most `length` tokens.
+    """Protocol of encoders that turn texts into rows of at most `length` tokens.
 
     `concurrent`: as for engines. `only_type`: the type id of every token, if it is always the same.
     """
@@ -79,7 +79,7 @@ class RowEncoder(Protocol):
     only_type: int | None
 
     def encode(self, texts: Sequence[pa.Array]) -> EncodedRows:
-        """Rows of one text column, or of two: strings without nulls."""
+        """Encode the rows of one text column, or of two: strings without nulls."""
 
 
 class Templated:
@@ -109,10 +109,10 @@ class Templated:
 
 
 class TemplateRows(Templated):
-    """Rows from an engine's tokens and a template."""
+    """Encoder that puts an engine's tokens into a template of special tokens."""
 
     def encode(self, texts: Sequence[pa.Array]) -> EncodedRows:
-        """Rows of one text column, or of two: strings without nulls."""
+        """Encode the rows of one text column, or of two: strings without nulls."""
         tokens = [self.engine.encode(column) for column in texts]
         lengths = [column.lengths for column in tokens]
         kept, impossible = kept_lengths(lengths, room=self._room, truncation=self._truncation)
@@ -138,10 +138,10 @@ class Transformers:
 
 
 class ReferenceRows(Transformers):
-    """Rows from `tokenizer(...)`."""
+    """Encoder that calls `tokenizer(...)` itself."""
 
     def encode(self, texts: Sequence[pa.Array]) -> EncodedRows:
-        """Rows of one text column, or of two: strings without nulls."""
+        """Encode the rows of one text column, or of two: strings without nulls."""
         if not len(texts[0]):
             return EncodedRows(
                 ids=from_lists([], dtype=self._dtype),

@@ -44,7 +44,7 @@ class EncodedWords:
 
 
 class WordEncoder(Protocol):
-    """Makes rows of at most `length` tokens; attributes as for `text_rows.RowEncoder`."""
+    """Protocol of encoders that turn lists of words into rows; attributes as for `text_rows.RowEncoder`."""
 
     concurrent: bool
     name: str
@@ -52,11 +52,11 @@ class WordEncoder(Protocol):
     only_type: int | None
 
     def encode(self, lists: pa.Array) -> EncodedWords:
-        """Rows of lists of words, without nulls."""
+        """Encode rows of lists of words, without nulls."""
 
 
 class TemplateWords(Templated):
-    """Rows from an engine's tokens and a template."""
+    """Encoder that puts an engine's tokens of words into a template of special tokens."""
 
     def __init__(
         self, engine: Engine, template: Template, *, tokenizer: Any, length: int, truncation: Truncation
@@ -67,7 +67,7 @@ class TemplateWords(Templated):
         )
 
     def encode(self, lists: pa.Array) -> EncodedWords:
-        """Rows of lists of words, without nulls."""
+        """Encode rows of lists of words, without nulls."""
         tokens, edges = self._tokens(lists.flatten()), offsets_of(list_lengths(lists))
         rows = RaggedTokens(tokens.ids, tokens.offsets[edges])
         index = np.arange(len(tokens), dtype=np.int32) - np.repeat(edges[:-1], np.diff(edges)).astype(np.int32)
@@ -88,10 +88,10 @@ class TemplateWords(Templated):
 
 
 class ReferenceWords(Transformers):
-    """Rows from `tokenizer(...)`."""
+    """Encoder that calls `tokenizer(words, is_split_into_words=True)` itself."""
 
     def encode(self, lists: pa.Array) -> EncodedWords:
-        """Rows of lists of words, without nulls."""
+        """Encode rows of lists of words, without nulls."""
         rows = lists.to_pylist()
         encoded = self._call(rows, truncation=self._truncation)
         lengths = np.fromiter(map(len, encoded["input_ids"]), np.int64, len(rows))
@@ -153,7 +153,7 @@ def open_words(
 
 
 def joins_words(tokenizer: Any) -> bool:
-    """Whether the tokenizer joins words without a space between them."""
+    """Return whether the tokenizer joins words without a space between them."""
     encoded = tokenizer([["a", "b"]], is_split_into_words=True, add_special_tokens=False)
     return " " not in tokenizer.decode(encoded["input_ids"][0], clean_up_tokenization_spaces=False).strip()
 

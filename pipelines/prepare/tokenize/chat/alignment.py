@@ -1,4 +1,4 @@
-"""Which tokens of a rendered conversation are to be learned: those with a character that is.
+"""Loss masks of rendered conversations: a token is learned if one of its characters is.
 
 Engines give ids, no places. But what a token stands for is known, and in most tokenizers it is so many bytes: walking
 along the text, each token must be the bytes that come next, and the last one must end where the text ends. So a row is
@@ -37,7 +37,7 @@ SPACES = np.array([chr(point).isspace() for point in range(0x3001)])
 
 
 class Aligner:
-    """Masks the tokens of one fast tokenizer."""
+    """Computes loss masks for the tokens of one fast tokenizer."""
 
     def __init__(self, tokenizer: Any, *, dtype: np.dtype) -> None:
         self._backend = copy_backend(tokenizer)
@@ -73,7 +73,7 @@ class Aligner:
 
 
 def _reported(encoding: Any, learned: np.ndarray) -> np.ndarray:
-    """uint8, for each token of one text."""
+    """Return one text's loss mask, uint8 [T], from the offsets that the Rust tokenizer reports."""
     places = np.array(encoding.offsets, np.int64).reshape(-1, 2)
     before = np.concatenate([[0], np.cumsum(learned)])
     stops = np.minimum(np.maximum(places[:, 1], places[:, 0] + 1), len(learned))
@@ -100,7 +100,7 @@ def _table(backend: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _reading(backend: Any) -> Any:
-    """A function from a token of the vocabulary to the bytes that it stands for. Where it errs, no row is aligned."""
+    """Return a function from a token of the vocabulary to its bytes. If it is wrong, no row is aligned."""
     parts = json.loads(backend.to_str())
     around = json.dumps([parts["pre_tokenizer"], parts["decoder"]])
     if '"ByteLevel"' not in around:
@@ -120,7 +120,7 @@ def _of_sentence_piece(token: str) -> bytes:
 
 
 def _alphabet() -> dict[int, str]:
-    """The letter that stands for each byte: printable bytes for themselves, the others for letters from U+0100 on."""
+    """Return the letter of each byte in byte-level BPE: printable bytes stand for themselves, others from U+0100 on."""
     letters = set(pre_tokenizers.ByteLevel.alphabet())
     alphabet = {byte: chr(byte) for byte in range(256) if chr(byte) in letters}
     others = (byte for byte in range(256) if byte not in alphabet)
@@ -131,7 +131,7 @@ def _alphabet() -> dict[int, str]:
 def _walk(  # type: ignore[no-untyped-def]
     ids, offsets, data, edges, learned, pieces, piece_edges, kinds, spaces, mode, mask, placed
 ):
-    """Masks the tokens of all rows that are not placed yet and can be in this mode, and marks these rows as placed."""
+    """Align the rows that are not aligned yet and can be in this mode: write their masks, and mark them as aligned."""
     for row in range(len(edges) - 1):
         if placed[row]:
             continue
@@ -163,7 +163,7 @@ def _walk(  # type: ignore[no-untyped-def]
 
 @jit
 def _stands(data, at, end, pieces, first, last):  # type: ignore[no-untyped-def]
-    """Whether data[at:end] begins with pieces[first:last], behind which there are 8 bytes more."""
+    """Return whether data[at:end] begins with pieces[first:last], which 8 readable bytes follow."""
     size = last - first
     if end - at < size:
         return False
@@ -196,7 +196,7 @@ def _any(learned, start, stop):  # type: ignore[no-untyped-def]
 
 @jit
 def after_spaces(data, at, end, spaces):  # type: ignore[no-untyped-def]
-    """The place of the first character of data[at:end] that is no white space, or `end`. `spaces` is `SPACES`."""
+    """Return the position of the first non-white character in data[at:end], or `end`. `spaces` is `SPACES`."""
     while at < end:
         lead = data[at]
         if lead < 0xC0:

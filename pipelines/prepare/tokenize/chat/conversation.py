@@ -36,7 +36,7 @@ _REASONING = ("reasoning_content", "thinking", "reasoning")
 
 
 class Rejected(Exception):
-    """A conversation cannot be used: the reason as the ledger counts it, and a detail for whoever looks into it."""
+    """Raised if a conversation cannot be used, with the reason that the ledger counts and a detail for people."""
 
     def __init__(self, reason: str, detail: str = "") -> None:
         super().__init__(reason, detail)
@@ -45,13 +45,13 @@ class Rejected(Exception):
 
 
 def objects_of(column: pa.Array) -> list[Any]:
-    """The column's values as `datasets` gives them: JSON, in which it keeps what differs in type by row, is parsed."""
+    """Return the column's values as Python objects. `datasets` stores values of varying types as JSON, parsed here."""
     values = column.to_pylist()
     return [_parsed(value, column.type) for value in values] if _holds_json(column.type) else values
 
 
 def checked_messages(messages: list[Any] | None) -> list[Message]:
-    """The messages as chat templates take them: without what is null, and JSON types only.
+    """Return the messages as chat templates expect them: without null fields, and of JSON types only.
 
     Raises: Rejected if there is none, one has no role, nothing but a role, or content that is not text.
     """
@@ -68,7 +68,7 @@ def checked_messages(messages: list[Any] | None) -> list[Message]:
 
 
 def checked_tools(tools: Any) -> list[Any] | None:
-    """The tools of a conversation, None where there are none. Raises: Rejected if they are not a list of objects."""
+    """Return a conversation's tools, None if it has none. Raises: Rejected if they are not a list of objects."""
     if isinstance(tools, str):
         try:
             tools = json.loads(tools) if tools.strip() else None
@@ -118,7 +118,7 @@ def _check_content(content: Any, index: int) -> None:
 
 
 def _json_types(value: Any) -> Any:
-    """The value with a placeholder for whatever JSON has no type for, as `transformers` 5.23 shows it to templates."""
+    """Return the value with a placeholder for whatever JSON cannot hold, as `transformers` 5.23 does."""
     if isinstance(value, _JSON_TYPES):
         return value
     if isinstance(value, dict):

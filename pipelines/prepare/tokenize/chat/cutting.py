@@ -1,4 +1,4 @@
-"""Which messages of a conversation stay if it is too long: whole turns, from one end.
+"""Truncation of conversations by whole turns, from one end.
 
 Each message has a rank; a conversation cut to rank k has the messages of rank up to k. Cut on the right (the oldest
 turns stay), it ends with an answer; cut on the left (the latest stay), it begins with the system prompt and a question:
@@ -24,12 +24,12 @@ _STEPS = 3
 
 
 def ranks(conversations: Conversations, *, side: Side) -> np.ndarray:
-    """The rank of each message, int64 [M]."""
+    """Return the rank of each message, int64 [M]."""
     codes, names = conversations.roles
     owners, firsts = conversations.owners, conversations.offsets[:-1]
 
     def count_until(marked: np.ndarray) -> np.ndarray:
-        """How many messages of the row up to each one are marked."""
+        """Return how many marked messages the row has up to and including each message."""
         total = np.concatenate([[0], np.cumsum(marked)])
         return np.asarray(total[1:] - total[firsts][owners])
 
@@ -47,10 +47,10 @@ def ranks(conversations: Conversations, *, side: Side) -> np.ndarray:
 
 
 class Search:
-    """Finds the highest rank of each conversation that fits, by trying some: a guess first, then its neighbours."""
+    """Search for the highest rank of each conversation that fits: a guess first, then its neighbours."""
 
     def __init__(self, rank: np.ndarray, conversations: Conversations, *, sizes: np.ndarray, room: np.ndarray) -> None:
-        """`sizes` int64 [M] are about what each message takes, `room` [N] about what there is for each row."""
+        """Begin a search. `sizes` int64 [M] predicts each message's size, `room` [N] the room in each row."""
         owners = conversations.owners
         self._fits = np.zeros(len(conversations), np.int64)
         self._fails = np.zeros(len(conversations), np.int64)
@@ -60,23 +60,23 @@ class Search:
 
     @property
     def rows(self) -> np.ndarray:
-        """The rows of which it is not known yet."""
+        """The rows that are still searched for."""
         return np.flatnonzero(self._fails - self._fits > 1)
 
     @property
     def found(self) -> np.ndarray:
-        """The highest rank that is known to fit, 0 where there is none, int64 [N]."""
+        """The highest rank known to fit, 0 if there is none, int64 [N]."""
         return self._fits
 
     def next(self) -> np.ndarray:
-        """The rank to try for each of `rows`."""
+        """Return the rank to try next for each of `rows`."""
         rows = self.rows
         middle = (self._fits[rows] + self._fails[rows]) // 2
         wanted = self._guess[rows] if self._tried < _STEPS else middle
         return np.clip(wanted, self._fits[rows] + 1, self._fails[rows] - 1)
 
     def tell(self, ranks: np.ndarray, fits: np.ndarray) -> None:
-        """Whether the ranks that were to be tried fit."""
+        """Record whether the ranks that were tried fit."""
         rows = self.rows
         self._fits[rows[fits]] = ranks[fits]
         self._fails[rows[~fits]] = ranks[~fits]
@@ -85,7 +85,7 @@ class Search:
 
 
 def _guess(rank: np.ndarray, owners: np.ndarray, sizes: np.ndarray, room: np.ndarray) -> np.ndarray:
-    """The highest rank of each row whose messages, with those of lower ranks, take no more than its room."""
+    """Return each row's highest rank whose messages, with those of lower ranks, are predicted to fit."""
     order = np.lexsort((rank, owners))
     taken = np.concatenate([[0], np.cumsum(sizes[order])])
     firsts = np.searchsorted(owners[order], np.arange(len(room)))

@@ -38,12 +38,12 @@ class EncodedChats:
 
     @property
     def tokens_cut(self) -> int:
-        """Tokens of the usable conversations that are not among theirs."""
+        """Number of tokens of usable conversations that truncation removed."""
         return int((self.full_lengths - self.ids.lengths)[self.reasons == ""].sum())
 
 
 class ChatEncoder:
-    """Makes rows of at most `length` tokens; longer conversations lose whole turns at `side`."""
+    """Encodes conversations to at most `length` tokens; longer ones lose whole turns at `side`."""
 
     def __init__(self, renderers: RendererPool, engine: Engine, aligner: Aligner, *, length: int, side: Side) -> None:
         self._renderers = renderers
@@ -53,7 +53,7 @@ class ChatEncoder:
         self._side: Side = side
 
     def encode(self, conversations: Conversations) -> EncodedChats:
-        """Rows of conversations."""
+        """Encode conversations."""
         whole, sizes = self._encode(conversations)
         long = np.flatnonzero((whole.reasons == "") & (whole.ids.lengths > self._length))
         cut = self._cut(conversations, whole, long, sizes) if len(long) else whole
@@ -63,7 +63,7 @@ class ChatEncoder:
         return dataclasses.replace(cut, reasons=reasons)
 
     def _encode(self, conversations: Conversations) -> tuple[EncodedChats, np.ndarray]:
-        """All of their tokens, and the bytes of their texts, int64 [N]."""
+        """Encode conversations whole. Returns: the result, and the bytes of each text, int64 [N]."""
         rendered = self._renderers.render(conversations)
         ids, mask = self._aligner.align(self._engine.encode(rendered.texts.strings), rendered.texts)
         encoded = EncodedChats(
@@ -74,7 +74,7 @@ class ChatEncoder:
     def _cut(
         self, conversations: Conversations, whole: EncodedChats, rows: np.ndarray, sizes: np.ndarray
     ) -> EncodedChats:
-        """As `whole`, the conversations `rows` with as many turns as fit, or as too long."""
+        """Return `whole` with the conversations `rows` cut to the turns that fit, or rejected as too long."""
         every = np.ones(len(conversations.flat), bool)
         long = conversations.keep(every, rows=rows)
         rank = ranks(long, side=self._side)
@@ -98,12 +98,12 @@ class ChatEncoder:
         return dataclasses.replace(whole, ids=exchanged(whole.ids, rows, ids), learned=masks.ids, reasons=reasons)
 
     def _room(self, whole: EncodedChats, rows: np.ndarray, sizes: np.ndarray) -> np.ndarray:
-        """About how many bytes of text fit, as each of the rows has bytes to a token."""
+        """Predict how many bytes of text fit, from each row's ratio of bytes to tokens."""
         return np.asarray(self._length * sizes[rows] / whole.ids.lengths[rows])
 
 
 def _sizes(conversations: Conversations, sizes: np.ndarray) -> np.ndarray:
-    """About the bytes of each message in its text: the content, and an even share of what is around contents."""
+    """Predict each message's bytes in the text: its content, and an even share of what the template adds."""
     contents = conversations.content_sizes
     owners = conversations.owners
     around = sizes - np.bincount(owners, weights=contents, minlength=len(sizes))

@@ -34,7 +34,7 @@ class Conversations:
 
     @classmethod
     def of(cls, messages: pa.Array, tools: pa.Array | None = None) -> Conversations:
-        """From columns as the source has them: lists of messages."""
+        """Read conversations from the source's columns: lists of messages."""
         lengths = pc.list_value_length(messages).fill_null(0).to_numpy(zero_copy_only=False)
         return cls(flat=messages.flatten(), offsets=offsets_of(lengths), tools=tools)
 
@@ -43,16 +43,16 @@ class Conversations:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Messages of each conversation, int64 [N]."""
+        """Number of messages in each conversation, int64 [N]."""
         return np.diff(self.offsets)
 
     @property
     def owners(self) -> np.ndarray:
-        """The row of each message, int64 [M]."""
+        """Index of each message's row, int64 [M]."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
     def keep(self, kept: np.ndarray, *, rows: np.ndarray) -> Conversations:
-        """The conversations `rows` (ascending indices) with those of their messages that are `kept` (bool [M])."""
+        """Return the conversations `rows` (ascending indices) with only the messages that are `kept` (bool [M])."""
         chosen = np.zeros(len(self), bool)
         chosen[rows] = True
         owners = self.owners
@@ -63,14 +63,14 @@ class Conversations:
 
     @functools.cached_property
     def fields(self) -> dict[str, pa.Array]:
-        """The messages' fields as columns [M], null where a message has none; empty if messages are no structs."""
+        """Return the messages' fields as columns [M], null where absent; no columns if messages are not structs."""
         if not pa.types.is_struct(self.flat.type):
             return {}
         return dict(zip((field.name for field in self.flat.type), self.flat.flatten(), strict=True))
 
     @functools.cached_property
     def roles(self) -> tuple[np.ndarray, list[str]]:
-        """int64 [M] indices into the names of roles, -1 where there is no role; and the names."""
+        """Return each message's role, int64 [M], an index into the names returned with it, or -1 without a role."""
         column = self.fields.get("role")
         if column is None or not _is_text(column.type):
             return self._roles_of_objects()
@@ -80,7 +80,7 @@ class Conversations:
 
     @property
     def content_sizes(self) -> np.ndarray:
-        """Bytes of each message's content, 0 for one that is no string, int64 [M]."""
+        """Return the bytes of each message's content, int64 [M]; 0 for one that is not a string."""
         column = self.fields.get("content")
         if column is None or not _is_text(column.type):
             return np.zeros(len(self.flat), np.int64)
@@ -88,7 +88,7 @@ class Conversations:
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """The columns `messages` and, if there are any, `tools`."""
+        """Return the columns `messages` and, if there are any, `tools`."""
         columns = {"messages": pa.LargeListArray.from_arrays(pa.array(self.offsets), self.flat)}
         if self.tools is not None:
             columns["tools"] = self.tools

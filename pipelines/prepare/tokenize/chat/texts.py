@@ -1,4 +1,4 @@
-"""Rendered conversations as one run of UTF-8 bytes, each byte with a mark whether it is to be learned."""
+"""Rendered conversations as one vector of UTF-8 bytes, with a loss mask for each byte."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class Texts:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Bytes of each text, int64 [N]."""
+        """Size of each text in bytes, int64 [N]."""
         return np.diff(self.edges)
 
     def text(self, index: int) -> str:
-        """One text."""
+        """Return one text."""
         return str(self.strings[index].as_py())
 
     def learned_letters(self, index: int) -> np.ndarray:
-        """Which characters of a text are to be learned, bool."""
+        """Return which characters of a text are learned, bool."""
         place = slice(self.edges[index], self.edges[index + 1])
         begins = (self.data[place] & 0xC0) != 0x80
         return np.asarray(self.learned[place][begins] == 1)

@@ -39,7 +39,7 @@ _REFERENCES = ("hf", "slow", "reference")
 
 
 class Engine(Protocol):
-    """Turns texts into token ids.
+    """Turn texts into token ids.
 
     `name`, `version`: as in the manifest. `concurrent`: whether threads may encode at once, and gain from it.
     """
@@ -57,7 +57,7 @@ class Engine(Protocol):
 
 
 def is_reference(engine: str) -> bool:
-    """Whether a name, with or without version, is that of a reference engine."""
+    """Return whether a name, with or without a version, is that of a reference engine."""
     return engine.partition(" ")[0] in _REFERENCES
 
 

@@ -25,7 +25,7 @@ _SLACK = bytes(32)  # the kernels copy so many at most, of which an entry has 31
 
 
 class PageReader(Protocol):
-    """Computes the entries of pages."""
+    """Compute the entries of a page of 256 code points."""
 
     def page(self, number: int, pool: bytearray) -> list[int]:
         """Return the entries of one page, and append the bytes that they refer to to `pool`."""
@@ -83,17 +83,17 @@ def letters_of_page(number: int) -> list[str]:
 
 
 def changed_between_marks(letters: list[str]) -> list[str]:
-    """Those that NFD decomposes, or sorts with a mark of the highest class before and of the lowest behind them."""
+    """Return the code points that NFD decomposes, or moves past a mark of the highest or the lowest combining class."""
     between = [f"\u0345{letter}\u0334" for letter in letters]
     after = one_by_one(normalizers.NFD().normalize_str, between)
     return [letter for letter, old, new in zip(letters, between, after, strict=True) if old != new]
 
 
 def one_by_one(normalize: Callable[[str], str], texts: list[str], *, between: str = "0\u0436") -> list[str]:
-    """`normalize` of each, in one call: they are laid out between code points that it leaves as they are.
+    """Normalize each text in a single call of `normalize`, by placing them between code points that it never changes.
 
     Args:
-        between: the code points to try, of which no two texts take notice of each other when they stand between them.
+        between: code points to try as separators, across which texts do not affect each other.
     """
     for mark in between if texts else "":
         if not any(mark in text for text in texts):

@@ -100,9 +100,9 @@ def _require_model(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
 
 
 def _in_two_passes(parts: Mapping[str, Any]) -> dict[str, Any]:
-    """`parts`, with a normalizer that changes nothing where there is none and added tokens are of both kinds.
+    """Return `parts` with a no-op normalizer if there is none but added tokens of both kinds.
 
-    The reference looks for those of the text as it is first, then for those of the normalized text in what is left. The
+    The reference searches the raw text for added tokens first, then the normalized rest. The
     package does so only where there is a normalizer.
     """
     kinds = {token["normalized"] for token in parts["added_tokens"]}
@@ -110,7 +110,7 @@ def _in_two_passes(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _left_to_reference(added: Sequence[Mapping[str, Any]], *, normalizes: bool) -> tuple[str, ...]:
-    """What a document holds that is left to the reference.
+    """Return the texts whose presence sends a document to the reference.
 
     Where a token takes the white space behind it, another one may begin in that white space: the reference drops it, or
     panics, if nothing of it is left; the package gives it in any case.
@@ -130,7 +130,11 @@ def _left_to_reference(added: Sequence[Mapping[str, Any]], *, normalizes: bool) 
 
 
 def _splits_as_tried(pre_tokenizer: dict[str, Any]) -> bool:
-    """GPT-2's pattern, after a split at each digit or not; or expressions, then bytes without a pattern."""
+    """Return whether the pre-tokenizer is one of the two forms that were compared with the reference.
+
+    These are GPT-2's pattern, with or without a split at each digit before it; or regular expressions followed by
+    ByteLevel without a pattern.
+    """
     if pre_tokenizer.get("type") == "ByteLevel":
         return bool(pre_tokenizer["use_regex"])
     steps = pre_tokenizer.get("pretokenizers", [])
@@ -147,7 +151,7 @@ def _expression(step: dict[str, Any]) -> str | None:
 
 
 class FastokensEngine:
-    """Threads may share it, but each batch is encoded on all cores anyway."""
+    """Engine for byte-level BPE. Threads may share it, though it already encodes each batch on all cores."""
 
     name = "fastokens"
     concurrent = True
@@ -161,7 +165,7 @@ class FastokensEngine:
         dtype: np.dtype,
         split_special_tokens: bool,
     ) -> None:
-        """`reference`: for the texts that are left to it. `parts`: the tokenizer.json.
+        """Open the package. `reference` encodes the texts left to it; `parts` is the content of tokenizer.json.
 
         Raises: NotQualified if the package cannot open it.
         """
@@ -208,7 +212,7 @@ def _may_hold(data: np.ndarray, content: bytes) -> bool:
 
 @jit
 def _has_pair(data, first, second):  # type: ignore[no-untyped-def]
-    """Whether two bytes stand side by side anywhere: in blocks, since a loop that may end at any byte is no SIMD."""
+    """Return whether the two bytes are adjacent anywhere. Works in blocks, so that the loop compiles to SIMD."""
     for start in range(0, len(data) - 1, _BLOCK):
         found = np.uint8(0)
         for step in range(min(_BLOCK, len(data) - 1 - start)):

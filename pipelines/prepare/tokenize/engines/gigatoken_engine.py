@@ -90,7 +90,7 @@ def _require_model(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
 
 
 def _is_like_byte(entry: str) -> bool:
-    """Whether the package may take it for one of the 256: it looks at its shape only."""
+    """Return whether the package may mistake a token for a byte token such as <0x0A>: it checks the shape only."""
     return entry.startswith("<0x") and entry.endswith(">") and len(entry.encode()) == len("<0x00>")
 
 
@@ -103,7 +103,7 @@ def _marks_as_tried(normalizer: dict[str, Any] | None, pre_tokenizer: dict[str, 
 
 
 class GigatokenEngine:
-    """Encodes with `gigatoken`; several threads may use it at once."""
+    """Engine for SentencePiece's BPE with the package `gigatoken`. Threads may share it."""
 
     name = "gigatoken"
     concurrent = True
@@ -111,7 +111,7 @@ class GigatokenEngine:
     def __init__(
         self, reference: HuggingFaceEngine, parts: Mapping[str, Any], *, version: str, dtype: np.dtype
     ) -> None:
-        """`reference`: for the texts on which the package fails. `parts`: the tokenizer.json.
+        """Open the package. `reference` encodes the texts on which it fails; `parts` is the content of tokenizer.json.
 
         Raises: NotQualified if the package cannot open it.
         """

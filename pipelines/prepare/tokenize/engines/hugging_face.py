@@ -19,7 +19,7 @@ __all__ = ["HuggingFaceEngine", "SlowEngine", "copy_backend"]
 
 
 class HuggingFaceEngine:
-    """The `tokenizers` library on all cores; it does not hold the GIL while it works."""
+    """Reference engine for fast tokenizers: the `tokenizers` library, on all cores and without the GIL."""
 
     name = "hf"
     concurrent = True
@@ -36,7 +36,7 @@ class HuggingFaceEngine:
 
     @functools.cached_property
     def parts(self) -> Mapping[str, Any]:
-        """The content of tokenizer.json, without truncation and padding."""
+        """Content of tokenizer.json, without truncation and padding."""
         parts: dict[str, Any] = json.loads(self.backend.to_str())
         return parts
 
@@ -66,7 +66,7 @@ class HuggingFaceEngine:
 
 
 class SlowEngine:
-    """The tokenizer itself, through Python."""
+    """Reference engine for tokenizers written in Python."""
 
     name = "slow"
     concurrent = False

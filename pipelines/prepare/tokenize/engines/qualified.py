@@ -1,4 +1,4 @@
-"""Checking what engines are qualified for: releases, and the content of tokenizer.json.
+"""Checks that an engine is qualified for a release and for a tokenizer.json.
 
 docs/explanation/engines.md argues for each part of each engine that it is right. A release, a pattern or a setting that
 no argument covers is not qualified, and a sentence gives the reason.
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class NotQualified(Exception):
-    """An engine cannot serve a tokenizer; `reason` is a sentence without a full stop."""
+    """Raised if an engine cannot serve a tokenizer; `reason` is a sentence without a full stop."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -155,7 +155,7 @@ def _keeps_ids(post_processor: Mapping[str, Any] | None) -> bool:
 
 
 def largest_id(parts: Mapping[str, Any]) -> int:
-    """The largest id of vocabulary and added tokens."""
+    """Return the largest id of the vocabulary and the added tokens."""
     return max([*parts["model"]["vocab"].values(), *(token["id"] for token in parts["added_tokens"])], default=0)
 
 

@@ -1,4 +1,4 @@
-"""What the compiled loops of our own engines share: code points out of UTF-8, and what is known of each.
+"""Kernels shared by our own engines: decoding UTF-8, and looking up the entry of a code point.
 
 A code point's entry is entries[page_of[c >> 8] << 8 | c & 255] of a `Pages`. The lowest 3 bits say of what kind it is:
 
@@ -28,7 +28,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def jit(function: _Function) -> _Function:
-    """As `codec.kernels.jit`, but without counting references to arrays, which nothing here allocates or keeps.
+    """Compile like `codec.kernels.jit`, but without reference counts, since these kernels never allocate arrays.
 
     Numba counts each array of a tuple at each call and in each loop: ten times the time of all the rest (measured).
     """
@@ -40,7 +40,7 @@ def jit(function: _Function) -> _Function:
 
 @jit
 def code_point(data, at, end):  # type: ignore[no-untyped-def]
-    """The code point at `at` and its width in bytes; -1 if there is none, which valid UTF-8 never has."""
+    """Return the code point at `at` and its width in bytes; -1 where the bytes are not valid UTF-8."""
     first = np.int64(data[at])
     if first < 0x80:
         return first, 1
@@ -58,7 +58,7 @@ def code_point(data, at, end):  # type: ignore[no-untyped-def]
 
 @jit
 def entry_of(point, tables):  # type: ignore[no-untyped-def]
-    """The entry of a code point, of tables with `page_of` and `entries`; 6 for one whose page is missing."""
+    """Return the entry of a code point; 6 if its page is missing. `tables` have `page_of` and `entries`."""
     if point < 128:
         return tables.entries[point] if point >= 0 else np.uint64(ASK)
     page = np.int64(tables.page_of[point >> 8])
@@ -67,7 +67,7 @@ def entry_of(point, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def find_pages(data, edges, wanted):  # type: ignore[no-untyped-def]
-    """Sets `wanted` (uint8 [0x1100]) for the page of every code point."""
+    """Set `wanted` (uint8 [0x1100]) to 1 for the page of every code point in the data."""
     for at in range(edges[0], edges[-1]):
         if data[at] & 0xC0 != 0x80:
             point, _ = code_point(data, at, edges[-1])

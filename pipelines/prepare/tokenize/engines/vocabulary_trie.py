@@ -38,7 +38,7 @@ _TRIES = 256  # places tried among the gaps, before a node with several children
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Trie:
-    """`units` uint64; `start` and `inner` are the bases that a word's first and its later pieces are walked from."""
+    """Double-array trie. `units` uint64; `start` and `inner` are the bases for a word's first and its later pieces."""
 
     units: np.ndarray
     start: int
@@ -46,7 +46,7 @@ class Trie:
 
 
 def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
-    """The trie of the whole vocabulary. Ids must be from 0 to MAX_ID."""
+    """Build the trie of a vocabulary with ids from 0 to MAX_ID."""
     words = sorted(word for word in vocabulary if word)  # by code point, which is the order of the bytes, too
     data, edges = utf8_of(pa.array(words, pa.large_string()))
     data, ids = frozen(data), frozen(np.fromiter(map(vocabulary.__getitem__, words), np.int64, len(words)))
@@ -64,7 +64,7 @@ def build(vocabulary: Mapping[str, int], *, inner_prefix: str = "") -> Trie:
 
 @jit
 def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
-    """Fills `units` node by node, nearest to the root first. Queue: unit of the node, its first and last word, depth.
+    """Fill `units` node by node, breadth first. Queue: unit of the node, its first and last word, depth.
 
     Returns: base of the root, units used; or 0, 0 if there is no room.
     """
@@ -116,7 +116,7 @@ def _build(data, edges, ids, units, queue):  # type: ignore[no-untyped-def]
 
 @jit
 def _place(units, taken, after, first_gap, labels, count, end):  # type: ignore[no-untyped-def]
-    """A base that no node has, with gaps at all labels. The unit of the first label decides where to look."""
+    """Return an unused base whose units are free for all labels. The search starts at the first label's free units."""
     size = len(units)
     gap = first_gap
     for _ in range(_TRIES):
@@ -135,7 +135,7 @@ def _place(units, taken, after, first_gap, labels, count, end):  # type: ignore[
 
 @jit
 def _walk(units, base, data):  # type: ignore[no-untyped-def]
-    """The base of the node that these bytes lead to, 0 if there is none or nothing follows it."""
+    """Return the base of the node that these bytes lead to, 0 if there is none or it has no children."""
     for byte in data:
         unit = units[base + np.int64(byte)]
         if unit & np.uint64(255) != np.uint64(byte):

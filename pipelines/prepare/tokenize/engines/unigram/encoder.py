@@ -98,9 +98,11 @@ def _require_model(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Words:
-    """`splits_white`: at all white space, which goes, instead of at spaces, which become marks.
+    """How a pre-tokenizer splits text into words.
 
-    `marks_kept_first`: the first word has the mark only if the first code point of the text was not taken away.
+    `splits_white`: words end at any white space, which is dropped; otherwise at spaces, which become marks.
+
+    `marks_kept_first`: the first word gets the mark only if the text's first code point was kept.
     """
 
     splits_white: bool
@@ -109,7 +111,7 @@ class _Words:
 
     @classmethod
     def of(cls, pre_tokenizer: Mapping[str, Any] | None) -> _Words:
-        """Raises: NotQualified if it is not one of those known."""
+        """Return how this pre-tokenizer splits words. Raises: NotQualified for an unknown pre-tokenizer."""
         pre_tokenizer = pre_tokenizer or {"type": ""}
         given = pre_tokenizer["pretokenizers"] if pre_tokenizer["type"] == "Sequence" else [pre_tokenizer]
         splits_white = [step["type"] for step in given] == ["WhitespaceSplit", "Metaspace"]
@@ -123,7 +125,7 @@ class _Words:
 
 
 class UnigramEngine:
-    """Encodes with our kernels. Any number of threads may use it: shared data is read-only."""
+    """Engine for SentencePiece's Unigram with our own kernels. Threads may share it: shared data is read-only."""
 
     name = "unigram"
     version = "1"
@@ -132,7 +134,7 @@ class UnigramEngine:
     def __init__(
         self, reference: HuggingFaceEngine, reader: Reader, *, tables: kernels.Tables, dtype: np.dtype
     ) -> None:
-        """`reference`: for what is left to it. `tables`: without code points, which `reader` knows."""
+        """Open the engine. `tables` hold no code points yet; `reader` computes their pages when a text needs them."""
         self._reference, self._reader, self._dtype = reference, reader, dtype
         self._pages = Pages.none()
         self._pages_lock = threading.Lock()
@@ -141,7 +143,7 @@ class UnigramEngine:
         self._memories: list[np.ndarray] = []  # those not in use; list.pop and list.append are atomic
 
     def knows_spaces(self) -> bool:
-        """Whether a space ends a word."""
+        """Return whether the normalizer keeps a space as the end of a word."""
         return self._pages.kind(ord(" ")) == SPACE
 
     def encode(self, texts: pa.Array) -> RaggedTokens:
@@ -152,7 +154,7 @@ class UnigramEngine:
         return self._reference.put_into(runs, texts, np.flatnonzero(asked)) if asked.any() else runs
 
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray) -> RaggedTokens:
-        """The tokens of the texts, none for those that it sets `asked` for."""
+        """Encode the texts, and set `asked` for those that the reference must encode, which get no tokens here."""
         out = np.empty(int(edges[-1] - edges[0]) // 2 + 1_024, np.int32)  # what is not written to is never resident
         offsets, progress = np.zeros(len(edges), np.int64), np.zeros(2, np.int64)
         scratch, memory = _scratch(_FIRST_WORD_BYTES), self._take_memory()
@@ -214,7 +216,7 @@ def _scratch(num_bytes: int) -> Scratch:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Contents:
-    """Texts to search for, in the form that the kernel takes."""
+    """Texts to search for, in the form that the kernel expects."""
 
     first: np.ndarray
     trie: vocabulary_trie.Trie
@@ -229,7 +231,7 @@ class _Contents:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Forbidden:
-    """What documents that are not left to the reference do not hold: as they are, and when they are normalized."""
+    """Texts that send a document to the reference: if found in the raw text, or in the normalized text."""
 
     raw: _Contents
     normal: _Contents
@@ -238,7 +240,7 @@ class _Forbidden:
     def of(
         cls, added: list[dict[str, Any]], *, reference: HuggingFaceEngine, reader: Reader, literals: Iterable[str]
     ) -> _Forbidden:
-        """Raises: NotQualified if one of them might reach over a space, or is empty."""
+        """Return the texts in the kernel's form. Raises: NotQualified if one is empty or may span a space."""
         raw = [token["content"] for token in added if not token["normalized"]] + list(literals)
         plain = [token["content"] for token in added if token["normalized"]]
         # The reference looks for their normalized form, or for the content if there was no normalizer yet.

@@ -54,7 +54,7 @@ _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 class Tables(NamedTuple):
-    """All that the loop only reads. A code point's entry is entries[page_of[c >> 8] << 8 | c & 255]."""
+    """Read-only tables of the loop. The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]."""
 
     units: np.ndarray  # uint64: the vocabulary, see `vocabulary_trie`
     start: int
@@ -85,7 +85,7 @@ class Tables(NamedTuple):
 
 @jit
 def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """Writes the ids of each document to `out`, and where they end to `ends`.
+    """Write the ids of each document to `out`, and the end of each document's ids to `ends`.
 
     Args:
         asked: uint8 [N], set for the documents that the reference has to do.
@@ -108,7 +108,7 @@ def encode(data, edges, asked, out, ends, progress, memory, scratch, tables):  #
 
 @jit
 def _document(data, begin, end, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """Returns: where in `out` the ids of data[begin:end] end; or MISSING_PAGE, NO_ROOM, LONG_WORD or _REFERENCE."""
+    """Write the ids of data[begin:end]. Returns: end in `out`, or MISSING_PAGE, NO_ROOM, LONG_WORD, _REFERENCE."""
     at, whole = np.int64(begin), end
     if tables.strips_right:
         end = _strip_right(data, begin, end, tables)
@@ -155,7 +155,7 @@ def _document(data, begin, end, out, to, memory, scratch, tables):  # type: igno
 
 @jit
 def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: ignore[no-untyped-def]
-    """Normalizes a word up to a space or the end of the document, and passes over the space.
+    """Normalize one word, up to a space or the end of the document, and skip the space.
 
     Args:
         end: of the document without what Strip takes away; `whole`: with it.
@@ -217,7 +217,7 @@ def _next_word(data, begin, at, end, whole, merging, scratch, tables):  # type: 
 
 @jit
 def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
-    """Appends what becomes of a code point. Returns: bytes of the word; whether `_holds` has to look."""
+    """Append a normalized code point. Returns: the word's size in bytes; whether `_holds` must check the word."""
     count = np.int64(entry >> np.uint64(3)) & 31
     source = np.int64(entry >> np.uint64(13))
     special = False
@@ -230,7 +230,7 @@ def _append(word, size, entry, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _strip_right(data, begin, end, tables):  # type: ignore[no-untyped-def]
-    """Where the document ends without what Strip takes away; or MISSING_PAGE or _REFERENCE."""
+    """Return the document's end after Strip; or MISSING_PAGE or _REFERENCE."""
     while end > begin:
         at = end - 1
         while at > begin and data[at] & 0xC0 == 0x80:
@@ -244,7 +244,7 @@ def _strip_right(data, begin, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _strip_left(data, at, end, tables):  # type: ignore[no-untyped-def]
-    """Where the document begins without what Strip takes away; or MISSING_PAGE or _REFERENCE."""
+    """Return the document's start after Strip; or MISSING_PAGE or _REFERENCE."""
     while at < end:
         found = _is_stripped(data, at, end, tables)
         if found <= 0:
@@ -255,7 +255,7 @@ def _strip_left(data, at, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
-    """1 if Strip takes this code point away at the end of a text, 0 if not; or MISSING_PAGE or _REFERENCE."""
+    """Return 1 if Strip removes this code point at the edge of a text, else 0; or MISSING_PAGE or _REFERENCE."""
     entry = entry_of(code_point(data, at, end)[0], tables)
     kind = entry & np.uint64(7)
     if kind > np.uint64(ASK):
@@ -272,7 +272,7 @@ def _is_stripped(data, at, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _may_change_together(data, begin, at, width, end, tables):  # type: ignore[no-untyped-def]
-    """Whether the cluster of the code point at `at` and the one before it may have an entry in the table."""
+    """Return whether the code point at `at` and the one before it may share an entry of the normalizer's table."""
     first = at - 1
     while first > begin and data[first] & 0xC0 == 0x80:
         first -= 1
@@ -296,7 +296,7 @@ def _may_change_together(data, begin, at, width, end, tables):  # type: ignore[n
 
 @jit
 def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
-    """Whether the word holds one of the entries that a normalized word must not hold."""
+    """Return whether the normalized word contains one of the forbidden texts."""
     for place in range(at, end):
         if tables.normal_first[word[place]]:  # noqa: SIM102, Numba evaluates both sides of a longer condition
             if _is_entry(word, place, end, tables.normal_units, tables.normal_start):
@@ -306,7 +306,7 @@ def _holds(word, at, end, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def _is_entry(data, at, end, units, node):  # type: ignore[no-untyped-def]
-    """Whether an entry of the trie stands at `at`."""
+    """Return whether the bytes at `at` begin with an entry of the trie."""
     while at < end:
         byte = np.int64(data[at])
         unit = units[node + byte]
@@ -321,7 +321,7 @@ def _is_entry(data, at, end, units, node):  # type: ignore[no-untyped-def]
 
 @jit
 def _until_space(low, high):  # type: ignore[no-untyped-def]
-    """How many of 16 bytes stand before the first space; 16 if there is none.
+    """Return how many of 16 bytes precede the first space; 16 if there is none.
 
     A byte that is zero has its highest bit set after a subtraction of 1; so may others behind it, but none before it.
     """
@@ -335,7 +335,7 @@ def _until_space(low, high):  # type: ignore[no-untyped-def]
 
 @jit
 def _key(low, high, size, marked):  # type: ignore[no-untyped-def]
-    """The first two words of a row: the first `size` of 16 bytes, at most 15, padded with zeros; size and mark."""
+    """Return a row's key in two 64-bit words: `size` bytes (at most 15) padded with zeros, the size and the mark."""
     ones = ~np.uint64(0)
     last = np.uint64(size | (16 if marked else 0)) << np.uint64(56)
     if size > 8:
@@ -350,7 +350,7 @@ def _row(low, high):  # type: ignore[no-untyped-def]
 
 @jit
 def _recall(memory, row, out, to):  # type: ignore[no-untyped-def]
-    """Writes the ids of a row, of which `out` has place for three. Returns: where they end."""
+    """Write the ids that a row remembers; `out` has room for three. Returns: their end in `out`."""
     two, last = memory[row + 2], memory[row + 3]
     out[to] = np.int32(two & np.uint64(0xFFFFFFFF))
     out[to + 1] = np.int32(two >> np.uint64(32))
@@ -360,7 +360,7 @@ def _recall(memory, row, out, to):  # type: ignore[no-untyped-def]
 
 @jit
 def _word(data, start, stop, size, marked, out, to, memory, scratch, tables):  # type: ignore[no-untyped-def]
-    """The ids of the normalized word, which data[start:stop] became, from memory or into it."""
+    """Write the ids of a normalized word, remembered or computed. The word came from data[start:stop]."""
     first = 0 if marked else MARK_BYTES
     if stop < 0 or size == 0 or stop - start > _MAX_REMEMBERED or start > len(data) - 16:
         return best_path(first, MARK_BYTES + size, out, to, scratch, tables)

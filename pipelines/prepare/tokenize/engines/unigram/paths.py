@@ -27,7 +27,7 @@ MARK_BYTES = 3
 
 
 class Scratch(NamedTuple):
-    """One word: its bytes with the mark before them, MARK_BYTES; of each place, the best path to it."""
+    """Scratch memory for one word: its bytes, mark first, and the best path to each position."""
 
     word: np.ndarray  # uint8
     best: np.ndarray  # float64: its score
@@ -37,7 +37,7 @@ class Scratch(NamedTuple):
 
 @jit
 def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """The ids of the best path through the bytes of the word from `first` to `end`."""
+    """Write the ids of the best path through the word's bytes from `first` to `end`."""
     word, best, begin, piece = scratch.word, scratch.best, scratch.begin, scratch.piece
     for place in range(first, end + 1):
         begin[place] = -1
@@ -70,7 +70,7 @@ def best_path(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-
 
 @jit
 def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """Writes the ids of the best path, last one first, and turns them round."""
+    """Write the ids of the best path: collected from the end, then reversed."""
     begin, piece = scratch.begin, scratch.piece
     stop, place = to, end
     while place > first:
@@ -91,7 +91,7 @@ def _follow_back(first, end, out, to, scratch, tables):  # type: ignore[no-untyp
 
 @jit
 def _unknown(first, end, out, to, scratch, tables):  # type: ignore[no-untyped-def]
-    """The ids of unknown pieces that are taken together, last one first."""
+    """Write the id or byte ids of a run of unknown pieces, last one first."""
     word, node, at, found = scratch.word, tables.start, first, np.uint64(0)
     while at < end:
         byte = np.int64(word[at])

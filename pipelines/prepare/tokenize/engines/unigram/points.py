@@ -1,4 +1,4 @@
-"""What a SentencePiece normalizer makes of each code point, and which code points can be asked alone.
+"""What a SentencePiece normalizer makes of each code point, and which code points it treats alone.
 
 Two steps look at more than one code point. What they do to neighbours, and when that is nothing:
 
@@ -54,7 +54,7 @@ _MAX_BYTES = 31
 
 
 class Reader:
-    """Asks the steps of a normalizer. `splits_white`: all white space ends a word, not only a space."""
+    """Query a normalizer's steps for single code points. `splits_white`: any white space ends a word."""
 
     def __init__(self, steps: Steps, *, splits_white: bool) -> None:
         self._steps, self._splits_white = steps, splits_white
@@ -68,16 +68,16 @@ class Reader:
         self._asks_for = frozenset() if joint is not None else frozenset("\r")
 
     def after(self, text: str, *, step: int | None = None) -> str:
-        """What the steps make of a text, all of them or those before `step`."""
+        """Apply the steps to a text: all of them, or those before `step`."""
         count = len(self._steps.local) if step is None else step
         if count not in self._chains:
             self._chains[count] = chain(self._steps.local[:count])
         return str(self._chains[count].normalize_str(text)) if count else text
 
     def _joint_line_end(self) -> bool | None:
-        """Whether a carriage return and the line feed behind it become what the carriage return alone does.
+        """Return whether "\\r\\n" normalizes to the same text as "\\r" alone.
 
-        None if they become anything else but what each of them does.
+        None if the result is neither that nor the two code points normalized one by one.
         """
         both, first, second = (self.after(text) for text in ("\r\n", "\r", "\n"))
         white = all(self.is_space(letter) for letter in both + first + second)
@@ -86,7 +86,7 @@ class Reader:
         return True if both == first and self._steps.context == 0 else None
 
     def is_space(self, letter: str) -> bool:
-        """Whether it ends a word."""
+        """Return whether this code point ends a word."""
         return _is_white(letter) if self._splits_white else letter == " "
 
     def page(self, number: int, pool: bytearray) -> list[int]:
@@ -112,7 +112,7 @@ class Reader:
         return entries
 
     def _after_each(self, points: list[str], step: int) -> list[str]:
-        """Each of them after the steps before `step`: no step takes notice of NUL, or joins anything with it."""
+        """Apply the steps before `step` to each code point, in one text separated by NUL, which no step touches."""
         return one_by_one(lambda text: self.after(text, step=step), points, between="\0") if step else points
 
     def _entry(self, text: str, *, begins_with_mark: bool, flags: int, pool: bytearray) -> int:
@@ -137,7 +137,7 @@ class Reader:
         return REORDERED if begins_with_mark else ORDINARY
 
     def _flags(self, stripped: str, merged: str) -> int:
-        """The flags of what becomes of a code point up to where Strip stands, and " {2,}"."""
+        """Return the flags of a code point's text as the steps Strip and " {2,}" see it."""
         flags = 0
         if self._steps.strips_left or self._steps.strips_right:
             white = [_is_white(letter) for letter in stripped]
@@ -147,7 +147,7 @@ class Reader:
         return flags
 
     def _ends_of_decompositions(self, before: list[str]) -> tuple[list[tuple[str, str]], set[str]]:
-        """The first and last code point of each text, decomposed, and which of them have a combining class but 0.
+        """Return the first and last code point of each decomposed text, and which have a combining class other than 0.
 
         Empty without a step that sorts marks.
         """
@@ -158,7 +158,7 @@ class Reader:
         return ends, set(changed_between_marks(letters))  # none is decomposed any further
 
     def _joining(self, before: list[str]) -> tuple[set[str], set[str]]:
-        """The first code points that join what is before them, and the last ones that join what is behind them."""
+        """Return the first code points that combine with text before them, and the last ones with text after."""
         if self._probe is None:
             return set(), set()
         first = sorted({text[0] for text in before if text} - {"\0"})
@@ -176,7 +176,7 @@ def _is_white(letter: str) -> bool:
 
 @functools.cache
 def _seconds() -> frozenset[str]:
-    """All code points that stand in a canonical decomposition, but not at its beginning."""
+    """Return the code points that occur in a canonical decomposition after its first place."""
     nfd = normalizers.NFD().normalize_str
     seconds: set[str] = set()
     for number in range(NUM_PAGES):
@@ -189,7 +189,7 @@ def _seconds() -> frozenset[str]:
 
 @functools.cache
 def _probe() -> Any:
-    """A Precompiled that makes one "y" of each grapheme cluster of less than 6 bytes, NUL aside.
+    """Return a Precompiled normalizer that turns each grapheme cluster of less than 6 bytes, except NUL, into one "y".
 
     Its trie has an entry for each byte. The unit of a child is at its parent's place XOR offset XOR byte; it holds the
     byte, a bit that says that an entry ends there, and the offset, from bit 10 on, to the unit of the entry's value.

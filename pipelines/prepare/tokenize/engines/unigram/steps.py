@@ -41,7 +41,7 @@ _BARE = {"version": "1.0", "added_tokens": [], "model": {"type": "WordLevel", "v
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Steps:
-    """A normalizer that can be followed. The numbers are places in `local`, the end of it if there is no such step."""
+    """A normalizer as the kernels apply it. Numbers are indices into `local`, its length if there is no such step."""
 
     local: tuple[Step, ...] = ()  # what is left of the chain
     literals: tuple[str, ...] = ()  # a document that holds one of these is left to the reference
@@ -55,12 +55,12 @@ class Steps:
 
     @property
     def contextual(self) -> str:
-        """The type of the step that looks at neighbours; empty if there is none."""
+        """Type of the step that looks at neighbours; empty if there is none."""
         return str(self.local[self.context]["type"]) if self.context < len(self.local) else ""
 
 
 def steps_of(normalizer: Step | None) -> Steps | None:
-    """The steps of a normalizer; None if one of them, or their order, is not known to be followed rightly."""
+    """Return the steps of a normalizer; None if the kernels cannot apply one of them, or their order."""
     found: Steps | None = Steps(context=-1)
     given = _flat(normalizer)
     for index, step in enumerate(given):
@@ -79,7 +79,7 @@ def _flat(step: Step | None) -> list[Step]:
 
 
 def _with(found: Steps, step: Step, *, next_type: str) -> Steps | None:
-    """`found` and one more step."""
+    """Return `found` with one more step."""
     kind, here = step["type"], len(found.local)
     if kind == "Replace":
         return _with_replace(found, step)
@@ -108,7 +108,7 @@ def _with_replace(found: Steps, step: Step) -> Steps | None:
 
 
 def chain(steps: tuple[Step, ...]) -> Any:
-    """These steps as a normalizer of the reference; None without steps."""
+    """Return these steps as a normalizer of `tokenizers`; None without steps."""
     if not steps:
         return None
     state = {**_BARE, "normalizer": {"type": "Sequence", "normalizers": list(steps)}}
@@ -116,6 +116,6 @@ def chain(steps: tuple[Step, ...]) -> Any:
 
 
 def charsmap_units(step: Step) -> np.ndarray:
-    """The trie of a Precompiled step: uint32, as SentencePiece writes it, its size in bytes before it."""
+    """Return the trie of a Precompiled step, uint32. SentencePiece writes its size in bytes before it."""
     data = base64.b64decode(step["precompiled_charsmap"])
     return np.frombuffer(data, "<u4", int.from_bytes(data[:4], "little") // 4, offset=4)

@@ -92,14 +92,14 @@ def _require_kind(parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
 
 
 class WordPieceEngine:
-    """Encodes with our kernels. Any number of threads may use it: shared data is read-only."""
+    """Engine for BERT's WordPiece with our own kernels. Threads may share it: shared data is read-only."""
 
     name = "wordpiece"
     version = "1"
     concurrent = True
 
     def __init__(self, reference: HuggingFaceEngine, parts: Mapping[str, Any], *, dtype: np.dtype) -> None:
-        """`reference`: for what is left to it. `parts`: its tokenizer.json, of the kind that `open_wordpiece` takes."""
+        """Open the engine. `reference` encodes what is left to it; `parts` is the content of tokenizer.json."""
         normalizer, strips = parts["normalizer"], parts["normalizer"]["strip_accents"]
         self._reference = reference
         self._dtype = dtype
@@ -117,7 +117,7 @@ class WordPieceEngine:
         self._memories: list[np.ndarray] = []  # those not in use; list.pop and list.append are atomic
 
     def takes_short_cuts_rightly(self) -> bool:
-        """Whether a space, ASCII letters and digits become what the kernel assumes."""
+        """Return whether the tokenizer treats spaces, ASCII letters and digits as the kernel's shortcut assumes."""
         folded = _LETTERS.lower() if self._tables.fold else _LETTERS
         spelled = b"".join(self._pages.spelling(letter) or b"?" for letter in _LETTERS)
         return spelled == folded and self._pages.kind(ord(" ")) == SPACE
@@ -132,7 +132,7 @@ class WordPieceEngine:
         return self._reference.put_into(runs, texts, np.flatnonzero(asked)) if asked.any() else runs
 
     def _encode_bytes(self, data: np.ndarray, edges: np.ndarray, asked: np.ndarray) -> RaggedTokens:
-        """The tokens of the texts that are not `asked`, no tokens for the others; sets `asked` for more of them."""
+        """Encode the texts that are not `asked`, and set `asked` for further ones that the reference must encode."""
         num_bytes, longest = int(edges[-1] - edges[0]), int(np.diff(edges).max(initial=0))
         out = np.empty(num_bytes + 4, np.int32)  # most of it is never touched, so never resident
         offsets = np.zeros(len(edges), np.int64)
@@ -157,13 +157,13 @@ class WordPieceEngine:
             self._tables = self._tables._replace(page_of=pages.page_of, entries=pages.entries, pool=pages.pool)
 
     def _stands_alone(self, byte: int) -> bool:
-        """Whether it is punctuation, which the kernel never passes over as a part of a word."""
+        """Return whether this first byte is ASCII punctuation, which the kernel never reads as a part of a word."""
         return byte < 128 and self._pages.kind(byte) == ISOLATED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Contents:
-    """Added tokens as the kernels take them: bytes one behind the other, where each begins, and first bytes."""
+    """Added tokens as the kernels expect them: their bytes in one vector, offsets, and a table of first bytes."""
 
     data: np.ndarray
     edges: np.ndarray

@@ -50,7 +50,7 @@ _MIX_1, _MIX_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 class Tables(NamedTuple):
-    """All that the loop only reads. A code point's entry is entries[page_of[c >> 8] << 8 | c & 255]."""
+    """Read-only tables of the loop. The entry of code point c is entries[page_of[c >> 8] << 8 | c & 255]."""
 
     units: np.ndarray  # uint64, see `trie`
     start: int
@@ -69,7 +69,7 @@ class Tables(NamedTuple):
 
 @jit
 def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore[no-untyped-def]
-    """Writes the ids of each document to `out`, and where they end to `ends`.
+    """Write the ids of each document to `out`, and the end of each document's ids to `ends`.
 
     Args:
         asked: uint8 [N], not 0 for documents to leave out; set here for those that the reference has to do.
@@ -94,7 +94,7 @@ def encode(data, edges, asked, out, ends, memory, word, tables):  # type: ignore
 
 @jit
 def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
-    """Returns: where in `out` the ids of data[at:end] end; or MISSING_PAGE or _REFERENCE."""
+    """Write the ids of data[at:end]. Returns: their end in `out`, or MISSING_PAGE or _REFERENCE."""
     safe = len(data) - 16
     while at < end:
         size, low, high = 0, np.uint64(0), np.uint64(0)
@@ -142,7 +142,7 @@ def _document(data, at, end, out, to, memory, word, tables):  # type: ignore[no-
 
 @jit
 def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
-    """The ASCII letters and digits that 8 bytes begin with, at most `room`: lower-cased, padded with 0; how many.
+    """Return the leading ASCII letters and digits of 8 bytes, at most `room`, lower-cased, zero-padded; their count.
 
     Each byte is added to so that its highest bit says whether it is past a bound; with that bit cleared before, no
     byte carries into the next.
@@ -163,7 +163,7 @@ def _letters(bytes_8, room, fold):  # type: ignore[no-untyped-def]
 
 @jit
 def _rest_of_word(data, at, end, word, size, tables):  # type: ignore[no-untyped-def]
-    """Appends to `word`, which has `size` ASCII bytes, up to the word's end. A word that is too long is only counted.
+    """Append the rest of a word to `word`, which has `size` ASCII bytes. A word that is too long is only counted.
 
     Returns: end of the word in `data`, bytes in `word`, characters; or MISSING_PAGE or _REFERENCE, 0, 0.
     """
@@ -201,7 +201,7 @@ def _first_bytes(word, size):  # type: ignore[no-untyped-def]
 
 @jit
 def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type: ignore[no-untyped-def]
-    """The ids of a word of 1 to 15 bytes, from memory or into it."""
+    """Write the ids of a word of 1 to 15 bytes, remembered or computed."""
     high |= np.uint64(size) << np.uint64(56)
     row = np.int64((low * _MIX_1 ^ high * _MIX_2) >> np.uint64(64 - MEMORY_BITS)) << 2
     if memory[row] == low and memory[row + 1] == high:
@@ -222,7 +222,7 @@ def _short_word(low, high, size, chars, out, to, memory, word, tables):  # type:
 
 @jit
 def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
-    """The longest piece of the trie that the word begins with, and so on with the rest; unknown if there is none.
+    """Write the ids of a word cut greedily into the longest pieces of the trie; the unknown id if that fails.
 
     Pieces are valid UTF-8, and so is the word: a piece never ends inside a character.
     """
@@ -249,7 +249,7 @@ def _pieces(word, size, chars, out, to, tables):  # type: ignore[no-untyped-def]
 
 @jit
 def find_added(data, edges, first, added, added_edges, asked):  # type: ignore[no-untyped-def]
-    """Sets `asked` for documents that hold one of the added tokens; `first` is bool [256], their first bytes."""
+    """Set `asked` for documents that contain an added token. `first` bool [256]: first bytes of added tokens."""
     for index in range(len(edges) - 1):
         for at in range(edges[index], edges[index + 1]):
             if first[data[at]] and _is_added(data, at, edges[index + 1], added, added_edges):
@@ -259,7 +259,7 @@ def find_added(data, edges, first, added, added_edges, asked):  # type: ignore[n
 
 @jit
 def _is_added(data, at, end, added, added_edges):  # type: ignore[no-untyped-def]
-    """Whether one of the added tokens stands at `at`."""
+    """Return whether an added token begins at `at`."""
     for token in range(len(added_edges) - 1):
         start, size = added_edges[token], added_edges[token + 1] - added_edges[token]
         if size <= end - at:

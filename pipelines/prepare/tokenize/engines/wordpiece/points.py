@@ -48,7 +48,7 @@ _WITHOUT_TEXT = {(): DROP, (SPACE,): SPACE}
 
 
 class Reader:
-    """Asks a tokenizer's normalizer and pre-tokenizer. `id_of`: the id of a word of one character."""
+    """Query a tokenizer's normalizer and pre-tokenizer. `id_of` returns the id of a one-character word."""
 
     def __init__(self, backend: Any, *, strips_accents: bool, id_of: Callable[[str], int]) -> None:
         self._normalizer, self._pre_tokenizer = backend.normalizer, backend.pre_tokenizer
@@ -83,7 +83,7 @@ class Reader:
         return _WITHOUT_TEXT.get(found, ASK)
 
     def _kinds(self, letters: list[str]) -> dict[str, int]:
-        """What the pre-tokenizer makes of each: whether the x before it ends a piece, and it is a piece by itself."""
+        """Return each code point's kind: ORDINARY, SPACE or ISOLATED, by how it splits the letters around it."""
         spans = {span for _, span in self._pre_tokenizer.pre_tokenize_str(f"x{'x'.join(letters)}x")}
         ends = {end for _, end in spans}
         return {
@@ -92,7 +92,7 @@ class Reader:
         }
 
     def _marks(self, points: list[str]) -> set[str]:
-        """Those of which a code point remains whose combining class is not 0."""
+        """Return the code points that normalize to text with a combining class other than 0."""
         decomposed_or_moved = changed_between_marks(points)
         remain = one_by_one(self._strip.normalize_str, decomposed_or_moved)
         moved = set(changed_between_marks(sorted(set("".join(remain)))))
