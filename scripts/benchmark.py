@@ -6,14 +6,11 @@
     raw      the tokenizer alone, on all cores
     build    `prep-tfrecords build`, steady state against the tokenizer alone: between 1 and 4 GB
     common   `prep-tfrecords build` against the script that people write by hand, start-up included
-    peer     the same against datatrove, which writes tokens only; where it is installed
     cores    `build` on all cores against one
     memory   the peak of `build`, all processes together, at 1 and 4 GB
     lock     for how much of a thread's time the interpreter's lock is held; where py-spy is installed
     chat     conversations against plain text of the same tokens
     reader   examples per second of our reader against hand-written input functions
-    random   rows per second of random access against ArrayRecord through Grain, where that is installed
-    kernel   the encoder against a plain copy of what it writes
     startup  `--help`; CPU seconds of a build of 400 rows over those of its imports; that preparing needs no TensorFlow
 
 `python scripts/benchmark.py --runs 1` gives every figure in about an hour on two quiet cores, with 15 GB on disk.
@@ -39,19 +36,17 @@ from scripts.benchmarks import (
     chat,
     corpus,
     figures,
-    kernel,
     machine,
     measure,
     preparing,
     preparing_tables,
-    random_reading,
     reading,
     startup,
     tokenizer_training,
     words,
 )
 
-SECTIONS = ("corpus", *preparing.SECTIONS, "chat", "reader", "random", "kernel", "startup")
+SECTIONS = ("corpus", *preparing.SECTIONS, "chat", "reader", "startup")
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]
 
 
@@ -89,8 +84,6 @@ def _run(settings: preparing.Settings, sections: set[str]) -> tuple[list[figures
     for name, title, section in (
         ("chat", "Chat", chat),
         ("reader", "Reader", reading),
-        ("random", "Random access", random_reading),
-        ("kernel", "Kernel", kernel),
         ("startup", "Start-up", startup),
     ):
         if name in sections:

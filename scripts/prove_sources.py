@@ -24,10 +24,9 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 from scripts import arguments
-from scripts.proving import launcher_share, places, relayed, same_digests, small_disk
+from scripts.proving import figures, launcher_share, places, relayed, same_digests, small_disk
 from scripts.proving.corpora import FORMS, Shape
-from scripts.torturing import figures
-from scripts.torturing.figures import Figure
+from scripts.proving.figures import Figure
 
 SECTIONS = ("launcher_share", "relayed", "small_disk", "same_digests")
 _FILES = 200

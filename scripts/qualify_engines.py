@@ -34,8 +34,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from pipelines.prepare.tokenize.engines import is_reference
-from scripts.qualifying import comparing, figures, files, fuzzing, kinds, running, strange
-from scripts.qualifying.comparing import Effort, Trial
+from tests.qualifying import comparing, figures, files, fuzzing, kinds, running, strange
+from tests.qualifying.comparing import Effort, Trial
 from tfrecord_io.errors import TokenizerError
 
 _DESCRIPTION = (__doc__ or "").partition("\n")[0]

@@ -57,14 +57,8 @@ class Run:
         return dict(json.loads(self.stdout.strip().splitlines()[-1]))
 
 
-def run(
-    command: Sequence[str],
-    *,
-    env: Mapping[str, str] | None = None,
-    cores: int = 0,
-    checkout: pathlib.Path = REPOSITORY,
-) -> Run:
-    """Runs the command in the root of a checkout, this one by default, on so many of the cores, or on all of them.
+def run(command: Sequence[str], *, env: Mapping[str, str] | None = None, cores: int = 0) -> Run:
+    """Run the command in the repository's root, on so many of the cores, or on all of them.
 
     Raises: CommandFailedError if its exit status is not 0.
     """
@@ -75,8 +69,8 @@ def run(
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
-            cwd=checkout,
-            env={**_environment(), "PYTHONPATH": str(checkout), **(env or {})},
+            cwd=REPOSITORY,
+            env={**_environment(), "PYTHONPATH": str(REPOSITORY), **(env or {})},
             start_new_session=True,
         )
         with _sampled(process.pid) as peak, _ended_with_us(process.pid):

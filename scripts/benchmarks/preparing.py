@@ -1,4 +1,4 @@
-"""The prepare side: the tokenizer alone, our `build`, the common script and datatrove, on the same rows.
+"""The prepare side: the tokenizer alone, our `build` and the common script, on the same rows.
 
     tiny             half a megabyte: warms up, and shows start-up
     small, large     100 and 400 MB: whole commands, beside contenders that take minutes
@@ -18,7 +18,6 @@ import pathlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from importlib import util
 
 from scripts.benchmarks import corpus, measure, tokenizer_training
 from scripts.benchmarks.measure import Run
@@ -28,7 +27,6 @@ __all__ = [
     "COMMON",
     "LOCKED",
     "ONE_CORE",
-    "PEER",
     "SECTIONS",
     "Results",
     "Settings",
@@ -37,7 +35,6 @@ __all__ = [
     "build_large_pad",
     "built",
     "corpus_folder",
-    "has_peer",
     "has_py_spy",
     "race",
     "raw",
@@ -59,7 +56,7 @@ _STEADY = ("shard_writer.py", "shard_files.py", "comparing.py")
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """One thing to run: raw, build, locked (a build that is watched), common or datatrove; a kind of tokenizer; pad or
+    """One thing to run: raw, build, locked (a build that is watched) or common; a kind of tokenizer; pad or
     concat; a size; on how many cores, 0 for all of them.
     """
 
@@ -77,7 +74,6 @@ def raw(kind: str) -> Trial:
 
 # What `build` is compared with, apart from the tokenizer alone.
 COMMON = (Trial("common", "bpe", "pad", "small"), *(Trial("common", *each, "large") for each in _COMPARED))
-PEER = Trial("datatrove", "bpe", "concat", "small")
 ONE_CORE = tuple(Trial("build", "bpe", "concat", size, 1) for size in ("low", "high"))
 # The engine that takes Python's strings, and one of ours.
 LOCKED = tuple(
@@ -100,7 +96,6 @@ _NEEDS: dict[str, Callable[[], tuple[Trial, ...]]] = {
     "raw": lambda: _RAW,
     "build": lambda: (*_RAW, *_BUILDS),
     "common": lambda: _beside(COMMON),
-    "peer": lambda: _beside((PEER,)) if has_peer() else (),
     "cores": lambda: _beside(ONE_CORE),
     "memory": lambda: _BUILDS,
     "lock": lambda: _beside(LOCKED) if has_py_spy() else (),
@@ -135,11 +130,6 @@ class Settings:
 
 Results = Mapping[Trial, list[Run]]
 _SHORT = ("small", "large")
-
-
-def has_peer() -> bool:
-    """Whether datatrove is installed, which nothing but this comparison needs."""
-    return util.find_spec("datatrove") is not None
 
 
 def race(settings: Settings, *, sections: set[str]) -> dict[Trial, list[Run]]:
@@ -216,9 +206,6 @@ def _command(trial: Trial, *, folder: pathlib.Path, tokenizer: pathlib.Path, out
         arguments = build_arguments(trial.layout, folder=folder, tokenizer=tokenizer, output=output)
         watched = [*_WATCH, str(_samples_file(output)), "--"] if trial.contender == "locked" else []
         return [*watched, sys.executable, "-m", "pipelines.cli", *arguments]
-    if trial.contender == "datatrove":
-        module = [sys.executable, "-m", "scripts.benchmarks.datatrove_run"]
-        return [*module, str(folder), str(output), str(tokenizer / "tokenizer.json")]
     command = [sys.executable, "-m", "scripts.benchmarks.common_script", f"{folder}/*.parquet", str(output)]
     return [*command, "--tokenizer", str(tokenizer), "--layout", trial.layout, "--max-length", str(MAX_LENGTH)]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from scripts.benchmarks import figures
@@ -18,7 +17,6 @@ from scripts.benchmarks.preparing import (
     COMMON,
     LOCKED,
     ONE_CORE,
-    PEER,
     SECTIONS,
     Results,
     Settings,
@@ -55,7 +53,6 @@ def report(settings: Settings, results: Results, *, sections: set[str]) -> tuple
         "raw": "Times",
         "build": "Steady state",
         "common": "Against the common script",
-        "peer": "Against datatrove, tokens only",
         "cores": "All cores against one",
         "memory": "Memory",
         "lock": "The interpreter's lock",
@@ -64,7 +61,6 @@ def report(settings: Settings, results: Results, *, sections: set[str]) -> tuple
         "raw": _times,
         "build": _steady_states,
         "common": _against_common,
-        "peer": _against_peer,
         "cores": _cores,
         "memory": _memory,
         "lock": _lock,
@@ -148,36 +144,19 @@ def _steady_states(settings: Settings, results: Results) -> tuple[str, list[Figu
 
 
 def _against_common(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
-    return _against(settings, results, COMMON, name="the common script", bars=_COMMON_BARS)
-
-
-def _against_peer(settings: Settings, results: Results) -> tuple[str, list[Figure]]:
-    if PEER not in results:
-        return "datatrove is not installed.", []
-    return _against(settings, results, (PEER,), name="datatrove", bars={("bpe", "concat", "small"): 2.5})
-
-
-def _against(
-    settings: Settings,
-    results: Results,
-    others: tuple[Trial, ...],
-    *,
-    name: str,
-    bars: Mapping[tuple[str, str, str], float],
-) -> tuple[str, list[Figure]]:
     rows, found = [], []
-    for other in others:
+    for other in COMMON:
         runs = [results[dataclasses.replace(other, contender="build")], results[other]]
         ours, theirs = ([run.seconds for run in each] for each in runs)
         ratio = median(theirs) / median(ours)
         size = f"{settings.num_bytes(other.size) / 1e6:,.0f} MB"
         examples = [f"{each[-1].result['examples']:,}" for each in runs]
         rows.append([other.kind, other.layout, size, spread(ours), spread(theirs), number(ratio), *examples])
-        title = f"`build --layout {other.layout}`, {other.kind}, against {name}, {size}, start-up included"
-        bar = bars[other.kind, other.layout, other.size]
+        title = f"`build --layout {other.layout}`, {other.kind}, against the common script, {size}, start-up included"
+        bar = _COMMON_BARS[other.kind, other.layout, other.size]
         found.append(Figure(name=title, measured=ratio, at_least=bar, unit="x"))
-    headers = ["tokenizer", "layout", "text", "build, s", f"{name}, s", "times as fast", "examples", "examples there"]
-    return figures.table(headers, rows), found
+    headers = ["tokenizer", "layout", "text", "build, s", "the common script, s", "times as fast"]
+    return figures.table([*headers, "examples", "examples there"], rows), found
 
 
 def _cores(settings: Settings, results: Results) -> tuple[str, list[Figure]]:

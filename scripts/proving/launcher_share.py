@@ -16,8 +16,8 @@ from scripts.proving import building, corpora, counting, places
 from scripts.proving.building import BuildResult, Job
 from scripts.proving.corpora import Shape
 from scripts.proving.counting import Tally
+from scripts.proving.figures import Figure
 from scripts.proving.places import Bucket
-from scripts.torturing.figures import Figure
 from tests.cloud import emulator
 
 __all__ = ["Share", "build_elsewhere", "disk_problem", "figures", "measure_share", "share_table"]

@@ -13,8 +13,8 @@ from scripts.proving import building, corpora, counting, places
 from scripts.proving.building import BuildResult, Job
 from scripts.proving.corpora import Shape
 from scripts.proving.counting import Tally
+from scripts.proving.figures import Figure
 from scripts.proving.launcher_share import build_elsewhere, disk_problem
-from scripts.torturing.figures import Figure
 from tests.support import faulty_sources
 
 __all__ = ["Relay", "figures", "measure_relay", "relays_table"]

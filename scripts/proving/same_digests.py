@@ -13,7 +13,7 @@ from scripts.benchmarks.figures import table
 from scripts.proving import building, corpora, places
 from scripts.proving.building import Job
 from scripts.proving.corpora import Shape
-from scripts.torturing.figures import Figure
+from scripts.proving.figures import Figure
 
 __all__ = ["FORMS", "Made", "digests_table", "figures", "make"]
 

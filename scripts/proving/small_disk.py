@@ -18,7 +18,7 @@ from scripts.benchmarks.figures import table
 from scripts.proving import building, corpora, places
 from scripts.proving.building import BuildResult, Job
 from scripts.proving.corpora import Shape
-from scripts.torturing.figures import Figure
+from scripts.proving.figures import Figure
 from tests.cloud import emulator
 from tests.support import faulty_sources
 

@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from scripts.benchmarks import measure
-from scripts.benchmarks.sources import CASES, Pair
 from scripts.proving import building, corpora, counting, launcher_share, same_digests, small_disk
 from scripts.proving.building import BuildResult
 from scripts.proving.corpora import Shape
@@ -175,15 +174,6 @@ def test_a_dataset_is_compared_by_all_but_its_source() -> None:
     damaged["splits"]["train"]["shards"][0]["sha256"] = "0" * 64
     assert building.dataset_digest(moved) == building.dataset_digest(manifest)
     assert building.dataset_digest(damaged) != building.dataset_digest(manifest)
-
-
-def test_the_head_is_compared_with_the_base_by_medians() -> None:
-    slow, fast = (dataclasses.replace(RUN, seconds=seconds) for seconds in (30.0, 1.0))
-    pair = Pair(case=CASES[1], base=[RUN, fast, slow], head=[slow, RUN, slow])
-    figures = {figure.name: figure for figure in pair.figures()}
-    assert figures["small: wall, s, of the base's"].measured == 15
-    assert not figures["small: wall, s, of the base's"].ok
-    assert figures["small: CPU, s, of the base's"].ok
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ from pipelines.prepare.tokenize.engines import HuggingFaceEngine
 from pipelines.prepare.tokenize.engines.choice import Choice
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from scripts import qualify_engines
-from scripts.qualifying import comparing, figures, files, kinds
-from scripts.qualifying.comparing import INT32, Effort, Trial
+from tests.qualifying import comparing, figures, files, kinds
+from tests.qualifying.comparing import INT32, Effort, Trial
 from tests.support.tokenizers_zoo import Zoo
 
 LITTLE = ("--strings=40", "--long-bytes=0", "--code-point-step=100000")

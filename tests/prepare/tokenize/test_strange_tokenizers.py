@@ -15,7 +15,7 @@ import pytest
 from pipelines.prepare.tokenize.engines import HuggingFaceEngine, gigatoken_engine
 from pipelines.prepare.tokenize.engines.choice import Choice
 from pipelines.prepare.tokenize.ragged import RaggedTokens
-from scripts.qualifying import fuzzing, running, strange, strange_texts
+from tests.qualifying import fuzzing, running, strange, strange_texts
 
 TOKENIZERS = 64
 TEXTS = 120

@@ -12,7 +12,6 @@ from pipelines.prepare.tokenize.engines.fastokens_engine import make_fastokens, 
 from pipelines.prepare.tokenize.engines.gigatoken_engine import make_gigatoken, open_gigatoken
 from pipelines.prepare.tokenize.engines.qualified import NotQualified
 from pipelines.prepare.tokenize.engines.unigram.encoder import open_unigram
-from scripts.qualifying.unigram_kinds import metaspace
 from tests.prepare.tokenize.engines.unigram_engines import altered_kind
 from tests.prepare.tokenize.odd_tokenizers import (
     BYTES,
@@ -24,6 +23,7 @@ from tests.prepare.tokenize.odd_tokenizers import (
     sentencepiece,
     wrapped,
 )
+from tests.qualifying.unigram_kinds import metaspace
 from tests.support.charsmaps import charsmap
 from tests.support.tokenizers_zoo import Zoo
 

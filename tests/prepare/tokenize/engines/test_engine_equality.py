@@ -21,8 +21,8 @@ from pipelines.prepare.tokenize.engines.fastokens_engine import open_fastokens
 from pipelines.prepare.tokenize.engines.gigatoken_engine import open_gigatoken
 from pipelines.prepare.tokenize.engines.qualified import NotQualified
 from pipelines.prepare.tokenize.ragged import RaggedTokens
-from scripts.qualifying import comparing, kinds, strings
-from scripts.qualifying.comparing import ENGINES, INT32, Effort
+from tests.qualifying import comparing, kinds, strings
+from tests.qualifying.comparing import ENGINES, INT32, Effort
 
 EFFORT = Effort(random_strings=300, code_point_step=300, rows=12, long_bytes=0)
 # One of each sort; scripts/qualify_engines.py tries all.

@@ -18,8 +18,8 @@ from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine, S
 from pipelines.prepare.tokenize.engines.unigram.encoder import UnigramEngine
 from pipelines.prepare.tokenize.engines.unigram.kernels import MEMORY_WORDS
 from pipelines.prepare.tokenize.ragged import RaggedTokens
-from scripts.qualifying.unigram_kinds import ADDED, NORMALIZERS, metaspace, white_split
 from tests.prepare.tokenize.engines.unigram_engines import INT32, altered_kind, assert_same, check, opened, state_of
+from tests.qualifying.unigram_kinds import ADDED, NORMALIZERS, metaspace, white_split
 from tests.support import texts
 from tests.support.charsmaps import charsmap
 from tests.support.speed import slow_but

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, normalizers
 
 from pipelines.prepare.tokenize.engines.unigram.encoder import open_unigram
-from scripts.qualifying.unigram_kinds import altered, metaspace, white_split
 from tests.prepare.tokenize.engines.unigram_engines import INT32, altered_kind, check, state_of
+from tests.qualifying.unigram_kinds import altered, metaspace, white_split
 from tests.support import texts
 from tests.support.charsmaps import charsmap
 from tests.support.tokenizers_zoo import Zoo

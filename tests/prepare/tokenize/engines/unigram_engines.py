@@ -12,7 +12,7 @@ import pytest
 from pipelines.prepare.tokenize.engines.hugging_face import HuggingFaceEngine
 from pipelines.prepare.tokenize.engines.unigram.encoder import UnigramEngine, open_unigram
 from pipelines.prepare.tokenize.ragged import RaggedTokens
-from scripts.qualifying.unigram_kinds import NORMALIZERS, altered
+from tests.qualifying.unigram_kinds import NORMALIZERS, altered
 from tests.support.tokenizers_zoo import Zoo
 
 __all__ = ["INT32", "altered_kind", "assert_same", "check", "opened", "state_of"]

@@ -19,10 +19,10 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from scripts.qualifying import strange_models as models
-from scripts.qualifying import strange_steps as steps
-from scripts.qualifying.strange_steps import Step
-from scripts.qualifying.strange_words import added_tokens, rare_points
+from tests.qualifying import strange_models as models
+from tests.qualifying import strange_steps as steps
+from tests.qualifying.strange_steps import Step
+from tests.qualifying.strange_words import added_tokens, rare_points
 
 __all__ = ["FAMILIES", "Strange", "make"]
 

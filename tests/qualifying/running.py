@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 
 from scripts.benchmarks.figures import table
-from scripts.qualifying import fuzzing, strange
-from scripts.qualifying.fuzzing import Finding, Outcome
+from tests.qualifying import fuzzing, strange
+from tests.qualifying.fuzzing import Finding, Outcome
 
 __all__ = ["as_json", "as_text", "outcomes", "try_all"]
 

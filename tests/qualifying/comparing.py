@@ -15,7 +15,7 @@ from pipelines.prepare.tokenize.engines import Engine, HuggingFaceEngine, copy_b
 from pipelines.prepare.tokenize.ragged import RaggedTokens
 from pipelines.prepare.tokenize.special_tokens import probe
 from pipelines.prepare.tokenize.text_rows import TemplateRows
-from scripts.qualifying import kinds, strings
+from tests.qualifying import kinds, strings
 
 __all__ = ["ENGINES", "INT32", "Effort", "Trial", "differing", "rows_differ", "shrink", "try_engine"]
 

@@ -10,7 +10,7 @@ from pipelines.prepare.tokenize import library_failures, tokenization
 from pipelines.prepare.tokenize.deterministic_tokenizers import require_deterministic
 from pipelines.prepare.tokenize.engines import Choice, is_reference, open_reference
 from pipelines.prepare.tokenize.engines.choice import decide
-from scripts.qualifying.comparing import INT32
+from tests.qualifying.comparing import INT32
 from tfrecord_io.errors import TokenizerError
 from tfrecord_io.shown import first_line
 

@@ -16,9 +16,9 @@ from pipelines.prepare.tokenize.deterministic_tokenizers import require_determin
 from pipelines.prepare.tokenize.engines import Engine, is_reference, open_reference
 from pipelines.prepare.tokenize.engines.choice import decide
 from pipelines.prepare.tokenize.text_rows import TemplateRows, open_rows, pad_like
-from scripts.qualifying import comparing, strange, strange_texts
-from scripts.qualifying.comparing import INT32
-from scripts.qualifying.strange import Strange
+from tests.qualifying import comparing, strange, strange_texts
+from tests.qualifying.comparing import INT32
+from tests.qualifying.strange import Strange
 
 __all__ = ["Finding", "Outcome", "try_number"]
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from tokenizers import pre_tokenizers
 
-from scripts.qualifying.strange_steps import Step
-from scripts.qualifying.strange_words import SPACES, WORDS, byte_entry
+from tests.qualifying.strange_steps import Step
+from tests.qualifying.strange_words import SPACES, WORDS, byte_entry
 
 __all__ = ["byte_level_bpe", "sentencepiece_bpe", "unigram", "wordpiece"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from scripts.qualifying.strange import Strange
-from scripts.qualifying.strange_words import SPACES, VANISHING, WORDS, byte_entry, rare_points
+from tests.qualifying.strange import Strange
+from tests.qualifying.strange_words import SPACES, VANISHING, WORDS, byte_entry, rare_points
 
 __all__ = ["make"]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from scripts.benchmarks.figures import table
-from scripts.qualifying.comparing import Trial
+from tests.qualifying.comparing import Trial
 
 __all__ = ["as_json", "as_table"]
 
