@@ -49,7 +49,8 @@ def dense_or_ragged(values: np.ndarray, chosen: np.ndarray, dtype: type[np.integ
 def segment_lengths(segment_ids: np.ndarray) -> Column:
     """Return the tokens of each document of a packed row."""
     tokens = segment_ids > 0
-    begins = (np.diff(segment_ids, axis=1, prepend=0) != 0) & tokens
+    begins = tokens.copy()
+    begins[:, 1:] &= segment_ids[:, 1:] != segment_ids[:, :-1]
     edges = np.flatnonzero(begins.reshape(-1)[tokens.reshape(-1)])
     return Column(np.diff(edges, append=np.count_nonzero(tokens)).astype(np.int32), np.count_nonzero(begins, axis=1))
 

@@ -54,6 +54,28 @@ class TestParquet:
         assert sum(row["seq_lengths"]) == len(row["input_ids"])
         assert row["position_ids"] == [at for length in row["seq_lengths"] for at in range(length)]
 
+    @pytest.mark.parametrize(
+        ("example", "changes"),
+        [
+            ("chats", {"layout": "chat", "max_length": 128}),
+            ("translations", {"layout": "seq2seq", "text_column": "en", "target_column": "de", "target_length": 24}),
+            ("tags", {"layout": "tokens"}),
+            ("questions", {"layout": "qa", "text_column": ("question", "context"), "max_length": 48}),
+        ],
+    )
+    def test_every_layout_says_what_is_learned(self, tmp_path: Path, example: str, changes: dict[str, object]) -> None:
+        tokenizer = building.tokenizer("chats" if example == "chats" else "reviews")
+        root = built(building.REPOSITORY / "examples" / example, **{"tokenizer": tokenizer, **changes})
+        rows = read_rows(root, "train")
+        data = load(exported(root, "parquet", tmp_path / "out"), tmp_path / "cache")["train"]
+        assert list(data["input_ids"]) == documents(root, "train")
+        if changes["layout"] == "qa":
+            assert list(data["start_positions"]) == rows["start_positions"].tolist()
+            return
+        learned = next(rows[name] for name in ("loss_mask", "target_mask", "tag_mask") if name in rows)
+        labels = [label for row in data["labels"] for label in row if label != -100]
+        assert len(labels) == learned.sum()
+
     def test_labels_have_their_names(self, tmp_path: Path) -> None:
         data = load(exported(reviews(), "parquet", tmp_path / "out"), tmp_path / "cache")
         assert data["train"].features["label"].names == ["negative", "positive"]
